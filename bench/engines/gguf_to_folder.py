@@ -1,5 +1,5 @@
-"""Makes of a GGUF file the folder that vLLM serves: the weights as numbers of 32 bits, which are what the file's own come to, the
-configuration, the tokenizer and the chat template. Run with vLLM's own Python: gguf_to_folder.py MODEL.gguf FOLDER
+"""Converts a GGUF file into the directory that vLLM serves: the weights dequantized to 32-bit floats, the configuration, the
+tokenizer and the chat template. Run it with vLLM's own Python: gguf_to_folder.py MODEL.gguf FOLDER
 """
 
 import sys

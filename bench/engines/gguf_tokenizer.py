@@ -1,5 +1,5 @@
-"""Writes the tokenizer.json of a model whose GGUF file has a byte-level BPE with digits on their own, as SmolLM2's has: the same
-vocabulary, merges and cuts as the published file. crates/chancery/tests/it/upstream/tokenizer_file.rs does it for the tests.
+"""Writes the tokenizer.json of a model whose GGUF file has a byte-level BPE that splits digits, as SmolLM2's does: the same
+vocabulary, merges and pre-tokenizer as the published file. crates/chancery/tests/it/upstream/tokenizer_file.rs does it for the tests.
 """
 
 import json
@@ -11,7 +11,7 @@ STRING, ARRAY = 8, 9
 
 
 def metadata(path):
-    """Everything that stands before the tensors, by name."""
+    """Returns all metadata before the tensors, by name."""
     with open(path, "rb") as file:
 
         def number(form):

@@ -1,7 +1,7 @@
-"""Holds Chancery against a real engine: the same requests with and without it, and every count against the engine's own.
+"""Tests Chancery with a real engine: compares replies with and without Chancery, and every token count with the engine's own.
 
-Starts the engine, Chancery in front of it on an empty data folder, and goes through the cases below. Prints a table of what was seen;
-exit code 1 where anything differs from what docs/upstream.md says. `scripts/upstream-engines` calls it.
+Starts the engine, and Chancery in front of it with an empty data directory, and runs the cases below. Prints a table of the
+results, and exits with 1 if anything differs from docs/upstream.md. `scripts/upstream-engines` calls it.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 import gguf_tokenizer
 from processes import Chancery, LlamaServer, Vllm, eventually
 
-# Instructions, input, cap.
+# Instructions, input, output cap.
 ASKED = [
     ("Answer in one short sentence.", "What is a ledger?", 64),
     ("You are a helpful assistant.", "Say hello.", 24),
@@ -27,10 +27,10 @@ ASKED = [
     ("Instructions only.", "", 8),
     ("List three fruits.", "fruits", 1),
 ]
-# On this the model repeats itself without end.
+# The model repeats itself endlessly on this prompt.
 ENDLESS = ("Translate to French.", "")
 AT_ONCE = 24
-# Tokens of a character that a cap has cut off, which are in no text (docs/upstream.md).
+# Tokens of a character cut off by a cap, which appear in no text (docs/upstream.md).
 CUT_CHARACTER_TOKENS = 3
 LOAD_S = 20
 KILL_AFTER_S = 5
@@ -60,7 +60,7 @@ class Table:
 
 
 class Held:
-    """Chancery in front of an engine, with what its replies said in sum."""
+    """Chancery in front of an engine, with the totals of its replies."""
 
     def __init__(self, chancery, engine, table):
         self.chancery, self.engine, self.table = chancery, engine, table
@@ -76,7 +76,7 @@ class Held:
 
     def good(self, model, instructions, text, cap, **more):
         status, reply = self.chancery.generate(model, instructions, text, cap, **more)
-        if status != 200:  # then there is nothing to compare
+        if status != 200:  # nothing to compare
             raise RuntimeError(f"{model}, {text!r}: {status} {reply}")
         self.note(reply)
         return reply
@@ -143,7 +143,8 @@ class Held:
             least = self.engine.count(said) if model == "counted" else pieces
             self.table.check(least <= row[2] < 500, f"a hang-up after {least} tokens bills {row[2]}")
             prompt = sum(map(self.engine.count, ENDLESS))
-            # An engine that reports its count all along has reported the prompt's, template included; another has not, and nothing is billed for it.
+            # An engine that reports counts throughout has already reported the prompt's, including the template. Otherwise
+            # nothing is billed for it.
             is_right = row[1] == prompt if model == "counted" else row[1] == 0 or row[1] >= prompt
             self.table.check(is_right, f"a hang-up bills {row[1]} tokens in, and the prompt has {prompt}")
             self.billed[model] = tuple(map(sum, zip(self.billed[model], row, strict=True)))
@@ -173,7 +174,7 @@ class Held:
 
     def too_long(self):
         codes = []
-        for model in ("counted", "overrated"):  # refused here, and by the engine
+        for model in ("counted", "overrated"):  # rejected here, and by the engine
             status, reply = self.chancery.generate(model, "", "word " * 5000, 8)
             codes.append(f"{status} `{reply['error']['code']}`")
             self.table.check(codes[-1] == "400 `input_too_long`", f"{model}: {status} {reply}")
@@ -182,7 +183,7 @@ class Held:
         self.table.row("over-long prompt", 2, f"by our count {codes[0]}; by the engine's own refusal {codes[1]}; not billed")
 
     def one_of_two_is_killed(self, other):
-        """Load on both; the other one dies in the middle of it, and comes back."""
+        """Puts load on both servers, kills `other` midway and starts it again."""
         self.outcomes, end = [], time.monotonic() + LOAD_S
         callers = [threading.Thread(target=self.call_until, args=(end, number)) for number in range(CALLERS)]
         for caller in callers:
@@ -190,7 +191,7 @@ class Held:
         time.sleep(KILL_AFTER_S)
         other.process.kill()
         killed = time.monotonic()
-        with ThreadPoolExecutor(CALLERS) as more:  # before anything has noticed, so that half of them go to the dead one first
+        with ThreadPoolExecutor(CALLERS) as more:  # before the failure is noticed, so that half of them try the dead one first
             list(more.map(lambda number: self.call("pool", f"You are number {number}.", "Say hello.", 2), range(2 * CALLERS)))
         for caller in callers:
             caller.join()
@@ -210,7 +211,7 @@ class Held:
         self.table.row("one of two servers killed under load", len(self.outcomes), f"{outcome}; {again}")
 
     def is_up_after_a_request(self, other):
-        """A breaker is closed by a request that goes well there, and by nothing else."""
+        """Only a successful request to a server closes its circuit breaker."""
         self.good("pool", f"You are caller {time.monotonic()}.", "Say hello.", 4)
         return self.chancery.states("pool")[f"{other.url}/v1"] == "up"
 

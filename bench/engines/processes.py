@@ -1,4 +1,4 @@
-"""The servers of a run: llama-server, vLLM and Chancery, each on a loopback port of its own, and what is asked of them."""
+"""The servers of a run, llama-server, vLLM and Chancery, each on its own loopback port, and the requests to them."""
 
 import http.client
 import json
@@ -25,7 +25,7 @@ def free_port():
 
 
 def ask(url, body=None, key=None):
-    """Status and JSON of a reply, whatever its status."""
+    """Returns the status and JSON of a reply, whatever its status."""
     data = None if body is None else json.dumps(body).encode()
     headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
     try:
@@ -59,7 +59,7 @@ class Process:
                 stdout=output,
                 stderr=output,
                 env=os.environ | (environment or {}),
-                start_new_session=True,  # vLLM has children, which must go with it
+                start_new_session=True,  # vLLM's child processes must be killed with it
             )
 
     def assert_running(self):
@@ -85,10 +85,10 @@ class Process:
 
 
 class Engine:
-    """A server with OpenAI's Chat Completions; those who make it say how it is started, and how it counts."""
+    """A server with OpenAI's Chat Completions; subclasses define how it starts and how it counts tokens."""
 
     model = "smollm2-135m"
-    # Of one request, prompt and reply.
+    # For one request, prompt and reply together.
     context_tokens = 2048
 
     def __init__(self, folder, name):
@@ -111,7 +111,7 @@ class Engine:
             return False
 
     def chat(self, instructions, text, max_tokens, stop=()):
-        """The same request that Chancery makes of it, without Chancery: text, its own counts, and why it ended."""
+        """Sends the request that Chancery would send, without Chancery; returns the text, the engine's own counts and its stop reason."""
         messages = [{"role": "system", "content": instructions}, {"role": "user", "content": text}]
         body = {"model": self.model, "messages": messages, "max_tokens": max_tokens, "temperature": 0}
         status, reply = ask(f"{self.url}/v1/chat/completions", body | ({"stop": list(stop)} if stop else {}))
@@ -121,7 +121,7 @@ class Engine:
         return choice["message"]["content"], (usage["prompt_tokens"], usage["completion_tokens"]), choice["finish_reason"]
 
     def metric(self, name):
-        """Summed over its labels."""
+        """Returns the sum over all labels."""
         lines = re.findall(rf"^{re.escape(name)}(?:\{{[^}}]*\}})? (\S+)$", text_of(f"{self.url}/metrics"), re.MULTILINE)
         return sum(map(float, lines))
 
@@ -138,7 +138,7 @@ class LlamaServer(Engine):
         return f"llama-server, PyPI's {stamp.read_text().strip()}"
 
     def command(self):
-        # Half of the cores: its threads wait for each other by spinning, and Chancery and the callers run here too.
+        # Half of the cores: its threads spin while they wait for each other, and Chancery and the callers run here too.
         context = self.slots * self.context_tokens
         return [
             *(self.program, "--model", self.model_file, "--alias", self.model, "--host", "127.0.0.1", "--port", self.port),
@@ -146,7 +146,7 @@ class LlamaServer(Engine):
         ]
 
     def count(self, text):
-        # Markers in a text are text, as they are to Chancery.
+        # Markers in a text are plain text, as in Chancery.
         body = {"content": text, "add_special": False, "parse_special": False}
         return len(ask(f"{self.url}/tokenize", body)[1]["tokens"])
 
@@ -184,7 +184,7 @@ class Vllm(Engine):
 
 
 class Chancery:
-    """The real binary, on an empty data folder, in front of engines."""
+    """The real binary, on an empty data directory, in front of engines."""
 
     def __init__(self, binary, folder, models):
         self.binary, self.folder = binary, Path(folder)
@@ -230,13 +230,13 @@ class Chancery:
         return Stream(self, self.body(model, instructions, text, cap) | {"stream": True})
 
     def usage(self, model=None):
-        """Requests, tokens in and tokens out, of the ledger."""
+        """Returns requests, input tokens and output tokens from the ledger."""
         rows = json.loads(self.run("usage", "--by", "model", "--json"))["data"]
         of_model = [row for row in rows if model in (None, row["group"])]
         return tuple(sum(row[name] for row in of_model) for name in ("requests", "input_tokens", "output_tokens"))
 
     def states(self, model):
-        """How it sees the servers of a model, by address."""
+        """Returns the state of each of a model's servers, by URL."""
         return {endpoint["url"]: endpoint["state"] for endpoint in ask(f"{self.ops}/readyz")[1]["endpoints"][model]}
 
     def metric(self, name, model):
@@ -265,7 +265,7 @@ class Stream:
                 yield name, json.loads(line.removeprefix("data: "))
 
     def whole(self):
-        """The text of all pieces, and the last event."""
+        """Returns the text of all pieces, and the last event."""
         said = ""
         for name, data in self.events():
             if name == "response.output_text.delta":

@@ -1,7 +1,7 @@
-/* Preloaded into a program, this hides from it every instruction set above AVX2, for a library that has no switch of its own.
+/* Preloaded into a program, this hides every instruction set above AVX2 from it, for a library that has no switch for that.
  *
- * Linux lets a thread ask that its CPUID instruction faults (x86-64, where the processor can do it), and its children inherit that.
- * The fault is answered with what the processor says, less the bits of AVX-VNNI, AVX-512 and AMX.
+ * Linux lets a thread request that its CPUID instruction faults (x86-64, if the processor supports it), and its children inherit
+ * that. The fault handler returns what the processor reports, minus the bits of AVX-VNNI, AVX-512 and AMX.
  */
 #define _GNU_SOURCE
 #include <cpuid.h>

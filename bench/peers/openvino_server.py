@@ -1,8 +1,8 @@
 """Serves OpenVINO GenAI over HTTP, for the benchmarks: continuous batching, prefix cache, greedy.
 
-It speaks the part of the chat-completions interface that the load generator uses, streaming only. Everything around the engine is
-kept as cheap as can be, in the engine's favour: one thread steps it, tokens leave as bare events, and the text is made once, at
-the end of the reply.
+It implements the part of the chat-completions API that the load generator uses, streaming only. Everything around the engine is as
+cheap as possible, in the engine's favour: one thread steps it, tokens are sent as bare events, and the text is decoded once, at the
+end of the reply.
 """
 
 import argparse
@@ -12,13 +12,13 @@ import threading
 
 import openvino_genai as genai
 
-KV_BLOCK_TOKENS = 32  # what the CPU device uses
+KV_BLOCK_TOKENS = 32  # the CPU device's block size
 EVENT = b'data: {"choices":[{"delta":{"content":""}}]}\n\n'
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 
 
 class Engine:
-    """Owns the pipeline. One thread steps it while there is work and hands every request its new tokens."""
+    """Owns the pipeline. One thread steps it while there is work and passes new tokens to each request."""
 
     def __init__(self, options, loop):
         scheduler = genai.SchedulerConfig()
@@ -37,7 +37,7 @@ class Engine:
         threading.Thread(target=self.step_for_ever, daemon=True).start()
 
     def start(self, messages, max_tokens, arrivals):
-        """Takes a request in. Its tokens arrive in the queue as lists, and after the last, None."""
+        """Starts a request. Its tokens arrive in the queue as lists, followed by None."""
         prompt = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True)
         tokens = self.tokenizer.encode(prompt).input_ids
         config = genai.GenerationConfig()
@@ -85,7 +85,7 @@ async def answer(engine, reader, writer):
         body = json.loads(await reader.readexactly(length))
         await stream_reply(engine, body, writer)
     except (ConnectionError, asyncio.IncompleteReadError):
-        pass  # the caller has gone
+        pass  # the caller has disconnected
     finally:
         writer.close()
 

@@ -1,4 +1,4 @@
-//! What the programs here share with each other, and with the tests that run them for a short while.
+//! Code shared by the benchmark programs, and by the tests that run them briefly.
 #![expect(
     clippy::unwrap_used,
     reason = "a measurement that fails has nothing to clean up but what Drop removes"

@@ -1,14 +1,14 @@
-//! Whether one of two requests takes longer, found from many pairs of them, one right after the other. What else the machine does
-//! changes slowly, so neighbours are compared, and single slow requests hardly count.
+//! Finds out whether one of two requests takes longer, from many pairs sent one right after the other. The load of the machine
+//! changes slowly, so comparing neighbours cancels it out, and single slow requests hardly matter.
 
 use std::time::Duration;
 
-/// How far from a half the part of pairs may be in which the one takes longer than the other, with 2,000 pairs. With no difference
-/// at all it is further off once in some thousand million runs; one query more on one side gave 0.10 to 0.31 on a machine with
-/// eight times as much to do as it can.
+/// How far from one half the share of pairs in which one side takes longer may be, with 2,000 pairs. Without a difference, it is
+/// further off once in several billion runs. One more query on one side gave 0.10 to 0.31 on a machine loaded to eight times its
+/// capacity.
 pub const MAX_LEANING: f64 = 0.08;
 
-/// In what part of the pairs the first takes longer, less a half.
+/// Returns the share of pairs in which the first takes longer, minus one half.
 pub fn leaning(pairs: &[(Duration, Duration)]) -> f64 {
     let longer = pairs.iter().filter(|(first, second)| first > second).count();
     let alike = pairs.iter().filter(|(first, second)| first == second).count();
@@ -21,7 +21,7 @@ mod tests {
     use chancery_domain::{Randomness, SeededRandomness};
 
     #[test]
-    fn a_difference_in_time_is_seen_through_far_larger_noise() {
+    fn time_difference_is_detected_despite_larger_noise() {
         const PAIRS: usize = 2_000;
         let randomness = SeededRandomness::new(7);
         let noisy = |more_ns: u64| Duration::from_nanos(800_000 + more_ns + randomness.next_u64() % 400_000);

@@ -1,23 +1,23 @@
-//! People of a firm that is measured, with sessions.
+//! People with sessions, for benchmarks.
 
 use chancery_domain::{Clock, EventOrigin, Identity, OsRandomness, Person, Role, SecretToken, SystemClock};
-use chancery_store::{Arrival, NewSession, Store};
+use chancery_store::{NewSession, Store, VerifiedIdentity};
 
-/// Somebody with a session, as their browser shows it.
+/// A person's session, as the cookie that their browser sends.
 #[derive(Clone)]
 pub struct SignedIn {
     pub cookie: String,
 }
 
-pub async fn arrive(store: &Store, email: &str, role: Role) -> Person {
+pub async fn create_person(store: &Store, email: &str, role: Role) -> Person {
     let identity = Identity { issuer: "http://127.0.0.1:8082".to_owned(), subject: email.to_owned() };
-    let arrival = Arrival {
+    let verified = VerifiedIdentity {
         identity,
         email: email.parse().unwrap(),
         role,
         origin: EventOrigin::local(SystemClock.now(), &OsRandomness),
     };
-    store.people.arrive(arrival).await.unwrap()
+    store.people.sign_in(verified).await.unwrap()
 }
 
 pub async fn sign_in(store: &Store, person: &Person) -> SignedIn {
@@ -26,8 +26,8 @@ pub async fn sign_in(store: &Store, person: &Person) -> SignedIn {
         token: token.hash(),
         person: person.id,
         origin: EventOrigin::local(SystemClock.now(), &OsRandomness),
-        place: "127.0.0.1".to_owned(),
-        browser: "Benchmark".to_owned(),
+        ip_address: "127.0.0.1".to_owned(),
+        user_agent: "Benchmark".to_owned(),
         replaces: None,
     };
     store.sessions.start_session(new).await.unwrap();

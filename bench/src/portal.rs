@@ -1,4 +1,4 @@
-//! The portal in a process of its own, one connection to it, and what a page costs there.
+//! The portal in its own process, one connection to it, and what a page costs there.
 
 use crate::people::SignedIn;
 use chancery_domain::{Clock, SystemClock};
@@ -23,19 +23,19 @@ pub struct Server {
 }
 
 impl Server {
-    /// The real binary, with the portal alone.
+    /// Starts the real binary with only the portal.
     pub async fn chancery(binary: &Path, database_url: &str) -> Self {
-        // It runs in a folder of its own, where its data goes, and the path may be relative to this one.
+        // It runs in its own directory, which holds its data; the binary's path may be relative to ours.
         let mut command = Command::new(binary.canonicalize().unwrap());
         command.args(["serve", "--only", "portal"]).env("CHANCERY_DATABASE__URL", database_url);
         Self::start(command, "CHANCERY_PORTAL__LISTEN").await
     }
 
-    /// Any program that listens at the address which this variable names.
+    /// Starts any program that listens on the address in this variable.
     pub async fn start(mut command: Command, listen: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let address = free_address();
-        // The lines that it logs are part of what a request costs.
+        // Logging is part of the cost of a request.
         let log = folder.path().join("log");
         command
             .env(listen, address.to_string())
@@ -55,7 +55,7 @@ impl Server {
         server
     }
 
-    /// CPU time of the server, in all its threads.
+    /// CPU time of all threads of the server.
     pub fn cpu_time(&self) -> Duration {
         crate::cpu::of_process(self.child.id()).unwrap()
     }
@@ -84,68 +84,69 @@ fn free_address() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// What is asked for, as whom, and how.
+/// What to request, as whom, and how.
 pub struct Page {
     pub what: &'static str,
     pub path: String,
-    pub who: SignedIn,
+    pub session: SignedIn,
     pub accept: &'static str,
 }
 
 pub const HTML: &str = "text/html";
 pub const JSON: &str = "application/json";
 
-/// Asked before anything is measured: pools fill, statements are prepared, pages are read from disk.
+/// Unmeasured requests: pools fill, statements are prepared, pages are read from disk.
 const WARM_UP: u32 = 40;
 
 pub struct Figure {
     pub median: Duration,
-    /// Of the server's process, for each request.
+    /// CPU time of the server per request.
     pub cpu: Duration,
 }
 
 pub async fn figure(server: &Server, page: &Page, requests: u32) -> Figure {
     let mut connection = server.connect().await;
     for _ in 0..WARM_UP {
-        let Answer { status, body } = connection.get(&page.path, &page.who.cookie, page.accept).await;
+        let PageResponse { status, body } =
+            connection.get(&page.path, &page.session.cookie, page.accept).await;
         assert_eq!(status, 200, "{}: {}", page.path, String::from_utf8_lossy(&body));
     }
     let cpu_before = server.cpu_time();
     let mut times = Vec::with_capacity(requests as usize);
     for _ in 0..requests {
         let began = SystemClock.monotonic();
-        let answer = connection.get(&page.path, &page.who.cookie, page.accept).await;
+        let response = connection.get(&page.path, &page.session.cookie, page.accept).await;
         times.push(SystemClock.monotonic() - began);
-        assert_eq!(answer.status, 200, "{}", page.path);
+        assert_eq!(response.status, 200, "{}", page.path);
     }
     times.sort_unstable();
     Figure { median: times[times.len() / 2], cpu: (server.cpu_time() - cpu_before) / requests }
 }
 
-/// What is measured at every size.
+/// Something that is measured at every size.
 #[derive(Clone, Copy)]
 pub struct Measured {
     pub what: &'static str,
-    /// How much dearer it may be at the largest size than at the smallest. None: it is known to grow.
+    /// How many times as expensive it may be at the largest size as at the smallest. `None`: it is known to grow.
     pub aim: Option<u32>,
 }
 
-/// A line for each of them, a column for each size, and how the last compares with the first. Gives those that are beyond their
-/// aims, in words.
+/// Prints a row for each, with a column per size and the ratio of the last to the first. Returns messages for those that miss
+/// their target.
 #[must_use = "a program whose aims are not met ends with 1"]
 pub fn print_figures(measured: &[Measured], sizes: &[String], figures: &[Vec<Figure>]) -> Vec<String> {
     print!("{:<24}", "");
     sizes.iter().for_each(|size| print!("{size:>24}"));
     println!("{:>18}{:>10}", "last to first", "aim");
     let mut beyond = Vec::new();
-    for (place, Measured { what, aim }) in measured.iter().enumerate() {
+    for (index, Measured { what, aim }) in measured.iter().enumerate() {
         print!("{what:<24}");
         for figures in figures {
-            let Figure { median, cpu } = &figures[place];
+            let Figure { median, cpu } = &figures[index];
             print!("{:>24}", format!("{:.2} ms, CPU {:.2}", in_ms(*median), in_ms(*cpu)));
         }
         if let (Some(first), Some(last)) = (figures.first(), figures.last()) {
-            let ratio = last[place].median.as_secs_f64() / first[place].median.as_secs_f64();
+            let ratio = last[index].median.as_secs_f64() / first[index].median.as_secs_f64();
             let aimed = aim.map_or("none".to_owned(), |aim| format!("{aim} x"));
             print!("{:>18}{aimed:>10}", format!("{ratio:.2} x"));
             if let Some(aim) = aim.filter(|aim| ratio > f64::from(*aim)) {
@@ -157,8 +158,8 @@ pub fn print_figures(measured: &[Measured], sizes: &[String], figures: &[Vec<Fig
     beyond
 }
 
-/// How a program ends that has measured: with 1, and by name, where something is beyond its aim.
-pub fn ended(beyond: &[String]) -> ExitCode {
+/// Returns exit code 1 and prints the names if anything missed its target.
+pub fn exit_code(beyond: &[String]) -> ExitCode {
     if beyond.is_empty() {
         return ExitCode::SUCCESS;
     }
@@ -176,28 +177,28 @@ pub struct Connection {
     host: String,
 }
 
-pub struct Answer {
+pub struct PageResponse {
     pub status: u16,
     pub body: Bytes,
 }
 
 impl Connection {
-    pub async fn get(&mut self, path: &str, cookie: &str, accept: &str) -> Answer {
+    pub async fn get(&mut self, path: &str, cookie: &str, accept: &str) -> PageResponse {
         self.send(Request::get(path).header(header::COOKIE, cookie).header(header::ACCEPT, accept)).await
     }
 
-    /// An empty form.
-    pub async fn post(&mut self, path: &str, cookie: &str) -> Answer {
+    /// Posts an empty form.
+    pub async fn post(&mut self, path: &str, cookie: &str) -> PageResponse {
         let form = "application/x-www-form-urlencoded";
         let request = Request::post(path).header(header::COOKIE, cookie).header(header::ACCEPT, HTML);
         self.send(request.header(header::CONTENT_TYPE, form)).await
     }
 
-    async fn send(&mut self, request: hyper::http::request::Builder) -> Answer {
+    async fn send(&mut self, request: hyper::http::request::Builder) -> PageResponse {
         let request = request.header(header::HOST, &self.host).body(Empty::new()).unwrap();
         self.sender.ready().await.unwrap();
         let response = self.sender.send_request(request).await.unwrap();
         let status = response.status().as_u16();
-        Answer { status, body: response.into_body().collect().await.unwrap().to_bytes() }
+        PageResponse { status, body: response.into_body().collect().await.unwrap().to_bytes() }
     }
 }

@@ -1,13 +1,13 @@
-//! Many requests of several accounts at once, drawn from a seed: short and long prompts, replies of any length, stop
-//! strings, callers that give up. Every reply is held against what the same request gave alone, under an account that
-//! nobody else has; at the end no page may be missing and the process may not have grown.
+//! Many concurrent requests from several accounts, generated from a seed: short and long prompts, replies of any length,
+//! stop strings, callers that give up. Every reply is compared with what the same request gave alone, under an unused
+//! account. At the end no page may be missing, and the process may not have grown.
 //!
-//! The accounts' instructions begin alike, so that a prefix cache that mixed them would be caught, and each account has a
-//! secret, so that a text that came from another would show it.
+//! All accounts' instructions start the same, so that a prefix cache that mixed them up would be caught. Each account has
+//! a secret that would reveal text from another account.
 
 use chancery_domain::{AccountId, Clock, Randomness, SeededRandomness};
-use chancery_engine::{Ended, Engine, EngineError, Event, Generation, Job, Sampling, StopReason, Turn};
-use chancery_engine_cpu::{CpuEngine, KvPages};
+use chancery_engine::{Engine, EngineError, Event, Finished, Generation, Job, Sampling, StopReason, Turn};
+use chancery_engine_cpu::{CpuEngine, KvPageUsage};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,35 +33,35 @@ const WORDS: [&str; 24] = [
     "promised", "Ito", "figures", "overdue", "audit", "balance", "payment", "April", "office", "schedule",
     "report", "draft", "budget", "review",
 ];
-/// Characters of a stop string.
+/// Characters in a stop string.
 const STOP_LEN: usize = 4;
-/// One request in so many comes from an account that nobody has had before.
+/// One request in this many uses a new account.
 const NEW_ACCOUNT_EVERY: usize = 25;
-/// How long the engine may take to put its pages back after the last reply.
+/// How long the engine may take to return its pages after the last reply.
 const IDLE_WITHIN: Duration = Duration::from_secs(5);
 
-/// What to run, and what may be seen at worst.
+/// What to run, and the worst acceptable results.
 #[derive(Clone, Copy, Debug)]
 pub struct Soak {
     pub requests: usize,
     pub seed: u64,
-    /// Requests that are under way at once.
+    /// Concurrent requests.
     pub callers: usize,
     pub accounts: usize,
-    /// Different inputs of each account.
+    /// Distinct inputs per account.
     pub inputs: usize,
-    /// Words of the longest input.
+    /// Words in the longest input.
     pub max_words: usize,
     pub max_output_tokens: u32,
-    /// A reply's next text that takes longer is a stall.
+    /// A longer wait for a reply's next text is a stall.
     pub max_stall: Duration,
     /// How much the process may grow after the first third of the requests.
     pub max_growth_bytes: u64,
 }
 
-/// What was seen.
+/// The results.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct SoakStats {
     pub requests: usize,
     /// Replies by how they ended.
     pub complete: usize,
@@ -71,44 +71,44 @@ pub struct Seen {
     pub left: usize,
     pub output_tokens: u64,
     pub cached_tokens: u64,
-    /// Times between the texts of one reply, and how many were longer than they may be. The latter is no error here, so
-    /// that a machine that was busy with other things does not hide all else there is to see.
+    /// Times between the texts of one reply, and the number of stalls. A stall is not an error here, so that a busy
+    /// machine does not hide the other results.
     pub gaps: Vec<Duration>,
     pub stalls: usize,
-    /// What the process took of memory after the first third, and at the end.
+    /// Resident memory after the first third, and at the end.
     pub first_third_bytes: u64,
     pub last_bytes: u64,
-    pub pages: KvPages,
+    pub pages: KvPageUsage,
     pub took: Duration,
 }
 
-/// One account's prompt, and what comes back when nobody else sends anything.
+/// One account's prompt, and its reply when nothing else runs.
 struct Question {
     account: usize,
     instructions: String,
     input: String,
     reply: String,
-    ended: Ended,
+    ended: Finished,
 }
 
 /// What a caller does before the reply ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Patience {
-    Enough,
-    /// Cancels after so many texts, and reads on.
+enum CallerBehavior {
+    ReadsToEnd,
+    /// Cancels after this many texts, and keeps reading.
     CancelsAfter(usize),
-    /// Is gone after so many.
+    /// Drops the reply after this many texts.
     LeavesAfter(usize),
 }
 
-/// A request, all of it drawn from its number.
+/// A request, generated from its number.
 struct Request {
     question: usize,
     account: AccountId,
     is_new_account: bool,
     max_output_tokens: u32,
     stop: Option<String>,
-    patience: Patience,
+    behavior: CallerBehavior,
 }
 
 struct Run {
@@ -118,29 +118,29 @@ struct Run {
     secrets: Vec<String>,
     questions: Vec<Question>,
     next: AtomicUsize,
-    seen: Mutex<Seen>,
+    stats: Mutex<SoakStats>,
 }
 
-/// Runs it all; the error says the first thing that was wrong and with which request.
+/// Runs everything; the error names the first failure and its request.
 pub async fn run(
     engine: Arc<CpuEngine>,
     soak: Soak,
     clock: Arc<dyn Clock>,
-    progress: fn(&Seen),
-) -> Result<Seen, String> {
-    let dice = SeededRandomness::new(soak.seed);
+    progress: fn(&SoakStats),
+) -> Result<SoakStats, String> {
+    let randomness = SeededRandomness::new(soak.seed);
     let secrets: Vec<String> = (0..soak.accounts)
-        .map(|_| format!("{}{}", word(&dice).to_uppercase(), 10_000 + below(&dice, 90_000)))
+        .map(|_| format!("{}{}", word(&randomness).to_uppercase(), 10_000 + below(&randomness, 90_000)))
         .collect();
     let mut questions = Vec::new();
     for index in 0..soak.accounts * soak.inputs {
         let account = index % soak.accounts;
-        let words = below(&dice, soak.max_words);
-        let mut input = TASKS[below(&dice, TASKS.len())].to_owned();
-        (0..words).for_each(|_| input += &format!("{} ", word(&dice)));
+        let words = below(&randomness, soak.max_words);
+        let mut input = TASKS[below(&randomness, TASKS.len())].to_owned();
+        (0..words).for_each(|_| input += &format!("{} ", word(&randomness)));
         let instructions = format!("{PREAMBLE}The secret of this office is {}.", secrets[account]);
         let prompt = engine
-            .prepare(&Turn::instructions_and_input(&instructions, &input))
+            .prepare(&Turn::from_instructions_and_input(&instructions, &input))
             .map_err(|error| error.to_string())?;
         let alone = Job {
             account: AccountId(-1 - index as i64),
@@ -150,16 +150,16 @@ pub async fn run(
             stop: Vec::new(),
         };
         let mut generation = engine.start(alone).map_err(|error| error.to_string())?;
-        let (reply, ended) = whole(&mut generation).await?;
+        let (reply, ended) = collect_text(&mut generation).await?;
         questions.push(Question { account, instructions, input, reply, ended });
     }
 
     let started = clock.monotonic();
-    let seen = Mutex::new(Seen::default());
-    let run = Arc::new(Run { engine, clock, soak, secrets, questions, next: AtomicUsize::new(0), seen });
+    let stats = Mutex::new(SoakStats::default());
+    let run = Arc::new(Run { engine, clock, soak, secrets, questions, next: AtomicUsize::new(0), stats });
     let mut callers = JoinSet::new();
     for _ in 0..soak.callers {
-        callers.spawn(Arc::clone(&run).calls(progress));
+        callers.spawn(Arc::clone(&run).run_caller(progress));
     }
     while let Some(outcome) = callers.join_next().await {
         outcome.map_err(|error| error.to_string())??;
@@ -167,57 +167,57 @@ pub async fn run(
     run.finish(started).await
 }
 
-async fn whole(generation: &mut Generation) -> Result<(String, Ended), String> {
+async fn collect_text(generation: &mut Generation) -> Result<(String, Finished), String> {
     let mut text = String::new();
     loop {
         match generation.next().await.map_err(|error| error.to_string())? {
             Event::Text(more) => text += &more,
-            Event::Ended(ended) => return Ok((text, ended)),
+            Event::Finished(ended) => return Ok((text, ended)),
         }
     }
 }
 
 impl Run {
-    /// One caller: a request after the other until there are none left.
-    async fn calls(self: Arc<Self>, progress: fn(&Seen)) -> Result<(), String> {
+    /// One caller: sends requests one after another until none are left.
+    async fn run_caller(self: Arc<Self>, progress: fn(&SoakStats)) -> Result<(), String> {
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             if number >= self.soak.requests {
                 return Ok(());
             }
             let request = self.request(number);
-            self.call(&request).await.map_err(|wrong| {
+            self.call(&request).await.map_err(|problem| {
                 let input = &self.questions[request.question].input;
-                format!("request {number} of seed {}: {wrong} (input {input:?})", self.soak.seed)
+                format!("request {number} of seed {}: {problem} (input {input:?})", self.soak.seed)
             })?;
-            let mut seen = self.seen();
-            seen.requests += 1;
-            if seen.requests == self.soak.requests / 3 {
-                seen.first_third_bytes = resident_bytes()?;
+            let mut stats = self.stats();
+            stats.requests += 1;
+            if stats.requests == self.soak.requests / 3 {
+                stats.first_third_bytes = resident_bytes()?;
             }
-            progress(&seen);
+            progress(&stats);
         }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn stats(&self) -> MutexGuard<'_, SoakStats> {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn request(&self, number: usize) -> Request {
-        let dice =
+        let randomness =
             SeededRandomness::new(self.soak.seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let question = below(&dice, self.questions.len());
+        let question = below(&randomness, self.questions.len());
         let Question { account, reply, .. } = &self.questions[question];
         let is_new_account = number.is_multiple_of(NEW_ACCOUNT_EVERY);
         let account = if is_new_account { self.soak.accounts + number } else { *account };
         let mut stop = None;
-        let mut patience = Patience::Enough;
-        match below(&dice, 10) {
-            0 => patience = Patience::CancelsAfter(below(&dice, 6)),
-            1 => patience = Patience::LeavesAfter(below(&dice, 6)),
+        let mut behavior = CallerBehavior::ReadsToEnd;
+        match below(&randomness, 10) {
+            0 => behavior = CallerBehavior::CancelsAfter(below(&randomness, 6)),
+            1 => behavior = CallerBehavior::LeavesAfter(below(&randomness, 6)),
             2 | 3 => {
                 let characters: Vec<char> = reply.chars().collect();
-                let at = below(&dice, characters.len() + 1);
+                let at = below(&randomness, characters.len() + 1);
                 stop = Some(characters[at..].iter().take(STOP_LEN).collect())
                     .filter(|stop: &String| !stop.is_empty());
             }
@@ -227,9 +227,9 @@ impl Run {
             question,
             account: AccountId(account as i64 + 1),
             is_new_account,
-            max_output_tokens: 1 + below(&dice, self.soak.max_output_tokens as usize) as u32,
+            max_output_tokens: 1 + below(&randomness, self.soak.max_output_tokens as usize) as u32,
             stop,
-            patience,
+            behavior,
         }
     }
 
@@ -239,7 +239,7 @@ impl Run {
             account: request.account,
             prompt: self
                 .engine
-                .prepare(&Turn::instructions_and_input(&question.instructions, &question.input))
+                .prepare(&Turn::from_instructions_and_input(&question.instructions, &question.input))
                 .map_err(|error| error.to_string())?,
             max_output_tokens: request.max_output_tokens,
             sampling: Sampling::GREEDY,
@@ -248,22 +248,22 @@ impl Run {
         let mut generation = self.engine.start(job).map_err(|error| error.to_string())?;
         let (mut text, mut texts, mut last) = (String::new(), 0, None);
         let ended = loop {
-            match request.patience {
-                Patience::LeavesAfter(after) if texts >= after => {
-                    self.seen().left += 1;
+            match request.behavior {
+                CallerBehavior::LeavesAfter(after) if texts >= after => {
+                    self.stats().left += 1;
                     return self.check_text(question, &text);
                 }
-                Patience::CancelsAfter(after) if texts >= after => generation.cancel(),
+                CallerBehavior::CancelsAfter(after) if texts >= after => generation.cancel(),
                 _ => {}
             }
             match generation.next().await.map_err(|error: EngineError| error.to_string())? {
-                Event::Ended(ended) => break ended,
+                Event::Finished(ended) => break ended,
                 Event::Text(more) => {
                     text += &more;
                     texts += 1;
-                    // Text is held back where it might begin a stop string, which is no stall.
+                    // Text that might begin a stop string is held back, which is not a stall.
                     if request.stop.is_none() {
-                        self.note_gap(&mut last);
+                        self.record_gap(&mut last);
                     }
                 }
             }
@@ -272,17 +272,17 @@ impl Run {
         self.check_end(request, question, &text, ended)
     }
 
-    fn note_gap(&self, last: &mut Option<Instant>) {
+    fn record_gap(&self, last: &mut Option<Instant>) {
         let now = self.clock.monotonic();
         if let Some(before) = last.replace(now) {
             let gap = now.saturating_duration_since(before);
-            let mut seen = self.seen();
-            seen.gaps.push(gap);
-            seen.stalls += usize::from(gap > self.soak.max_stall);
+            let mut stats = self.stats();
+            stats.gaps.push(gap);
+            stats.stalls += usize::from(gap > self.soak.max_stall);
         }
     }
 
-    /// Whatever it ends with, a text is the beginning of what the request gives alone, and has no other's secret.
+    /// However the reply ends, its text is a prefix of what the request gives alone, and contains no other account's secret.
     fn check_text(&self, question: &Question, text: &str) -> Result<(), String> {
         let others = self.secrets.iter().enumerate().filter(|(account, _)| *account != question.account);
         if let Some((account, _)) = others.into_iter().find(|(_, secret)| text.contains(secret.as_str())) {
@@ -299,88 +299,88 @@ impl Run {
         request: &Request,
         question: &Question,
         text: &str,
-        ended: Ended,
+        ended: Finished,
     ) -> Result<(), String> {
-        let Ended { reason, output_tokens, cached_tokens, .. } = ended;
+        let Finished { reason, output_tokens, cached_tokens, .. } = ended;
         if request.is_new_account && cached_tokens > 0 {
             return Err(format!("{cached_tokens} tokens were cached for an account that is new"));
         }
         let stop_at = request.stop.as_deref().and_then(|stop| question.reply.find(stop));
         let is_whole = text == question.reply;
-        let mut seen = self.seen();
+        let mut stats = self.stats();
         let as_expected = match reason {
             StopReason::Complete => {
-                seen.complete += 1;
+                stats.complete += 1;
                 is_whole && question.ended.reason == StopReason::Complete && stop_at.is_none()
             }
             StopReason::MaxOutputTokens => {
-                seen.at_limit += 1;
+                stats.at_limit += 1;
                 let is_last = output_tokens == question.ended.output_tokens;
                 output_tokens == request.max_output_tokens && (!is_last || is_whole)
             }
             StopReason::StopSequence => {
-                seen.stopped += 1;
+                stats.stopped += 1;
                 stop_at == Some(text.len())
             }
             StopReason::Cancelled => {
-                seen.cancelled += 1;
-                matches!(request.patience, Patience::CancelsAfter(_))
+                stats.cancelled += 1;
+                matches!(request.behavior, CallerBehavior::CancelsAfter(_))
                     && output_tokens <= request.max_output_tokens
             }
             StopReason::ContextLength => false,
         };
-        seen.output_tokens += u64::from(output_tokens);
-        seen.cached_tokens += u64::from(cached_tokens);
+        stats.output_tokens += u64::from(output_tokens);
+        stats.cached_tokens += u64::from(cached_tokens);
         match as_expected {
             true => Ok(()),
             false => Err(format!("{ended:?} of {text:?}, which alone is {:?}", question.reply)),
         }
     }
 
-    /// Waits until the engine is idle, and looks at what is left behind.
-    async fn finish(&self, started: Instant) -> Result<Seen, String> {
+    /// Waits until the engine is idle, and checks what is left behind.
+    async fn finish(&self, started: Instant) -> Result<SoakStats, String> {
         let took = self.clock.monotonic().saturating_duration_since(started);
         let idle = async {
-            while self.engine.kv_pages().promised > 0 {
+            while self.engine.kv_pages().reserved > 0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
         tokio::time::timeout(IDLE_WITHIN, idle).await.map_err(|_| "pages are still promised".to_owned())?;
-        let mut seen = std::mem::take(&mut *self.seen());
-        (seen.took, seen.pages, seen.last_bytes) = (took, self.engine.kv_pages(), resident_bytes()?);
-        let KvPages { total, free, cached, .. } = seen.pages;
+        let mut stats = std::mem::take(&mut *self.stats());
+        (stats.took, stats.pages, stats.last_bytes) = (took, self.engine.kv_pages(), resident_bytes()?);
+        let KvPageUsage { total, free, cached, .. } = stats.pages;
         if free + cached != total {
             return Err(format!("of {total} pages {free} are free and {cached} cached: some are lost"));
         }
-        let growth = seen.last_bytes.saturating_sub(seen.first_third_bytes);
+        let growth = stats.last_bytes.saturating_sub(stats.first_third_bytes);
         if growth > self.soak.max_growth_bytes {
             return Err(format!(
                 "the process grew by {growth} bytes, more than {}",
                 self.soak.max_growth_bytes
             ));
         }
-        seen.gaps.sort_unstable();
-        Ok(seen)
+        stats.gaps.sort_unstable();
+        Ok(stats)
     }
 }
 
-impl Seen {
-    /// The gap that so many in a thousand are within.
+impl SoakStats {
+    /// Returns the gap at this quantile, in thousandths.
     pub fn gap(&self, per_mille: usize) -> Duration {
         let at = (self.gaps.len() * per_mille / 1_000).min(self.gaps.len().saturating_sub(1));
         self.gaps.get(at).copied().unwrap_or_default()
     }
 }
 
-fn below(dice: &SeededRandomness, bound: usize) -> usize {
-    (dice.next_u64() % (bound as u64).max(1)) as usize
+fn below(randomness: &SeededRandomness, bound: usize) -> usize {
+    (randomness.next_u64() % (bound as u64).max(1)) as usize
 }
 
-fn word(dice: &SeededRandomness) -> &'static str {
-    WORDS[below(dice, WORDS.len())]
+fn word(randomness: &SeededRandomness) -> &'static str {
+    WORDS[below(randomness, WORDS.len())]
 }
 
-/// What this process has in memory.
+/// Resident memory of this process.
 fn resident_bytes() -> Result<u64, String> {
     let status = std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,4 +1,4 @@
-//! Gives the scripts' addresses their version.
+//! Computes a version for the URLs of the scripts.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -1,8 +1,8 @@
-//! Gives the address of each asset its version.
+//! Computes a version for each asset's URL.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// The file, and the variable that the code finds its version in.
+/// Each asset, and the environment variable with its version.
 const ASSETS: [(&str, &str); 2] = [
     ("assets/chancery.css", "CHANCERY_STYLESHEET_VERSION"),
     ("assets/favicon.svg", "CHANCERY_FAVICON_VERSION"),

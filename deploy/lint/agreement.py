@@ -1,7 +1,7 @@
-"""Holds the files of deploy/ together with each other and with the code: what one names, another must have.
+"""Checks that the files of deploy/ agree with each other and with the code.
 
-No schema says that a Service selects the pods that are there, that a node is given longer to end than it takes, or that the
-operators' port is on no ingress. Prints what is wrong, a line each; exit code 1 if anything is.
+No schema says that a Service selects existing pods, that the grace period is longer than a shutdown, or that the operators' port is
+on no ingress. Prints one line per problem; exits 1 if there are any.
 """
 
 import re
@@ -17,9 +17,9 @@ KUBERNETES = ROOT / "deploy/kubernetes"
 UNIT = ROOT / "deploy/systemd/chancery.service"
 CONTAINERFILE = ROOT / "deploy/container/Containerfile"
 SHUTDOWN = ROOT / "crates/chancery/src/serve/shutdown.rs"
-# Closing listeners and the database takes a moment more than the named times.
+# Closing the listeners and the database takes a moment on top of the named time-outs.
 SPARE_S = 5
-# How long a cluster may take to send nobody to a node that is going.
+# How long a cluster may take to stop sending traffic to a terminating node.
 NOTICE_S = 10
 
 problems = []
@@ -45,7 +45,7 @@ def settings(file):
 
 
 def drain_s():
-    """Seconds from SIGTERM to the end of a server, without ops.drain_wait_s."""
+    """Returns the seconds from SIGTERM to exit, without ops.drain_wait_s."""
     found = re.findall(r"const \w+_TIMEOUT: Duration = Duration::from_secs\((\d+)\)", SHUTDOWN.read_text())
     assert found, f"{SHUTDOWN} has no timeouts any more"
     return sum(map(int, found)) + SPARE_S
@@ -111,7 +111,7 @@ def check_deployment(file, deployment, config, examples):
 
 
 def check_rights(file, pod, container):
-    """What the namespace's Pod Security level demands, and a read-only root."""
+    """Checks what the namespace's Pod Security level requires, and a read-only root file system."""
     check(pod["securityContext"]["runAsNonRoot"] is True, file, "it must not run as root")
     check(pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault", file, "seccompProfile is missing")
     rights = container["securityContext"]

@@ -1,5 +1,5 @@
-//! Two models in one process, both busy: tokens per second and the time between texts, with one of them alone, with both
-//! stepping whenever they like, and with both taking turns as a server's do.
+//! Two busy models in one process: tokens per second and the time between texts, with one model alone, with both
+//! stepping freely, and with both taking turns as in a server.
 //!
 //!     cargo run --release -p chancery-bench --bin engine_pair -- MODEL.gguf [OTHER.gguf]
 
@@ -15,7 +15,7 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const OUTPUT_TOKENS: u32 = 64;
 const STREAMS: [usize; 2] = [1, 8];
-/// The machine is never quite quiet: the ways take turns, and of so many rounds the median counts.
+/// The machine is never quite idle, so the variants alternate and the median of this many rounds counts.
 const ROUNDS: usize = 7;
 
 #[tokio::main(flavor = "current_thread")]
@@ -62,7 +62,7 @@ fn load(models: &[(PathBuf, LoadOptions)]) -> Outcome<Vec<Arc<CpuEngine>>> {
         .collect()
 }
 
-/// Tokens per second of all engines together, and the median and the 95th percentile of the gaps between texts.
+/// Returns tokens per second of all engines together, and the median and 95th percentile of the gaps between texts.
 async fn busy(engines: &[Arc<CpuEngine>], streams: usize) -> Outcome<(f64, Duration, Duration)> {
     let started = SystemClock.monotonic();
     let mut running = JoinSet::new();
@@ -70,7 +70,7 @@ async fn busy(engines: &[Arc<CpuEngine>], streams: usize) -> Outcome<(f64, Durat
         let input = format!("Write a long letter about meeting number {index}, on 3 March.");
         let job = Job {
             account: AccountId(1),
-            prompt: engine.prepare(&Turn::instructions_and_input("Answer in full sentences.", input))?,
+            prompt: engine.prepare(&Turn::from_instructions_and_input("Answer in full sentences.", input))?,
             max_output_tokens: OUTPUT_TOKENS,
             sampling: Sampling::GREEDY,
             stop: Vec::new(),
@@ -80,7 +80,7 @@ async fn busy(engines: &[Arc<CpuEngine>], streams: usize) -> Outcome<(f64, Durat
             let (mut gaps, mut last) = (Vec::new(), None);
             loop {
                 match generation.next().await? {
-                    Event::Ended(ended) => return Outcome::Ok((ended.output_tokens, gaps)),
+                    Event::Finished(ended) => return Outcome::Ok((ended.output_tokens, gaps)),
                     Event::Text(_) => {
                         let now = SystemClock.monotonic();
                         gaps.extend(last.replace(now).map(|last| now.duration_since(last)));

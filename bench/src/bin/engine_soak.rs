@@ -1,12 +1,11 @@
-//! Ten thousand requests through the engine, with everything about them drawn from a seed; `chancery_bench::soak` says
-//! what is checked. It ends with an error at the first thing that is
-//! wrong; stalls are told at the end, because on a machine that does other things too they may be the machine's.
+//! Sends ten thousand requests through the engine, all generated from a seed; `chancery_bench::soak` says what is
+//! checked. The run fails at the first error. Stalls are reported only at the end, because a busy machine may cause them.
 //!
 //!     cargo run --release -p chancery-bench --bin engine_soak -- MODEL.gguf [REQUESTS] [SEED]
 
-use chancery_bench::soak::{self, Seen, Soak};
+use chancery_bench::soak::{self, Soak, SoakStats};
 use chancery_domain::{Clock, SystemClock};
-use chancery_engine_cpu::{CpuEngine, Evaluation, LoadOptions};
+use chancery_engine_cpu::{CpuEngine, LoadOptions, LogprobEvaluator};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +14,16 @@ const REQUESTS: usize = 10_000;
 const SEED: u64 = 1;
 const SLOTS: usize = 16;
 const CONTEXT_TOKENS: u32 = 1_024;
-/// The prompt tokens that a step takes in beside others' tokens, as docs/engine.md states.
+/// Prompt tokens per step beside other sequences' tokens, as docs/engine.md states.
 const PROMPT_TOKENS_IN_A_STEP: usize = 64;
-/// How many of the longest steps a text may take to arrive: one of them is the bound, the rest is the machine, which has
-/// other things to do and two cores for the engine and its callers.
+/// How many of the longest steps a text may take to create_person. One is the actual bound; the rest is headroom for a machine
+/// that has other work and two cores for the engine and its callers.
 const STEPS_WITHIN: u32 = 8;
 const TIMES: usize = 10;
 
-fn progress(seen: &Seen) {
-    if seen.requests.is_multiple_of(500) {
-        println!("{:6} requests, {} output tokens", seen.requests, seen.output_tokens);
+fn progress(stats: &SoakStats) {
+    if stats.requests.is_multiple_of(500) {
+        println!("{:6} requests, {} output tokens", stats.requests, stats.output_tokens);
     }
 }
 
@@ -57,40 +56,46 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         max_stall,
         max_growth_bytes: 16_000_000,
     };
-    let seen = soak::run(engine, soak, clock, progress).await?;
+    let stats = soak::run(engine, soak, clock, progress).await?;
     println!(
         "{} requests in {:.0?}: {} complete, {} at their limit, {} at a stop string, {} cancelled, {} left",
-        seen.requests, seen.took, seen.complete, seen.at_limit, seen.stopped, seen.cancelled, seen.left
+        stats.requests,
+        stats.took,
+        stats.complete,
+        stats.at_limit,
+        stats.stopped,
+        stats.cancelled,
+        stats.left
     );
-    println!("{} output tokens, {} prompt tokens from the cache", seen.output_tokens, seen.cached_tokens);
+    println!("{} output tokens, {} prompt tokens from the cache", stats.output_tokens, stats.cached_tokens);
     println!(
         "time between texts: half within {:.1?}, 99 % within {:.1?}, 99.9 % within {:.1?}, the longest {:.1?} of {max_stall:.1?}",
-        seen.gap(500),
-        seen.gap(990),
-        seen.gap(999),
-        seen.gap(1_000)
+        stats.gap(500),
+        stats.gap(990),
+        stats.gap(999),
+        stats.gap(1_000)
     );
-    println!("pages at the end: {:?}", seen.pages);
+    println!("pages at the end: {:?}", stats.pages);
     println!(
         "memory: {} MB after a third, {} MB at the end",
-        seen.first_third_bytes / 1_000_000,
-        seen.last_bytes / 1_000_000
+        stats.first_third_bytes / 1_000_000,
+        stats.last_bytes / 1_000_000
     );
-    match seen.stalls {
+    match stats.stalls {
         0 => Ok(()),
         stalls => Err(format!("{stalls} texts took longer than {max_stall:.1?}").into()),
     }
 }
 
-/// The longest step that may lie between two tokens of a reply.
+/// Measures the longest step that may fall between two tokens of a reply.
 fn time_longest_step(
     path: &std::path::Path,
     clock: &Arc<dyn Clock>,
 ) -> Result<Duration, Box<dyn std::error::Error>> {
     let threads = std::thread::available_parallelism()?.get();
     let rows = PROMPT_TOKENS_IN_A_STEP + SLOTS;
-    let mut evaluation = Evaluation::load(path, rows, threads)?;
+    let mut evaluation = LogprobEvaluator::load(path, rows, threads)?;
     let tokens: Vec<u32> = (100..).take(rows).collect();
-    let times = (0..TIMES).map(|_| evaluation.time_prompt(&tokens, clock));
-    Ok(times.map(|times| times.products + times.attention + times.rest).max().unwrap_or_default())
+    let times = (0..TIMES).map(|_| evaluation.time_prefill(&tokens, clock));
+    Ok(times.map(|times| times.matmul + times.attention + times.other).max().unwrap_or_default())
 }

@@ -1,5 +1,5 @@
-//! The speed of the engine alone, without HTTP and metering: how long a step takes and where its time goes, for several
-//! numbers of sequences and of prompt tokens, and generated tokens per second at several numbers of streams.
+//! The speed of the engine alone, without HTTP and metering: the duration and breakdown of a step for several numbers
+//! of sequences and prompt tokens, and generated tokens per second for several numbers of streams.
 //!
 //!     cargo run --release -p chancery-bench --bin engine_throughput -- MODEL.gguf
 //!
@@ -7,7 +7,7 @@
 
 use chancery_domain::{AccountId, Clock, SystemClock};
 use chancery_engine::{Engine, Event, Job, Sampling, Turn};
-use chancery_engine_cpu::{CpuEngine, Evaluation, LoadOptions, StepTimes};
+use chancery_engine_cpu::{CpuEngine, LoadOptions, LogprobEvaluator, StepTimes};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use std::time::Duration;
 const OUTPUT_TOKENS: u32 = 64;
 const INSTRUCTIONS: &str = "You help a consulting firm. Answer in full sentences, keep every figure as it is given, \
     name the client, and say what was promised and by when. ";
-/// Tokens that a sequence has behind it where a step is timed.
+/// Context length of each sequence when a step is timed.
 const CONTEXT_TOKENS: usize = 300;
-/// The machine is never quite quiet: of so many times of a step, the best counts.
+/// The machine is never quite idle, so the best of this many step times counts.
 const REPEATS: usize = 20;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -33,7 +33,7 @@ fn time_steps(path: &Path) -> Outcome<()> {
     let threads = std::thread::available_parallelism()?.get();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let started = clock.monotonic();
-    let mut evaluation = Evaluation::load(path, CONTEXT_TOKENS, threads)?;
+    let mut evaluation = LogprobEvaluator::load(path, CONTEXT_TOKENS, threads)?;
     println!("loaded in {:.2?}", started.elapsed());
     println!("| one step of | ms | products | attention | rest | tokens/s |\n|---|---|---|---|---|---|");
     let best = |label: String, rows: usize, step: &mut dyn FnMut() -> StepTimes| {
@@ -42,25 +42,25 @@ fn time_steps(path: &Path) -> Outcome<()> {
         println!(
             "| {label} | {:.2} | {:.2} | {:.2} | {:.2} | {:.0} |",
             ms(total(times)),
-            ms(times.products),
+            ms(times.matmul),
             ms(times.attention),
-            ms(times.rest),
+            ms(times.other),
             rows as f64 / total(times).as_secs_f64()
         );
     };
     for rows in [1, 2, 4, 8, 16, 32, 64] {
         let label = format!("{rows} sequences with {CONTEXT_TOKENS} tokens each");
-        best(label, rows, &mut || evaluation.time_decoding(rows, &clock));
+        best(label, rows, &mut || evaluation.time_decode_step(rows, &clock));
     }
     for rows in [16, 64, 256] {
         let tokens: Vec<u32> = (100..).take(rows).collect();
-        best(format!("a prompt of {rows} tokens"), rows, &mut || evaluation.time_prompt(&tokens, &clock));
+        best(format!("a prompt of {rows} tokens"), rows, &mut || evaluation.time_prefill(&tokens, &clock));
     }
     Ok(())
 }
 
 fn total(times: StepTimes) -> Duration {
-    times.products + times.attention + times.rest
+    times.matmul + times.attention + times.other
 }
 
 async fn time_streams(path: &Path) -> Outcome<()> {
@@ -74,8 +74,10 @@ async fn time_streams(path: &Path) -> Outcome<()> {
                     let input = format!("Write a letter about meeting number {stream}, on 3 March.");
                     Ok(Job {
                         account: AccountId(1),
-                        prompt: engine
-                            .prepare(&Turn::instructions_and_input(INSTRUCTIONS.repeat(repeat), input))?,
+                        prompt: engine.prepare(&Turn::from_instructions_and_input(
+                            INSTRUCTIONS.repeat(repeat),
+                            input,
+                        ))?,
                         max_output_tokens: OUTPUT_TOKENS,
                         sampling: Sampling::GREEDY,
                         stop: Vec::new(),
@@ -93,7 +95,7 @@ async fn time_streams(path: &Path) -> Outcome<()> {
                         Event::Text(_) => {
                             first_text_s.get_or_insert_with(|| started.elapsed().as_secs_f64());
                         }
-                        Event::Ended(ended) => {
+                        Event::Finished(ended) => {
                             tokens += ended.output_tokens;
                             break;
                         }

@@ -1,5 +1,5 @@
-//! Measures a store of the limits: how many times per second a request is reserved and settled, with 1, 16 and 256 callers
-//! at once, or as many as are given after the store. Each caller has an account of its own or, with `one`, all share one:
+//! Measures a rate-limit store: how many requests per second it reserves and settles, with 1, 16 and 256 concurrent
+//! callers, or with the numbers given after the store. Each caller has its own account; with `one`, all share one:
 //!
 //!     cargo run --release -p chancery-bench --bin limit_rate -- memory
 //!     cargo run --release -p chancery-bench --bin limit_rate -- redis://127.0.0.1:6379 one
@@ -37,7 +37,7 @@ async fn main() {
     }
 }
 
-/// How many requests went through until the end.
+/// Returns the number of requests completed by the end.
 async fn reserve_and_settle(limiter: Arc<dyn Limiter>, account: AccountId, end: std::time::Instant) -> u64 {
     let limits = RateLimits { requests_per_min: u32::MAX, tokens_per_min: u32::MAX };
     let mut done = 0;
@@ -47,7 +47,7 @@ async fn reserve_and_settle(limiter: Arc<dyn Limiter>, account: AccountId, end: 
         let Decision::Admitted(_) = limiter.reserve(&reservation).await.unwrap() else { break };
         limiter.settle(&reservation, 40).await.unwrap();
         done += 1;
-        // Memory answers at once; others get their turn all the same.
+        // The memory store never waits, so yield to other tasks.
         tokio::task::yield_now().await;
     }
     done

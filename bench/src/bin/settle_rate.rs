@@ -1,6 +1,6 @@
-//! Measures what a durable row costs a request: how long settling takes and how much of this process's CPU, how many are
-//! settled per second and how many share a commit; and how many keys are looked up. With 1, 16 and 256 callers at once,
-//! or as many as are given after the URL. It fills the ledger, so point it at a database made for it:
+//! Measures the cost of a durable row: settle latency, CPU time of this process, settled rows per second, rows per
+//! commit, and key lookups. Uses 1, 16 and 256 concurrent callers, or the numbers given after the URL. It fills the
+//! ledger, so use a throwaway database:
 //!
 //!     cargo run --release -p chancery-bench --bin settle_rate -- sqlite:/tmp/rate.db
 //!     cargo run --release -p chancery-bench --bin settle_rate -- postgres://postgres@localhost/rate
@@ -9,7 +9,7 @@
 use chancery_bench::accounts::{create_account, create_key};
 use chancery_bench::cpu;
 use chancery_domain::{
-    AccountId, Clock, HowEnded, KeyId, Nanos, OsRandomness, Prices, Randomness, RateLimits, RequestId,
+    AccountId, Clock, KeyId, Nanos, OsRandomness, Prices, Randomness, RateLimits, RequestId, StopReason,
     SystemClock, TokenPrice, UsageRow,
 };
 use chancery_store::{DatabaseUrl, Store};
@@ -49,7 +49,7 @@ async fn measure(store: Arc<Store>) {
             let (store, prefix) = (Arc::clone(&store), api_key.prefix());
             move || {
                 let (store, prefix) = (Arc::clone(&store), prefix.clone());
-                async move { drop(store.keys.key_with_prefix(&prefix).await.unwrap().unwrap()) }
+                async move { drop(store.keys.key_by_prefix(&prefix).await.unwrap().unwrap()) }
             }
         })
         .await;
@@ -67,7 +67,7 @@ async fn measure(store: Arc<Store>) {
     store.close().await;
 }
 
-/// What several callers did in the time that is measured.
+/// What the callers did in the measured time.
 struct Done {
     /// Sorted.
     latencies: Vec<Duration>,
@@ -88,7 +88,7 @@ impl Done {
     }
 }
 
-/// The callers do the work again and again until the time is over.
+/// The callers repeat the work until the time is up.
 async fn work<F: Future<Output = ()> + Send>(
     callers: usize,
     work: impl Fn() -> F + Clone + Send + 'static,
@@ -131,6 +131,6 @@ fn row(account: AccountId, key: KeyId) -> UsageRow {
         prices,
         cost: Nanos(290 * 100 + 64 * 400),
         at,
-        ended: HowEnded::Complete,
+        stop_reason: StopReason::Complete,
     }
 }

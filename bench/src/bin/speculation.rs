@@ -1,5 +1,6 @@
-//! What drafts bring: generated tokens per second with and without them, one stream and several, on prompts whose replies
-//! repeat the prompt and on prompts whose replies do not. Runs with and without take turns, and the medians count.
+//! The gain from speculative decoding: generated tokens per second with and without drafts, for one stream and several,
+//! on prompts whose replies repeat the prompt and on prompts whose replies do not. Runs with and without drafts
+//! alternate, and medians are reported.
 //!
 //!     cargo run --release -p chancery-bench --bin speculation -- MODEL.gguf
 //!
@@ -23,8 +24,8 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Outcome<()> {
     let path: PathBuf = std::env::args_os().nth(1).ok_or("give the path of a model file")?.into();
-    let load = |free_rows| {
-        let options = LoadOptions { context_tokens: Some(2_048), free_rows, ..LoadOptions::default() };
+    let load = |draft_rows| {
+        let options = LoadOptions { context_tokens: Some(2_048), draft_rows, ..LoadOptions::default() };
         CpuEngine::load(&path, &options, Arc::new(SystemClock))
     };
     let (without, with) = (load(Some(1))?, load(None)?);
@@ -48,14 +49,14 @@ async fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// The speed of so many equal jobs at once, prompts included.
+/// Tokens per second of this many equal jobs at once, including their prompts.
 async fn tokens_per_second(
     engine: &CpuEngine,
     instructions: &str,
     input: &str,
     streams: usize,
 ) -> Outcome<f64> {
-    let prompt = engine.prepare(&Turn::instructions_and_input(instructions, input))?;
+    let prompt = engine.prepare(&Turn::from_instructions_and_input(instructions, input))?;
     let started = SystemClock.monotonic();
     let mut generations = Vec::new();
     for _ in 0..streams {
@@ -70,7 +71,7 @@ async fn tokens_per_second(
     let mut tokens = 0;
     for mut generation in generations {
         tokens += loop {
-            if let Event::Ended(ended) = generation.next().await? {
+            if let Event::Finished(ended) = generation.next().await? {
                 break ended.output_tokens;
             }
         };

@@ -1,5 +1,5 @@
-//! The soak of `engine_soak`, for as long as a test may take. Here and not in a program of its own, because cargo builds every
-//! measurement before such a program runs.
+//! The soak of `engine_soak`, shortened for a test. It is a unit test, because cargo builds every benchmark before it runs a
+//! separate test program.
 
 use super::{Soak, run};
 use chancery_domain::SystemClock;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[tokio::test]
-async fn a_crowd_of_accounts_gets_its_own_texts_and_leaves_nothing_behind() {
+async fn many_accounts_get_their_own_text_without_stalls_or_leaks() {
     let path = std::env::var_os("CHANCERY_TEST_MODEL")
         .expect("run `make test`, which fetches the model and sets CHANCERY_TEST_MODEL");
     let options = LoadOptions { context_tokens: Some(512), slots: Some(4), ..LoadOptions::default() };
@@ -22,12 +22,12 @@ async fn a_crowd_of_accounts_gets_its_own_texts_and_leaves_nothing_behind() {
         inputs: 5,
         max_words: 120,
         max_output_tokens: 12,
-        // A test may run beside anything; only what has come to a stand is caught here.
+        // A test may run on a busy machine, so this only catches a standstill.
         max_stall: Duration::from_secs(20),
         max_growth_bytes: 32_000_000,
     };
-    let seen = run(Arc::new(engine), soak, Arc::new(SystemClock), |_| {}).await.unwrap();
-    assert_eq!((seen.requests, seen.stalls), (300, 0));
-    let each = [seen.at_limit, seen.stopped, seen.cancelled, seen.left];
-    assert!(each.iter().all(|count| *count > 0) && seen.cached_tokens > 0, "{seen:?}");
+    let stats = run(Arc::new(engine), soak, Arc::new(SystemClock), |_| {}).await.unwrap();
+    assert_eq!((stats.requests, stats.stalls), (300, 0));
+    let each = [stats.at_limit, stats.stopped, stats.cancelled, stats.left];
+    assert!(each.iter().all(|count| *count > 0) && stats.cached_tokens > 0, "{stats:?}");
 }

@@ -1,4 +1,4 @@
-//! Takes in a JSON body from a caller who pays, within its bounds of size and time, and has it parsed.
+//! Authenticates the caller, then receives and parses a JSON body within its size and time limits.
 
 use crate::ApiState;
 use crate::caller::authenticate;
@@ -14,16 +14,15 @@ use chancery_metering::{Call, Caller, GenerateRequest};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use std::time::Duration;
 
-/// How long a body may take to arrive.
+/// Maximum time for a body to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A body of this type, and what it came with.
 pub(crate) struct JsonRequest<B> {
     pub body: B,
-    pub sent: Sent,
+    pub received: ReceivedRequest,
 }
 
-pub(crate) struct Sent {
+pub(crate) struct ReceivedRequest {
     pub caller: Caller,
     parts: Parts,
     bytes: Vec<u8>,
@@ -32,25 +31,24 @@ pub(crate) struct Sent {
 impl<B: RequestBody> FromRequest<ApiState> for JsonRequest<B> {
     type Rejection = ApiError;
 
-    /// The key is checked twice: before the body, so that a stranger cannot make the server take one in, and after it,
-    /// because a body may take its time, and what was changed meanwhile (a key revoked, a limit or a cap set) holds for the
-    /// request.
+    /// Checks the key twice. The check before the body stops unauthenticated callers from uploading one. The check
+    /// after it applies changes made during a slow upload: a revoked key, a new limit or a new cap.
     async fn from_request(request: Request, state: &ApiState) -> ApiResult<Self> {
         let (parts, body) = request.into_parts();
         authenticate(&parts, state).await?;
         let bytes = read(&parts.headers, body, state.max_body_bytes).await?;
         let caller = authenticate(&parts, state).await?;
-        Ok(Self { body: request::parse(&bytes)?, sent: Sent { caller, parts, bytes } })
+        Ok(Self { body: request::parse(&bytes)?, received: ReceivedRequest { caller, parts, bytes } })
     }
 }
 
-impl Sent {
-    /// What it takes to run the request once.
+impl ReceivedRequest {
+    /// Assembles everything needed to run the request once.
     pub(crate) fn call(self, request: GenerateRequest) -> ApiResult<Call> {
         let Self { caller, parts, bytes } = self;
         let idempotency = idempotency::read(&parts.headers, parts.uri.path(), &bytes)?;
         let request_id = parts.extensions.get::<RequestId>().cloned();
-        let request_id = request_id.ok_or_else(|| ApiError::internal("the request has no id"))?;
+        let request_id = request_id.ok_or_else(|| ApiError::internal("request ID missing"))?;
         Ok(Call { caller, request_id, request, idempotency })
     }
 }
@@ -62,21 +60,21 @@ async fn read(headers: &HeaderMap, body: Body, max_body_bytes: usize) -> ApiResu
         .and_then(|length| length.parse::<u64>().ok())
         .is_some_and(|length| length > max_body_bytes as u64)
     {
-        return Err(ApiError::too_large(max_body_bytes));
+        return Err(ApiError::body_too_large(max_body_bytes));
     }
     let reading = Limited::new(body, max_body_bytes).collect();
     match tokio::time::timeout(BODY_TIMEOUT, reading).await {
         Ok(Ok(body)) => Ok(body.to_bytes().into()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(max_body_bytes)),
-        Ok(Err(_)) => Err(ApiError::malformed("the body broke off before its end; send it again")),
-        Err(_) => Err(ApiError::too_slow(BODY_TIMEOUT.as_secs())),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::body_too_large(max_body_bytes)),
+        Ok(Err(_)) => Err(ApiError::malformed("request body incomplete; send it again")),
+        Err(_) => Err(ApiError::body_timeout(BODY_TIMEOUT.as_secs())),
     }
 }
 
 fn check_media_type(headers: &HeaderMap) -> ApiResult<()> {
     if headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
         return Err(ApiError::unsupported_media_type(
-            "a compressed body is not taken; send it without `Content-Encoding`",
+            "compressed bodies are not supported; send it without `Content-Encoding`",
         ));
     }
     let media_type =
@@ -91,7 +89,7 @@ fn check_media_type(headers: &HeaderMap) -> ApiResult<()> {
         Ok(())
     } else {
         Err(ApiError::unsupported_media_type(
-            "send the body as UTF-8 JSON, with `Content-Type: application/json`",
+            "unsupported media type; send UTF-8 JSON with `Content-Type: application/json`",
         ))
     }
 }

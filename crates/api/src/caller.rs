@@ -1,15 +1,15 @@
-//! Reads `Authorization: Bearer KEY` and has it checked.
+//! Reads and checks `Authorization: Bearer KEY`.
 
 use crate::ApiState;
 use crate::error::ApiError;
-use crate::rate_limit::KnownCaller;
+use crate::rate_limit::CallerSlot;
 use axum::extract::FromRequestParts;
 use axum::http::header;
 use axum::http::request::Parts;
 use chancery_metering::Caller;
 use std::convert::Infallible;
 
-/// A handler that takes this runs only for a valid key with an account that pays.
+/// Extractor for handlers that require a valid key with a billing account.
 pub(crate) struct Authenticated(pub Caller);
 
 impl FromRequestParts<ApiState> for Authenticated {
@@ -22,32 +22,32 @@ impl FromRequestParts<ApiState> for Authenticated {
 
 pub(crate) async fn authenticate(parts: &Parts, state: &ApiState) -> Result<Caller, ApiError> {
     let caller = state.meter.authenticate(bearer_token(parts)).await?;
-    make_known(parts, caller);
+    set_caller(parts, caller);
     Ok(caller)
 }
 
-fn make_known(parts: &Parts, caller: Caller) {
-    if let Some(known) = parts.extensions.get::<KnownCaller>() {
-        known.is(caller);
+fn set_caller(parts: &Parts, caller: Caller) {
+    if let Some(slot) = parts.extensions.get::<CallerSlot>() {
+        slot.set(caller);
     }
 }
 
-/// For replies that everybody gets: who has a valid key learns where its account stands.
-pub(crate) struct PossiblyAuthenticated;
+/// Extractor for errors that anyone can get: with a valid key, the reply includes rate-limit headers.
+pub(crate) struct OptionalAuthenticated;
 
-impl FromRequestParts<ApiState> for PossiblyAuthenticated {
+impl FromRequestParts<ApiState> for OptionalAuthenticated {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Infallible> {
-        // Nothing is refused here; the reply says what is wrong with the request.
-        if let Some(caller) = state.meter.recognise(bearer_token(parts)).await {
-            make_known(parts, caller);
+        // Never rejects: the reply already says what is wrong with the request.
+        if let Some(caller) = state.meter.try_authenticate(bearer_token(parts)).await {
+            set_caller(parts, caller);
         }
         Ok(Self)
     }
 }
 
-/// None where there is no such header, more than one, or another scheme.
+/// Returns `None` if the header is missing, repeated or uses another scheme.
 fn bearer_token(parts: &Parts) -> Option<&str> {
     let mut headers = parts.headers.get_all(header::AUTHORIZATION).iter();
     let (only, None) = (headers.next()?, headers.next()) else { return None };

@@ -1,21 +1,21 @@
-//! Every refusal of the API. An `ApiError` carries what the caller reads (status, code, reason, field) apart from what
-//! the log reads (`internal`). It is turned into bytes at one place, `boundary`, which knows the request's id.
+//! Every error of the API. `ApiError` separates what the caller sees (status, code, reason, field) from what goes to
+//! the log (`internal`). Only `boundary` serializes it, because it knows the request id.
 
 use crate::idempotency::KEY_NAME;
-use crate::json::shorten;
+use crate::json::truncate;
 use crate::openapi::errors::AnyCode;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use chancery_domain::{Nanos, RateLimitStatus, RateLimits, Refusal};
+use chancery_domain::{Nanos, RateLimitExceeded, RateLimitStatus, RateLimits};
 use chancery_engine::EngineError;
-use chancery_metering::{CapReached, MeterError};
+use chancery_metering::{MeterError, SpendingCapDetails};
 use chancery_store::DbError;
 
-/// How long a caller should wait when the database cannot be reached or the process is stopping, in seconds.
-const RETRY_UNAVAILABLE_S: u32 = 2;
+/// `Retry-After` when the database is unreachable or the process is shutting down.
+const UNAVAILABLE_RETRY_AFTER_S: u32 = 2;
 
-/// How long a caller should wait for a request of its own that is still running, in seconds.
-const RETRY_IN_FLIGHT_S: u32 = 3;
+/// `Retry-After` when a request with the same idempotency key is still running.
+const IN_FLIGHT_RETRY_AFTER_S: u32 = 3;
 
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
@@ -26,11 +26,11 @@ pub(crate) struct ApiError {
     pub reason: String,
     pub field: Option<String>,
     pub retry_after_s: Option<u32>,
-    /// Whether clients that send again by themselves must not.
-    pub must_not_be_repeated: bool,
-    /// Where the account stands, where the refusal came with it.
+    /// Tells clients with automatic retries not to retry.
+    pub is_not_retryable: bool,
+    /// Rate-limit status, if the failed check returned one.
     pub rate_limit_status: Option<Box<RateLimitStatus>>,
-    /// What only the log may say.
+    /// Detail for the log only, never sent to the caller.
     pub internal: Option<String>,
 }
 
@@ -67,19 +67,19 @@ impl ApiError {
             reason: reason.into(),
             field: None,
             retry_after_s: None,
-            must_not_be_repeated: false,
+            is_not_retryable: false,
             rate_limit_status: None,
             internal: None,
         }
     }
 
-    pub(crate) fn at_field(mut self, field: impl Into<String>) -> Self {
+    pub(crate) fn with_field(mut self, field: impl Into<String>) -> Self {
         self.field = Some(field.into());
         self
     }
 
-    /// For a path where a field has another name.
-    pub(crate) fn calling(mut self, field: &str, name: &str) -> Self {
+    /// Renames a field, for endpoints that call it something else.
+    pub(crate) fn rename_field(mut self, field: &str, name: &str) -> Self {
         if self.field.as_deref() == Some(field) {
             self.field = Some(name.to_owned());
         }
@@ -92,12 +92,12 @@ impl ApiError {
         self
     }
 
-    /// Sending it again may bill it again, or take as long again; a person must decide.
-    fn not_to_be_repeated(self) -> Self {
-        Self { retry_after_s: None, must_not_be_repeated: true, ..self }
+    /// A retry could be billed again or take just as long, so a person must decide.
+    fn not_retryable(self) -> Self {
+        Self { retry_after_s: None, is_not_retryable: true, ..self }
     }
 
-    fn logged_as(mut self, internal: impl Into<String>) -> Self {
+    fn with_internal(mut self, internal: impl Into<String>) -> Self {
         self.internal = Some(internal.into());
         self
     }
@@ -106,23 +106,23 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "malformed_request", reason)
     }
 
-    pub(crate) fn missing_field(field: &str, what: &str, sent_instead: Option<&str>) -> Self {
-        let hint = sent_instead.map(|name| format!(" (you sent `{name}`)")).unwrap_or_default();
-        let reason = format!("`{field}` is missing{hint}; it is required and must be {what}");
-        Self::new(StatusCode::BAD_REQUEST, "missing_field", reason).at_field(field)
+    pub(crate) fn missing_field(field: &str, what: &str, similar_field: Option<&str>) -> Self {
+        let hint = similar_field.map(|name| format!(" (you sent `{name}`)")).unwrap_or_default();
+        let reason = format!("missing required field `{field}`{hint}; it must be {what}");
+        Self::new(StatusCode::BAD_REQUEST, "missing_field", reason).with_field(field)
     }
 
     pub(crate) fn invalid_value(field: &str, reason: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "invalid_value", reason).at_field(field)
+        Self::new(StatusCode::BAD_REQUEST, "invalid_value", reason).with_field(field)
     }
 
-    pub(crate) fn too_slow(timeout_s: u64) -> Self {
-        let reason = format!("the body did not arrive within {timeout_s} seconds; send it again");
+    pub(crate) fn body_timeout(timeout_s: u64) -> Self {
+        let reason = format!("request body not received within {timeout_s} seconds; send it again");
         Self::new(StatusCode::REQUEST_TIMEOUT, "malformed_request", reason)
     }
 
-    pub(crate) fn too_large(max_body_bytes: usize) -> Self {
-        let reason = format!("the body is larger than {max_body_bytes} bytes; send less text");
+    pub(crate) fn body_too_large(max_body_bytes: usize) -> Self {
+        let reason = format!("request body larger than {max_body_bytes} bytes; send less text");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", reason)
     }
 
@@ -131,7 +131,7 @@ impl ApiError {
     }
 
     pub(crate) fn browser_request() -> Self {
-        let reason = "this request comes from a browser, and an API key does not belong in one; call the API from your server";
+        let reason = "browser requests are not allowed, because they expose the API key; call the API from your server";
         Self::new(StatusCode::FORBIDDEN, "browser_request", reason)
     }
 
@@ -147,26 +147,27 @@ impl ApiError {
             "/openapi.json",
             "/docs",
         ];
-        let hint = match chancery_domain::nearest(path, known) {
+        let hint = match chancery_domain::closest_match(path, known) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => format!("there are {}", known.map(|path| format!("`{path}`")).join(", ")),
+            None => format!("available: {}", known.map(|path| format!("`{path}`")).join(", ")),
         };
-        Self::new(StatusCode::NOT_FOUND, "not_found", format!("there is nothing at this path; {hint}"))
+        Self::new(StatusCode::NOT_FOUND, "not_found", format!("unknown path; {hint}"))
     }
 
     pub(crate) fn method_not_allowed(method: &Method, path: &str) -> Self {
-        let reason = format!("`{path}` does not take {method}; the header `Allow` says what it takes");
+        let reason = format!("{method} is not allowed for `{path}`; see the `Allow` header");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason)
     }
 
     pub(crate) fn shutting_down() -> Self {
-        let reason = "the server is shutting down; try again in a moment";
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", reason).retry_after_s(RETRY_UNAVAILABLE_S)
+        let reason = "server is shutting down; try again shortly";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", reason)
+            .retry_after_s(UNAVAILABLE_RETRY_AFTER_S)
     }
 
     pub(crate) fn internal(internal: impl Into<String>) -> Self {
-        let reason = "something went wrong on our side; the log has the details under the request's id";
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", reason).logged_as(internal)
+        let reason = "internal error; see the server log for this request ID";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", reason).with_internal(internal)
     }
 
     pub(crate) fn body(&self, request_id: &str) -> Vec<u8> {
@@ -191,88 +192,90 @@ impl From<MeterError> for ApiError {
             MeterError::InvalidKey => Self::new(
                 StatusCode::UNAUTHORIZED,
                 "invalid_api_key",
-                "a valid API key is needed, sent as `Authorization: Bearer KEY`",
+                "invalid API key; send a valid one as `Authorization: Bearer KEY`",
             ),
             MeterError::NoBillingAccount => Self::new(
                 StatusCode::PAYMENT_REQUIRED,
                 "no_billing_account",
-                "this key bills no open account; ask the operator to attach it to one",
+                "this key has no open billing account; ask the operator to attach one",
             ),
             MeterError::UnknownModel(name) => Self::new(
                 StatusCode::NOT_FOUND,
                 "unknown_model",
-                format!("there is no model {:?}; `GET /v1/models` lists those there are", shorten(&name)),
+                format!("unknown model {:?}; see `GET /v1/models`", truncate(&name)),
             )
-            .at_field("model"),
-            MeterError::CapAboveContext { context_tokens, .. } => Self::invalid_value(
+            .with_field("model"),
+            MeterError::MaxTokensAboveContext { context_tokens, .. } => Self::invalid_value(
                 "max_output_tokens",
                 format!("`max_output_tokens` must be from 1 to {context_tokens}, the model's context length"),
             ),
             MeterError::SpendingCapReached(reached) => Self::spending_cap_reached(&reached),
-            MeterError::RateLimited { refusal, tokens } => Self::rate_limited(&refusal, tokens),
-            MeterError::NeverFits { input_tokens, max_output_tokens, limits } => {
-                Self::never_fits(input_tokens, max_output_tokens, limits)
+            MeterError::RateLimited { rejection, tokens } => Self::rate_limited(&rejection, tokens),
+            MeterError::ExceedsTokenLimit { input_tokens, max_output_tokens, limits } => {
+                Self::exceeds_token_limit(input_tokens, max_output_tokens, limits)
             }
             MeterError::IdempotencyInFlight => Self::idempotency_in_flight(),
             MeterError::IdempotencyMismatch => Self::idempotency_mismatch(),
-            MeterError::Limiter(_) => Self::limits_unknown(log),
+            MeterError::Limiter(_) => Self::limiter_unavailable(log),
             MeterError::Engine(error) => Self::from_engine(&error),
             MeterError::Database(error) => Self::from_database(&error),
             MeterError::Ledger(error) => Self::internal(error.to_string()),
             MeterError::Account(error) => Self::internal(error.to_string()),
-            MeterError::Unrecorded { error, has_key: true } => Self::from(*error),
-            MeterError::Unrecorded { error, has_key: false } => Self::from(*error).not_to_be_repeated(),
+            MeterError::UsageNotRecorded { error, has_key: true } => Self::from(*error),
+            MeterError::UsageNotRecorded { error, has_key: false } => Self::from(*error).not_retryable(),
             MeterError::ShuttingDown => Self::shutting_down(),
-            MeterError::HungUp | MeterError::Money(_) | MeterError::Internal(_) => Self::internal(log),
+            MeterError::ClientDisconnected | MeterError::Money(_) | MeterError::Internal(_) => {
+                Self::internal(log)
+            }
         }
     }
 }
 
 impl ApiError {
-    fn spending_cap_reached(reached: &CapReached) -> Self {
-        let CapReached { cap, spent, set_aside, asked, resets_at } = reached;
-        let under_way = match *set_aside {
+    fn spending_cap_reached(reached: &SpendingCapDetails) -> Self {
+        let SpendingCapDetails { cap, spent, reserved, asked, resets_at } = reached;
+        let under_way = match *reserved {
             Nanos(0) => String::new(),
-            _ => format!(" and up to {set_aside} by requests under way"),
+            _ => format!(" and {reserved} reserved by running requests"),
         };
         let reason = format!(
-            "this request may cost {asked}, and of the {cap} that the account may spend in a month {spent} is spent\
-             {under_way}; it resets at {}, and a lower `max_output_tokens` costs less",
+            "spending cap reached: this request may cost {asked}; {spent} of the monthly cap of {cap} is spent\
+             {under_way}; wait for the reset at {}, or lower `max_output_tokens`",
             resets_at.to_iso()
         );
         Self::new(StatusCode::PAYMENT_REQUIRED, "spending_cap_reached", reason)
     }
 
-    fn rate_limited(refusal: &Refusal, tokens: u64) -> Self {
-        let RateLimits { requests_per_min, tokens_per_min } = refusal.status.limits;
-        let retry_after_s = refusal.retry_after_s();
-        let what = match refusal.requests_wait >= refusal.tokens_wait {
-            true => format!("this account's limit of {requests_per_min} requests per minute is reached"),
+    fn rate_limited(rejection: &RateLimitExceeded, tokens: u64) -> Self {
+        let RateLimits { requests_per_min, tokens_per_min } = rejection.status.limits;
+        let retry_after_s = rejection.retry_after_s();
+        let what = match rejection.requests_retry_after >= rejection.tokens_retry_after {
+            true => format!("rate limit reached: {requests_per_min} requests per minute"),
             false => format!(
-                "this request may use {tokens} tokens, and {} of this account's {tokens_per_min} tokens per minute are left",
-                refusal.status.remaining().tokens
+                "rate limit reached: this request may use {tokens} tokens, and {} of {tokens_per_min} tokens per minute are left",
+                rejection.status.remaining().tokens
             ),
         };
-        let reason = format!("{what}; try again in {retry_after_s} seconds, nothing was billed");
-        let refused = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", reason);
-        Self { rate_limit_status: Some(Box::new(refusal.status)), ..refused.retry_after_s(retry_after_s) }
+        let reason = format!("{what}; try again in {retry_after_s} seconds (nothing was billed)");
+        let rejected = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", reason);
+        Self { rate_limit_status: Some(Box::new(rejection.status)), ..rejected.retry_after_s(retry_after_s) }
     }
 
-    fn never_fits(input_tokens: u32, max_output_tokens: u32, limits: RateLimits) -> Self {
+    fn exceeds_token_limit(input_tokens: u32, max_output_tokens: u32, limits: RateLimits) -> Self {
         let limit = limits.tokens_per_min;
         match limit.checked_sub(input_tokens) {
-            Some(room @ 1..) => Self::invalid_value(
+            Some(available @ 1..) => Self::invalid_value(
                 "max_output_tokens",
                 format!(
-                    "{input_tokens} tokens of input and `max_output_tokens` {max_output_tokens} are more than this account's \
-                     {limit} tokens per minute; set `max_output_tokens` to {room} or less"
+                    "{input_tokens} input tokens plus `max_output_tokens` {max_output_tokens} exceed this account's \
+                     limit of {limit} tokens per minute; set `max_output_tokens` to {available} or less"
                 ),
             ),
             _ => Self::invalid_value(
                 "input",
                 format!(
-                    "the texts have {input_tokens} tokens, and this account's limit is {limit} tokens per minute, at \
-                     least one of them for the reply; shorten them"
+                    "{input_tokens} input tokens exceed this account's limit of {limit} tokens per minute (one is needed for \
+                     the reply); shorten the input"
                 ),
             ),
         }
@@ -280,27 +283,25 @@ impl ApiError {
 
     fn idempotency_in_flight() -> Self {
         let reason = format!(
-            "a request with this `{KEY_NAME}` is still running; send the same again in a moment to get its reply, it is \
-             billed once"
+            "a request with this `{KEY_NAME}` is still running; retry shortly to get its reply (billed once)"
         );
         Self::new(StatusCode::CONFLICT, "idempotency_in_flight", reason)
-            .at_field(KEY_NAME)
-            .retry_after_s(RETRY_IN_FLIGHT_S)
+            .with_field(KEY_NAME)
+            .retry_after_s(IN_FLIGHT_RETRY_AFTER_S)
     }
 
     fn idempotency_mismatch() -> Self {
         let reason = format!(
-            "this `{KEY_NAME}` belongs to a request with another path or body; send that one again, or this one with a \
-             key of its own"
+            "this `{KEY_NAME}` was used for a different path or body; use a new key for this request"
         );
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_mismatch", reason).at_field(KEY_NAME)
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_mismatch", reason).with_field(KEY_NAME)
     }
 
-    fn limits_unknown(log: String) -> Self {
-        let reason = "what this account has used of its limits cannot be known at the moment, so nothing can be admitted; try again";
+    fn limiter_unavailable(log: String) -> Self {
+        let reason = "rate limits are temporarily unavailable; try again";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", reason)
-            .retry_after_s(RETRY_UNAVAILABLE_S)
-            .logged_as(log)
+            .retry_after_s(UNAVAILABLE_RETRY_AFTER_S)
+            .with_internal(log)
     }
 
     fn from_engine(error: &EngineError) -> Self {
@@ -310,56 +311,56 @@ impl ApiError {
                 "input_too_long",
                 match prompt_tokens {
                     Some(prompt_tokens) => format!(
-                        "the texts make a prompt of {prompt_tokens} tokens, and the model's context holds {context_tokens}, \
-                         at least one of them for the reply; shorten them"
+                        "the prompt has {prompt_tokens} tokens and the model's context is {context_tokens} (one is needed for the \
+                         reply); shorten the input"
                     ),
                     None => format!(
-                        "the texts do not fit the model's context, which holds {context_tokens} tokens, at least one of \
-                         them for the reply; shorten them"
+                        "the prompt exceeds the model's context of {context_tokens} tokens (one is needed for \
+                         the reply); shorten the input"
                     ),
                 },
             )
-            .at_field("input"),
-            EngineError::InputRefused { ref reason } => Self::new(
+            .with_field("input"),
+            EngineError::InputRejected { ref reason } => Self::new(
                 StatusCode::BAD_REQUEST,
                 "invalid_value",
                 match reason {
-                    Some(reason) => format!("the model's server does not take this request: {reason}"),
-                    None => "the model's server does not take this request; see whether the model knows its options, and \
-                             leave out those that it does not need"
+                    Some(reason) => format!("rejected by the model's server: {reason}"),
+                    None => "rejected by the model's server; remove options that the model \
+                             does not support"
                         .to_owned(),
                 },
             ),
-            EngineError::TurnsRefused(_) => Self::invalid_value(
+            EngineError::TurnsRejected(_) => Self::invalid_value(
                 "input",
-                "this model's chat template does not take turns of these roles in this order; let `user` and `assistant` \
-                 alternate, beginning with `user`",
+                "this model's chat template does not support this order of roles; alternate `user` and `assistant`, \
+                 starting with `user`",
             ),
             EngineError::Overloaded { retry_after_s } => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "overloaded",
-                "too much work is waiting already; try again later, nothing was billed",
+                "the server is overloaded; try again later (nothing was billed)",
             )
             .retry_after_s(retry_after_s),
             EngineError::Restarting { retry_after_s } => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "engine_restarting",
-                "the model is being set up anew after a failure; try again, nothing was billed",
+                "the model is restarting; try again (nothing was billed)",
             )
             .retry_after_s(retry_after_s),
             EngineError::ShuttingDown => Self::shutting_down(),
             EngineError::TimedOut => Self::new(
                 StatusCode::GATEWAY_TIMEOUT,
                 "engine_timeout",
-                "the reply was not ready in time; nothing was billed",
+                "generation timed out (nothing was billed); lower `max_output_tokens`, or shorten the input",
             )
-            .not_to_be_repeated(),
+            .not_retryable(),
             EngineError::Failed(_) => Self::new(
                 StatusCode::BAD_GATEWAY,
                 "engine_failed",
-                "the model failed on this request; nothing was billed",
+                "the model failed on this request (nothing was billed); try again once",
             )
-            .logged_as(error.to_string()),
+            .with_internal(error.to_string()),
         }
     }
 
@@ -368,17 +369,17 @@ impl ApiError {
             DbError::Unavailable(_) | DbError::DiskFull(_) | DbError::ReadOnly(_) => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "unavailable",
-                "the database cannot be used at the moment, and without it no usage can be recorded; try again",
+                "the database is temporarily unavailable; try again",
             )
-            .retry_after_s(RETRY_UNAVAILABLE_S)
-            .logged_as(error.to_string()),
-            // Everything else is about how the store is used or what is in it: a defect of ours.
+            .retry_after_s(UNAVAILABLE_RETRY_AFTER_S)
+            .with_internal(error.to_string()),
+            // Any other error is about how the store is used or what it contains, so it is a bug on our side.
             _ => Self::internal(error.to_string()),
         }
     }
 }
 
-/// Only the status and the headers; `boundary` writes the body, because it knows the request's id.
+/// Sets only the status and the headers. `boundary` writes the body, because it knows the request id.
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
@@ -389,8 +390,8 @@ impl IntoResponse for ApiError {
         if let Some(seconds) = self.retry_after_s {
             headers.insert("retry-after", HeaderValue::from(seconds));
         }
-        if self.must_not_be_repeated {
-            // OpenAI's clients read it.
+        if self.is_not_retryable {
+            // OpenAI's clients honor this header.
             headers.insert("x-should-retry", HeaderValue::from_static("false"));
         }
         if let Some(rate_limit_status) = &self.rate_limit_status {

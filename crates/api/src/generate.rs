@@ -1,13 +1,13 @@
-//! `POST /v1/generate`: text in, generated text and its token count out, whole or as a stream. The reply, or the
-//! stream's last event, leaves only after its usage row is on disk; `chancery_metering::Meter` sees to that.
+//! `POST /v1/generate`: generates text and reports its token count, in one reply or as a stream.
+//! `chancery_metering::Meter` ensures that the usage row is on disk before the reply or the last event is sent.
 
 use crate::ApiState;
 use crate::body::JsonRequest;
 use crate::error::ApiError;
 use crate::generate_events::{GenerateEvent, GenerateEvents};
 use crate::generation_request::GenerationRequest;
-use crate::openapi::errors::GeneratingRefusals;
-use crate::openapi::values::{RequestName, StopReason};
+use crate::openapi::errors::GenerateErrors;
+use crate::openapi::values::{IdempotencyKeySchema, StopReason};
 use crate::{idempotency, sse};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -28,12 +28,13 @@ pub(crate) struct GenerateReply<'a> {
     output_text: &'a str,
     #[schema(value_type = StopReason)]
     stop_reason: &'static str,
-    usage: UsageOfOne,
+    usage: RequestUsage,
 }
 
 /// The token meter.
 #[derive(serde::Serialize, utoipa::ToSchema)]
-struct UsageOfOne {
+#[schema(as = UsageOfOne)]
+struct RequestUsage {
     /// Tokens counted in: `instructions` and `input` together, without the chat template's scaffolding.
     #[schema(examples(11))]
     input_tokens: u32,
@@ -62,7 +63,7 @@ struct InputTokensDetails {
     tag = "Generation",
     security(("key" = [])),
     params((
-        "Idempotency-Key" = inline(Option<RequestName>), Header,
+        "Idempotency-Key" = inline(Option<IdempotencyKeySchema>), Header,
         description = "Your own name for the request, kept for 24 hours: sent again under it, the request is not run and not billed again, and the stored reply comes.",
         example = "order-17"
     )),
@@ -73,19 +74,19 @@ struct InputTokensDetails {
             description = "The whole reply; with `stream: true`, Server-Sent Events.",
             content((GenerateReply<'_> = "application/json"), (GenerateEvent = "text/event-stream"))
         ),
-        GeneratingRefusals
+        GenerateErrors
     )
 )]
 pub(crate) async fn handle(
     State(state): State<ApiState>,
-    JsonRequest { body, sent }: JsonRequest<GenerationRequest>,
+    JsonRequest { body, received }: JsonRequest<GenerationRequest>,
 ) -> Result<Response, ApiError> {
     let GenerationRequest { request, stream } = body;
     let model = request.model.clone();
-    let call = sent.call(request)?;
+    let call = received.call(request)?;
     if stream {
         let running = state.meter.stream(call).await?;
-        return Ok(sse::respond(running, GenerateEvents::new(model)));
+        return Ok(sse::stream_response(running, GenerateEvents::new(model)));
     }
     let reply = state.meter.generate(call).await?;
     let rate_limit_status = reply.rate_limit_status.map(Extension);
@@ -99,8 +100,8 @@ impl<'a> GenerateReply<'a> {
             id: reply.id.as_str(),
             model,
             output_text: &reply.output_text,
-            stop_reason: reply.ended.as_str(),
-            usage: UsageOfOne {
+            stop_reason: reply.stop_reason.as_str(),
+            usage: RequestUsage {
                 input_tokens: reply.input_tokens,
                 input_tokens_details: InputTokensDetails { cached_tokens: reply.cached_tokens },
                 output_tokens: reply.output_tokens,
@@ -114,13 +115,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_tells_its_usage_by_the_documented_names() {
+    fn reply_usage_has_the_documented_field_names() {
         let reply = GenerateReply {
             id: "req_1",
             model: "m",
             output_text: "Dear",
             stop_reason: "complete",
-            usage: UsageOfOne {
+            usage: RequestUsage {
                 input_tokens: 70,
                 input_tokens_details: InputTokensDetails { cached_tokens: 64 },
                 output_tokens: 1,

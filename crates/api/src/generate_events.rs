@@ -1,14 +1,14 @@
-//! The events of `POST /v1/generate` with `stream: true`, by the names of the Responses API:
+//! The events of `POST /v1/generate` with `stream: true`, named as in the Responses API.
 //!
-//! `response.created`, then `response.output_text.delta` for each piece of text, `response.output_text.done` with all of
-//! it, and last `response.completed`, `response.incomplete` (cut short by a limit) or `response.failed`. The last one
-//! carries the whole reply with its usage, as a request without `stream` would have got it, or the error.
+//! The order is `response.created`, `response.output_text.delta` for each piece of text, `response.output_text.done`
+//! with the whole text, and finally `response.completed`, `response.incomplete` (cut short by a limit) or
+//! `response.failed`. The last event carries the error, or the same reply with usage as without `stream`.
 
 use crate::error::{ApiError, ErrorFields};
 use crate::generate::GenerateReply;
 use crate::openapi::schema_of_value;
 use crate::sse::{self, EventFormat, Events};
-use chancery_metering::{Beginning, Reply};
+use chancery_metering::{Reply, StreamStart};
 use serde_json::{Value, json};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -16,7 +16,7 @@ use utoipa::{PartialSchema, ToSchema};
 pub(crate) struct GenerateEvents {
     id: String,
     model: String,
-    next_number: u64,
+    next_sequence_number: u64,
 }
 
 #[derive(serde::Serialize)]
@@ -25,7 +25,7 @@ enum Content<'a> {
     Delta(&'a str),
     Text(&'a str),
     #[serde(rename = "response")]
-    Begun(Begun<'a>),
+    StreamStarted(StreamStarted<'a>),
     #[serde(rename = "response")]
     Ended(GenerateReply<'a>),
     #[serde(rename = "response")]
@@ -34,7 +34,8 @@ enum Content<'a> {
 
 /// What is known before the first piece of text.
 #[derive(serde::Serialize, utoipa::ToSchema)]
-pub(crate) struct Begun<'a> {
+#[schema(as = Begun)]
+pub(crate) struct StreamStarted<'a> {
     /// The request's id in the ledger.
     id: &'a str,
     /// The model that runs.
@@ -61,86 +62,87 @@ pub(crate) struct Failed<'a> {
 
 impl GenerateEvents {
     pub(crate) fn new(model: String) -> Self {
-        Self { id: String::new(), model, next_number: 0 }
+        Self { id: String::new(), model, next_sequence_number: 0 }
     }
 }
 
 impl EventFormat for GenerateEvents {
-    fn beginning(&mut self, beginning: &Beginning, events: &mut Events) {
-        self.id = beginning.id.to_string();
-        let usage = InputCount { input_tokens: beginning.input_tokens };
-        let begun = Begun { id: &self.id, model: &self.model, usage };
-        events.numbered(&mut self.next_number, "response.created", Content::Begun(begun));
+    fn started(&mut self, started: &StreamStart, events: &mut Events) {
+        self.id = started.id.to_string();
+        let usage = InputCount { input_tokens: started.input_tokens };
+        let created = StreamStarted { id: &self.id, model: &self.model, usage };
+        events.sequenced(&mut self.next_sequence_number, "response.created", Content::StreamStarted(created));
     }
 
     fn text(&mut self, text: &str, events: &mut Events) {
-        events.numbered(&mut self.next_number, "response.output_text.delta", Content::Delta(text));
+        events.sequenced(&mut self.next_sequence_number, "response.output_text.delta", Content::Delta(text));
     }
 
     fn ended(&mut self, reply: &Reply, events: &mut Events) {
         let text = Content::Text(&reply.output_text);
-        events.numbered(&mut self.next_number, "response.output_text.done", text);
-        let name = if sse::is_complete(reply.ended) { "response.completed" } else { "response.incomplete" };
+        events.sequenced(&mut self.next_sequence_number, "response.output_text.done", text);
+        let name =
+            if sse::is_complete(reply.stop_reason) { "response.completed" } else { "response.incomplete" };
         let reply = GenerateReply::of(reply, &self.model);
-        events.numbered(&mut self.next_number, name, Content::Ended(reply));
+        events.sequenced(&mut self.next_sequence_number, name, Content::Ended(reply));
     }
 
     fn failed(&mut self, error: &ApiError, events: &mut Events) {
         let failed = Failed { id: &self.id, model: &self.model, error: error.fields_in_stream(&self.id) };
-        events.numbered(&mut self.next_number, "response.failed", Content::Failed(failed));
+        events.sequenced(&mut self.next_sequence_number, "response.failed", Content::Failed(failed));
     }
 }
 
-/// One event for `/openapi.json`.
+/// Schema of one event in `/openapi.json`.
 pub(crate) struct GenerateEvent;
 
-/// What the document says of an event.
-struct EventAbout {
+/// Documentation of one event.
+struct EventDescription {
     name: &'static str,
     schema_name: &'static str,
     when: &'static str,
-    /// The field that carries what the event is about.
+    /// The field that carries the event's payload.
     field: &'static str,
     content: fn() -> Value,
 }
 
-const EVENTS: [EventAbout; 6] = [
-    EventAbout {
+const EVENTS: [EventDescription; 6] = [
+    EventDescription {
         name: "response.created",
         schema_name: "GenerateCreatedEvent",
         when: "First: the request is admitted and its input counted.",
         field: "response",
-        content: || reference(&Begun::name()),
+        content: || reference(&StreamStarted::name()),
     },
-    EventAbout {
+    EventDescription {
         name: "response.output_text.delta",
         schema_name: "GenerateDeltaEvent",
         when: "A piece of the text, as it comes; any number of them.",
         field: "delta",
         content: || json!({ "type": "string", "description": "The piece; all pieces together are the whole text." }),
     },
-    EventAbout {
+    EventDescription {
         name: "response.output_text.done",
         schema_name: "GenerateTextEvent",
         when: "The text is finished.",
         field: "text",
         content: || json!({ "type": "string", "description": "The whole text." }),
     },
-    EventAbout {
+    EventDescription {
         name: "response.completed",
         schema_name: "GenerateCompletedEvent",
         when: "Last, where the model or a stop string ended the reply: the same reply as without `stream`.",
         field: "response",
         content: || reference(&GenerateReply::name()),
     },
-    EventAbout {
+    EventDescription {
         name: "response.incomplete",
         schema_name: "GenerateIncompleteEvent",
         when: "Last, where a limit cut the reply short: the same reply as without `stream`.",
         field: "response",
         content: || reference(&GenerateReply::name()),
     },
-    EventAbout {
+    EventDescription {
         name: "response.failed",
         schema_name: "GenerateFailedEvent",
         when: "Last, where the reply failed after the stream had begun; nothing is billed.",
@@ -153,7 +155,7 @@ fn reference(schema_name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{schema_name}") })
 }
 
-impl EventAbout {
+impl EventDescription {
     fn data(&self) -> Value {
         json!({
             "type": "object",
@@ -170,8 +172,8 @@ impl EventAbout {
 
 impl ToSchema for GenerateEvent {
     fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
-        Begun::schemas(schemas);
-        schemas.push((Begun::name().into(), Begun::schema()));
+        StreamStarted::schemas(schemas);
+        schemas.push((StreamStarted::name().into(), StreamStarted::schema()));
         Failed::schemas(schemas);
         schemas.push((Failed::name().into(), Failed::schema()));
         schemas
@@ -181,8 +183,9 @@ impl ToSchema for GenerateEvent {
 
 impl PartialSchema for GenerateEvent {
     fn schema() -> RefOr<Schema> {
-        let event =
-            |event: &EventAbout| sse::event_schema(event.name, event.when, &reference(event.schema_name));
+        let event = |event: &EventDescription| {
+            sse::event_schema(event.name, event.when, &reference(event.schema_name))
+        };
         schema_of_value(json!({
             "description": "One event of the stream. Its data is one line of JSON; lines that begin with `:` only keep the connection alive.",
             "oneOf": EVENTS.iter().map(event).collect::<Vec<_>>(),

@@ -1,16 +1,16 @@
-//! The body that `POST /v1/generate` and `POST /v1/tokens` share.
+//! The request body of `POST /v1/generate` and `POST /v1/tokens`.
 
 use crate::error::{ApiError, ApiResult};
 use crate::openapi::described_as;
 use crate::request::sampling::{Stop, TEMPERATURE, TOP_P};
-use crate::request::{self, ABOUT_MODEL, Boolean, Fields, Integer, Number, RequestBody, Text};
+use crate::request::{self, Boolean, Fields, Integer, MODEL_DESCRIPTION, Number, RequestBody, Text};
 use chancery_engine::Turn;
 use chancery_metering::GenerateRequest;
 use serde_json::{Map, Value, json};
 use std::num::NonZeroU32;
 
 const MAX_OUTPUT_TOKENS: Integer = Integer { min: 1, max: None };
-/// As many as the largest vocabularies have, several times over.
+/// Several times the size of the largest vocabularies.
 const TOP_K: Integer = Integer { min: 1, max: Some(1 << 20) };
 const MIN_P: Number = Number { min: 0.0, excludes_min: false, max: 1.0 };
 const SEED: Integer = Integer { min: 0, max: Some(u64::MAX) };
@@ -18,17 +18,17 @@ const SEED: Integer = Integer { min: 0, max: Some(u64::MAX) };
 #[derive(Debug)]
 pub(crate) struct GenerationRequest {
     pub request: GenerateRequest,
-    /// Whether the reply is wanted as it comes.
+    /// Whether to stream the reply.
     pub stream: bool,
 }
 
 described_as!(GenerationRequest => request::schema::<GenerationRequest>());
 
 impl RequestBody for GenerationRequest {
-    const ABOUT: &'static str = "`instructions` and `input` may not both be empty.";
+    const DESCRIPTION: &'static str = "`instructions` and `input` may not both be empty.";
 
     fn fields(fields: &mut Fields) -> ApiResult<Self> {
-        let model = fields.required("model", &Text, ABOUT_MODEL)?;
+        let model = fields.required("model", &Text, MODEL_DESCRIPTION)?;
         let instructions = fields.required(
             "instructions",
             &Text,
@@ -41,7 +41,7 @@ impl RequestBody for GenerationRequest {
         )?;
         fields.check(|| match instructions.is_empty() && input.is_empty() {
             true => {
-                let reason = "`instructions` and `input` are both empty; at least one must have text";
+                let reason = "`instructions` and `input` are both empty; one must have text";
                 Err(ApiError::invalid_value("input", reason))
             }
             false => Ok(()),
@@ -86,10 +86,10 @@ impl RequestBody for GenerationRequest {
             &SEED,
             "The same request with the same seed draws the same text; without one, each request draws its own.",
         )?;
-        let stop = fields.optional("stop", &Stop, Stop::ABOUT)?.unwrap_or_default();
+        let stop = fields.optional("stop", &Stop, Stop::DESCRIPTION)?.unwrap_or_default();
         let request = GenerateRequest {
             model,
-            turns: Turn::instructions_and_input(instructions, input),
+            turns: Turn::from_instructions_and_input(instructions, input),
             max_output_tokens: Some(max_output_tokens),
             temperature,
             top_k: top_k.and_then(|count| u32::try_from(count).ok()).and_then(NonZeroU32::new),
@@ -125,34 +125,34 @@ mod tests {
         request::parse(body)
     }
 
-    fn refusal(body: &str) -> (&'static str, Option<String>, String) {
+    fn rejection(body: &str) -> (&'static str, Option<String>, String) {
         let error = parse(body.as_bytes()).expect_err(body);
         (error.code, error.field, error.reason)
     }
 
-    const GOOD: &str = r#"{"model":"m","instructions":"i","input":"x","max_output_tokens":8}"#;
+    const VALID: &str = r#"{"model":"m","instructions":"i","input":"x","max_output_tokens":8}"#;
 
     fn with(field: &str, value: &str) -> String {
-        let mut object: Map<String, Value> = serde_json::from_str(GOOD).unwrap();
+        let mut object: Map<String, Value> = serde_json::from_str(VALID).unwrap();
         object.insert(field.to_owned(), serde_json::from_str(value).unwrap());
         Value::Object(object).to_string()
     }
 
     #[test]
-    fn each_required_field_is_missed_by_name() {
+    fn missing_required_field_error_names_the_field() {
         for field in ["model", "instructions", "input", "max_output_tokens"] {
-            let mut object: Map<String, Value> = serde_json::from_str(GOOD).unwrap();
+            let mut object: Map<String, Value> = serde_json::from_str(VALID).unwrap();
             object.remove(field);
             let absent = Value::Object(object).to_string();
             for body in [absent, with(field, "null")] {
-                let (code, named, _) = refusal(&body);
+                let (code, named, _) = rejection(&body);
                 assert_eq!((code, named.as_deref()), ("missing_field", Some(field)));
             }
         }
     }
 
     #[test]
-    fn a_wrong_type_is_malformed_and_names_the_field() {
+    fn wrong_type_error_is_malformed_request_and_names_the_field() {
         for (field, value) in [
             ("model", "5"),
             ("instructions", "[]"),
@@ -168,13 +168,13 @@ mod tests {
             ("stop", "[1]"),
             ("seed", "1.5"),
         ] {
-            let (code, named, _) = refusal(&with(field, value));
+            let (code, named, _) = rejection(&with(field, value));
             assert_eq!((code, named.as_deref()), ("malformed_request", Some(field)), "{field} = {value}");
         }
     }
 
     #[test]
-    fn a_value_out_of_range_is_invalid_and_names_the_field() {
+    fn out_of_range_error_is_invalid_value_and_names_the_field() {
         for (field, value) in [
             ("max_output_tokens", "0"),
             ("max_output_tokens", "-1"),
@@ -192,50 +192,50 @@ mod tests {
             ("stop", r#"["a","b","c","d","e"]"#),
             ("stop", r#"[""]"#),
         ] {
-            let (code, named, _) = refusal(&with(field, value));
+            let (code, named, _) = rejection(&with(field, value));
             assert_eq!((code, named.as_deref()), ("invalid_value", Some(field)), "{field} = {value}");
         }
     }
 
     #[test]
-    fn what_narrows_the_draw_is_taken_over_and_left_out_it_narrows_nothing() {
-        let plain = parse(GOOD.as_bytes()).unwrap().request;
+    fn sampling_parameters_are_parsed_and_default_to_no_truncation() {
+        let plain = parse(VALID.as_bytes()).unwrap().request;
         assert_eq!((plain.top_k, plain.top_p, plain.min_p), (None, 1.0, 0.0));
-        let body = GOOD.replace(":8}", r#":8,"temperature":0.5,"top_k":1048576,"top_p":0.25,"min_p":1}"#);
+        let body = VALID.replace(":8}", r#":8,"temperature":0.5,"top_k":1048576,"top_p":0.25,"min_p":1}"#);
         let narrow = parse(body.as_bytes()).unwrap().request;
         assert_eq!((narrow.top_k, narrow.top_p, narrow.min_p), (NonZeroU32::new(1 << 20), 0.25, 1.0));
     }
 
     #[test]
-    fn both_texts_empty_is_refused_and_one_is_not() {
+    fn empty_instructions_and_input_are_rejected_only_together() {
         let body = |instructions: &str, input: &str| {
             format!(
                 r#"{{"model":"m","instructions":"{instructions}","input":"{input}","max_output_tokens":1}}"#
             )
         };
-        assert_eq!(refusal(&body("", "")).0, "invalid_value");
+        assert_eq!(rejection(&body("", "")).0, "invalid_value");
         assert!(parse(body("x", "").as_bytes()).is_ok());
         assert!(parse(body("", "x").as_bytes()).is_ok());
     }
 
     #[test]
-    fn an_unknown_field_is_refused_with_the_nearest_known_one() {
-        let (code, named, reason) = refusal(&with("max_tokens", "8"));
+    fn unknown_field_error_suggests_the_nearest_known_field() {
+        let (code, named, reason) = rejection(&with("max_tokens", "8"));
         assert_eq!((code, named.as_deref()), ("malformed_request", Some("max_tokens")));
         assert!(reason.contains("did you mean `max_output_tokens`?"), "{reason}");
     }
 
     #[test]
-    fn a_whole_number_is_an_integer_however_it_is_written() {
+    fn integral_number_is_accepted_in_any_notation() {
         for value in ["64", "64.0", "6.4e1"] {
-            let body = GOOD.replace(":8}", &format!(":{value}}}"));
+            let body = VALID.replace(":8}", &format!(":{value}}}"));
             assert_eq!(parse(body.as_bytes()).unwrap().request.max_output_tokens, Some(64));
         }
     }
 
     proptest! {
         #[test]
-        fn no_bytes_make_the_parser_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn parser_never_panics_on_arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse(&bytes);
         }
     }

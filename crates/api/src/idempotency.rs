@@ -1,6 +1,6 @@
-//! The header `Idempotency-Key`: a caller's own name for a request, by which sending it again does not run it again.
-//! What that means is decided by `chancery_metering`; here the key is read, the request gets a fingerprint by which two
-//! that mean the same are the same, and a reply that was generated before is marked.
+//! The `Idempotency-Key` header: retrying a request with the same key does not run it again. `chancery_metering`
+//! implements this. This file reads the key, fingerprints the request so that equivalent bodies match, and marks
+//! replayed replies.
 
 use crate::error::ApiError;
 use crate::json::Json;
@@ -11,32 +11,32 @@ use chancery_metering::Idempotency;
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
-/// The key's name as callers know it.
+/// The header name as shown to callers.
 pub(crate) const KEY_NAME: &str = "Idempotency-Key";
 
-/// None where the header is not there. The body is one that was found to be good.
+/// Returns `None` without the header. The body has already passed validation.
 pub(crate) fn read(headers: &HeaderMap, path: &str, body: &[u8]) -> Result<Option<Idempotency>, ApiError> {
-    let mut sent = headers.get_all(KEY).iter();
-    let key = match (sent.next(), sent.next()) {
+    let mut received = headers.get_all(KEY).iter();
+    let key = match (received.next(), received.next()) {
         (None, _) => return Ok(None),
         (Some(only), None) => only,
         (Some(_), Some(_)) => {
-            let reason = format!("`{KEY_NAME}` was sent more than once; send it once");
+            let reason = format!("duplicate `{KEY_NAME}` header; send it once");
             return Err(ApiError::invalid_value(KEY_NAME, reason));
         }
     };
     let key: Option<IdempotencyKey> = key.to_str().ok().and_then(|text| text.parse().ok());
     let key = key.ok_or_else(|| {
-        let longest = IdempotencyKey::MAX_LENGTH;
-        let reason = format!("`{KEY_NAME}` must be 1 to {longest} visible ASCII characters, without spaces");
+        let max_length = IdempotencyKey::MAX_LENGTH;
+        let reason =
+            format!("`{KEY_NAME}` must be 1 to {max_length} visible ASCII characters, without spaces");
         ApiError::invalid_value(KEY_NAME, reason)
     })?;
-    let body = Json::parse(body)
-        .map_err(|error| ApiError::malformed(format!("the body is not valid JSON: {error}")))?;
+    let body = Json::parse(body).map_err(|error| ApiError::malformed(format!("invalid JSON: {error}")))?;
     Ok(Some(Idempotency { key, fingerprint: Fingerprint::of(path, &body.canonical()) }))
 }
 
-/// The header that marks a reply which was generated and billed before.
+/// The header that marks a replay: a reply that was generated and billed before.
 pub(crate) fn mark(is_replay: bool) -> Option<[(HeaderName, HeaderValue); 1]> {
     is_replay.then_some([(REPLAYED, HeaderValue::from_static("true"))])
 }
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_the_same_however_it_is_spaced_ordered_and_escaped() {
+    fn fingerprint_ignores_whitespace_field_order_and_escapes() {
         let body = r#"{"model":"m","input":"é","max_output_tokens":8,"stop":["a","b"],"top_p":0.5}"#;
         let same = [
             r#"{ "stop" : [ "a", "b" ], "max_output_tokens": 8, "input":"é", "top_p":0.5, "model": "m" }"#,
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn no_key_two_keys_and_a_key_that_is_none() {
+    fn idempotency_key_header_is_optional_single_and_well_formed() {
         assert_eq!(read(&HeaderMap::new(), "/", b"{}").unwrap(), None);
         let longest = "k".repeat(255);
         for good in ["k", "order-17", longest.as_str()] {

@@ -1,5 +1,5 @@
-//! Strict JSON: an object whose names are all different, at any depth. `serde_json` keeps the last of two equal names
-//! and says nothing; here that is a refusal, because a caller who sends two caps must not be billed by a guess.
+//! Strict JSON: object keys must be unique at any depth. `serde_json` silently keeps the last duplicate. Here it is an
+//! error: if a caller sends two token caps, billing must not guess which one applies.
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use std::fmt;
@@ -9,7 +9,7 @@ pub(crate) enum Json {
     #[default]
     Null,
     Bool(bool),
-    /// Every integer that a field takes fits; larger ones are numbers.
+    /// Holds every integer that a field accepts. Larger ones become `Number`.
     Integer(i128),
     Number(f64),
     String(String),
@@ -18,12 +18,12 @@ pub(crate) enum Json {
 }
 
 impl Json {
-    /// Nesting is bounded by `serde_json` itself, at 128 levels.
+    /// `serde_json` limits nesting to 128 levels.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(bytes)
     }
 
-    /// The type's name as a caller knows it.
+    /// The JSON type name, as used in errors.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -35,7 +35,7 @@ impl Json {
         }
     }
 
-    /// The same bytes for all texts that mean the same: without spaces, names in order, whole numbers as integers.
+    /// Returns the same bytes for all equivalent texts: no whitespace, sorted keys, whole numbers as integers.
     pub(crate) fn canonical(&self) -> Vec<u8> {
         let mut text = Vec::new();
         self.write_canonical(&mut text);
@@ -43,7 +43,7 @@ impl Json {
     }
 
     fn write_canonical(&self, text: &mut Vec<u8>) {
-        // Writing to memory does not fail.
+        // Writing to memory cannot fail.
         let write_string = |text: &mut Vec<u8>, string: &str| drop(serde_json::to_writer(text, string));
         match self {
             Self::Null => text.extend_from_slice(b"null"),
@@ -52,13 +52,13 @@ impl Json {
             Self::Number(value) if value.fract() == 0.0 && value.abs() <= LARGEST_EXACT => {
                 text.extend_from_slice((*value as i128).to_string().as_bytes());
             }
-            // The shortest decimals that are read back as the same number.
+            // Rust prints the shortest decimal that parses back to the same number.
             Self::Number(value) => text.extend_from_slice(value.to_string().as_bytes()),
             Self::String(value) => write_string(text, value),
             Self::Array(items) => {
                 text.push(b'[');
-                for (place, item) in items.iter().enumerate() {
-                    if place > 0 {
+                for (index, item) in items.iter().enumerate() {
+                    if index > 0 {
                         text.push(b',');
                     }
                     item.write_canonical(text);
@@ -69,8 +69,8 @@ impl Json {
                 let mut entries: Vec<&(String, Json)> = entries.iter().collect();
                 entries.sort_unstable_by_key(|(name, _)| name);
                 text.push(b'{');
-                for (place, (name, value)) in entries.into_iter().enumerate() {
-                    if place > 0 {
+                for (index, (name, value)) in entries.into_iter().enumerate() {
+                    if index > 0 {
                         text.push(b',');
                     }
                     write_string(text, name);
@@ -83,7 +83,7 @@ impl Json {
     }
 }
 
-/// Past 2^53 a float no longer tells which integer was meant.
+/// Above 2^53 a float no longer identifies a single integer.
 pub(crate) const LARGEST_EXACT: f64 = 9_007_199_254_740_992.0;
 
 impl<'de> Deserialize<'de> for Json {
@@ -92,8 +92,8 @@ impl<'de> Deserialize<'de> for Json {
     }
 }
 
-/// What a caller sent, cut to a length that can be repeated in a reply.
-pub(crate) fn shorten(text: &str) -> String {
+/// Truncates caller input so that it can be quoted in a reply.
+pub(crate) fn truncate(text: &str) -> String {
     const SHOWN_CHARS: usize = 60;
     match text.char_indices().nth(SHOWN_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -151,8 +151,8 @@ impl<'de> Visitor<'de> for JsonVisitor {
         let mut names = std::collections::HashSet::new();
         while let Some((name, value)) = entries.next_entry::<String, Json>()? {
             if !names.insert(name.clone()) {
-                let shown = shorten(&name);
-                return Err(A::Error::custom(format_args!("the name `{shown}` stands twice in one object")));
+                let shown = truncate(&name);
+                return Err(A::Error::custom(format_args!("duplicate key `{shown}`")));
             }
             object.push((name, value));
         }
@@ -165,21 +165,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_stands_twice_is_refused_at_any_depth() {
+    fn duplicate_json_name_is_rejected_at_any_depth() {
         for text in [r#"{"a":1,"a":1}"#, r#"{"a":[{"b":1,"b":2}]}"#, r#"{"\u0061":1,"a":2}"#] {
             let error = Json::parse(text.as_bytes()).unwrap_err().to_string();
-            assert!(error.contains("stands twice"), "{error}");
+            assert!(error.contains("duplicate key"), "{error}");
         }
     }
 
     #[test]
-    fn deep_nesting_is_an_error_and_not_a_crash() {
+    fn deep_nesting_is_an_error() {
         let deep = "[".repeat(200_000);
         assert!(Json::parse(deep.as_bytes()).is_err());
     }
 
     #[test]
-    fn a_canonical_text_means_the_same_and_is_its_own_canonical_text() {
+    fn canonical_json_is_equivalent_and_idempotent() {
         for (text, expected) in [
             (
                 r#" { "b" : [ 1 , null ] , "a" : { "d" : true , "c" : "x" } } "#,
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_keep_their_value_and_huge_ones_do_not_wrap() {
+    fn large_integers_keep_their_value_and_do_not_wrap() {
         assert_eq!(Json::parse(b"9007199254740993").unwrap(), Json::Integer(9_007_199_254_740_993));
         assert_eq!(Json::parse(b"18446744073709551615").unwrap(), Json::Integer(u64::MAX.into()));
         assert!(

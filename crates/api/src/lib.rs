@@ -1,40 +1,40 @@
-//! HTTP surface A: the text-generation API. One file per endpoint; what is common to all of them (request ids, refusals,
-//! authentication, reading a body) has a file of its own each. Handlers translate; `chancery-metering` decides.
+//! HTTP surface A: the text-generation API. Each endpoint has its own file, and so does each shared concern (request
+//! ids, errors, authentication, reading a body). Handlers translate; `chancery-metering` decides.
 
+mod access_log;
 mod body;
-mod boundary;
 mod caller;
 mod docs_page;
+mod drain_body;
 mod error;
 mod generate;
 mod generate_events;
 mod generation_request;
 mod idempotency;
 mod json;
-mod log_line;
 mod models;
 mod openai;
 mod openapi;
 mod rate_limit;
 mod request;
+mod request_layer;
 mod sse;
 mod state;
 mod tokens;
-mod unread_body;
 mod usage;
 
 pub use openapi::document as openapi_document;
 pub use state::ApiState;
 
-use crate::caller::PossiblyAuthenticated;
+use crate::caller::OptionalAuthenticated;
 use crate::error::ApiError;
 use axum::Router;
 use axum::http::{Method, Uri};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// Every endpoint with its description. A handler's path and method are in its description, so the document at
-/// `/openapi.json` has all of them.
+/// Every endpoint with its OpenAPI description. A handler's path and method come from its description, so
+/// `/openapi.json` lists every route.
 fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(generate::handle))
@@ -50,17 +50,18 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(docs_page::handle_style))
 }
 
-/// The endpoints, and a refusal for everything else.
+/// The endpoints, plus errors for unknown paths and methods.
 fn endpoints() -> Router<ApiState> {
     let (described, _) = routes().split_for_parts();
     described
-        .method_not_allowed_fallback(async |_: PossiblyAuthenticated, method: Method, uri: Uri| {
+        .method_not_allowed_fallback(async |_: OptionalAuthenticated, method: Method, uri: Uri| {
             ApiError::method_not_allowed(&method, uri.path())
         })
-        .fallback(async |_: PossiblyAuthenticated, uri: Uri| ApiError::not_found(uri.path()))
+        .fallback(async |_: OptionalAuthenticated, uri: Uri| ApiError::not_found(uri.path()))
 }
 
-/// The whole API.
 pub fn router(state: ApiState) -> Router {
-    endpoints().layer(axum::middleware::from_fn_with_state(state.clone(), boundary::around)).with_state(state)
+    endpoints()
+        .layer(axum::middleware::from_fn_with_state(state.clone(), request_layer::request_layer))
+        .with_state(state)
 }

@@ -1,10 +1,10 @@
-//! `GET /v1/models`: what can be named as `model`, with its context length and prices, and `GET /v1/models/NAME` for one
-//! of them. Both have the shape that the OpenAI clients expect, and more.
+//! `GET /v1/models`: the available models with their context lengths and prices. `GET /v1/models/NAME` returns one of
+//! them. Both use the shape that OpenAI's clients expect, with extra fields.
 
 use crate::ApiState;
 use crate::caller::Authenticated;
 use crate::error::ApiError;
-use crate::openapi::errors::{NamedRefusals, ReadingRefusals};
+use crate::openapi::errors::{NamedErrors, ReadErrors};
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
@@ -56,7 +56,7 @@ pub(crate) struct ModelEntry {
     operation_id = "models",
     tag = "Account",
     security(("key" = [])),
-    responses((status = 200, description = "The models.", body = ModelList), ReadingRefusals)
+    responses((status = 200, description = "The models.", body = ModelList), ReadErrors)
 )]
 pub(crate) async fn list(State(state): State<ApiState>, Authenticated(_): Authenticated) -> Json<ModelList> {
     let data = state.meter.models().iter().map(|model| ModelEntry::of(&state, model)).collect();
@@ -71,14 +71,14 @@ pub(crate) async fn list(State(state): State<ApiState>, Authenticated(_): Authen
     tag = "Account",
     security(("key" = [])),
     params(("model" = String, Path, description = "The model's name.", example = "smollm2-135m")),
-    responses((status = 200, description = "The model.", body = ModelEntry), NamedRefusals)
+    responses((status = 200, description = "The model.", body = ModelEntry), NamedErrors)
 )]
 pub(crate) async fn one(
     State(state): State<ApiState>,
     Authenticated(_): Authenticated,
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<ModelEntry>, ApiError> {
-    // A name that is not even text is no model's.
+    // A name that is not valid UTF-8 matches no model.
     let name = name.map_or_else(|_| String::new(), |Path(name)| name);
     let model = state.meter.models().named(&name)?;
     Ok(Json(ModelEntry::of(&state, model)))

@@ -1,8 +1,8 @@
-//! Where the caller's account stands, told on every reply to a valid key. Two families of headers say it: the IETF's
+//! Rate-limit headers on every reply to a valid key, in two formats: the IETF draft
 //! (draft-ietf-httpapi-ratelimit-headers-10) and the one that OpenAI's clients know.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use chancery_domain::{RateLimitStatus, RateLimits, WINDOW, whole_seconds};
+use chancery_domain::{RateLimitStatus, RateLimits, WINDOW, ceil_seconds};
 use chancery_metering::Caller;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,13 +11,12 @@ use std::time::Duration;
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const CURRENT: HeaderName = HeaderName::from_static("ratelimit");
 
-/// Goes with the request: whoever authenticates it writes down for whom, the last time counts, and whoever sends the
-/// reply reads it.
+/// Carries the authenticated caller from the extractors to the response. The last authentication wins.
 #[derive(Clone, Default)]
-pub(crate) struct KnownCaller(Arc<Mutex<Option<Caller>>>);
+pub(crate) struct CallerSlot(Arc<Mutex<Option<Caller>>>);
 
-impl KnownCaller {
-    pub(crate) fn is(&self, caller: Caller) {
+impl CallerSlot {
+    pub(crate) fn set(&self, caller: Caller) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(caller);
     }
 
@@ -26,7 +25,7 @@ impl KnownCaller {
     }
 }
 
-/// The limits are always known; where the account stands is not while the limits' store cannot be reached.
+/// The limits are always known. The status is missing while the rate-limit store is unreachable.
 pub(crate) fn add_headers(
     headers: &mut HeaderMap,
     limits: RateLimits,
@@ -45,12 +44,12 @@ pub(crate) fn add_headers(
     insert(headers, HeaderName::from_static("x-ratelimit-limit-tokens"), tokens_per_min);
     let Some(rate_limit_status) = rate_limit_status else { return };
     let (used, remaining) = (rate_limit_status.used, rate_limit_status.remaining());
-    // Where nothing is used, nothing is waited for.
-    let until = |used: u64, wait: Duration| if used == 0 { 0 } else { whole_seconds(wait) };
+    // With nothing used, the reset time is 0.
+    let until = |used: u64, wait: Duration| if used == 0 { 0 } else { ceil_seconds(wait) };
     let [requests_next_s, requests_all_s] =
-        [rate_limit_status.next_leaves, rate_limit_status.all_left].map(|wait| until(used.requests, wait));
+        [rate_limit_status.next_expiry, rate_limit_status.full_reset].map(|wait| until(used.requests, wait));
     let [tokens_next_s, tokens_all_s] =
-        [rate_limit_status.next_leaves, rate_limit_status.all_left].map(|wait| until(used.tokens, wait));
+        [rate_limit_status.next_expiry, rate_limit_status.full_reset].map(|wait| until(used.tokens, wait));
     insert(
         headers,
         CURRENT,
@@ -61,8 +60,8 @@ pub(crate) fn add_headers(
     );
     insert(headers, HeaderName::from_static("x-ratelimit-remaining-requests"), remaining.requests);
     insert(headers, HeaderName::from_static("x-ratelimit-remaining-tokens"), remaining.tokens);
-    insert(headers, HeaderName::from_static("x-ratelimit-reset-requests"), in_minutes(requests_all_s));
-    insert(headers, HeaderName::from_static("x-ratelimit-reset-tokens"), in_minutes(tokens_all_s));
+    insert(headers, HeaderName::from_static("x-ratelimit-reset-requests"), minutes_header(requests_all_s));
+    insert(headers, HeaderName::from_static("x-ratelimit-reset-tokens"), minutes_header(tokens_all_s));
 }
 
 fn insert(headers: &mut HeaderMap, name: HeaderName, value: impl Display) {
@@ -71,8 +70,8 @@ fn insert(headers: &mut HeaderMap, name: HeaderName, value: impl Display) {
     }
 }
 
-/// As the Go language writes durations, and so OpenAI: `7s`, `1m0s`.
-fn in_minutes(seconds: u32) -> String {
+/// Formats durations like Go, as OpenAI does: `7s`, `1m0s`.
+fn minutes_header(seconds: u32) -> String {
     match (seconds / 60, seconds % 60) {
         (0, seconds) => format!("{seconds}s"),
         (minutes, seconds) => format!("{minutes}m{seconds}s"),
@@ -82,7 +81,7 @@ fn in_minutes(seconds: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use chancery_domain::Amount;
+    use chancery_domain::LimitUsage;
 
     const LIMITS: RateLimits = RateLimits { requests_per_min: 60, tokens_per_min: 60_000 };
 
@@ -93,12 +92,12 @@ mod tests {
     }
 
     #[test]
-    fn both_families_tell_limit_remainder_and_when_more_comes() {
+    fn both_header_families_report_limit_remaining_and_reset() {
         let rate_limit_status = RateLimitStatus {
             limits: LIMITS,
-            used: Amount { requests: 2, tokens: 1_234 },
-            next_leaves: Duration::from_millis(12_001),
-            all_left: WINDOW,
+            used: LimitUsage { requests: 2, tokens: 1_234 },
+            next_expiry: Duration::from_millis(12_001),
+            full_reset: WINDOW,
         };
         assert_eq!(
             headers(Some(rate_limit_status)),
@@ -116,27 +115,28 @@ mod tests {
     }
 
     #[test]
-    fn an_account_that_has_used_nothing_waits_for_nothing_and_one_above_its_limit_has_nothing_left() {
-        let nothing = RateLimitStatus {
+    fn unused_account_resets_in_0s_and_exceeded_account_has_0_remaining() {
+        let unused = RateLimitStatus {
             limits: LIMITS,
-            used: Amount::default(),
-            next_leaves: Duration::ZERO,
-            all_left: Duration::ZERO,
+            used: LimitUsage::default(),
+            next_expiry: Duration::ZERO,
+            full_reset: Duration::ZERO,
         };
-        let told = headers(Some(nothing));
+        let sent = headers(Some(unused));
         assert!(
-            told.contains(&r#"ratelimit: "requests";r=60;t=0, "tokens";r=60000;t=0"#.to_owned()),
-            "{told:?}"
+            sent.contains(&r#"ratelimit: "requests";r=60;t=0, "tokens";r=60000;t=0"#.to_owned()),
+            "{sent:?}"
         );
-        assert!(told.contains(&"x-ratelimit-reset-tokens: 0s".to_owned()), "{told:?}");
-        let above = RateLimitStatus { used: Amount { requests: 61, tokens: 0 }, all_left: WINDOW, ..nothing };
-        let told = headers(Some(above));
-        assert!(told.contains(&"x-ratelimit-remaining-requests: 0".to_owned()), "{told:?}");
-        assert!(told.contains(&"x-ratelimit-reset-tokens: 0s".to_owned()), "{told:?}");
+        assert!(sent.contains(&"x-ratelimit-reset-tokens: 0s".to_owned()), "{sent:?}");
+        let exceeded =
+            RateLimitStatus { used: LimitUsage { requests: 61, tokens: 0 }, full_reset: WINDOW, ..unused };
+        let sent = headers(Some(exceeded));
+        assert!(sent.contains(&"x-ratelimit-remaining-requests: 0".to_owned()), "{sent:?}");
+        assert!(sent.contains(&"x-ratelimit-reset-tokens: 0s".to_owned()), "{sent:?}");
     }
 
     #[test]
-    fn the_limits_are_told_even_where_nobody_knows_what_is_used() {
+    fn limit_headers_are_sent_even_if_usage_is_unknown() {
         assert_eq!(headers(None).len(), 3);
     }
 }

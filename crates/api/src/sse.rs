@@ -1,40 +1,40 @@
-//! A reply as Server-Sent Events. Text leaves as it is generated; the last event leaves only after the usage row is on
-//! disk, because `Running` tells the end only then. What the events look like is an `EventFormat`'s business.
+//! A reply as Server-Sent Events. Text is sent as it is generated. The last event is sent only after the usage row is
+//! on disk, because `GenerationStream` reports the end only then. An `EventFormat` defines what the events look like.
 //!
-//! A reader who is slower than the model finds what has piled up in one event, so what waits for it is never more than
-//! one reply. A reader who hangs up drops the stream, and with it the work.
+//! A caller slower than the model receives the accumulated text in one event, so at most one reply is buffered. When
+//! the caller disconnects, the stream is dropped and the generation is cancelled.
 
+use crate::access_log::StreamOutcome;
 use crate::error::ApiError;
 use crate::idempotency;
-use crate::log_line::StreamOutcome;
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use chancery_domain::HowEnded;
-use chancery_metering::{Beginning, Progress, Reply, Running};
+use chancery_domain::StopReason;
+use chancery_metering::{GenerationStream, Reply, StreamEvent, StreamStart};
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::time::Duration;
 
-/// After how long without an event a comment is sent, so that nobody in between takes the connection for dead.
-pub(crate) const KEEP_ALIVE_PAUSE: Duration = Duration::from_secs(10);
+/// Interval without events after which a comment is sent, so that no proxy closes the connection as idle.
+pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How one family of events is written.
+/// The wire format of one family of events.
 pub(crate) trait EventFormat: Send + 'static {
-    fn beginning(&mut self, beginning: &Beginning, events: &mut Events);
+    fn started(&mut self, started: &StreamStart, events: &mut Events);
     fn text(&mut self, text: &str, events: &mut Events);
     fn ended(&mut self, reply: &Reply, events: &mut Events);
     fn failed(&mut self, error: &ApiError, events: &mut Events);
 }
 
-/// Events on their way, as bytes. Axum's `Sse` writes the same ones, but each in a buffer and a frame of its own; here those
-/// that leave together, such as a stream's last four, are one write.
+/// Encoded events waiting to be sent. Axum's `Sse` writes the same bytes, but with a buffer and a frame per event. Here
+/// events that are sent together, such as the last four of a stream, are one write.
 #[derive(Default)]
 pub(crate) struct Events(Vec<u8>);
 
 impl Events {
-    /// Strings and fixed shapes always serialize, without a line end in between.
+    /// Strings and fixed shapes always serialize, and the JSON contains no line breaks.
     pub(crate) fn named(&mut self, name: &str, data: &impl serde::Serialize) {
         self.0.extend_from_slice(b"event: ");
         self.0.extend_from_slice(name.as_bytes());
@@ -42,8 +42,13 @@ impl Events {
         self.unnamed(data);
     }
 
-    /// An event that carries its name and its number, which tells a reader that none before it is missing.
-    pub(crate) fn numbered(&mut self, next_number: &mut u64, name: &str, content: impl serde::Serialize) {
+    /// Adds an event with its name and a sequence number, so that callers can detect a missing event.
+    pub(crate) fn sequenced(
+        &mut self,
+        next_sequence_number: &mut u64,
+        name: &str,
+        content: impl serde::Serialize,
+    ) {
         #[derive(serde::Serialize)]
         struct Numbered<'a, Content> {
             r#type: &'a str,
@@ -51,8 +56,8 @@ impl Events {
             #[serde(flatten)]
             content: Content,
         }
-        self.named(name, &Numbered { r#type: name, sequence_number: *next_number, content });
-        *next_number += 1;
+        self.named(name, &Numbered { r#type: name, sequence_number: *next_sequence_number, content });
+        *next_sequence_number += 1;
     }
 
     pub(crate) fn unnamed(&mut self, data: &impl serde::Serialize) {
@@ -61,7 +66,7 @@ impl Events {
         self.0.extend_from_slice(b"\n\n");
     }
 
-    /// Data that is not JSON, on one line.
+    /// Adds single-line data that is not JSON.
     pub(crate) fn raw(&mut self, data: &str) {
         self.0.extend_from_slice(format!("data: {data}\n\n").as_bytes());
     }
@@ -71,13 +76,13 @@ impl Events {
     }
 }
 
-/// The stream of a request whose work has begun.
-pub(crate) fn respond(running: Running, mut format: impl EventFormat) -> Response {
-    let rate_limit_status = running.beginning().rate_limit_status.map(Extension);
-    let replayed = idempotency::mark(running.beginning().is_replay);
+/// Streams a request that is already running.
+pub(crate) fn stream_response(running: GenerationStream, mut format: impl EventFormat) -> Response {
+    let rate_limit_status = running.start().rate_limit_status.map(Extension);
+    let replayed = idempotency::mark(running.start().is_replay);
     let outcome = StreamOutcome::default();
     let mut first = Events::default();
-    format.beginning(running.beginning(), &mut first);
+    format.started(running.start(), &mut first);
     let stream =
         EventStream { running, format, first: Some(first), outcome: outcome.clone(), has_ended: false };
     let body = Body::from_stream(futures_util::stream::unfold(stream, async |mut stream| {
@@ -86,14 +91,14 @@ pub(crate) fn respond(running: Running, mut format: impl EventFormat) -> Respons
     }));
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8")),
-        // Proxies of the nginx family would gather the events otherwise.
+        // nginx and similar proxies would buffer the events otherwise.
         (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
     ];
     (headers, replayed, rate_limit_status, Extension(outcome), body).into_response()
 }
 
 struct EventStream<Format> {
-    running: Running,
+    running: GenerationStream,
     format: Format,
     first: Option<Events>,
     outcome: StreamOutcome,
@@ -109,10 +114,10 @@ impl<Format: EventFormat> EventStream<Format> {
             return None;
         }
         let mut events = Events::default();
-        match tokio::time::timeout(KEEP_ALIVE_PAUSE, self.running.next()).await {
+        match tokio::time::timeout(KEEP_ALIVE_INTERVAL, self.running.next()).await {
             Err(_) => events.comment("keep-alive"),
-            Ok(Progress::Text(text)) => self.format.text(&text, &mut events),
-            Ok(Progress::Ended(ended)) => {
+            Ok(StreamEvent::Text(text)) => self.format.text(&text, &mut events),
+            Ok(StreamEvent::Ended(ended)) => {
                 self.has_ended = true;
                 let failure = match ended {
                     Ok(reply) => {
@@ -125,23 +130,23 @@ impl<Format: EventFormat> EventStream<Format> {
                         Some(error)
                     }
                 };
-                self.outcome.is(failure);
+                self.outcome.set(failure);
             }
         }
         Some(events)
     }
 }
 
-/// Whether nothing cut a reply short. A hang-up, of which only a replay tells, did.
-pub(crate) fn is_complete(ended: HowEnded) -> bool {
-    match ended {
-        HowEnded::Complete | HowEnded::StopSequence => true,
-        HowEnded::MaxOutputTokens | HowEnded::ContextLength | HowEnded::Cancelled => false,
+/// Whether nothing cut the reply short. `Cancelled` means the caller disconnected, which only a replay reports.
+pub(crate) fn is_complete(stop_reason: StopReason) -> bool {
+    match stop_reason {
+        StopReason::Complete | StopReason::StopSequence => true,
+        StopReason::MaxOutputTokens | StopReason::ContextLength | StopReason::Cancelled => false,
     }
 }
 
-/// One event for `/openapi.json`. OpenAPI 3.1 does not say what the schema of an event stream describes; here, as in 3.2 and
-/// to those who check replies, it is one event: its name, and its data on one line.
+/// Schema of one event in `/openapi.json`. OpenAPI 3.1 does not define what the schema of an event stream describes. We
+/// follow 3.2 and response validators: it describes one event, with its name and its single-line data.
 pub(crate) fn event_schema(name: &str, when: &str, data: &Value) -> Value {
     json!({
         "type": "object",
@@ -159,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_one_line_whatever_its_text_has_in_it() {
+    fn event_data_is_one_line_whatever_its_text() {
         let mut events = Events::default();
         events
             .named("response.output_text.delta", &serde_json::json!({ "delta": "a\nb\r\ndata: c\u{2028}" }));

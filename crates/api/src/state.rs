@@ -1,4 +1,4 @@
-//! What every handler can reach.
+//! State shared by all handlers.
 
 use chancery_domain::Currency;
 use chancery_metering::Meter;

@@ -1,10 +1,10 @@
-//! `POST /v1/tokens`: the body of a generation, counted and priced by the same code that would bill it. Runs nothing.
+//! `POST /v1/tokens`: counts and prices a generation request with the same code that would bill it. Generates nothing.
 
 use crate::ApiState;
 use crate::body::JsonRequest;
 use crate::error::ApiError;
 use crate::generation_request::GenerationRequest;
-use crate::openapi::errors::CountingRefusals;
+use crate::openapi::errors::CountingErrors;
 use axum::Json;
 use axum::extract::State;
 
@@ -50,14 +50,14 @@ struct CostRange {
     tag = "Generation",
     security(("key" = [])),
     request_body = GenerationRequest,
-    responses((status = 200, description = "The count and the price.", body = TokensReply), CountingRefusals)
+    responses((status = 200, description = "The count and the price.", body = TokensReply), CountingErrors)
 )]
 pub(crate) async fn handle(
     State(state): State<ApiState>,
-    JsonRequest { body, sent }: JsonRequest<GenerationRequest>,
+    JsonRequest { body, received }: JsonRequest<GenerationRequest>,
 ) -> Result<Json<TokensReply>, ApiError> {
     let request = body.request;
-    let count = state.meter.count(sent.caller, &request).await?;
+    let count = state.meter.count(received.caller, &request).await?;
     Ok(Json(TokensReply {
         model: request.model,
         input_tokens: count.input_tokens,

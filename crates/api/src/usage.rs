@@ -3,7 +3,7 @@
 use crate::ApiState;
 use crate::caller::Authenticated;
 use crate::error::ApiError;
-use crate::openapi::errors::QueryRefusals;
+use crate::openapi::errors::QueryErrors;
 use crate::openapi::values::UsageGrouping;
 use axum::Json;
 use axum::extract::{RawQuery, State};
@@ -84,7 +84,7 @@ struct Totals {
         ("to" = Option<String>, Query, format = Date, description = "The last day (UTC), included; left out, up to now.", example = "2026-11-30"),
         ("by" = Option<UsageGrouping>, Query, description = "What to sum by; left out, `day`.")
     ),
-    responses((status = 200, description = "The sums.", body = UsageReply), QueryRefusals)
+    responses((status = 200, description = "The sums.", body = UsageReply), QueryErrors)
 )]
 pub(crate) async fn handle(
     State(state): State<ApiState>,
@@ -96,7 +96,7 @@ pub(crate) async fn handle(
     let sums = state.meter.usage(UsageQuery { account: Some(caller.account), ..query }).await;
     let sums = sums.map_err(|error| match error {
         MeterError::Database(DbError::SumTooLarge) => {
-            ApiError::invalid_value("from", "the sum is too large to be exact; ask for fewer days")
+            ApiError::invalid_value("from", "total too large; request fewer days")
         }
         error => error.into(),
     })?;
@@ -117,33 +117,36 @@ fn parse_query(query: &str) -> Result<UsageQuery, ApiError> {
     let mut found: [Option<&str>; 3] = [None; 3];
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let Some(place) = PARAMETERS.iter().position(|known| *known == name) else {
+        let Some(index) = PARAMETERS.iter().position(|known| *known == name) else {
             let shown: String = name.chars().take(60).collect();
-            let hint = match chancery_domain::nearest(name, PARAMETERS) {
+            let hint = match chancery_domain::closest_match(name, PARAMETERS) {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => format!("the known ones are {}", PARAMETERS.join(", ")),
+                None => format!("known parameters: {}", PARAMETERS.join(", ")),
             };
-            return Err(
-                ApiError::malformed(format!("there is no parameter `{shown}`; {hint}")).at_field(shown)
-            );
+            return Err(ApiError::malformed(format!("unknown parameter `{shown}`; {hint}")).with_field(shown));
         };
-        if found[place].replace(value).is_some() {
-            return Err(ApiError::malformed(format!("`{name}` stands twice in the query")).at_field(name));
+        if found[index].replace(value).is_some() {
+            return Err(
+                ApiError::malformed(format!("duplicate parameter `{name}`; send it once")).with_field(name)
+            );
         }
     }
-    let day = |place: usize| -> Result<Option<Day>, ApiError> {
-        let parsed = found[place].map(str::parse::<Day>).transpose();
-        parsed.map_err(|error| ApiError::invalid_value(PARAMETERS[place], error.to_string()))
+    let day = |index: usize| -> Result<Option<Day>, ApiError> {
+        let parsed = found[index].map(str::parse::<Day>).transpose();
+        parsed.map_err(|error| ApiError::invalid_value(PARAMETERS[index], error.to_string()))
     };
     let (from, to) = (day(0)?, day(1)?);
     if let (Some(from), Some(to)) = (from, to)
         && from > to
     {
-        return Err(ApiError::invalid_value("from", format!("`from` ({from}) is after `to` ({to})")));
+        return Err(ApiError::invalid_value(
+            "from",
+            format!("`from` ({from}) must not be after `to` ({to})"),
+        ));
     }
-    let asked = found[2].unwrap_or(UsageBy::Day.as_str());
-    // A key sees its own account alone, so there is nothing to group by account.
-    let by = UsageBy::OF_ONE_ACCOUNT.into_iter().find(|by| by.as_str() == asked);
+    let requested = found[2].unwrap_or(UsageBy::Day.as_str());
+    // A key sees only its own account, so grouping by account is not offered.
+    let by = UsageBy::FOR_ONE_ACCOUNT.into_iter().find(|by| by.as_str() == requested);
     let by = by.ok_or_else(|| ApiError::invalid_value("by", "`by` must be day, model or key"))?;
     Ok(UsageQuery { account: None, from, to, by })
 }
@@ -161,7 +164,7 @@ fn entry(sum: UsageSum) -> UsageEntry {
         UsageGroup::Day(group) => day = Some(group),
         UsageGroup::Model(group) => model = Some(group),
         UsageGroup::Key(group) => key = Some(group.to_string()),
-        // `parse_query` asks for no such sums.
+        // `parse_query` never groups by account.
         UsageGroup::Account(_) => {}
     }
     UsageEntry { day, model, key, totals }
@@ -172,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bad_query_is_refused_by_the_name_of_its_parameter() {
+    fn invalid_query_error_names_the_parameter() {
         for (query, field) in [
             ("from=2026-02-30", "from"),
             ("to=soon", "to"),

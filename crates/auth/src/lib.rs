@@ -1,47 +1,46 @@
-//! The built-in identity provider: OpenID Connect's code flow with PKCE, on an origin of its own, so that the portal never
-//! sees a password. It knows the domain's rules and the store, and nothing of the portal.
+//! The built-in identity provider: OpenID Connect code flow with PKCE, on its own origin, so that the portal never sees
+//! a password. It depends on the domain and the store, and knows nothing about the portal.
 
 mod limits;
+mod maintenance;
 mod passwords;
 mod people;
 mod protocol;
 mod signed_in;
 mod state;
-mod upkeep;
 
-pub use passwords::{HashingError, PasswordProblem};
-pub use protocol::protocol_upkeep;
+pub use maintenance::run_maintenance;
+pub use passwords::{HashingError, PasswordError};
+pub use protocol::run_protocol_maintenance;
 pub use signed_in::{AddAccountError, add_account};
 pub use state::{Client, Provider, ProviderSettings};
-pub use upkeep::keep_tidy;
 
 use axum::Router;
-use chancery_web::{ErrorPage, Surroundings, surround};
+use chancery_web::{ErrorPage, PageLayerConfig, with_page_layer};
 use std::sync::Arc;
 
-/// Forms of a few fields.
+/// Forms have only a few fields.
 const MAX_BODY_BYTES: usize = 16 * 1024;
 
-/// The whole provider.
 pub fn router(provider: Arc<Provider>) -> Router {
-    let surroundings = Surroundings {
+    let config = PageLayerConfig {
         surface: "auth",
         firm_name: provider.settings.firm_name.clone(),
         public_url: provider.settings.issuer.clone(),
-        form_targets: provider.settings.form_targets(),
+        form_action_origins: provider.settings.form_action_origins(),
         trusted_proxies: provider.settings.trusted_proxies.clone(),
         max_body_bytes: MAX_BODY_BYTES,
-        open_to_other_sites: protocol::OPEN_TO_OTHER_SITES,
-        typed_fields: &[],
-        bars: None,
+        cross_origin_paths: protocol::CROSS_ORIGIN_PATHS,
+        preserved_fields: &[],
+        bar_renderer: None,
         clock: Arc::clone(&provider.clock),
         randomness: Arc::clone(&provider.randomness),
     };
     let routes = protocol::routes().merge(people::routes());
-    surround(routes.with_state(provider), surroundings)
+    with_page_layer(routes.with_state(provider), config)
 }
 
-/// The store does not do as it should: the reader is told that nothing was changed, the log what it was.
-fn refused(error: impl std::fmt::Display) -> ErrorPage {
+/// A store error: the user sees that nothing was changed, and the log gets the cause.
+fn store_error_page(error: impl std::fmt::Display) -> ErrorPage {
     ErrorPage::unavailable(error.to_string())
 }

@@ -1,79 +1,79 @@
-//! Who is signed in to the provider itself. A browser holds a random token in the cookie `auth_session`; only its hash is
-//! kept, and each sign-in has a new one.
+//! Sessions with the provider itself. The browser holds a random token in the `auth_session` cookie, and only its hash
+//! is stored. Each sign-in creates a new one.
 
 use crate::limits::SESSION_TIMES;
-use crate::passwords::{self, HashingError, NewPassword, PasswordProblem};
-use crate::{Provider, refused};
+use crate::passwords::{self, HashingError, NewPassword, PasswordError};
+use crate::{Provider, store_error_page};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Clock, EmailAddress, LocalPath, Randomness, SecretToken, UnixMillis};
 use chancery_store::{NewProviderAccount, NewProviderSession, ProviderAccount, ProviderError, ProviderStore};
-use chancery_web::{Cookie, ErrorPage, SentCookie, sent_cookie, sent_cookies};
+use chancery_web::{Cookie, CookieLookup, ErrorPage, cookie_values, find_cookie};
 
 pub(crate) const SESSION_COOKIE: Cookie = Cookie { name: "auth_session", path: "/" };
 
 pub(crate) struct SignedInAccount {
     pub account: ProviderAccount,
-    /// When the password was typed.
+    /// When the user entered the password.
     pub authenticated_at: UnixMillis,
 }
 
-/// Whose browser this is, if it is signed in. Two cookies of the name are refused: one of them is not ours.
+/// The account signed in in this browser, if any. Two cookies with this name are rejected, because one of them is not
+/// ours.
 pub(crate) async fn signed_in(
     provider: &Provider,
     headers: &HeaderMap,
 ) -> Result<Option<SignedInAccount>, ErrorPage> {
-    refuse_two_sessions(headers)?;
+    reject_duplicate_sessions(headers)?;
     let Some(token) = session_token(headers) else { return Ok(None) };
     let now = provider.clock.now();
     let session = provider.store.provider_sessions.provider_session(token.hash(), SESSION_TIMES, now).await;
-    let session = session.map_err(|error| refused(&error))?;
+    let session = session.map_err(|error| store_error_page(&error))?;
     Ok(session
         .map(|session| SignedInAccount { account: session.account, authenticated_at: session.started_at }))
 }
 
 pub(crate) fn session_token(headers: &HeaderMap) -> Option<SecretToken> {
-    match sent_cookie(headers, SESSION_COOKIE.name) {
-        SentCookie::One(value) => SecretToken::parse(value),
-        SentCookie::None | SentCookie::Several => None,
+    match find_cookie(headers, SESSION_COOKIE.name) {
+        CookieLookup::One(value) => SecretToken::parse(value),
+        CookieLookup::None | CookieLookup::Multiple => None,
     }
 }
 
-/// Before anything that a second session would undo: a browser that sends two is told so, instead of signing in for ever.
-pub(crate) fn refuse_two_sessions(headers: &HeaderMap) -> Result<(), ErrorPage> {
-    if sent_cookie(headers, SESSION_COOKIE.name) != SentCookie::Several {
+/// Called before anything that a second cookie would defeat. Without this error, the browser would be asked to sign in
+/// forever.
+pub(crate) fn reject_duplicate_sessions(headers: &HeaderMap) -> Result<(), ErrorPage> {
+    if find_cookie(headers, SESSION_COOKIE.name) != CookieLookup::Multiple {
         return Ok(());
     }
-    let refusal = ErrorPage::new(
+    let rejection = ErrorPage::new(
         StatusCode::BAD_REQUEST,
         "two_sessions",
-        "Your browser sent two sessions",
-        "It has two cookies named \u{201c}auth_session\u{201d} for this site, and one of them is not ours. We cannot tell \
-         which, so we took neither. Nothing was changed.",
+        "Two session cookies",
+        "Your browser sent two cookies named \u{201c}auth_session\u{201d}, so neither was used. Nothing was changed.",
     );
-    Err(refusal
+    Err(rejection
         .advice(
-            "Sign in again. If this page comes back, remove this site\u{2019}s cookies in the browser\u{2019}s settings \
-             first.",
+            "Sign in again. If this happens again, delete this site\u{2019}s cookies in your browser settings.",
         )
-        .next_link("/sign-in", "Go to sign-in")
-        .with_cookie(SESSION_COOKIE.take_back())
-        .logged("two cookies named auth_session in one request"))
+        .next_link("/sign-in", "Sign in")
+        .with_cookie(SESSION_COOKIE.expire())
+        .with_log_detail("duplicate session cookies"))
 }
 
-/// To the sign-in page, which leads to `return_to` when it is done.
+/// Redirects to the sign-in page, which continues to `return_to` afterwards.
 pub(crate) fn to_sign_in(return_to: &LocalPath) -> Response {
     see_other(&with_return_to("/sign-in", return_to))
 }
 
-/// A path that knows where to go on afterwards.
+/// Adds `return_to` to a path.
 pub(crate) fn with_return_to(path: &str, return_to: &LocalPath) -> String {
-    // A local path has only visible ASCII; these are the ones that mean something in a query.
+    // A local path contains only visible ASCII, so only characters with a meaning in a query need escaping.
     let mut value = String::with_capacity(return_to.as_str().len());
-    for letter in return_to.as_str().chars() {
-        match letter {
+    for c in return_to.as_str().chars() {
+        match c {
             '%' | '&' | '+' | '#' | '=' | '?' | '"' | '\'' | '<' | '>' | ';' => {
-                value.push_str(&format!("%{:02X}", u32::from(letter)));
+                value.push_str(&format!("%{:02X}", u32::from(c)));
             }
             other => value.push(other),
         }
@@ -82,13 +82,13 @@ pub(crate) fn with_return_to(path: &str, return_to: &LocalPath) -> String {
 }
 
 pub(crate) fn see_other(location: &str) -> Response {
-    // A path of ours is visible ASCII; should one ever not be, the start page is a place to go on from.
+    // Our paths are visible ASCII. If one ever is not, fall back to the start page.
     let location = HeaderValue::from_str(location).unwrap_or(HeaderValue::from_static("/"));
     (StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response()
 }
 
-/// Begins a session of its own for this browser, whatever it had before: a token that somebody planted is worth nothing,
-/// and the browser's last session ends.
+/// Starts a new session for this browser and ends its previous one, so that a planted token is worthless (session
+/// fixation).
 pub(crate) async fn begin_session(
     provider: &Provider,
     headers: &HeaderMap,
@@ -102,37 +102,43 @@ pub(crate) async fn begin_session(
         password_version: account.password_version,
         at: provider.clock.now(),
     };
-    provider.store.provider_sessions.start_provider_session(new).await.map_err(|error| refused(&error))?;
+    provider
+        .store
+        .provider_sessions
+        .start_provider_session(new)
+        .await
+        .map_err(|error| store_error_page(&error))?;
     SESSION_COOKIE
         .set(token.reveal(), None)
-        .ok_or_else(|| ErrorPage::internal("a session's token does not fit a header"))
+        .ok_or_else(|| ErrorPage::internal("the session token does not fit in a header"))
 }
 
-/// Ends it on the server, and where the browser sent several, all of them; the reply takes the cookie back.
+/// Ends the session on the server; if the browser sent several cookies, all of their sessions. The response deletes the
+/// cookie.
 pub(crate) async fn end_session(provider: &Provider, headers: &HeaderMap) -> Result<(), ErrorPage> {
-    for token in sent_cookies(headers, SESSION_COOKIE.name).filter_map(SecretToken::parse) {
+    for token in cookie_values(headers, SESSION_COOKIE.name).filter_map(SecretToken::parse) {
         provider
             .store
             .provider_sessions
             .end_provider_session(token.hash())
             .await
-            .map_err(|error| refused(&error))?;
+            .map_err(|error| store_error_page(&error))?;
     }
     Ok(())
 }
 
-/// Why there is no new account.
+/// Why an account could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum AddAccountError {
     #[error("{0}")]
-    Password(#[from] PasswordProblem),
+    Password(#[from] PasswordError),
     #[error(transparent)]
     Hashing(#[from] HashingError),
     #[error(transparent)]
     Store(#[from] ProviderError),
 }
 
-/// Makes an account without a letter: whoever calls this vouches for the mailbox.
+/// Creates an account without email verification: the caller vouches for the mailbox.
 pub async fn add_account(
     store: &ProviderStore,
     randomness: &dyn Randomness,
@@ -161,7 +167,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_path_comes_back_from_the_query_as_it_went_in(rest in "[!-~]{0,80}") {
+        fn return_to_round_trips_through_the_query(rest in "[!-~]{0,80}") {
             if let Some(path) = LocalPath::parse(&format!("/{rest}")) {
                 let uri: Uri = with_return_to("/sign-in", &path).parse().unwrap();
                 let query: Query<HashMap<String, String>> = Query::try_from_uri(&uri).unwrap();
@@ -172,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_planted_second_cookie_signs_nobody_in() {
+    fn duplicate_session_cookies_sign_nobody_in() {
         let token = "a".repeat(43);
         let with = |line: &str| {
             let headers = HeaderMap::from_iter([(header::COOKIE, HeaderValue::from_str(line).unwrap())]);

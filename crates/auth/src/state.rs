@@ -1,4 +1,4 @@
-//! What every endpoint of the provider stands on.
+//! Shared state of the provider's endpoints.
 
 use chancery_domain::{Clock, CompanyDomain, Randomness, SecretToken};
 use chancery_mail::Mailer;
@@ -8,28 +8,28 @@ use std::fmt;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
-/// Made once at the start, from the configuration.
+/// Created once at startup, from the configuration.
 #[derive(Clone, Debug)]
 pub struct ProviderSettings {
-    /// Its own address, as browsers and clients know it, without a slash at the end.
+    /// The provider's own URL as browsers and clients see it, without a trailing slash.
     pub issuer: String,
     pub firm_name: String,
-    /// Whose people may sign up.
+    /// The email domain whose users may sign up.
     pub company_domain: CompanyDomain,
     pub clients: Vec<Client>,
-    /// Of these, `X-Forwarded-For` is believed.
+    /// `X-Forwarded-For` is trusted from these peers.
     pub trusted_proxies: TrustedProxies,
 }
 
-/// An application that people sign in to.
+/// An application that users sign in to.
 #[derive(Clone)]
 pub struct Client {
     pub id: String,
-    /// As the consent page names it.
+    /// Shown on the consent page.
     pub name: String,
-    /// None: a public client.
+    /// `None` for a public client.
     pub secret: Option<String>,
-    /// Compared letter by letter.
+    /// Compared exactly.
     pub redirect_uris: Vec<String>,
     pub post_logout_redirect_uris: Vec<String>,
 }
@@ -48,8 +48,8 @@ impl ProviderSettings {
         self.clients.iter().find(|client| client.id == id)
     }
 
-    /// The origins that signing in may lead on to.
-    pub(crate) fn form_targets(&self) -> Vec<String> {
+    /// The origins that sign-in and logout may redirect to.
+    pub(crate) fn form_action_origins(&self) -> Vec<String> {
         let uris = self
             .clients
             .iter()
@@ -73,7 +73,7 @@ pub struct Provider {
     pub mailer: Arc<Mailer>,
     pub clock: Arc<dyn Clock>,
     pub randomness: Arc<dyn Randomness>,
-    /// Of all nodes on this database; read once (`protocol::detour`).
+    /// Shared by all nodes on this database; read once (`protocol::sign_in_detour`).
     pub(crate) detour_secret: OnceCell<SecretToken>,
 }
 

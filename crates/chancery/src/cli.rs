@@ -1,33 +1,34 @@
 //! The command line as its users see it. Every command has an example in its help.
-//! Long because every option of every command is declared here, with its help: one place to read what can be typed.
+//! Long because every option of every command is declared here, together with its help.
 
 use chancery_client_files::Format;
 use chancery_domain::{
-    AccountName, AmountError, CREDIT_REASON, ClientId, ContactEmail, Day, EmailAddress, InvoiceNumber,
+    AccountName, AmountError, CREDIT_REASON_BOUNDS, ClientId, ContactEmail, Day, EmailAddress, InvoiceNumber,
     InvoiceState, Month, Nanos, PostalAddress, Role, TextError,
 };
 use chancery_store::{CapChange, UsageBy, key_label};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::num::IntErrorKind;
 use std::path::PathBuf;
 
-/// Text-generation API and client portal of one firm, in one binary.
+/// Text-generation API and client portal for one firm, in one binary.
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "Example:\n  chancery serve --demo")]
 pub struct Cli {
     #[command(flatten)]
-    pub place: Place,
+    pub global_args: GlobalArgs,
     #[command(subcommand)]
     pub command: Command,
 }
 
 /// Where the configuration and the data are; the same for every command.
 #[derive(Clone, Debug, Args)]
-pub struct Place {
-    /// Configuration file [default: chancery.toml in the current folder, if there is one]
+pub struct GlobalArgs {
+    /// Configuration file [default: ./chancery.toml, if it exists]
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Data folder [default: data]
+    /// Data directory [default: data]
     #[arg(long, global = true, value_name = "DIR")]
     pub data: Option<PathBuf>,
 }
@@ -37,48 +38,48 @@ pub enum Command {
     /// Start the server
     #[command(after_help = "Example:\n  chancery serve --demo --data /tmp/firm")]
     Serve(Serve),
-    /// Billing accounts: who pays, how much they may use per minute, and how much they may spend
+    /// Manage billing accounts, rate limits and spending caps
     #[command(subcommand, arg_required_else_help = true)]
     #[command(after_help = "Example:\n  chancery account create \"Hale & Ward\" --rpm 120 --tpm 200000")]
     Account(Account),
-    /// API keys
+    /// Manage API keys
     #[command(subcommand, arg_required_else_help = true)]
     #[command(after_help = "Example:\n  chancery key create --account \"Hale & Ward\" --label backend")]
     Key(Key),
-    /// The clients of the firm: bring them in, give them to somebody, list them, take them along
+    /// Import, assign, list and export clients
     #[command(subcommand, arg_required_else_help = true)]
     #[command(after_help = "Example:\n  chancery client import clients.csv --dry-run")]
     Client(Client),
-    /// The people of the portal: who they are, what they may do, and where they are signed in
+    /// Manage portal users, roles and sessions
     #[command(subcommand, arg_required_else_help = true)]
     #[command(after_help = "Example:\n  chancery user role ruth@example.com partner")]
     User(User),
-    /// Tokens and cost, summed from the ledger
+    /// Show token usage and cost from the ledger
     #[command(
         after_help = "Example:\n  chancery usage --account \"Hale & Ward\" --from 2026-11-01 --to 2026-11-30"
     )]
     Usage(Usage),
-    /// Invoices and credit notes: issue them, list them, get their files, note payments
+    /// Manage invoices, credit notes and payments
     #[command(subcommand, arg_required_else_help = true)]
     #[command(after_help = "Example:\n  chancery invoice issue --account \"Hale & Ward\" --month 2026-10")]
     Invoice(Invoice),
-    /// Model files
+    /// Download and list model files
     #[command(subcommand, arg_required_else_help = true)]
     #[command(after_help = "Example:\n  chancery model pull smollm2-135m")]
     Model(Model),
-    /// Ask a running server for text (address in CHANCERY_URL, key in CHANCERY_API_KEY)
+    /// Send a generation request to a running server (uses CHANCERY_URL and CHANCERY_API_KEY)
     #[command(
         after_help = "Example:\n  echo 'Met Mr. Ito on 3 March.' | chancery generate --model smollm2-135m \\\n    --instructions 'Rewrite the notes as a polite letter.' --max-output-tokens 200 -"
     )]
     Generate(Generate),
-    /// Recompute the ledger, the invoices and the audit, and name what differs; exit code 1 if anything does
+    /// Recompute the ledger, invoices and audit log and report differences; exits 1 if there are any
     #[command(after_help = "Example:\n  chancery verify")]
     Verify(Verify),
-    /// Move everything from a SQLite file to an empty PostgreSQL database: all of it, or nothing
+    /// Transfer all data from a SQLite file to an empty PostgreSQL database, in one transaction
     #[command(
         after_help = "Example:\n  createdb firm\n  chancery migrate --from sqlite:data/chancery.db --to postgres://chancery@db.example/firm\n\n\
-            Stop the server first. A password is best left out of the address and given in PGPASSWORD or ~/.pgpass.\n\
-            docs/operating.md has what comes before and after."
+            Stop the server first. Put the password in PGPASSWORD or ~/.pgpass, not in the URL.\n\
+            See docs/operating.md for the full procedure."
     )]
     Migrate(Migrate),
     /// Check or show the configuration
@@ -89,16 +90,16 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// Make a demonstration firm in an empty data folder and print how to reach it
+    /// Create a demo firm in an empty data directory and print its URLs and credentials
     #[arg(long)]
     pub demo: bool,
-    /// Run only these parts, with commas between them [default: all; possible values: api, portal, auth]
-    #[arg(long, value_name = "PARTS", value_delimiter = ',')]
-    pub only: Vec<Part>,
+    /// Run only these services, comma-separated [default: all; possible values: api, portal, auth]
+    #[arg(long, value_name = "SERVICES", value_delimiter = ',')]
+    pub only: Vec<Service>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Part {
+pub enum Service {
     /// The text-generation API
     Api,
     /// The client portal
@@ -109,14 +110,14 @@ pub enum Part {
 
 #[derive(Debug, Subcommand)]
 pub enum Account {
-    /// Make an account
+    /// Create an account
     #[command(after_help = "Example:\n  chancery account create \"Hale & Ward\" --rpm 120 --tpm 200000")]
     Create {
         name: AccountName,
         #[command(flatten)]
-        limits: PerMinute,
+        limits: RateLimitArgs,
     },
-    /// Show all accounts
+    /// List accounts
     #[command(after_help = "Example:\n  chancery account list --json")]
     List {
         /// Print JSON
@@ -130,109 +131,109 @@ pub enum Account {
     Limits {
         name: AccountName,
         #[command(flatten)]
-        limits: PerMinute,
-        /// The most that may be spent in a calendar month (UTC), for example 250 or 12.50; `none` removes the cap
+        limits: RateLimitArgs,
+        /// Spending cap per calendar month (UTC), such as 250 or 12.50; `none` removes it
         #[arg(long, value_name = "AMOUNT", value_parser = cap_change)]
         spend_per_month: Option<CapChange>,
     },
-    /// Say where an account's invoices go
+    /// Set an account's billing address and email
     #[command(
         after_help = "Example:\n  chancery account billing \"Hale & Ward\" --address \"12 Harbour Lane\nBoston\" --email bills@hale.example"
     )]
     Billing {
         name: AccountName,
-        /// The postal address, with its lines; an empty text takes it away
+        /// Postal address, with line breaks; an empty value removes it
         #[arg(long, value_name = "TEXT", required_unless_present = "email")]
         address: Option<PostalAddress>,
-        /// An e-mail address; an empty text takes it away
+        /// Email address; an empty value removes it
         #[arg(long, value_name = "ADDRESS")]
         email: Option<ContactEmail>,
     },
-    /// Close an account: its keys stop generating, its ledger stays
+    /// Close an account: its keys stop working; its ledger is retained
     #[command(after_help = "Example:\n  chancery account close \"Hale & Ward\"")]
     Close { name: AccountName },
 }
 
 #[derive(Clone, Copy, Debug, Args)]
-pub struct PerMinute {
-    /// Requests per minute, over all keys of the account
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+pub struct RateLimitArgs {
+    /// Requests per minute, across all keys of the account
+    #[arg(long, value_name = "N", value_parser = at_least_one::<u32>)]
     pub rpm: Option<u32>,
-    /// Tokens per minute, both directions together
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Tokens per minute, input and output combined
+    #[arg(long, value_name = "N", value_parser = at_least_one::<u32>)]
     pub tpm: Option<u32>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Key {
-    /// Make a key and print it, once; only a hash of it is kept
+    /// Create a key and print it once; only its hash is stored
     #[command(after_help = "Example:\n  chancery key create --account \"Hale & Ward\" --label backend")]
     Create {
-        /// The account that it bills; without one it cannot generate until it is attached
+        /// Account to bill; a key without one cannot generate until you attach it
         #[arg(long, value_name = "NAME")]
         account: Option<AccountName>,
-        /// What it is for
+        /// Label that says what the key is for, such as `backend`
         #[arg(long, value_name = "TEXT", default_value = "", value_parser = key_label)]
         label: String,
     },
-    /// Let a key bill an account
+    /// Attach a key to an account
     #[command(after_help = "Example:\n  chancery key attach ck_7k2m9x4d --account \"Hale & Ward\"")]
     Attach {
-        /// The key's prefix, as `chancery key list` shows it
+        /// Key prefix, from `chancery key list`
         prefix: String,
         #[arg(long, value_name = "NAME")]
         account: AccountName,
     },
-    /// Show all keys
+    /// List keys
     #[command(after_help = "Example:\n  chancery key list --json")]
     List {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Stop a key, within one second, on every server
+    /// Revoke a key; takes effect within one second on every server
     #[command(after_help = "Example:\n  chancery key revoke ck_7k2m9x4d")]
     Revoke {
-        /// The key's prefix, as `chancery key list` shows it
+        /// Key prefix, from `chancery key list`
         prefix: String,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Client {
-    /// Bring clients in from a file: all of them, or none where anything in it is wrong
+    /// Import clients from a file; imports nothing if any row is invalid
     #[command(
         after_help = "Example:\n  chancery client import clients.csv --dry-run\n  chancery client import clients.csv\n  \
             echo '{\"name\":\"Harbour Lane Bakery\",\"owner\":\"maya@example.com\"}' | chancery client import - --format jsonl\n\n\
-            docs/clients.md has the fields."
+            See docs/clients.md for the fields."
     )]
     Import(ImportClients),
-    /// Give a client to somebody else, from the next request on
+    /// Assign a client to another owner; takes effect on the next request
     #[command(after_help = "Example:\n  chancery client assign 1042 omar@example.com")]
     Assign {
-        /// The client's number
+        /// Client number
         #[arg(value_name = "ID", value_parser = client_id)]
         id: ClientId,
         #[command(flatten)]
-        who: Who,
+        selector: UserSelector,
     },
-    /// Show the clients, by number
+    /// List clients, sorted by number
     #[command(after_help = "Example:\n  chancery client list --owner maya@example.com --json")]
     List(ListClients),
-    /// Write all clients with their entries to a file that `import` reads, archived ones too
+    /// Export all clients and entries, including archived ones, to a file that `import` reads
     #[command(after_help = "Example:\n  chancery client export clients.jsonl")]
     Export(ExportClients),
 }
 
 #[derive(Debug, Args)]
 pub struct ImportClients {
-    /// A file that ends in .jsonl or .csv, or `-` for standard input
+    /// A .jsonl or .csv file, or `-` for standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// How it is written, where its name does not say it
+    /// File format, if the file extension is not .jsonl or .csv
     #[arg(long, value_name = "jsonl|csv")]
     pub format: Option<Format>,
-    /// Say what would happen, and write nothing
+    /// Validate the file without importing it
     #[arg(long)]
     pub dry_run: bool,
     /// Print JSON
@@ -242,10 +243,10 @@ pub struct ImportClients {
 
 #[derive(Debug, Args)]
 pub struct ListClients {
-    /// Only the clients of this person
+    /// Only clients owned by this user
     #[arg(long, value_name = "EMAIL")]
     pub owner: Option<EmailAddress>,
-    /// Those that were archived, instead of the others
+    /// Show archived clients instead of active ones
     #[arg(long)]
     pub archived: bool,
     /// Print JSON
@@ -255,70 +256,80 @@ pub struct ListClients {
 
 #[derive(Debug, Args)]
 pub struct ExportClients {
-    /// A file that ends in .jsonl or .csv, or `-` for standard output
+    /// A .jsonl or .csv file, or `-` for standard output
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// How to write it, where its name does not say it
+    /// File format, if the file extension is not .jsonl or .csv
     #[arg(long, value_name = "jsonl|csv")]
     pub format: Option<Format>,
-    /// Replace a file that is there already
+    /// Overwrite an existing file
     #[arg(long)]
     pub force: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum User {
-    /// Show everybody who has signed in; those who were removed come last
+    /// List users; removed ones come last
     #[command(after_help = "Example:\n  chancery user list --json")]
     List {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Make somebody a consultant or a partner, from their next request on; the last partner stays one, and whoever
-    /// portal.partners lists
+    /// Set a user's role; takes effect on their next request. The last partner and addresses in
+    /// portal.partners keep the partner role
     #[command(after_help = "Example:\n  chancery user role ruth@example.com partner")]
     Role {
         #[command(flatten)]
-        who: Who,
+        selector: UserSelector,
         #[arg(value_name = "consultant|partner")]
         role: Role,
     },
-    /// End all sessions of somebody, from their next request on
+    /// End all of a user's sessions; takes effect on their next request
     #[command(after_help = "Example:\n  chancery user sign-out ann@example.com")]
     SignOut {
         #[command(flatten)]
-        who: Who,
+        selector: UserSelector,
     },
-    /// Take somebody out of the portal: their sessions end, and they cannot sign in again; the last partner stays
+    /// Remove a user: ends their sessions and blocks sign-in; the last partner cannot be removed
     #[command(after_help = "Example:\n  chancery user remove ann@example.com")]
     Remove {
         #[command(flatten)]
-        who: Who,
+        selector: UserSelector,
     },
-    /// Let somebody who was removed sign in again, in the role they had
+    /// Restore a removed user with their previous role
     #[command(after_help = "Example:\n  chancery user restore ann@example.com")]
     Restore {
         #[command(flatten)]
-        who: Who,
+        selector: UserSelector,
     },
 }
 
-/// Which person. An address may be that of several identities, which are then told apart by subject and issuer.
+/// Selects a user. Several identities can share an address; subject and issuer tell them apart.
 #[derive(Clone, Debug, Args)]
-pub struct Who {
-    /// The address, as `chancery user list` shows it
+pub struct UserSelector {
+    /// Email address, from `chancery user list`
     pub email: EmailAddress,
-    /// Which of several people with this address: the identity provider's own name for them
+    /// Subject at the identity provider, if several users share the address
     #[arg(long, value_name = "SUBJECT")]
     pub subject: Option<String>,
-    /// Which of several people with this address and subject: the identity provider
+    /// Issuer URL, if several users share the address and subject
     #[arg(long, value_name = "URL")]
     pub issuer: Option<String>,
 }
 
+/// Parses an integer without an upper bound of its own. Clap's ranges would print the maximum of the type.
+fn at_least_one<N: TryFrom<u64>>(text: &str) -> Result<N, &'static str> {
+    const TOO_LARGE: &str = "too large; use a smaller number";
+    match text.parse::<u64>() {
+        Ok(number @ 1..) => N::try_from(number).map_err(|_| TOO_LARGE),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => Err(TOO_LARGE),
+        _ => Err("must be an integer, 1 or more"),
+    }
+}
+
 fn client_id(text: &str) -> Result<ClientId, String> {
-    text.parse().map(ClientId).map_err(|_| "a client's number is an integer, such as 1042".to_owned())
+    text.parse().map(ClientId).map_err(|_| "invalid client number; use an integer, such as 1042".to_owned())
 }
 
 fn cap_change(text: &str) -> Result<CapChange, AmountError> {
@@ -330,13 +341,13 @@ pub struct Usage {
     /// Only this account
     #[arg(long, value_name = "NAME")]
     pub account: Option<AccountName>,
-    /// First day, in UTC
+    /// First day (UTC)
     #[arg(long, value_name = "DAY")]
     pub from: Option<Day>,
-    /// Last day, in UTC
+    /// Last day (UTC)
     #[arg(long, value_name = "DAY")]
     pub to: Option<Day>,
-    /// What to sum by: day, model, key or account
+    /// Group by day, model, key or account
     #[arg(long, default_value = "day")]
     pub by: UsageBy,
     /// Print JSON
@@ -346,29 +357,29 @@ pub struct Usage {
 
 #[derive(Debug, Subcommand)]
 pub enum Invoice {
-    /// Issue the invoice of a month that has ended; one that is there already is left as it is, and named
+    /// Issue the invoice for a past month; prints the existing number if there is one
     #[command(after_help = "Example:\n  chancery invoice issue --account \"Hale & Ward\" --month 2026-10")]
     Issue(IssueInvoice),
-    /// Show invoices and credit notes, the latest first, and the months that are not invoiced yet
+    /// List invoices and credit notes, newest first, and months not yet invoiced
     #[command(after_help = "Example:\n  chancery invoice list --state issued --year 2026 --json")]
     List(ListInvoices),
-    /// Show one, or write its file
+    /// Show an invoice, or save it as PDF or CSV
     #[command(
         after_help = "Example:\n  chancery invoice show 2026-0031\n  chancery invoice show 2026-0031 --pdf 2026-0031.pdf\n  \
             chancery invoice show 2026-0031 --csv - | column -ts,"
     )]
     Show(ShowInvoice),
-    /// Note that an invoice is paid
+    /// Mark an invoice as paid
     #[command(after_help = "Example:\n  chancery invoice paid 2026-0031")]
     Paid {
-        /// Such as 2026-0031
+        /// Invoice number, such as 2026-0031
         #[arg(value_name = "NUMBER")]
         number: InvoiceNumber,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Take an invoice back, or a part of it, with a credit note; an issued invoice is never changed
+    /// Credit an invoice, in full or in part, with a credit note
     #[command(
         after_help = "Example:\n  chancery invoice credit 2026-0031 --amount 25.00 --reason \"The outage of 14 October\"\n  \
             chancery invoice credit 2026-0031 --whole --reason \"Wrong address\""
@@ -378,10 +389,10 @@ pub enum Invoice {
 
 #[derive(Debug, Args)]
 pub struct IssueInvoice {
-    /// The account that is billed
+    /// Account to invoice
     #[arg(long, value_name = "NAME")]
     pub account: AccountName,
-    /// The calendar month, in UTC
+    /// Calendar month (UTC)
     #[arg(long, value_name = "YYYY-MM")]
     pub month: Month,
     /// Print JSON
@@ -391,13 +402,13 @@ pub struct IssueInvoice {
 
 #[derive(Debug, Args)]
 pub struct ListInvoices {
-    /// Only those of this account
+    /// Only this account
     #[arg(long, value_name = "NAME")]
     pub account: Option<AccountName>,
-    /// Only those in this state: draft, issued, paid or void
+    /// Only this state: draft, issued, paid or void
     #[arg(long, value_name = "STATE")]
     pub state: Option<InvoiceState>,
-    /// Only those that were issued in this year
+    /// Only documents issued in this year
     #[arg(long, value_name = "YEAR", value_parser = clap::value_parser!(i16).range(1970..=9998))]
     pub year: Option<i16>,
     /// Print JSON
@@ -407,16 +418,16 @@ pub struct ListInvoices {
 
 #[derive(Debug, Args)]
 pub struct ShowInvoice {
-    /// Such as 2026-0031
+    /// Invoice number, such as 2026-0031
     #[arg(value_name = "NUMBER")]
     pub number: InvoiceNumber,
-    /// Write the PDF, byte for byte as it was issued; `-` is standard output
+    /// Save the PDF as issued; `-` for standard output
     #[arg(long, value_name = "FILE", conflicts_with_all = ["csv", "json"])]
     pub pdf: Option<PathBuf>,
-    /// Write its lines as CSV; `-` is standard output
+    /// Save the lines as CSV; `-` for standard output
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pub csv: Option<PathBuf>,
-    /// Replace a file that is there already
+    /// Overwrite an existing file
     #[arg(long)]
     pub force: bool,
     /// Print JSON
@@ -427,16 +438,16 @@ pub struct ShowInvoice {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("how_much").required(true).args(["whole", "amount"]))]
 pub struct CreditInvoice {
-    /// Such as 2026-0031
+    /// Invoice number, such as 2026-0031
     #[arg(value_name = "NUMBER")]
     pub number: InvoiceNumber,
-    /// All that is left of it: it is void then, and its month can be invoiced again
+    /// Credit the full remaining amount: voids the invoice, so the month can be invoiced again
     #[arg(long)]
     pub whole: bool,
-    /// So much of its subtotal, for example 25.00; the tax on it is added
+    /// Amount of the subtotal to credit, such as 25.00; tax is added
     #[arg(long, value_name = "AMOUNT")]
     pub amount: Option<Nanos>,
-    /// Why, as it stands on the credit note
+    /// Reason, printed on the credit note
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub reason: String,
     /// Print JSON
@@ -445,15 +456,15 @@ pub struct CreditInvoice {
 }
 
 fn reason(text: &str) -> Result<String, TextError> {
-    CREDIT_REASON.take(text)
+    CREDIT_REASON_BOUNDS.take(text)
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Model {
-    /// Fetch a model that Chancery knows, and check it
+    /// Download a known model and verify its checksum
     #[command(after_help = "Example:\n  chancery model pull smollm2-135m")]
     Pull { name: String },
-    /// Show the configured models and those that can be pulled
+    /// List configured models and models available to pull
     #[command(after_help = "Example:\n  chancery model list --json")]
     List {
         /// Print JSON
@@ -464,21 +475,21 @@ pub enum Model {
 
 #[derive(Debug, Args)]
 pub struct Generate {
-    /// Address of the API
+    /// API URL
     #[arg(long, env = "CHANCERY_URL", default_value = "http://localhost:8080")]
     pub url: String,
     #[arg(long, value_name = "NAME")]
     pub model: String,
-    /// The job, in your words
+    /// System instructions
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub instructions: String,
-    /// Cap on the reply, in tokens
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Maximum length of the reply, in tokens
+    #[arg(long, value_name = "N", value_parser = at_least_one::<u64>)]
     pub max_output_tokens: u64,
-    /// Print the whole reply as JSON
+    /// Print the full response as JSON
     #[arg(long)]
     pub json: bool,
-    /// The material; `-` reads it from standard input
+    /// Input text; `-` reads it from standard input
     pub input: Option<String>,
 }
 
@@ -491,40 +502,39 @@ pub struct Verify {
 
 #[derive(Debug, Args)]
 pub struct Migrate {
-    /// The SQLite file that holds the firm, such as sqlite:data/chancery.db; it is left as it is
+    /// Source SQLite file, such as sqlite:data/chancery.db; it is not modified
     #[arg(long, value_name = "URL")]
-    pub from: UrlText,
-    /// The PostgreSQL database that takes it: postgres://USER:PASSWORD@HOST:PORT/DATABASE
+    pub from: UrlArg,
+    /// Target PostgreSQL database: postgres://USER:PASSWORD@HOST:PORT/DATABASE
     #[arg(long, value_name = "URL")]
-    pub to: UrlText,
+    pub to: UrlArg,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// A database's address as it was typed. It is read by the command itself and not here, for what is wrong with an argument
-/// is shown with the argument, and this one may hold a password.
+/// Database URL, parsed by the command: clap would print an invalid value, and this one may contain a password.
 #[derive(Clone)]
-pub struct UrlText(pub String);
+pub struct UrlArg(pub String);
 
-impl From<&str> for UrlText {
+impl From<&str> for UrlArg {
     fn from(text: &str) -> Self {
         Self(text.to_owned())
     }
 }
 
-impl std::fmt::Debug for UrlText {
+impl std::fmt::Debug for UrlArg {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("UrlText(…)")
+        f.write_str("UrlArg(…)")
     }
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Config {
-    /// Say whether the configuration can be used
+    /// Validate the configuration
     #[command(after_help = "Example:\n  chancery config check --config chancery.toml")]
     Check,
-    /// Show every setting in effect and where it comes from
+    /// Show every effective setting and its origin
     #[command(after_help = "Example:\n  CHANCERY_API__LISTEN=127.0.0.1:9000 chancery config show")]
     Show {
         /// Print JSON

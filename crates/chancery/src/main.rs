@@ -1,17 +1,17 @@
-//! The `chancery` binary: reads the command line and the configuration, wires the crates together, and runs one command.
-//! Exit codes: 0 done, 1 failed or something differs, 2 the command line or the configuration is wrong.
+//! The `chancery` binary: parses the command line and the configuration, wires the crates together, and runs one command.
+//! Exit codes: 0 success, 1 failure or differences found, 2 invalid command line or configuration.
 
-mod advice;
-mod catalogue;
 mod cli;
 mod client_file;
 mod commands;
 mod config;
-mod data_folder;
+mod data_dir;
+mod hints;
+mod model_catalog;
 mod model_pull;
-mod new_file;
 mod operator;
 mod output;
+mod output_file;
 mod secret_file;
 mod serve;
 
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     match commands::run(cli) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("chancery: {}", output::with_causes(&error));
+            eprintln!("chancery: {}", output::format_error(&error));
             ExitCode::from(if error.is::<config::ConfigError>() { 2 } else { 1 })
         }
     }

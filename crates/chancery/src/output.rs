@@ -1,29 +1,30 @@
-//! What commands print: aligned tables, JSON, errors with their causes, and progress on a terminal.
+//! Command output: aligned tables, JSON, errors with their causes, and progress bars.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
 
-/// `println!` for commands: a reader that has seen enough (`chancery key list | head`) is not an error, and neither it nor
-/// a full disk is a panic.
-macro_rules! say {
-    ($($words:tt)*) => { $crate::output::line(format_args!($($words)*)) };
+/// `println!` for commands. A closed pipe (`chancery key list | head`) is not an error, and neither a closed pipe nor a full
+/// disk causes a panic.
+macro_rules! outln {
+    ($($args:tt)*) => { $crate::output::print_line(format_args!($($args)*)) };
 }
-pub(crate) use say;
+pub(crate) use outln;
 
-pub fn line(words: Arguments<'_>) {
-    match writeln!(std::io::stdout(), "{words}") {
+pub fn print_line(line: Arguments<'_>) {
+    match writeln!(std::io::stdout(), "{line}") {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            // Standard error may be as closed as standard output.
-            let _ = writeln!(std::io::stderr(), "chancery: standard output cannot be written: {error}");
+            // Standard error may be closed too.
+            let _ = writeln!(std::io::stderr(), "chancery: cannot write to standard output: {error}");
             std::process::exit(1)
         }
         _ => {}
     }
 }
 
-/// Columns as wide as their widest cell; numbers (cells that start with a digit) to the right. `comfy-table` and `tabled` draw
-/// borders, colours and wrapped cells; with all of that off, `format!` does what is left and `cut` and `grep` read the result.
+/// Each column is as wide as its widest cell; numbers (cells that start with a digit) are right-aligned. `comfy-table` and
+/// `tabled` add borders, colours and wrapping. With all of that off, `format!` is enough, and `cut` and `grep` can read the
+/// output.
 pub fn print_table(headings: &[&str], rows: &[Vec<String>]) {
     let is_number =
         |cell: &String| cell.starts_with(|first: char| first.is_ascii_digit()) && !cell.contains('-');
@@ -34,37 +35,37 @@ pub fn print_table(headings: &[&str], rows: &[Vec<String>]) {
     };
     let columns: Vec<(usize, bool)> = headings.iter().enumerate().map(column).collect();
     let headings = headings.iter().map(|heading| (*heading).to_owned()).collect();
-    for line in [&headings].into_iter().chain(rows) {
-        let cells = line.iter().zip(&columns).map(|(cell, (width, is_number))| match is_number {
+    for row in [&headings].into_iter().chain(rows) {
+        let cells = row.iter().zip(&columns).map(|(cell, (width, is_number))| match is_number {
             true => format!("{cell:>width$}"),
             false => format!("{cell:<width$}"),
         });
-        say!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+        outln!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
     }
 }
 
 pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
-    say!("{}", serde_json::to_string_pretty(value)?);
+    outln!("{}", serde_json::to_string_pretty(value)?);
     Ok(())
 }
 
-/// One line: the error and what caused it.
-pub fn with_causes(error: &anyhow::Error) -> String {
+/// Formats the error and its causes as one line.
+pub fn format_error(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
-        // Some errors quote their cause themselves.
+        // Some errors already include their cause.
         if !text.contains(&cause) {
             let colon = if text.is_empty() { "" } else { ": " };
             text += &format!("{colon}{cause}");
         }
     }
-    if let Some(advice) = crate::advice::of(error) {
-        text += &format!("; {advice}");
+    if let Some(hint) = crate::hints::of(error) {
+        text += &format!("; {hint}");
     }
     text
 }
 
-/// Drawn on standard error when that is a terminal, and nowhere otherwise.
+/// Drawn only if standard error is a terminal.
 pub fn byte_progress(total_bytes: u64, what: &'static str) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}");
     ProgressBar::new(total_bytes)
@@ -80,7 +81,7 @@ pub fn row_progress(total_rows: u64, what: &'static str) -> ProgressBar {
         .with_message(what)
 }
 
-/// For work whose end is not known beforehand.
+/// For work of unknown length.
 pub fn counting_progress(what: &'static str) -> ProgressBar {
     let style = ProgressStyle::with_template("{spinner} {msg} {human_pos}");
     ProgressBar::new_spinner()

@@ -1,73 +1,73 @@
-//! Makes clients of a file's rows: every cell within the domain's bounds, every person one of the firm.
+//! Validates a file's rows into clients: every cell within the domain's bounds, every person a member of the firm.
 
-use super::people::PeopleByAddress;
+use super::people::UsersByEmail;
 use super::problems::Problems;
 use super::rows::{Cell, ClientRow, EntryRow};
-use chancery_domain::{ContactFacts, Day, EntryKind, PersonId, UnixMillis, nearest};
+use chancery_domain::{ContactDetails, Day, EntryKind, PersonId, UnixMillis, closest_match};
 use chancery_store::{MAX_ENTRIES_PER_CLIENT, NewClient, NewEntry};
 use std::fmt::Display;
 use std::str::FromStr;
 
-/// A client as it is to be made, and whose it will be.
+/// A validated client, ready to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedClient {
     pub owner: PersonId,
     pub new: NewClient,
 }
 
-/// Those that are right; whether any was wrong, `problems` knows.
+/// Returns the valid clients. Everything invalid goes into `problems`.
 pub fn check(
     rows: Vec<ClientRow>,
-    people: &PeopleByAddress,
+    people: &UsersByEmail,
     now: UnixMillis,
     problems: &mut Problems,
 ) -> Vec<CheckedClient> {
-    let mut checking = Checking { people, now, problems };
-    rows.into_iter().filter_map(|row| checking.client(row)).collect()
+    let mut checker = Checker { people, now, problems };
+    rows.into_iter().filter_map(|row| checker.client(row)).collect()
 }
 
-struct Checking<'a> {
-    people: &'a PeopleByAddress,
+struct Checker<'a> {
+    people: &'a UsersByEmail,
     now: UnixMillis,
     problems: &'a mut Problems,
 }
 
-/// Where a cell stands.
+/// The position of a cell in the file.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct RowPosition<'a> {
     row: u64,
-    within: &'a str,
+    prefix: &'a str,
 }
 
-impl Checking<'_> {
+impl Checker<'_> {
     fn client(&mut self, row: ClientRow) -> Option<CheckedClient> {
-        let place = Place { row: row.row, within: "" };
-        let name = self.required(place, "name", row.name, "a client has a name");
-        let owner = self.owner(place, row.owner);
-        let facts = ContactFacts {
-            contact: self.or_empty(place, "contact", row.contact)?,
-            email: self.or_empty(place, "email", row.email)?,
-            telephone: self.or_empty(place, "telephone", row.telephone)?,
-            address: self.or_empty(place, "address", row.address)?,
-            since: self.optional::<Day>(place, "since", row.since),
+        let position = RowPosition { row: row.row, prefix: "" };
+        let name = self.required(position, "name", row.name, "every client needs a name");
+        let owner = self.owner(position, row.owner);
+        let details = ContactDetails {
+            contact: self.or_empty(position, "contact", row.contact)?,
+            email: self.or_empty(position, "email", row.email)?,
+            telephone: self.or_empty(position, "telephone", row.telephone)?,
+            address: self.or_empty(position, "address", row.address)?,
+            since: self.optional::<Day>(position, "since", row.since),
         };
-        let is_archived = self.switch(place, "archived", &row.archived);
+        let is_archived = self.boolean(position, "archived", &row.archived);
         self.entries_bound(&row.entries);
-        // An entry's author is the owner where it names none; where the owner is wrong, that has been told.
+        // An entry without an author gets the owner. If the owner is invalid, that is already reported.
         let checked: Vec<_> = row.entries.into_iter().map(|entry| self.entry(entry, owner)).collect();
         let entries = checked.into_iter().collect::<Option<Vec<_>>>()?;
         let is_archived = is_archived?.unwrap_or(false);
-        Some(CheckedClient { owner: owner?, new: NewClient { name: name?, facts, entries, is_archived } })
+        Some(CheckedClient { owner: owner?, new: NewClient { name: name?, details, entries, is_archived } })
     }
 
-    /// The store takes no more; here it is known in which row they begin.
+    /// The store enforces this limit too, but only here is the row of the first excess entry known.
     fn entries_bound(&mut self, entries: &[EntryRow]) {
         let max = usize::try_from(MAX_ENTRIES_PER_CLIENT).unwrap_or(usize::MAX);
         if let Some(first_too_many) = entries.get(max) {
             self.problems.row(
                 first_too_many.row,
                 format!(
-                    "a client has at most {max} entries, and this one has {}; leave some out, or make two clients of it",
+                    "too many entries: at most {max} per client, found {}; remove some, or split the client",
                     entries.len()
                 ),
             );
@@ -75,24 +75,24 @@ impl Checking<'_> {
     }
 
     fn entry(&mut self, row: EntryRow, owner: Option<PersonId>) -> Option<NewEntry> {
-        let place = Place { row: row.row, within: &row.within };
-        let is_archived = self.switch(place, row.archived_name(), &row.archived);
-        let kind = self.kind(place, row.kind);
-        let title = self.required(place, "title", row.title, "an entry has a title");
-        let text = self.required(place, "text", row.text, "an entry has a text");
+        let position = RowPosition { row: row.row, prefix: &row.prefix };
+        let is_archived = self.boolean(position, row.archived_name(), &row.archived);
+        let kind = self.kind(position, row.kind);
+        let title = self.required(position, "title", row.title, "every entry needs a title");
+        let text = self.required(position, "text", row.text, "every entry needs a text");
         let at = match row.at {
             Cell::Absent => Some(self.now),
-            at => self.moment(place, at),
+            at => self.moment(position, at),
         };
         let author = match row.author {
             Cell::Absent => owner,
             Cell::Wrong => None,
-            Cell::Text(address) => self.person(place, "author", self.people.author(&address)),
+            Cell::Text(address) => self.person(position, "author", self.people.author(&address)),
         };
-        let is_open = self.switch(place, "open", &row.open);
+        let is_open = self.boolean(position, "open", &row.open);
         let kind = kind?;
         if is_open == Some(Some(true)) && !kind.can_be_open() {
-            self.wrong(place, "open", "a meeting note is never open; leave it out, or write false");
+            self.report(position, "open", "not allowed for a meeting note; remove it, or use false");
             return None;
         }
         Some(NewEntry {
@@ -101,21 +101,26 @@ impl Checking<'_> {
             text: text?,
             at: at?,
             author: author?,
-            // What is not said to be settled or sent may have something left to do about it.
+            // Unless the file says otherwise, a dispute is not settled and a letter is not sent.
             is_open: is_open?.unwrap_or(kind.can_be_open()),
             is_archived: is_archived?.unwrap_or(false),
         })
     }
 
-    fn wrong(&mut self, place: Place<'_>, field: &str, what: impl Display) {
-        self.problems.field(place.row, &format!("{}{field}", place.within), what);
+    fn report(&mut self, position: RowPosition<'_>, field: &str, what: impl Display) {
+        self.problems.field(position.row, &format!("{}{field}", position.prefix), what);
     }
 
-    fn parsed<T: FromStr<Err: Display>>(&mut self, place: Place<'_>, field: &str, text: &str) -> Option<T> {
+    fn parsed<T: FromStr<Err: Display>>(
+        &mut self,
+        position: RowPosition<'_>,
+        field: &str,
+        text: &str,
+    ) -> Option<T> {
         match text.parse() {
             Ok(value) => Some(value),
             Err(error) => {
-                self.wrong(place, field, error);
+                self.report(position, field, error);
                 None
             }
         }
@@ -123,91 +128,106 @@ impl Checking<'_> {
 
     fn required<T: FromStr<Err: Display>>(
         &mut self,
-        place: Place<'_>,
+        position: RowPosition<'_>,
         field: &str,
         cell: Cell,
         rule: &str,
     ) -> Option<T> {
         match cell {
-            Cell::Text(text) if !text.trim().is_empty() => self.parsed(place, field, &text),
+            Cell::Text(text) if !text.trim().is_empty() => self.parsed(position, field, &text),
             Cell::Wrong => None,
             Cell::Absent | Cell::Text(_) => {
-                self.wrong(place, field, format!("it is missing; {rule}"));
+                self.report(position, field, format!("missing; {rule}"));
                 None
             }
         }
     }
 
-    fn optional<T: FromStr<Err: Display>>(&mut self, place: Place<'_>, field: &str, cell: Cell) -> Option<T> {
+    fn optional<T: FromStr<Err: Display>>(
+        &mut self,
+        position: RowPosition<'_>,
+        field: &str,
+        cell: Cell,
+    ) -> Option<T> {
         match cell {
-            Cell::Text(text) if !text.trim().is_empty() => self.parsed(place, field, text.trim()),
+            Cell::Text(text) if !text.trim().is_empty() => self.parsed(position, field, text.trim()),
             _ => None,
         }
     }
 
-    /// Nothing is an empty text, which facts may be.
-    fn or_empty<T: FromStr<Err: Display>>(&mut self, place: Place<'_>, field: &str, cell: Cell) -> Option<T> {
+    /// An absent cell is an empty text, which is valid for contact details.
+    fn or_empty<T: FromStr<Err: Display>>(
+        &mut self,
+        position: RowPosition<'_>,
+        field: &str,
+        cell: Cell,
+    ) -> Option<T> {
         match cell {
-            Cell::Text(text) => self.parsed(place, field, &text).or_else(|| "".parse().ok()),
+            Cell::Text(text) => self.parsed(position, field, &text).or_else(|| "".parse().ok()),
             Cell::Absent | Cell::Wrong => "".parse().ok(),
         }
     }
 
-    fn owner(&mut self, place: Place<'_>, cell: Cell) -> Option<PersonId> {
+    fn owner(&mut self, position: RowPosition<'_>, cell: Cell) -> Option<PersonId> {
         match cell {
             Cell::Text(address) if !address.trim().is_empty() => {
-                self.person(place, "owner", self.people.owner(&address))
+                self.person(position, "owner", self.people.owner(&address))
             }
             Cell::Wrong => None,
             Cell::Absent | Cell::Text(_) => {
-                self.wrong(place, "owner", "it is missing; a client has an owner, by e-mail address");
+                self.report(position, "owner", "missing; every client needs an owner's email address");
                 None
             }
         }
     }
 
-    fn person(&mut self, place: Place<'_>, field: &str, found: Result<PersonId, String>) -> Option<PersonId> {
-        found.map_err(|what| self.wrong(place, field, what)).ok()
+    fn person(
+        &mut self,
+        position: RowPosition<'_>,
+        field: &str,
+        found: Result<PersonId, String>,
+    ) -> Option<PersonId> {
+        found.map_err(|what| self.report(position, field, what)).ok()
     }
 
-    fn kind(&mut self, place: Place<'_>, cell: Cell) -> Option<EntryKind> {
+    fn kind(&mut self, position: RowPosition<'_>, cell: Cell) -> Option<EntryKind> {
         let text = match cell {
             Cell::Text(text) if !text.trim().is_empty() => text,
             Cell::Wrong => return None,
             Cell::Absent | Cell::Text(_) => {
-                self.wrong(
-                    place,
+                self.report(
+                    position,
                     "kind",
-                    "it is missing; an entry is a `meeting_note`, a `billing_dispute` or a `draft_letter`",
+                    "missing; use `meeting_note`, `billing_dispute` or `draft_letter`",
                 );
                 return None;
             }
         };
         let text = text.trim();
-        match (text.parse(), nearest(text, EntryKind::ALL.map(EntryKind::as_str))) {
+        match (text.parse(), closest_match(text, EntryKind::ALL.map(EntryKind::as_str))) {
             (Ok(kind), _) => Some(kind),
             (Err(error), None) => {
-                self.wrong(place, "kind", error);
+                self.report(position, "kind", error);
                 None
             }
             (Err(error), Some(meant)) => {
-                self.wrong(place, "kind", format!("{error}; did you mean `{meant}`?"));
+                self.report(position, "kind", format!("{error}; did you mean `{meant}`?"));
                 None
             }
         }
     }
 
-    /// A moment, or a day, which then begins it.
-    fn moment(&mut self, place: Place<'_>, cell: Cell) -> Option<UnixMillis> {
+    /// Accepts a timestamp, or a day, which means its start.
+    fn moment(&mut self, position: RowPosition<'_>, cell: Cell) -> Option<UnixMillis> {
         let Cell::Text(text) = cell else { return None };
         match text.trim().parse::<Day>() {
             Ok(day) => Some(day.start()),
-            Err(_) => self.parsed(place, "at", text.trim()),
+            Err(_) => self.parsed(position, "at", text.trim()),
         }
     }
 
-    /// Within: none where nothing is said. Spreadsheets write such values in capitals.
-    fn switch(&mut self, place: Place<'_>, field: &str, cell: &Cell) -> Option<Option<bool>> {
+    /// The inner `None` means absent. Case is ignored because spreadsheets write TRUE and FALSE.
+    fn boolean(&mut self, position: RowPosition<'_>, field: &str, cell: &Cell) -> Option<Option<bool>> {
         match cell {
             Cell::Absent => Some(None),
             Cell::Wrong => None,
@@ -215,7 +235,7 @@ impl Checking<'_> {
                 "true" | "yes" => Some(Some(true)),
                 "false" | "no" => Some(Some(false)),
                 _ => {
-                    self.wrong(place, field, "it must be true or false");
+                    self.report(position, field, "must be true or false");
                     None
                 }
             },

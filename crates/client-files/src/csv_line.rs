@@ -1,15 +1,15 @@
-//! One line of a CSV file, safe to open in a spreadsheet: no cell is taken for a formula (`domain::csv_cell` has the rule).
+//! Writes one CSV line that is safe to open in a spreadsheet: no cell is interpreted as a formula (see `domain::escape_csv_formula`).
 
-use chancery_domain::csv_cell;
+use chancery_domain::escape_csv_formula;
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// The ends of lines are those of RFC 4180, which spreadsheets write too.
+/// Lines end with CRLF, as RFC 4180 requires and spreadsheets write.
 pub fn write_csv_line<'a>(out: &mut impl Write, cells: impl IntoIterator<Item = &'a str>) -> io::Result<()> {
-    write_csv_cells(out, cells.into_iter().map(csv_cell))
+    write_csv_cells(out, cells.into_iter().map(escape_csv_formula))
 }
 
-/// With cells as they are: for lines in which figures may be negative. Whatever people wrote goes through `csv_cell` first.
+/// Writes cells unescaped, for lines with figures that may be negative. Pass user text through `escape_csv_formula` first.
 pub fn write_csv_cells<'a>(
     out: &mut impl Write,
     cells: impl IntoIterator<Item = Cow<'a, str>>,
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_are_quoted_where_they_must_be_and_never_formulas() {
+    fn csv_cells_are_quoted_and_never_formulas() {
         let mut out = Vec::new();
         write_csv_line(&mut out, ["=1+1", "a,b", "say \"hi\"", "two\nlines", "", "plain"]).unwrap();
         let text = String::from_utf8(out).unwrap();

@@ -1,15 +1,15 @@
-//! CSV: a head with the names of the columns, then one row for each entry; rows that repeat a client directly below each
-//! other belong together, and a client without entries has one row. The head is row 1; empty rows are passed over.
+//! CSV: a header row with the column names, then one row per entry. Consecutive rows that repeat a client belong together; a
+//! client without entries has one row. The header is row 1, and empty rows are skipped.
 
-use super::jsonl::{no_such_field, too_many};
+use super::jsonl::{too_many, unknown_field};
 use super::problems::Problems;
 use super::rows::{CLIENT_FIELDS, Cell, ClientRow, ENTRY_COLUMNS, ENTRY_FIELDS, EntryRow};
 use super::{MAX_CLIENTS, MAX_ENTRIES, ROWS_PER_PROGRESS};
-use chancery_domain::from_csv_cell;
+use chancery_domain::unescape_csv_formula;
 use std::collections::BTreeMap;
 use std::io::Read;
 
-/// Added after the file: where it does not come out as the last row, a quote before it was never closed and has taken it in.
+/// Appended to the file. If it is not read back as the last row, an unclosed quote has swallowed it.
 const END: &str = "the end of the file";
 
 pub fn read(text: &str, problems: &mut Problems, mut progress: impl FnMut(u64)) -> Vec<ClientRow> {
@@ -20,13 +20,13 @@ pub fn read(text: &str, problems: &mut Problems, mut progress: impl FnMut(u64)) 
         .flexible(true)
         .from_reader(text.as_bytes().chain(end.as_bytes()));
     let mut record = csv::StringRecord::new();
-    let mut gathered = Gathered::default();
+    let mut collector = CsvCollector::default();
     let mut columns: Option<Columns> = None;
-    let (mut row, mut is_whole) = (0, false);
-    // Reading text from memory cannot fail; if it did, the end would not be seen.
+    let (mut row, mut is_complete) = (0, false);
+    // Reading text from memory cannot fail. If it did, the end marker would be missing.
     while rows.read_record(&mut record).unwrap_or(false) {
-        is_whole = record.len() == 1 && record.get(0) == Some(END) && rows.position().byte() == bytes;
-        if is_whole {
+        is_complete = record.len() == 1 && record.get(0) == Some(END) && rows.position().byte() == bytes;
+        if is_complete {
             break;
         }
         row += 1;
@@ -34,68 +34,65 @@ pub fn read(text: &str, problems: &mut Problems, mut progress: impl FnMut(u64)) 
             progress(rows.position().byte());
         }
         match &columns {
-            None => match Columns::of_head(&record, problems) {
-                Some(head) => columns = Some(head),
+            None => match Columns::from_header(&record, problems) {
+                Some(parsed) => columns = Some(parsed),
                 None => return Vec::new(),
             },
             Some(_) if record.iter().all(|cell| cell.trim().is_empty()) => {}
-            Some(_) if gathered.is_full() => {
+            Some(_) if collector.is_full() => {
                 problems.row(row, too_many());
-                return gathered.clients;
+                return collector.clients;
             }
             Some(columns) => {
                 if let Some(cells) = columns.cells(row, &record, problems) {
-                    gathered.take(row, cells, problems);
+                    collector.add(row, cells, problems);
                 }
             }
         }
     }
-    if !is_whole {
-        problems.row(
-            row,
-            "a quote (\") is opened and not closed; close it, or write a quote within a cell twice (\"\")",
-        );
+    if !is_complete {
+        problems.row(row, "unclosed quote (\"); close it, or double quotes inside a cell (\"\")");
     } else if columns.is_none() {
-        problems.row(1, "the file is empty; its first row names the columns, for example `name,owner`");
+        problems.row(1, "file is empty; the first row must name the columns, for example `name,owner`");
     }
-    gathered.clients
+    collector.clients
 }
 
-/// What the head says: the name of each column.
+/// The column names, in the order of the header row.
 struct Columns(Vec<&'static str>);
 
 impl Columns {
-    fn of_head(head: &csv::StringRecord, problems: &mut Problems) -> Option<Self> {
+    fn from_header(header: &csv::StringRecord, problems: &mut Problems) -> Option<Self> {
         let known = || CLIENT_FIELDS.into_iter().chain(ENTRY_COLUMNS);
-        if let (1, Some(only)) = (head.len(), head.get(0))
+        if let (1, Some(only)) = (header.len(), header.get(0))
             && let Some(separator) = [';', '\t', '|'].into_iter().find(|sign| only.contains(*sign))
         {
-            problems.row(1, format!("its columns are parted by {separator:?}; save the file with commas"));
+            problems.row(1, format!("wrong separator {separator:?}; save the file with commas"));
             return None;
         }
         let mut columns = Vec::new();
-        for name in head {
+        for name in header {
             let name = name.trim().to_lowercase();
             match known().find(|known| *known == name) {
                 Some(column) if columns.contains(&column) => {
-                    problems.field(1, &name, "the column is there twice; keep one of the two");
+                    problems.field(1, &name, "duplicate column; keep one");
                 }
                 Some(column) => columns.push(column),
                 None if name.is_empty() => {
-                    problems.row(1, "a column has no name; name it, or take it out");
+                    problems.row(1, "column without a name; name it, or remove it");
                 }
-                None => problems.field(1, &name, no_such_field(&name, known().collect::<Vec<_>>())),
+                None => problems.field(1, &name, unknown_field(&name, known().collect::<Vec<_>>())),
             }
         }
         for required in ["name", "owner"] {
             if !columns.contains(&required) {
-                problems.field(1, required, "the column is missing; every client has a name and an owner");
+                problems.field(1, required, "missing column; every client needs a name and an owner");
             }
         }
         problems.is_empty().then_some(Self(columns))
     }
 
-    /// A row's cells by the names of their columns, without the empty ones.
+    /// A row's non-empty cells by column name.
     fn cells(
         &self,
         row: u64,
@@ -106,32 +103,32 @@ impl Columns {
             problems.row(
                 row,
                 format!(
-                    "it has {} cells and the head has {}; put cells with commas or line breaks into quotes",
-                    record.len(),
-                    self.0.len()
+                    "expected {} cells, found {}; quote cells that contain commas or line breaks",
+                    self.0.len(),
+                    record.len()
                 ),
             );
             return None;
         }
         let filled = self.0.iter().zip(record).filter(|(_, cell)| !cell.trim().is_empty());
-        Some(filled.map(|(column, cell)| (*column, from_csv_cell(cell).to_owned())).collect())
+        Some(filled.map(|(column, cell)| (*column, unescape_csv_formula(cell).to_owned())).collect())
     }
 }
 
-/// The clients so far, and what the last of them said about itself.
+/// The clients so far, and the cells of the latest one.
 #[derive(Default)]
-struct Gathered {
+struct CsvCollector {
     clients: Vec<ClientRow>,
     entries: usize,
     last: BTreeMap<&'static str, String>,
 }
 
-impl Gathered {
+impl CsvCollector {
     fn is_full(&self) -> bool {
         self.clients.len() == MAX_CLIENTS || self.entries >= MAX_ENTRIES
     }
 
-    fn take(&mut self, row: u64, mut cells: BTreeMap<&'static str, String>, problems: &mut Problems) {
+    fn add(&mut self, row: u64, mut cells: BTreeMap<&'static str, String>, problems: &mut Problems) {
         let mut entry = EntryRow { row, ..EntryRow::default() };
         let mut has_entry = false;
         for (column, field) in ENTRY_COLUMNS.into_iter().zip(ENTRY_FIELDS) {
@@ -145,7 +142,7 @@ impl Gathered {
                 if !has_entry {
                     problems.row(
                         row,
-                        format!("it repeats the client of row {} and has no entry; take it out", client.row),
+                        format!("repeats the client of row {} without an entry; remove it", client.row),
                     );
                 }
                 for (column, text) in &cells {
@@ -154,7 +151,7 @@ impl Gathered {
                             row,
                             column,
                             format!(
-                                "it differs from row {}, which is the same client; write it the same or leave it empty",
+                                "differs from row {} of the same client; use the same value or leave it empty",
                                 client.row
                             ),
                         );
@@ -179,7 +176,7 @@ impl Gathered {
     }
 }
 
-/// Name and owner say which client a row is about; where an export gave numbers, those too.
+/// Rows belong to the same client if they repeat its name and owner, and its number if the file is an export.
 fn is_same(last: &BTreeMap<&str, String>, cells: &BTreeMap<&str, String>) -> bool {
     let is_repeated = |column| last.get(column) == cells.get(column);
     cells.contains_key("name") && ["name", "owner", "id"].into_iter().all(is_repeated)

@@ -1,4 +1,4 @@
-//! JSON in which a field that is given twice is seen, where other readers would silently take one of the two.
+//! A JSON parser that detects duplicate fields, where other parsers silently take one of the two.
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
@@ -14,7 +14,7 @@ pub enum Json {
 }
 
 impl Json {
-    /// As errors call it.
+    /// The type's name in error messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",

@@ -1,10 +1,10 @@
-//! JSON Lines: one client a line, its entries within it. Rows are lines, counted from 1.
+//! JSON Lines: one client per line, including its entries. Rows are line numbers, counted from 1.
 
 use super::json::Json;
 use super::problems::Problems;
 use super::rows::{CLIENT_FIELDS, Cell, ClientRow, ENTRY_FIELDS, EntryRow};
 use super::{MAX_CLIENTS, MAX_ENTRIES, ROWS_PER_PROGRESS};
-use chancery_domain::nearest;
+use chancery_domain::closest_match;
 
 const ENTRIES: &str = "entries";
 
@@ -32,26 +32,30 @@ pub fn read(text: &str, problems: &mut Problems, mut progress: impl FnMut(u64)) 
 }
 
 pub fn too_many() -> String {
-    format!(
-        "a file has at most {MAX_CLIENTS} clients and {MAX_ENTRIES} entries; cut it into several and import them one by one"
-    )
+    format!("file too large: at most {MAX_CLIENTS} clients and {MAX_ENTRIES} entries; split it")
 }
 
 fn client(row: u64, line: &str, problems: &mut Problems) -> Option<ClientRow> {
     let fields = match serde_json::from_str(line) {
         Ok(Json::Object(fields)) => fields,
         Ok(other) => {
-            problems.row(row, format!("it is {}; write one client a line, as {{\"name\": …}}", other.kind()));
+            problems.row(
+                row,
+                format!(
+                    "expected an object, found {}; write one client per line, as {{\"name\": …}}",
+                    other.kind()
+                ),
+            );
             return None;
         }
         Err(error) => {
-            // The error counts lines within the line, which is always 1.
+            // Drop the line number: each line is parsed on its own, so it is always 1.
             let what = error.to_string();
             let what = what.split(" at line ").next().unwrap_or_default();
             let column = error.column();
             problems.row(
                 row,
-                format!("it is not JSON: {what} at character {column}; write one client a line, as {{\"name\": …}}"),
+                format!("invalid JSON: {what} at character {column}; write one client per line, as {{\"name\": …}}"),
             );
             return None;
         }
@@ -60,7 +64,7 @@ fn client(row: u64, line: &str, problems: &mut Problems) -> Option<ClientRow> {
     let mut seen: Vec<String> = Vec::new();
     for (name, value) in fields {
         if seen.contains(&name) {
-            problems.field(row, &name, "it is given twice; keep one of the two");
+            problems.field(row, &name, "duplicate field; keep one");
             continue;
         }
         match (name.as_str(), value) {
@@ -81,29 +85,29 @@ fn entries(row: u64, value: Json, problems: &mut Problems) -> Vec<EntryRow> {
         Json::List(values) => values,
         Json::Null => return Vec::new(),
         other => {
-            problems.field(row, ENTRIES, format!("it must be a list of entries, and it is {}", other.kind()));
+            problems.field(row, ENTRIES, format!("must be a list of entries, not {}", other.kind()));
             return Vec::new();
         }
     };
     let mut entries = Vec::with_capacity(values.len());
-    for (value, place) in values.into_iter().zip(0_usize..) {
-        let path = format!("{ENTRIES}[{place}]");
+    for (value, index) in values.into_iter().zip(0_usize..) {
+        let path = format!("{ENTRIES}[{index}]");
         let Json::Object(fields) = value else {
-            problems.field(row, &path, format!("it must be an object, and it is {}", value.kind()));
+            problems.field(row, &path, format!("must be an object, not {}", value.kind()));
             continue;
         };
-        let within = format!("{path}.");
-        let mut entry = EntryRow { row, within: within.clone(), ..EntryRow::default() };
+        let prefix = format!("{path}.");
+        let mut entry = EntryRow { row, prefix: prefix.clone(), ..EntryRow::default() };
         let mut seen: Vec<String> = Vec::new();
         for (name, value) in fields {
-            let path = format!("{within}{name}");
+            let path = format!("{prefix}{name}");
             if seen.contains(&name) {
-                problems.field(row, &path, "it is given twice; keep one of the two");
+                problems.field(row, &path, "duplicate field; keep one");
                 continue;
             }
             match entry.cell(&name) {
                 Some(cell) => *cell = cell_of(row, &path, value, problems),
-                None => unknown(row, &name, ENTRY_FIELDS, &within, problems),
+                None => unknown(row, &name, ENTRY_FIELDS, &prefix, problems),
             }
             seen.push(name);
         }
@@ -112,17 +116,17 @@ fn entries(row: u64, value: Json, problems: &mut Problems) -> Vec<EntryRow> {
     entries
 }
 
-/// `open` and `archived` are true or false, everything else is text.
+/// `open` and `archived` are booleans, everything else is text.
 fn cell_of(row: u64, path: &str, value: Json, problems: &mut Problems) -> Cell {
     let name = path.rsplit('.').next().unwrap_or(path);
-    let is_switch = matches!(name, "open" | "archived");
+    let is_boolean = matches!(name, "open" | "archived");
     match value {
         Json::Null => Cell::Absent,
-        Json::Bool(value) if is_switch => Cell::Text(value.to_string()),
-        Json::Text(text) if !is_switch => Cell::Text(text),
+        Json::Bool(value) if is_boolean => Cell::Text(value.to_string()),
+        Json::Text(text) if !is_boolean => Cell::Text(text),
         other => {
-            let wanted = if is_switch { "true or false, without quotes" } else { "a text, in quotes" };
-            problems.field(row, path, format!("it must be {wanted}, and it is {}", other.kind()));
+            let expected = if is_boolean { "true or false, without quotes" } else { "a quoted string" };
+            problems.field(row, path, format!("must be {expected}, not {}", other.kind()));
             Cell::Wrong
         }
     }
@@ -132,18 +136,18 @@ fn unknown<'a>(
     row: u64,
     name: &str,
     known: impl IntoIterator<Item = &'a str> + Clone,
-    within: &str,
+    prefix: &str,
     problems: &mut Problems,
 ) {
-    problems.field(row, &format!("{within}{name}"), no_such_field(name, known));
+    problems.field(row, &format!("{prefix}{name}"), unknown_field(name, known));
 }
 
-pub fn no_such_field<'a>(name: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
-    match nearest(name, known.clone()) {
-        Some(meant) => format!("there is no such field; did you mean `{meant}`?"),
+pub fn unknown_field<'a>(name: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
+    match closest_match(name, known.clone()) {
+        Some(meant) => format!("unknown field; did you mean `{meant}`?"),
         None => {
             let known: Vec<&str> = known.into_iter().collect();
-            format!("there is no such field; the fields are {}", known.join(", "))
+            format!("unknown field; known fields: {}", known.join(", "))
         }
     }
 }

@@ -2,9 +2,9 @@
 //! (`write`). They are read back in two steps:
 //!
 //! 1. `jsonl` or `csv_rows` parses the text into clients and entries with unchecked cells;
-//! 2. `checked` validates them: every value within the domain's bounds, every person one of the firm.
+//! 2. `checked` validates them: every value within the domain's bounds, every person a member of the firm.
 //!
-//! `problems` collects all errors with their row and field, so that a file is accepted whole or not at all.
+//! `problems` collects all errors with their row and field. A file is accepted as a whole or not at all.
 
 mod checked;
 mod csv_line;
@@ -20,12 +20,12 @@ mod write;
 
 pub use checked::CheckedClient;
 pub use csv_line::{write_csv_cells, write_csv_line};
-pub use people::PeopleByAddress;
+pub use people::UsersByEmail;
 pub use problems::Problems;
 
 use chancery_domain::UnixMillis;
 
-/// The most clients and entries of one file.
+/// Limits per file.
 const MAX_CLIENTS: usize = 200_000;
 const MAX_ENTRIES: usize = 1_000_000;
 /// Rows between two calls of `progress`.
@@ -41,11 +41,10 @@ pub enum Format {
     Csv,
 }
 
-/// What a file says.
 #[derive(Debug, Default)]
 pub struct ClientFile {
     pub clients: Vec<CheckedClient>,
-    /// Whether it was made by an export: its clients have numbers, which they do not keep.
+    /// Whether the file is an export, with client numbers. An import ignores them and assigns new ones.
     pub has_numbers: bool,
 }
 
@@ -55,12 +54,12 @@ impl ClientFile {
     }
 }
 
-/// The clients of a file, or everything that is wrong with it. `progress` is told how many bytes of it have been looked at.
-/// An entry without a time has happened `now`.
+/// Returns the clients of a file, or every problem in it. `progress` receives the number of bytes read so far.
+/// An entry without a time gets `now`.
 pub fn read_clients(
     text: &str,
     format: Format,
-    people: &PeopleByAddress,
+    people: &UsersByEmail,
     now: UnixMillis,
     progress: impl FnMut(u64),
 ) -> Result<ClientFile, Problems> {

@@ -1,19 +1,19 @@
-//! Whom the addresses of a file mean. A person of the firm is known by issuer and subject; an address that two of them have
-//! means neither. Those who have left can still have written what they wrote, but own nothing any more.
+//! Resolves the email addresses in a file to people. A person's identity is issuer and subject, so an address that two people
+//! share is ambiguous and resolves to neither. Removed people can still be authors, but not owners.
 
 use chancery_domain::{EmailAddress, Person, PersonId};
 use std::collections::HashMap;
 
-/// None where several have the address.
+/// `None` if several people share the address.
 type ByAddress = HashMap<EmailAddress, Option<PersonId>>;
 
 #[derive(Debug, Default)]
-pub struct PeopleByAddress {
+pub struct UsersByEmail {
     present: ByAddress,
     removed: ByAddress,
 }
 
-impl PeopleByAddress {
+impl UsersByEmail {
     pub fn new(present: &[Person], removed: &[Person]) -> Self {
         let mut people = Self::default();
         present.iter().for_each(|person| people.add(person.email.clone(), person.id));
@@ -29,24 +29,23 @@ impl PeopleByAddress {
         insert(&mut self.removed, email, id);
     }
 
-    /// The one who is meant and may own clients, or what is wrong with the address.
+    /// Returns the person with this address, who must be able to own clients.
     pub fn owner(&self, text: &str) -> Result<PersonId, String> {
         let email: EmailAddress = text.trim().parse().map_err(|error| format!("{error}"))?;
         match self.present.get(&email) {
-            Some(found) => found.ok_or_else(|| several(&email)),
+            Some(found) => found.ok_or_else(|| ambiguous_address(&email)),
             None if self.removed.contains_key(&email) => Err(format!(
-                "{email} was removed from the firm and owns nothing any more; name somebody else, or `chancery user restore {email}` first"
+                "{email} was removed; choose another owner, or run `chancery user restore {email}` first"
             )),
-            None => Err(unknown(&email)),
+            None => Err(unknown_address(&email)),
         }
     }
 
-    /// The one who is meant, present or removed. Where somebody of today has the address of a former one, it means the former
-    /// one no longer.
+    /// Returns the person with this address, present or removed. Present people take precedence.
     pub fn author(&self, text: &str) -> Result<PersonId, String> {
         let email: EmailAddress = text.trim().parse().map_err(|error| format!("{error}"))?;
         let found = self.present.get(&email).or_else(|| self.removed.get(&email));
-        found.ok_or_else(|| unknown(&email))?.ok_or_else(|| several(&email))
+        found.ok_or_else(|| unknown_address(&email))?.ok_or_else(|| ambiguous_address(&email))
     }
 }
 
@@ -54,14 +53,12 @@ fn insert(people: &mut ByAddress, email: EmailAddress, id: PersonId) {
     people.entry(email).and_modify(|known| *known = None).or_insert(Some(id));
 }
 
-fn several(email: &EmailAddress) -> String {
+fn ambiguous_address(email: &EmailAddress) -> String {
     format!(
-        "several people have the address {email} (`chancery user list` shows them); remove those who are not meant, or name somebody else"
+        "several users have the address {email}; remove the others (see `chancery user list`), or use another address"
     )
 }
 
-fn unknown(email: &EmailAddress) -> String {
-    format!(
-        "nobody with the address {email} has signed in to the portal yet; `chancery user list` shows who has"
-    )
+fn unknown_address(email: &EmailAddress) -> String {
+    format!("no user with the address {email}; run `chancery user list` to see all users")
 }

@@ -1,26 +1,26 @@
-//! Everything that is wrong with a file, row by row, so that it can be put right in one go.
+//! Every problem in a file, row by row, so that the user can fix all of them at once.
 
 use std::fmt;
 
-/// How many are told; of the others the number is enough.
-const TOLD: usize = 50;
+/// Number of problems shown; the others are only counted.
+const MAX_REPORTED: usize = 50;
 
-/// In the order in which they stand in the file. None means that the file can be imported.
+/// Displayed in row order. If empty, the file can be imported.
 #[derive(Debug, Default)]
 pub struct Problems {
     all: Vec<Problem>,
-    /// Those of later rows, once many have been found.
+    /// Problems found after `MAX_STORED` was reached.
     more: u64,
 }
 
 #[derive(Debug)]
 struct Problem {
     row: u64,
-    words: String,
+    message: String,
 }
 
-/// How many are held before later ones are only counted: enough that the first rows' are among them.
-const HELD: usize = 10 * TOLD;
+/// Number of problems stored before further ones are only counted. Larger than `MAX_REPORTED` because they are not found in row order.
+const MAX_STORED: usize = 10 * MAX_REPORTED;
 
 impl Problems {
     pub fn is_empty(&self) -> bool {
@@ -31,39 +31,39 @@ impl Problems {
         self.all.len() as u64 + self.more
     }
 
-    /// A field of a row is wrong: `what` says how, and what to do about it.
+    /// Reports an invalid field. `what` says what is wrong and how to fix it.
     pub fn field(&mut self, row: u64, field: &str, what: impl fmt::Display) {
         self.push(row, format!("row {row}, `{field}`: {what}"));
     }
 
-    /// A whole row is wrong.
+    /// Reports a problem with a whole row.
     pub fn row(&mut self, row: u64, what: impl fmt::Display) {
         self.push(row, format!("row {row}: {what}"));
     }
 
-    fn push(&mut self, row: u64, words: String) {
-        if self.all.len() < HELD {
-            self.all.push(Problem { row, words });
+    fn push(&mut self, row: u64, message: String) {
+        if self.all.len() < MAX_STORED {
+            self.all.push(Problem { row, message });
         } else {
             self.more += 1;
         }
     }
 
-    fn told(&self) -> Vec<&str> {
+    fn reported(&self) -> Vec<&str> {
         let mut in_order: Vec<&Problem> = self.all.iter().collect();
         in_order.sort_by_key(|problem| problem.row);
-        in_order.into_iter().take(TOLD).map(|problem| problem.words.as_str()).collect()
+        in_order.into_iter().take(MAX_REPORTED).map(|problem| problem.message.as_str()).collect()
     }
 }
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let told = self.told();
-        for (place, words) in told.iter().enumerate() {
-            let end = if place + 1 < told.len() { "\n" } else { "" };
-            write!(f, "  {words}{end}")?;
+        let reported = self.reported();
+        for (index, message) in reported.iter().enumerate() {
+            let end = if index + 1 < reported.len() { "\n" } else { "" };
+            write!(f, "  {message}{end}")?;
         }
-        match self.count() - told.len() as u64 {
+        match self.count() - reported.len() as u64 {
             0 => Ok(()),
             more => write!(f, "\n  and {more} more"),
         }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_problems_the_first_rows_are_told_and_the_others_counted() {
+    fn first_problems_are_listed_and_the_rest_counted() {
         let mut problems = Problems::default();
         (0..400).rev().for_each(|row| problems.field(row, "name", "it is wrong"));
         (400..1_000).for_each(|row| problems.row(row, "it is wrong"));

@@ -1,11 +1,10 @@
-//! Clients and entries as a file has them, whatever its format: cells that nobody has checked, and where they stand.
+//! Clients and entries as parsed from a file of either format: unchecked cells and their positions.
 
-/// One value of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Cell {
     #[default]
     Absent,
-    /// It is of the wrong form, and that has been told.
+    /// The value has the wrong type, which is already reported.
     Wrong,
     Text(String),
 }
@@ -21,7 +20,7 @@ pub struct ClientRow {
     pub address: Cell,
     pub since: Cell,
     pub archived: Cell,
-    /// Whether it says which number it had where it was exported.
+    /// Whether the row has the client's number at export.
     pub has_number: bool,
     pub entries: Vec<EntryRow>,
 }
@@ -29,8 +28,8 @@ pub struct ClientRow {
 #[derive(Debug, Default)]
 pub struct EntryRow {
     pub row: u64,
-    /// Where its fields stand within the row: nothing, or a path that ends with a dot.
-    pub within: String,
+    /// Prefix of field names in errors: empty, or a path that ends with a dot.
+    pub prefix: String,
     pub kind: Cell,
     pub title: Cell,
     pub text: Cell,
@@ -40,18 +39,18 @@ pub struct EntryRow {
     pub archived: Cell,
 }
 
-/// The names of a client's fields, in JSON and in the head of a CSV file, in the order in which exports have them.
+/// Names of a client's fields in JSON and in the CSV header, in export order.
 pub const CLIENT_FIELDS: [&str; 9] =
     ["id", "name", "owner", "contact", "email", "telephone", "address", "since", "archived"];
 
-/// Those of an entry, in JSON.
+/// Names of an entry's fields in JSON.
 pub const ENTRY_FIELDS: [&str; 7] = ["kind", "title", "text", "at", "author", "open", "archived"];
 
-/// The same in the head of a CSV file, where `archived` is the client's.
+/// Names of an entry's columns in CSV, where `archived` is the client's column.
 pub const ENTRY_COLUMNS: [&str; 7] = ["kind", "title", "text", "at", "author", "open", "entry_archived"];
 
 impl ClientRow {
-    /// The cell of that name; `id` is none, since numbers are not taken over.
+    /// Returns the cell with this name. `id` has none: numbers are not imported.
     pub fn cell(&mut self, name: &str) -> Option<&mut Cell> {
         match name {
             "name" => Some(&mut self.name),
@@ -81,8 +80,8 @@ impl EntryRow {
         }
     }
 
-    /// What its file calls whether it is archived.
+    /// The name of the field in the file's format.
     pub fn archived_name(&self) -> &'static str {
-        if self.within.is_empty() { "entry_archived" } else { "archived" }
+        if self.prefix.is_empty() { "entry_archived" } else { "archived" }
     }
 }

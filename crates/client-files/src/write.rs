@@ -8,8 +8,8 @@ use chancery_domain::{Client, Entry};
 use std::io::{self, Write};
 
 impl Format {
-    /// The start of a file: in CSV the names of the columns, in JSON Lines nothing.
-    pub fn write_head(self, out: &mut impl Write) -> io::Result<()> {
+    /// Writes the CSV header. JSON Lines has none.
+    pub fn write_header(self, out: &mut impl Write) -> io::Result<()> {
         match self {
             Self::Jsonl => Ok(()),
             Self::Csv => write_csv_line(out, CLIENT_FIELDS.into_iter().chain(ENTRY_COLUMNS)),
@@ -54,7 +54,7 @@ struct EntryLine<'a> {
 }
 
 impl<'a> ClientLine<'a> {
-    /// Records have the newest entry first, files the oldest: so they are written again in the order in which they came.
+    /// Reverses the entries: records list the newest first, files the oldest, so that an import restores the original order.
     fn new(client: &'a Client, entries: &'a [Entry]) -> Self {
         let entry = |entry: &'a Entry| EntryLine {
             kind: entry.kind.as_str(),
@@ -69,17 +69,17 @@ impl<'a> ClientLine<'a> {
             id: client.id.0,
             name: client.name.as_str(),
             owner: client.owner.email.as_str(),
-            contact: client.facts.contact.as_str(),
-            email: client.facts.email.as_str(),
-            telephone: client.facts.telephone.as_str(),
-            address: client.facts.address.as_str(),
-            since: client.facts.since.map(|day| day.to_string()),
+            contact: client.details.contact.as_str(),
+            email: client.details.email.as_str(),
+            telephone: client.details.telephone.as_str(),
+            address: client.details.address.as_str(),
+            since: client.details.since.map(|day| day.to_string()),
             archived: client.archived_at.is_some(),
             entries: entries.iter().rev().map(entry).collect(),
         }
     }
 
-    /// A row for each entry, and one for a client without entries. Only the first row has the client's details; the others
+    /// Writes one row per entry, or one row for a client without entries. Only the first row has the client's details; the others
     /// repeat its number, name and owner.
     fn write_csv(&self, out: &mut impl Write) -> io::Result<()> {
         let id = self.id.to_string();

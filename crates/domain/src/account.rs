@@ -12,7 +12,7 @@ pub struct AccountName(String);
 const MAX_NAME_CHARS: usize = 100;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an account name is 1 to {MAX_NAME_CHARS} visible characters, with no blank at either end")]
+#[error("use 1 to {MAX_NAME_CHARS} visible characters, without spaces at the ends")]
 pub struct AccountNameError;
 
 impl FromStr for AccountName {
@@ -20,8 +20,8 @@ impl FromStr for AccountName {
 
     fn from_str(text: &str) -> Result<Self, AccountNameError> {
         let chars = text.chars().count();
-        let tidy = text.trim() == text && !text.chars().any(|c| c.is_control() || is_invisible(c));
-        if tidy && (1..=MAX_NAME_CHARS).contains(&chars) {
+        let is_clean = text.trim() == text && !text.chars().any(|c| c.is_control() || is_invisible(c));
+        if is_clean && (1..=MAX_NAME_CHARS).contains(&chars) {
             Ok(Self(text.to_owned()))
         } else {
             Err(AccountNameError)
@@ -29,13 +29,13 @@ impl FromStr for AccountName {
     }
 }
 
-/// Characters that take no room or turn the text around, so that two different names look the same.
+/// Characters that are invisible or reverse the text, so that two different names look the same.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 impl AccountName {
-    /// Takes a name back from the store, where it may be older than today's rule for new ones.
+    /// Skips validation, because stored names may predate the current rules.
     pub fn from_stored(text: String) -> Self {
         Self(text)
     }
@@ -69,7 +69,7 @@ pub struct Account {
     pub id: AccountId,
     pub name: AccountName,
     pub limits: RateLimits,
-    /// The most that it may spend in a calendar month (UTC); `None` sets no bound.
+    /// Spending cap per calendar month (UTC); `None` means no cap.
     pub spend_per_month: Option<Nanos>,
     pub created_at: UnixMillis,
     pub state: AccountState,
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_account_name_is_visible_and_bounded() {
+    fn account_name_must_be_visible_and_bounded() {
         for good in ["Hale & Ward", "a", "Büro Süd", &"x".repeat(100)] {
             assert!(good.parse::<AccountName>().is_ok(), "{good:?} was refused");
         }

@@ -1,7 +1,7 @@
-//! The audit's rows: decisions about who may do what, with what they changed about somebody, and events of signing in and
-//! out. The rows of each process are chained like those of the ledger.
+//! Audit rows: authorization decisions with the access changes they caused, and sign-in and sign-out events. The rows of each
+//! process form a hash chain, as in the ledger.
 
-use crate::chain::{ChainHasher, Chained};
+use crate::chain::{ChainHasher, ChainRow};
 use crate::{ClientId, PersonId, Randomness, RequestId, Role, UnixMillis};
 use std::fmt;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 macro_rules! actions {
     ($($(#[$doc:meta])* $action:ident = $name:literal,)*) => {
-        /// What somebody may be allowed to do, by the names that the policy has for it.
+        /// An action that the policy can allow, by its name in the policy.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Action {
             $($(#[$doc])* $action,)*
@@ -28,41 +28,41 @@ macro_rules! actions {
 }
 
 actions! {
-    /// See which clients one may read.
+    /// List the clients that the principal may read.
     ListClients = "listClients",
     CreateClient = "createClient",
     ReadClient = "readClient",
-    /// Change its facts, and add, change and archive its entries.
+    /// Change contact details; add, change and archive entries.
     EditClient = "editClient",
-    /// Put it away, or take it out again.
+    /// Archive or restore the client.
     ArchiveClient = "archiveClient",
-    /// Give it another owner.
+    /// Change the owner.
     ReassignClient = "reassignClient",
-    /// Take it along in a file.
+    /// Export the record to a file.
     ExportClient = "exportClient",
     ReadTeam = "readTeam",
-    /// Change roles, end sessions, remove people and let them back in.
+    /// Change roles, end sessions, remove and restore people.
     ManageTeam = "manageTeam",
     ReadAudit = "readAudit",
-    /// See tokens and money, by day, model, account and key.
+    /// See tokens and costs by day, model, account and key.
     ReadUsage = "readUsage",
     ReadInvoices = "readInvoices",
     /// Issue invoices, mark them as paid, credit them.
     ManageInvoices = "manageInvoices",
     ReadAccounts = "readAccounts",
-    /// Make and close billing accounts, set their limits, and make, attach and revoke their keys.
+    /// Create and close billing accounts, set their limits, and create, attach and revoke their keys.
     ManageAccounts = "manageAccounts",
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no such action")]
-pub struct ActionError;
+pub struct UnknownAction;
 
 impl FromStr for Action {
-    type Err = ActionError;
+    type Err = UnknownAction;
 
-    fn from_str(text: &str) -> Result<Self, ActionError> {
-        Self::ALL.iter().copied().find(|action| action.as_str() == text).ok_or(ActionError)
+    fn from_str(text: &str) -> Result<Self, UnknownAction> {
+        Self::ALL.iter().copied().find(|action| action.as_str() == text).ok_or(UnknownAction)
     }
 }
 
@@ -72,16 +72,16 @@ impl fmt::Display for Action {
     }
 }
 
-/// Who asks.
+/// Who makes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asker {
-    /// Somebody who is signed in, in the role that they have at this moment.
+pub enum Principal {
+    /// A signed-in person in their current role.
     Person { id: PersonId, role: Role },
-    /// Whoever has the command line, and with it the database.
+    /// Anyone with access to the command line, and thus to the database.
     Operator,
 }
 
-impl Asker {
+impl Principal {
     pub fn person(self) -> Option<PersonId> {
         match self {
             Self::Person { id, .. } => Some(id),
@@ -90,7 +90,7 @@ impl Asker {
     }
 
     /// `consultant`, `partner` or `operator`.
-    pub fn as_what(self) -> &'static str {
+    pub fn kind_str(self) -> &'static str {
         match self {
             Self::Person { role, .. } => role.as_str(),
             Self::Operator => "operator",
@@ -98,13 +98,12 @@ impl Asker {
     }
 }
 
-/// One question to the policy.
+/// One authorization request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
-    pub by: Asker,
+pub struct AccessRequest {
+    pub by: Principal,
     pub action: Action,
-    /// The number that was asked for, whether there is such a client or not. None where it is about no client, or about one
-    /// that is still to be made.
+    /// The requested client id, whether or not it exists. `None` when the action concerns no client, or one not created yet.
     pub client: Option<ClientId>,
     pub at: UnixMillis,
     pub request_id: RequestId,
@@ -113,49 +112,49 @@ pub struct Asked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Decision {
     Allowed,
-    Refused,
+    Denied,
 }
 
 impl Decision {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
-            Self::Refused => "refused",
+            Self::Denied => "refused",
         }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a decision is `allowed` or `refused`")]
-pub struct DecisionError;
+pub struct UnknownDecision;
 
 impl FromStr for Decision {
-    type Err = DecisionError;
+    type Err = UnknownDecision;
 
-    fn from_str(text: &str) -> Result<Self, DecisionError> {
-        [Self::Allowed, Self::Refused]
+    fn from_str(text: &str) -> Result<Self, UnknownDecision> {
+        [Self::Allowed, Self::Denied]
             .into_iter()
             .find(|decision| decision.as_str() == text)
-            .ok_or(DecisionError)
+            .ok_or(UnknownDecision)
     }
 }
 
-/// What happened to somebody's access, by the names that the audit has for it.
+/// What happened to a person's access, by its name in the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventKind {
-    /// Somebody signed in for the first time.
+    /// A person signed in for the first time.
     PersonJoined,
-    /// `portal.partners` made a partner of somebody who signed in.
+    /// A person became a partner at sign-in because `portal.partners` lists them.
     PersonPromoted,
     SignedIn,
-    /// One's own sessions ended, one or several.
+    /// A person ended one or more of their own sessions.
     SignedOut,
-    /// A wrong code was typed as the second factor.
+    /// A wrong second-factor code was entered.
     CodeRejected,
     RoleChanged,
     PersonRemoved,
     PersonRestored,
-    /// Somebody else ended the person's sessions.
+    /// Another principal ended the person's sessions.
     SessionsEnded,
 }
 
@@ -189,13 +188,13 @@ impl EventKind {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no such event")]
-pub struct EventKindError;
+pub struct UnknownEventKind;
 
 impl FromStr for EventKind {
-    type Err = EventKindError;
+    type Err = UnknownEventKind;
 
-    fn from_str(text: &str) -> Result<Self, EventKindError> {
-        Self::ALL.iter().copied().find(|kind| kind.as_str() == text).ok_or(EventKindError)
+    fn from_str(text: &str) -> Result<Self, UnknownEventKind> {
+        Self::ALL.iter().copied().find(|kind| kind.as_str() == text).ok_or(UnknownEventKind)
     }
 }
 
@@ -205,11 +204,11 @@ impl fmt::Display for EventKind {
     }
 }
 
-/// What happened, to whom. Ids and names of roles only: nothing that somebody typed.
+/// What happened, and to whom. It contains only ids and role names, never user input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuditEvent {
     pub kind: EventKind,
-    /// None: somebody who is not known yet.
+    /// `None` if the person is not known yet.
     pub subject: Option<PersonId>,
     pub old_role: Option<Role>,
     pub new_role: Option<Role>,
@@ -221,17 +220,17 @@ impl AuditEvent {
     }
 }
 
-/// The request that an event came with.
+/// The request that caused an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventOrigin {
-    /// None: the command line, or a connection that has none.
+    /// `None` for the command line, or a connection without an IP address.
     pub ip: Option<IpAddr>,
     pub at: UnixMillis,
     pub request_id: RequestId,
 }
 
 impl EventOrigin {
-    /// For what the server or a command does by itself.
+    /// For actions of the server itself or of a command.
     pub fn local(at: UnixMillis, randomness: &dyn Randomness) -> Self {
         Self { ip: None, at, request_id: RequestId::new(at, randomness) }
     }
@@ -239,21 +238,21 @@ impl EventOrigin {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditedDecision {
-    pub asked: Asked,
+    pub access_request: AccessRequest,
     pub decision: Decision,
-    /// What it changed about somebody's access.
+    /// How the decision changed a person's access.
     pub effect: Option<AuditEvent>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditedEvent {
-    /// Whoever did it, in the role that they had. None: somebody who is not known yet.
+    /// Who did it, and their role at the time. `None` if the person is not known yet.
     pub by: Option<(PersonId, Role)>,
     pub event: AuditEvent,
     pub origin: EventOrigin,
 }
 
-/// A row of the audit.
+/// A row of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditRow {
     Decision(AuditedDecision),
@@ -261,8 +260,8 @@ pub enum AuditRow {
 }
 
 impl AuditRow {
-    pub fn decision(asked: Asked, decision: Decision) -> Self {
-        Self::Decision(AuditedDecision { asked, decision, effect: None })
+    pub fn decision(access_request: AccessRequest, decision: Decision) -> Self {
+        Self::Decision(AuditedDecision { access_request, decision, effect: None })
     }
 
     pub fn as_decision(&self) -> Option<&AuditedDecision> {
@@ -274,14 +273,14 @@ impl AuditRow {
 
     pub fn at(&self) -> UnixMillis {
         match self {
-            Self::Decision(row) => row.asked.at,
+            Self::Decision(row) => row.access_request.at,
             Self::Event(row) => row.origin.at,
         }
     }
 
     pub fn request_id(&self) -> &RequestId {
         match self {
-            Self::Decision(row) => &row.asked.request_id,
+            Self::Decision(row) => &row.access_request.request_id,
             Self::Event(row) => &row.origin.request_id,
         }
     }
@@ -289,15 +288,15 @@ impl AuditRow {
     /// Who did it.
     pub fn person(&self) -> Option<PersonId> {
         match self {
-            Self::Decision(row) => row.asked.by.person(),
+            Self::Decision(row) => row.access_request.by.person(),
             Self::Event(row) => row.by.map(|(person, _)| person),
         }
     }
 
-    /// `consultant`, `partner`, `operator`, or `visitor` for somebody who is not known yet.
+    /// `consultant`, `partner`, `operator`, or `visitor` for a person who is not known yet.
     pub fn principal(&self) -> &'static str {
         match self {
-            Self::Decision(row) => row.asked.by.as_what(),
+            Self::Decision(row) => row.access_request.by.kind_str(),
             Self::Event(row) => row.by.map_or(Self::VISITOR, |(_, role)| role.as_str()),
         }
     }
@@ -305,10 +304,9 @@ impl AuditRow {
     pub const VISITOR: &str = "visitor";
 
     pub fn client(&self) -> Option<ClientId> {
-        self.as_decision()?.asked.client
+        self.as_decision()?.access_request.client
     }
 
-    /// Where an event came from.
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
             Self::Decision(_) => None,
@@ -316,7 +314,7 @@ impl AuditRow {
         }
     }
 
-    /// What happened to somebody's access.
+    /// What happened to a person's access.
     pub fn event(&self) -> Option<AuditEvent> {
         match self {
             Self::Decision(row) => row.effect,
@@ -324,25 +322,26 @@ impl AuditRow {
         }
     }
 
-    /// `readClient`, or `signedIn` where nothing was to be decided.
+    /// The action of a decision, such as `readClient`, or the kind of an event, such as `signedIn`.
     pub fn action_name(&self) -> &'static str {
         match self {
-            Self::Decision(row) => row.asked.action.as_str(),
+            Self::Decision(row) => row.access_request.action.as_str(),
             Self::Event(row) => row.event.kind.as_str(),
         }
     }
 }
 
-impl Chained for AuditRow {
-    const LAYOUT: &'static [u8] = b"chancery audit row 1";
+impl ChainRow for AuditRow {
+    const DOMAIN_TAG: &'static [u8] = b"chancery audit row 1";
 
-    /// A decision without an effect is fed as it was before there were events. No principal is called `event`.
-    fn feed(&self, hasher: &mut ChainHasher) {
+    /// A decision without an effect hashes as it did before events existed. No principal is called `event`, so an event never
+    /// hashes like a decision.
+    fn update_hash(&self, hasher: &mut ChainHasher) {
         match self {
-            Self::Decision(AuditedDecision { asked, decision, effect }) => {
-                let Asked { by, action, client, at, request_id } = asked;
-                hasher.text(by.as_what());
-                // A person's number is never 0.
+            Self::Decision(AuditedDecision { access_request, decision, effect }) => {
+                let AccessRequest { by, action, client, at, request_id } = access_request;
+                hasher.text(by.kind_str());
+                // Person ids are never 0.
                 hasher.bytes(&by.person().map_or(0, |person| person.0).to_be_bytes());
                 hasher.text(action.as_str());
                 hasher.bytes(&[u8::from(client.is_some())]);
@@ -351,7 +350,7 @@ impl Chained for AuditRow {
                 hasher.text(request_id.as_str());
                 hasher.text(decision.as_str());
                 if let Some(effect) = effect {
-                    feed_event(hasher, effect);
+                    update_event_hash(hasher, effect);
                 }
             }
             Self::Event(AuditedEvent { by, event, origin: EventOrigin { ip, at, request_id } }) => {
@@ -361,13 +360,13 @@ impl Chained for AuditRow {
                 hasher.bytes(&at.0.to_be_bytes());
                 hasher.text(request_id.as_str());
                 hasher.text(&ip.map(|ip| ip.to_string()).unwrap_or_default());
-                feed_event(hasher, event);
+                update_event_hash(hasher, event);
             }
         }
     }
 }
 
-fn feed_event(hasher: &mut ChainHasher, event: &AuditEvent) {
+fn update_event_hash(hasher: &mut ChainHasher, event: &AuditEvent) {
     let AuditEvent { kind, subject, old_role, new_role } = event;
     hasher.text(kind.as_str());
     hasher.bytes(&subject.map_or(0, |person| person.0).to_be_bytes());
@@ -381,50 +380,50 @@ mod tests {
     use crate::{ChainHash, ChainHead, WriterId};
 
     fn row() -> AuditRow {
-        let asked = Asked {
-            by: Asker::Person { id: PersonId(3), role: Role::Consultant },
+        let access_request = AccessRequest {
+            by: Principal::Person { id: PersonId(3), role: Role::Consultant },
             action: Action::ReadClient,
             client: Some(ClientId(1042)),
             at: UnixMillis(1_794_744_000_000),
             request_id: RequestId::from_stored("req_1".to_owned()),
         };
-        AuditRow::decision(asked, Decision::Refused)
+        AuditRow::decision(access_request, Decision::Denied)
     }
 
     fn decided() -> AuditedDecision {
         row().as_decision().unwrap().clone()
     }
 
-    /// Hashes are kept for years: if this one changes, no row written before can be verified any more.
+    /// Hashes are stored for years: if this one changes, existing rows can no longer be verified.
     #[test]
-    fn the_hash_of_a_decision_is_what_it_has_always_been() {
-        let head = ChainHead::default().followed_by(WriterId(7), &row());
+    fn decision_hash_is_stable() {
+        let head = ChainHead::default().with_row(WriterId(7), &row());
         assert_eq!(head.rows, 1);
         assert_eq!(head.hash.to_string(), "7e6871157297e80867cd9eea0a3135aec5c464b323605497b4c88c471b93522d");
     }
 
     #[test]
-    fn every_part_of_a_decision_is_in_its_hash() {
-        let AuditedDecision { asked, decision, .. } = decided();
-        let with = |asked: Asked| AuditRow::decision(asked, decision);
-        let person = |id, role| Asker::Person { id: PersonId(id), role };
+    fn decision_hash_covers_every_field() {
+        let AuditedDecision { access_request, decision, .. } = decided();
+        let with = |access_request: AccessRequest| AuditRow::decision(access_request, decision);
+        let person = |id, role| Principal::Person { id: PersonId(id), role };
         let rows = [
             row(),
-            AuditRow::decision(asked.clone(), Decision::Allowed),
-            with(Asked { by: Asker::Operator, ..asked.clone() }),
-            with(Asked { by: person(4, Role::Consultant), ..asked.clone() }),
-            with(Asked { by: person(3, Role::Partner), ..asked.clone() }),
-            with(Asked { action: Action::EditClient, ..asked.clone() }),
-            with(Asked { client: None, ..asked.clone() }),
-            with(Asked { client: Some(ClientId(0)), ..asked.clone() }),
-            with(Asked { at: UnixMillis(asked.at.0 + 1), ..asked.clone() }),
-            with(Asked { request_id: RequestId::from_stored("req_2".to_owned()), ..asked }),
+            AuditRow::decision(access_request.clone(), Decision::Allowed),
+            with(AccessRequest { by: Principal::Operator, ..access_request.clone() }),
+            with(AccessRequest { by: person(4, Role::Consultant), ..access_request.clone() }),
+            with(AccessRequest { by: person(3, Role::Partner), ..access_request.clone() }),
+            with(AccessRequest { action: Action::EditClient, ..access_request.clone() }),
+            with(AccessRequest { client: None, ..access_request.clone() }),
+            with(AccessRequest { client: Some(ClientId(0)), ..access_request.clone() }),
+            with(AccessRequest { at: UnixMillis(access_request.at.0 + 1), ..access_request.clone() }),
+            with(AccessRequest { request_id: RequestId::from_stored("req_2".to_owned()), ..access_request }),
         ];
-        assert_all_differ(&rows);
+        assert_distinct_hashes(&rows);
     }
 
     #[test]
-    fn every_part_of_an_event_is_in_its_hash() {
+    fn event_hash_covers_every_field() {
         let kind = EventKind::RoleChanged;
         let (consultant, partner) = (Some(Role::Consultant), Some(Role::Partner));
         let event =
@@ -438,7 +437,7 @@ mod tests {
         let happened =
             AuditedEvent { by: Some((PersonId(4), Role::Consultant)), event, origin: origin.clone() };
         let with = |origin| AuditRow::Event(AuditedEvent { origin, ..happened.clone() });
-        assert_all_differ(&[
+        assert_distinct_hashes(&[
             row(),
             effect(event),
             effect(AuditEvent { kind: EventKind::PersonPromoted, ..event }),
@@ -463,18 +462,18 @@ mod tests {
     }
 
     #[test]
-    fn no_event_has_the_name_of_an_action() {
+    fn event_names_never_equal_action_names() {
         for kind in EventKind::ALL {
             assert_eq!(kind.as_str().parse(), Ok(*kind));
             assert!(kind.as_str().parse::<Action>().is_err(), "{kind}");
         }
     }
 
-    fn assert_all_differ(rows: &[AuditRow]) {
+    fn assert_distinct_hashes(rows: &[AuditRow]) {
         let hashes: Vec<ChainHash> =
-            rows.iter().map(|row| ChainHead::default().hash_of_next(WriterId(7), row)).collect();
-        for (place, hash) in hashes.iter().enumerate() {
-            assert!(!hashes[..place].contains(hash), "hash {place} is that of another row");
+            rows.iter().map(|row| ChainHead::default().next_hash(WriterId(7), row)).collect();
+        for (index, hash) in hashes.iter().enumerate() {
+            assert!(!hashes[..index].contains(hash), "hash {index} is that of another row");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The chains that each process makes of what it writes down for good: every row carries a hash over its content, its place
-//! and the hash of the row before it. A row that is changed, removed, added or moved later no longer fits.
+//! Hash chains of append-only rows, one per process. Each row carries a hash over its content, its position and the hash of the
+//! previous row. A row that is changed, removed, inserted or moved later no longer matches.
 
 use crate::{UsageRow, WriterId};
 use sha2::{Digest, Sha256};
@@ -15,24 +15,23 @@ impl fmt::Display for ChainHash {
     }
 }
 
-/// Where a chain ends: how many rows it has and the hash of the last one. The default is a chain without rows.
+/// The end of a chain: its number of rows and the hash of the last one. The default is an empty chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChainHead {
     pub rows: u64,
     pub hash: ChainHash,
 }
 
-/// What is kept in chains.
-pub trait Chained {
-    /// What tells these hashes from hashes of other things, and from those of a later layout.
-    const LAYOUT: &'static [u8];
+/// A row that can be part of a hash chain.
+pub trait ChainRow {
+    /// Domain separation: distinguishes these hashes from those of other data and of later layouts.
+    const DOMAIN_TAG: &'static [u8];
 
-    /// All of the row, so that two different rows never give the same bytes: numbers with a fixed width, texts with
-    /// their length before them.
-    fn feed(&self, hasher: &mut ChainHasher);
+    /// Feeds the whole row, so that two different rows never produce the same bytes: fixed-width numbers, length-prefixed text.
+    fn update_hash(&self, hasher: &mut ChainHasher);
 }
 
-/// Takes a row in.
+/// Hashes the fields of one row.
 pub struct ChainHasher(Sha256);
 
 impl ChainHasher {
@@ -47,29 +46,39 @@ impl ChainHasher {
 }
 
 impl ChainHead {
-    /// The chain's end once the row is added.
-    pub fn followed_by(&self, writer: WriterId, row: &impl Chained) -> Self {
-        Self { rows: self.rows + 1, hash: self.hash_of_next(writer, row) }
+    /// The chain head after appending the row.
+    pub fn with_row(&self, writer: WriterId, row: &impl ChainRow) -> Self {
+        Self { rows: self.rows + 1, hash: self.next_hash(writer, row) }
     }
 
-    /// The hash of the row if it comes next.
-    pub fn hash_of_next<R: Chained>(&self, writer: WriterId, row: &R) -> ChainHash {
+    /// The hash of the row if it is appended next.
+    pub fn next_hash<R: ChainRow>(&self, writer: WriterId, row: &R) -> ChainHash {
         let mut hasher = ChainHasher(Sha256::new());
-        hasher.bytes(R::LAYOUT);
+        hasher.bytes(R::DOMAIN_TAG);
         hasher.bytes(&writer.0.to_be_bytes());
         hasher.bytes(&self.rows.to_be_bytes());
         hasher.bytes(&self.hash.0);
-        row.feed(&mut hasher);
+        row.update_hash(&mut hasher);
         ChainHash(hasher.0.finalize().into())
     }
 }
 
-impl Chained for UsageRow {
-    const LAYOUT: &'static [u8] = b"chancery ledger row 1";
+impl ChainRow for UsageRow {
+    const DOMAIN_TAG: &'static [u8] = b"chancery ledger row 1";
 
-    fn feed(&self, hasher: &mut ChainHasher) {
-        let Self { request_id, account, key, model, input_tokens, output_tokens, prices, cost, at, ended } =
-            self;
+    fn update_hash(&self, hasher: &mut ChainHasher) {
+        let Self {
+            request_id,
+            account,
+            key,
+            model,
+            input_tokens,
+            output_tokens,
+            prices,
+            cost,
+            at,
+            stop_reason,
+        } = self;
         hasher.text(request_id.as_str());
         hasher.bytes(&account.0.to_be_bytes());
         hasher.bytes(&key.0.to_be_bytes());
@@ -80,14 +89,14 @@ impl Chained for UsageRow {
         hasher.bytes(&prices.output.nanos_per_token().to_be_bytes());
         hasher.bytes(&cost.0.to_be_bytes());
         hasher.bytes(&at.0.to_be_bytes());
-        hasher.text(ended.as_str());
+        hasher.text(stop_reason.as_str());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AccountId, HowEnded, KeyId, Nanos, Prices, RequestId, TokenPrice, UnixMillis};
+    use crate::{AccountId, KeyId, Nanos, Prices, RequestId, StopReason, TokenPrice, UnixMillis};
     use proptest::prelude::*;
 
     fn row() -> UsageRow {
@@ -104,20 +113,20 @@ mod tests {
             },
             cost: Nanos(2900),
             at: UnixMillis(1_794_744_000_000),
-            ended: HowEnded::Complete,
+            stop_reason: StopReason::Complete,
         }
     }
 
-    /// Hashes are kept for years: if this one changes, no ledger written before can be verified any more.
+    /// Hashes are stored for years: if this one changes, existing ledgers can no longer be verified.
     #[test]
-    fn the_hash_of_a_row_is_what_it_has_always_been() {
-        let head = ChainHead::default().followed_by(WriterId(7), &row());
+    fn usage_row_hash_is_stable() {
+        let head = ChainHead::default().with_row(WriterId(7), &row());
         assert_eq!(head.rows, 1);
         assert_eq!(head.hash.to_string(), "27ae8712a0a14c3dba92e8d53c96b11a58a62356c19a08e6ed824f7bceeec6c0");
     }
 
     #[test]
-    fn every_field_the_place_the_writer_and_the_row_before_are_in_the_hash() {
+    fn row_hash_covers_fields_position_writer_and_previous_row() {
         let row = row();
         let text = |text: &str| RequestId::from_stored(text.to_owned());
         let prices = |input, output| Prices {
@@ -136,25 +145,25 @@ mod tests {
             UsageRow { prices: prices(100, 401), ..row.clone() },
             UsageRow { cost: Nanos(2901), ..row.clone() },
             UsageRow { at: UnixMillis(row.at.0 + 1), ..row.clone() },
-            UsageRow { ended: HowEnded::Cancelled, ..row.clone() },
+            UsageRow { stop_reason: StopReason::Cancelled, ..row.clone() },
         ];
         let mut hashes: Vec<ChainHash> =
-            others.iter().map(|other| start.hash_of_next(WriterId(7), other)).collect();
-        hashes.push(start.hash_of_next(WriterId(7), &row));
-        hashes.push(start.hash_of_next(WriterId(8), &row));
-        hashes.push(ChainHead { rows: 1, ..start }.hash_of_next(WriterId(7), &row));
-        hashes.push(ChainHead { hash: ChainHash([1; 32]), ..start }.hash_of_next(WriterId(7), &row));
-        for (place, hash) in hashes.iter().enumerate() {
-            assert!(!hashes[..place].contains(hash), "hash {place} is that of another row");
+            others.iter().map(|other| start.next_hash(WriterId(7), other)).collect();
+        hashes.push(start.next_hash(WriterId(7), &row));
+        hashes.push(start.next_hash(WriterId(8), &row));
+        hashes.push(ChainHead { rows: 1, ..start }.next_hash(WriterId(7), &row));
+        hashes.push(ChainHead { hash: ChainHash([1; 32]), ..start }.next_hash(WriterId(7), &row));
+        for (index, hash) in hashes.iter().enumerate() {
+            assert!(!hashes[..index].contains(hash), "hash {index} is that of another row");
         }
     }
 
     proptest! {
         #[test]
-        fn text_that_moves_from_one_field_to_the_next_is_another_row(id in "[a-z]{1,8}", model in "[a-z]{0,8}", moved in "[a-z]{1,4}") {
+        fn hash_separates_adjacent_text_fields(id in "[a-z]{1,8}", model in "[a-z]{0,8}", moved in "[a-z]{1,4}") {
             let with = |id: String, model: String| {
                 let row = UsageRow { request_id: RequestId::from_stored(id), model, ..row() };
-                ChainHead::default().hash_of_next(WriterId(7), &row)
+                ChainHead::default().next_hash(WriterId(7), &row)
             };
             prop_assert_ne!(with(format!("{id}{moved}"), model.clone()), with(id, format!("{moved}{model}")));
         }

@@ -1,21 +1,21 @@
-//! Client records: a client with its contact facts and one owner, and the dated entries that make up its history.
+//! Client records: a client with contact details and one owner, and the dated entries of its history.
 
-use crate::text::{Bounds, Lines, TextError};
+use crate::text::{LineMode, TextBounds, TextError};
 use crate::{Day, EmailAddress, PersonId, UnixMillis};
 use std::fmt;
 use std::str::FromStr;
 
 /// Longest name of a client, in characters.
 pub const MAX_CLIENT_NAME_CHARS: usize = 200;
-/// Longest contact fact of one line.
-pub const MAX_FACT_CHARS: usize = 200;
+/// Longest single-line contact detail.
+pub const MAX_CONTACT_FIELD_CHARS: usize = 200;
 /// Longest postal address.
 pub const MAX_ADDRESS_CHARS: usize = 500;
 pub const MAX_ENTRY_TITLE_CHARS: usize = 200;
-/// Longest text of a note, a dispute or a letter: some eight pages.
+/// Longest text of a note, a dispute or a letter: about eight pages.
 pub const MAX_ENTRY_TEXT_CHARS: usize = 20_000;
 
-/// Counts up from one client to the next, for all of the firm.
+/// Sequential across the whole firm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(transparent)]
 pub struct ClientId(pub i64);
@@ -24,20 +24,20 @@ pub struct ClientId(pub i64);
 #[serde(transparent)]
 pub struct EntryId(pub i64);
 
-/// Counts the versions of a client's facts, or of an entry. The first is 1.
+/// Version number of a client's details or of an entry, starting at 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(transparent)]
 pub struct Version(pub i64);
 
-/// Somebody as records name them.
+/// A person as shown in records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PersonRef {
     pub id: PersonId,
     pub email: EmailAddress,
 }
 
-/// What people write about a client, within bounds. Blanks at the ends are taken off; ends of lines are `\n`.
-macro_rules! written {
+/// A text type with bounds. Text is trimmed, and line endings are `\n`.
+macro_rules! bounded_text {
     ($(#[$doc:meta])* $name:ident, $bounds:expr) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -45,9 +45,9 @@ macro_rules! written {
         pub struct $name(String);
 
         impl $name {
-            pub const BOUNDS: Bounds = $bounds;
+            pub const TEXT_BOUNDS: TextBounds = $bounds;
 
-            /// Takes a text back from the store, where it may be older than today's rule for new ones.
+            /// Skips validation, because stored text may predate the current rules.
             pub fn from_stored(text: String) -> Self {
                 Self(text)
             }
@@ -61,7 +61,7 @@ macro_rules! written {
             type Err = TextError;
 
             fn from_str(text: &str) -> Result<Self, TextError> {
-                Self::BOUNDS.take(text).map(Self)
+                Self::TEXT_BOUNDS.take(text).map(Self)
             }
         }
 
@@ -73,54 +73,54 @@ macro_rules! written {
     };
 }
 
-written!(
+bounded_text!(
     ClientName,
-    Bounds { what: "the name", min_chars: 1, max_chars: MAX_CLIENT_NAME_CHARS, lines: Lines::One }
+    TextBounds { what: "the name", min_chars: 1, max_chars: MAX_CLIENT_NAME_CHARS, lines: LineMode::Single }
 );
-written!(
-    /// A contact fact of one line; it may be empty.
-    FactLine,
-    Bounds { what: "this fact", min_chars: 0, max_chars: MAX_FACT_CHARS, lines: Lines::One }
+bounded_text!(
+    /// A single-line contact detail; may be empty.
+    ContactField,
+    TextBounds { what: "this field", min_chars: 0, max_chars: MAX_CONTACT_FIELD_CHARS, lines: LineMode::Single }
 );
-written!(
-    /// It may be empty.
+bounded_text!(
+    /// May be empty.
     PostalAddress,
-    Bounds { what: "the address", min_chars: 0, max_chars: MAX_ADDRESS_CHARS, lines: Lines::Many }
+    TextBounds { what: "the address", min_chars: 0, max_chars: MAX_ADDRESS_CHARS, lines: LineMode::Multiple }
 );
-written!(
+bounded_text!(
     EntryTitle,
-    Bounds { what: "the title", min_chars: 1, max_chars: MAX_ENTRY_TITLE_CHARS, lines: Lines::One }
+    TextBounds { what: "the title", min_chars: 1, max_chars: MAX_ENTRY_TITLE_CHARS, lines: LineMode::Single }
 );
-written!(
+bounded_text!(
     EntryText,
-    Bounds { what: "the text", min_chars: 1, max_chars: MAX_ENTRY_TEXT_CHARS, lines: Lines::Many }
+    TextBounds { what: "the text", min_chars: 1, max_chars: MAX_ENTRY_TEXT_CHARS, lines: LineMode::Multiple }
 );
 
-/// How to reach a client. What is not known is empty.
+/// How to reach a client. Unknown details are empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ContactFacts {
-    /// Whom one speaks to.
-    pub contact: FactLine,
+pub struct ContactDetails {
+    /// The person to contact.
+    pub contact: ContactField,
     pub email: ContactEmail,
-    pub telephone: FactLine,
+    pub telephone: ContactField,
     pub address: PostalAddress,
-    /// The day from which they have been a client.
+    /// The day on which they became a client.
     pub since: Option<Day>,
 }
 
-impl Default for ContactFacts {
+impl Default for ContactDetails {
     fn default() -> Self {
         Self {
-            contact: FactLine(String::new()),
+            contact: ContactField(String::new()),
             email: ContactEmail(String::new()),
-            telephone: FactLine(String::new()),
+            telephone: ContactField(String::new()),
             address: PostalAddress(String::new()),
             since: None,
         }
     }
 }
 
-/// An address that somebody outside the firm reads, or nothing. It only has to look like one: nothing is decided by it.
+/// An email address outside the firm, or empty. Validation is loose, because no decision depends on it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(transparent)]
 pub struct ContactEmail(String);
@@ -139,14 +139,14 @@ impl FromStr for ContactEmail {
     type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, TextError> {
-        let text = FactLine::BOUNDS.take(text)?;
-        let looks_right = |(name, host): (&str, &str)| {
+        let text = ContactField::TEXT_BOUNDS.take(text)?;
+        let is_plausible = |(name, host): (&str, &str)| {
             !name.is_empty()
                 && !host.is_empty()
                 && !host.contains('@')
                 && !text.chars().any(char::is_whitespace)
         };
-        match text.is_empty() || text.split_once('@').is_some_and(looks_right) {
+        match text.is_empty() || text.split_once('@').is_some_and(is_plausible) {
             true => Ok(Self(text)),
             false => Err(TextError::NotAnEmailAddress),
         }
@@ -163,13 +163,13 @@ impl fmt::Display for ContactEmail {
 pub struct Client {
     pub id: ClientId,
     pub name: ClientName,
-    pub facts: ContactFacts,
+    pub details: ContactDetails,
     pub owner: PersonRef,
     pub version: Version,
     pub created_at: UnixMillis,
-    /// Archived clients are kept whole, and left out of lists.
+    /// Archived clients are retained in full, but hidden from lists.
     pub archived_at: Option<UnixMillis>,
-    /// When the newest entry that is not archived happened.
+    /// Date of the newest entry that is not archived.
     pub last_entry_at: Option<UnixMillis>,
 }
 
@@ -191,14 +191,14 @@ impl EntryKind {
         }
     }
 
-    /// Whether something may be left to do about one: a dispute to settle, a letter to send.
+    /// Whether such an entry can be open: a dispute to settle, a letter to send.
     pub fn can_be_open(self) -> bool {
         self != Self::MeetingNote
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a kind of entry is `meeting_note`, `billing_dispute` or `draft_letter`")]
+#[error("an entry's kind must be `meeting_note`, `billing_dispute` or `draft_letter`")]
 pub struct EntryKindError;
 
 impl FromStr for EntryKind {
@@ -220,18 +220,18 @@ pub struct Entry {
     pub id: EntryId,
     pub client: ClientId,
     pub kind: EntryKind,
-    /// When it happened, which the author says.
+    /// When it happened, as stated by the author.
     pub at: UnixMillis,
     pub author: PersonRef,
     pub title: EntryTitle,
     pub text: EntryText,
-    /// A dispute that is not settled, a letter that was not sent. Never of a meeting note.
+    /// An unsettled dispute or an unsent letter. Always false for a meeting note.
     pub is_open: bool,
     pub version: Version,
     pub archived_at: Option<UnixMillis>,
 }
 
-macro_rules! shown_as_a_number {
+macro_rules! impl_numeric_display {
     ($($name:ident)*) => {
         $(impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -241,7 +241,7 @@ macro_rules! shown_as_a_number {
     };
 }
 
-shown_as_a_number!(ClientId EntryId Version);
+impl_numeric_display!(ClientId EntryId Version);
 
 impl Version {
     pub const FIRST: Self = Self(1);
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_contact_address_is_empty_or_looks_like_one() {
+    fn contact_email_is_empty_or_plausible() {
         for good in ["", "  ", "priya@harbourlane.example", "a+b@büro.example"] {
             assert!(good.parse::<ContactEmail>().is_ok(), "{good:?} was refused");
         }
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_texts_keep_their_words_and_lose_only_the_blanks_around_them() {
+    fn texts_are_trimmed_and_otherwise_unchanged() {
         assert_eq!("  Calder & Sons ".parse::<ClientName>().unwrap().as_str(), "Calder & Sons");
         assert_eq!("one\r\ntwo\r\n".parse::<EntryText>().unwrap().as_str(), "one\ntwo");
         assert!("".parse::<ClientName>().is_err() && " \n".parse::<EntryText>().is_err());

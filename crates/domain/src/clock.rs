@@ -1,10 +1,10 @@
-//! Time, handed in. `SystemClock` is the one place that reads the machine's clocks.
+//! Injected time. `SystemClock` is the only code that reads the machine's clocks.
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Milliseconds since 1970-01-01 UTC; what every stored time is.
+/// Milliseconds since 1970-01-01 UTC, the representation of every stored time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct UnixMillis(pub i64);
@@ -25,25 +25,25 @@ impl UnixMillis {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "it is not a moment; write it as 2026-11-15T09:30:00Z, or with its offset from UTC, 2026-11-15T09:30:00-05:00"
+    "invalid timestamp; use 2026-11-15T09:30:00Z, or an offset from UTC such as 2026-11-15T09:30:00-05:00"
 )]
-pub struct MomentError;
+pub struct TimestampError;
 
-/// ISO 8601 with an offset from UTC; what is finer than a millisecond is dropped.
+/// Parses ISO 8601 with a UTC offset. Digits beyond milliseconds are dropped.
 impl FromStr for UnixMillis {
-    type Err = MomentError;
+    type Err = TimestampError;
 
-    fn from_str(text: &str) -> Result<Self, MomentError> {
-        let timestamp: jiff::Timestamp = text.parse().map_err(|_| MomentError)?;
+    fn from_str(text: &str) -> Result<Self, TimestampError> {
+        let timestamp: jiff::Timestamp = text.parse().map_err(|_| TimestampError)?;
         Ok(Self(timestamp.as_millisecond()))
     }
 }
 
 pub trait Clock: Send + Sync + 'static {
-    /// The time of day, for what people read and what is stored. It may jump.
+    /// Wall-clock time, for display and storage. It may jump.
     fn now(&self) -> UnixMillis;
 
-    /// A clock that never runs backwards, for durations and time-outs.
+    /// A clock that never runs backwards, for durations and timeouts.
     fn monotonic(&self) -> Instant;
 }
 
@@ -65,7 +65,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that a test sets and moves by hand.
+/// A clock that tests set and advance manually.
 #[derive(Debug)]
 pub struct ManualClock {
     start: Instant,
@@ -101,7 +101,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_moment_without_its_offset_is_refused_with_the_format() {
+    fn timestamp_without_offset_is_rejected_with_format() {
         for text in ["", "2026-11-15T09:30:00", "2026-11-15", "15.11.2026 09:30", "now"] {
             let error = text.parse::<UnixMillis>().unwrap_err().to_string();
             assert!(error.contains("2026-11-15T09:30:00Z"), "{error}");
@@ -112,7 +112,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_moment_survives_being_written_and_read(ms in -10_000_000_000_000_i64..100_000_000_000_000) {
+        fn timestamp_round_trips(ms in -10_000_000_000_000_i64..100_000_000_000_000) {
             prop_assert_eq!(UnixMillis(ms).to_iso().parse(), Ok(UnixMillis(ms)));
         }
     }

@@ -1,4 +1,4 @@
-//! A calendar day in UTC, the unit that usage is summed and invoiced by.
+//! A calendar day in UTC, the unit of usage totals and due dates.
 
 use crate::UnixMillis;
 use std::fmt;
@@ -19,7 +19,7 @@ pub struct DayError {
 }
 
 impl Day {
-    pub fn of(at: UnixMillis) -> Self {
+    pub fn containing(at: UnixMillis) -> Self {
         Self(i32::try_from(at.0.div_euclid(MILLIS_PER_DAY)).unwrap_or(i32::MAX))
     }
 
@@ -28,17 +28,17 @@ impl Day {
         UnixMillis(i64::from(self.0) * MILLIS_PER_DAY)
     }
 
-    /// The first moment of the day after.
+    /// The first moment of the next day.
     pub fn end(self) -> UnixMillis {
         UnixMillis((i64::from(self.0) + 1) * MILLIS_PER_DAY)
     }
 
     pub(crate) fn from_date(date: jiff::civil::Date) -> Self {
-        // Between two dates of jiff's there are fewer than 2^23 days.
+        // Any two jiff dates are fewer than 2^23 days apart.
         Self(EPOCH.until(date).map_or(i32::MAX, |span| span.get_days()))
     }
 
-    /// Past jiff's last year, its last day.
+    /// Clamps to jiff's first and last dates.
     pub(crate) fn to_date(self) -> jiff::civil::Date {
         let past_the_end = if self.0 < 0 { jiff::civil::Date::MIN } else { jiff::civil::Date::MAX };
         self.checked_date().unwrap_or(past_the_end)
@@ -85,14 +85,14 @@ mod tests {
     #[test]
     fn a_day_runs_from_midnight_to_midnight_utc() {
         let day: Day = "2026-11-15".parse().unwrap();
-        assert_eq!(Day::of(day.start()), day);
-        assert_eq!(Day::of(UnixMillis(day.end().0 - 1)), day);
-        assert_eq!(Day::of(day.end()), Day(day.0 + 1));
-        assert_eq!(Day::of(UnixMillis(-1)), "1969-12-31".parse().unwrap());
+        assert_eq!(Day::containing(day.start()), day);
+        assert_eq!(Day::containing(UnixMillis(day.end().0 - 1)), day);
+        assert_eq!(Day::containing(day.end()), Day(day.0 + 1));
+        assert_eq!(Day::containing(UnixMillis(-1)), "1969-12-31".parse().unwrap());
     }
 
     #[test]
-    fn what_is_not_a_day_is_refused_with_the_format() {
+    fn invalid_day_is_rejected_with_format() {
         for text in ["", "2026-02-30", "15.11.2026", "2026-1-1", "2026-11-15T00:00", "yesterday"] {
             let error = text.parse::<Day>().unwrap_err().to_string();
             assert!(error.contains("YYYY-MM-DD"), "{error}");
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_past_every_calendar_is_still_written() {
+    fn out_of_range_day_still_formats() {
         for days in [i32::MIN, i32::MAX] {
             assert_eq!(Day(days).to_string(), format!("day {days}"));
         }
@@ -108,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_day_survives_being_written_and_read(days in -100_000_i32..100_000) {
+        fn day_round_trips(days in -100_000_i32..100_000) {
             prop_assert_eq!(Day(days).to_string().parse::<Day>(), Ok(Day(days)));
         }
     }

@@ -1,35 +1,33 @@
-//! E-mail addresses, and the rule that decides who may sign up: an address at exactly the company's domain. Far fewer
-//! forms are taken than mail itself allows, because every form that reads in two ways is a way in for a stranger.
+//! Email addresses, and the rule for who may sign up: only addresses at exactly the company's domain. Far fewer forms are
+//! accepted than email allows, because an address that can be parsed in two ways could let a stranger in.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// As mail servers bound them.
+/// The limits of SMTP and DNS.
 const MAX_ADDRESS_CHARS: usize = 254;
-const MAX_LOCAL_CHARS: usize = 64;
+const MAX_LOCAL_PART_CHARS: usize = 64;
 const MAX_LABEL_CHARS: usize = 63;
 
-/// An address in small letters: a mailbox is the same however it is written.
+/// An address in lower case, because a mailbox does not depend on case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EmailAddress(String);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EmailError {
     #[error("an address has exactly one `@`")]
-    NotOneAt,
+    AtSignCount,
     #[error(
-        "before the `@` stand 1 to {MAX_LOCAL_CHARS} ASCII letters, digits and plain signs, no blank, quote or comma"
+        "the part before `@` must be 1 to {MAX_LOCAL_PART_CHARS} ASCII letters, digits, `.`, `+`, `-`, `_` or `'`"
     )]
     Local,
-    #[error(
-        "after the `@` stands a domain such as `example.com`, in ASCII letters, digits, hyphens and dots"
-    )]
+    #[error("the part after `@` must be a domain such as `example.com`")]
     Domain,
     #[error("an address has at most {MAX_ADDRESS_CHARS} characters")]
     TooLong,
 }
 
-/// The domain whose people may sign up.
+/// The domain whose addresses may sign up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompanyDomain(String);
 
@@ -38,7 +36,7 @@ impl EmailAddress {
         &self.0
     }
 
-    /// The address that attempts are counted for: `maya+anything@` reaches the mailbox of `maya@`.
+    /// The mailbox that attempts are counted for: `maya+anything@` is delivered to `maya@`.
     pub fn mailbox(&self) -> String {
         let Some((local, domain)) = self.0.rsplit_once('@') else { return self.0.clone() };
         match local.split_once('+') {
@@ -47,8 +45,8 @@ impl EmailAddress {
         }
     }
 
-    /// The same domain, not one below it.
-    pub fn is_at(&self, domain: &CompanyDomain) -> bool {
+    /// Whether the address is at exactly this domain, not at a subdomain.
+    pub fn has_domain(&self, domain: &CompanyDomain) -> bool {
         self.0.rsplit_once('@').is_some_and(|(_, own)| own == domain.0)
     }
 }
@@ -57,15 +55,15 @@ impl FromStr for EmailAddress {
     type Err = EmailError;
 
     fn from_str(text: &str) -> Result<Self, EmailError> {
-        let (local, domain) = text.split_once('@').ok_or(EmailError::NotOneAt)?;
+        let (local, domain) = text.split_once('@').ok_or(EmailError::AtSignCount)?;
         if domain.contains('@') {
-            return Err(EmailError::NotOneAt);
+            return Err(EmailError::AtSignCount);
         }
         if text.len() > MAX_ADDRESS_CHARS {
             return Err(EmailError::TooLong);
         }
-        let has_good_atoms = local.split('.').all(|atom| !atom.is_empty() && atom.bytes().all(is_atom_byte));
-        if local.len() > MAX_LOCAL_CHARS || !has_good_atoms {
+        let is_dot_atom = local.split('.').all(|atom| !atom.is_empty() && atom.bytes().all(is_atext));
+        if local.len() > MAX_LOCAL_PART_CHARS || !is_dot_atom {
             return Err(EmailError::Local);
         }
         if !is_domain(domain) {
@@ -83,13 +81,13 @@ impl FromStr for CompanyDomain {
     }
 }
 
-/// Not `%` and `!`: many mail servers still read `x%evil.com@company.com` and `evil.com!x@company.com` as routes, and would
-/// carry a code for the company's mailbox to `x@evil.com`. The other signs nobody has in an address of theirs.
-fn is_atom_byte(byte: u8) -> bool {
+/// Excludes `%` and `!`: many mail servers still treat `x%evil.com@company.com` and `evil.com!x@company.com` as routes, and
+/// would deliver a code for the company's mailbox to `x@evil.com`. Real addresses do not use the other characters.
+fn is_atext(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"'+-_".contains(&byte)
 }
 
-/// Names that only look like others (`xn--`) are left out: nobody can compare them by eye.
+/// Excludes internationalized labels (`xn--`), because people cannot tell look-alikes apart.
 fn is_domain(text: &str) -> bool {
     let is_label = |label: &str| {
         (1..=MAX_LABEL_CHARS).contains(&label.len())
@@ -120,11 +118,11 @@ mod tests {
 
     fn may_sign_up(address: &str) -> bool {
         let domain: CompanyDomain = "Company.com".parse().unwrap();
-        address.parse::<EmailAddress>().is_ok_and(|address| address.is_at(&domain))
+        address.parse::<EmailAddress>().is_ok_and(|address| address.has_domain(&domain))
     }
 
     #[test]
-    fn people_of_the_company_may_sign_up_however_they_write_their_address() {
+    fn company_addresses_may_sign_up_in_any_case() {
         for address in ["x@company.com", "X@COMPANY.COM", "ruth.hale+bills@Company.Com", "o'neil@company.com"]
         {
             assert!(may_sign_up(address), "{address}");
@@ -134,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_elses_address_passes_for_one_of_the_company() {
+    fn lookalike_addresses_may_not_sign_up() {
         for address in [
             "x@evil-company.com",
             "x@company.com.evil.com",
@@ -184,7 +182,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_address_that_is_taken_is_one_line_of_plain_letters_with_one_at(text in "\\PC{0,80}") {
+        fn accepted_address_is_printable_ascii_with_one_at_sign(text in "\\PC{0,80}") {
             if let Ok(address) = text.parse::<EmailAddress>() {
                 prop_assert!(address.as_str().bytes().all(|byte| byte.is_ascii_graphic()));
                 prop_assert_eq!(address.as_str().matches('@').count(), 1);

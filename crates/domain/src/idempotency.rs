@@ -1,11 +1,11 @@
-//! What a caller names a request by so that sending it again does not run it again: a key of the caller's own choice,
-//! and a fingerprint that tells whether what comes under it a second time is the same request.
+//! Idempotency keys, so that a retried request does not run again. The caller chooses the key. A fingerprint tells whether a
+//! second request with the key is the same request.
 
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::str::FromStr;
 
-/// A caller's own name for a request: 1 to 255 visible ASCII characters, unique within an account for a day.
+/// 1 to 255 visible ASCII characters, unique within an account for a day.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdempotencyKey(String);
 
@@ -16,7 +16,7 @@ pub struct IdempotencyKeyError;
 impl IdempotencyKey {
     pub const MAX_LENGTH: usize = 255;
 
-    /// Takes a key back from the store, where only checked ones are kept.
+    /// Skips validation, because only validated keys are stored.
     pub fn from_stored(text: String) -> Self {
         Self(text)
     }
@@ -42,18 +42,18 @@ impl fmt::Display for IdempotencyKey {
     }
 }
 
-/// SHA-256 of what was asked for, and where.
+/// SHA-256 of a request's path and body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint(pub [u8; 32]);
 
-/// What tells these hashes from hashes of other things, and from those of a later layout.
-const LAYOUT: &[u8] = b"chancery request 1";
+/// Domain separation: distinguishes these hashes from those of other data and of later layouts.
+const DOMAIN_TAG: &[u8] = b"chancery request 1";
 
 impl Fingerprint {
-    /// The body must be in a form that is the same for bodies that mean the same.
+    /// `canonical_body` must be the same for equivalent bodies.
     pub fn of(path: &str, canonical_body: &[u8]) -> Self {
         let mut hasher = Sha256::new();
-        hasher.update(LAYOUT);
+        hasher.update(DOMAIN_TAG);
         hasher.update((path.len() as u64).to_be_bytes());
         hasher.update(path);
         hasher.update(canonical_body);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn path_and_body_do_not_run_into_each_other() {
+    fn fingerprint_separates_path_and_body() {
         assert_eq!(Fingerprint::of("/a", b"{}"), Fingerprint::of("/a", b"{}"));
         assert_ne!(Fingerprint::of("/a", b"{}"), Fingerprint::of("/a{", b"}"));
         assert_ne!(Fingerprint::of("/a", b"{}"), Fingerprint::of("/b", b"{}"));

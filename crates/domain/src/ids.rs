@@ -1,4 +1,4 @@
-//! Typed identifiers, so that an account's number can never be passed where a key's is meant.
+//! Typed identifiers, so that an account id cannot be passed where a key id is expected.
 
 use crate::{Randomness, UnixMillis};
 use std::fmt;
@@ -23,48 +23,48 @@ numeric_id!(
     AccountId
 );
 numeric_id!(
-    /// An API key, as the store numbers it; the public name of a key is its prefix.
+    /// The internal id of an API key; its public name is its prefix.
     KeyId
 );
 
 numeric_id!(
-    /// One process's run as a writer of the ledger: it has a chain of its own, so that nodes never wait for each other.
+    /// One run of a process as a ledger writer. Each has its own chain, so that nodes never wait for each other.
     WriterId
 );
 
 impl WriterId {
-    /// Drawn and not counted, so that a process can name itself without asking anybody.
-    pub fn draw(randomness: &dyn Randomness) -> Self {
+    /// Random instead of sequential, so that a process can choose its id without coordination.
+    pub fn random(randomness: &dyn Randomness) -> Self {
         let positive = i64::try_from(randomness.next_u64() >> 1).unwrap_or(i64::MAX);
         Self(positive.max(1))
     }
 }
 
-/// Names one request everywhere: reply, header, log line and ledger row. It starts with the time, so that rows
-/// written together lie together.
+/// Identifies one request everywhere: in the reply, header, log line and ledger row. It starts with the time, so that rows
+/// written together are stored together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(String);
 
 impl RequestId {
-    /// 48 bits of time and 80 bits of chance, in Crockford's base 32 (the layout of a ULID).
+    /// 48 bits of time and 80 random bits, in Crockford's base 32 (the layout of a ULID).
     pub fn new(now: UnixMillis, randomness: &dyn Randomness) -> Self {
-        let mut chance = [0_u8; 10];
-        randomness.fill(&mut chance);
-        let chance_bits = chance.iter().fold(0_u128, |bits, byte| bits << 8 | u128::from(*byte));
-        Self(base_32(time_bits(now) | chance_bits, 26))
+        let mut random = [0_u8; 10];
+        randomness.fill(&mut random);
+        let random_bits = random.iter().fold(0_u128, |bits, byte| bits << 8 | u128::from(*byte));
+        Self(crockford_base32(time_bits(now) | random_bits, 26))
     }
 
-    /// The beginning that every id made at this moment has. It comes before all of them and after all earlier ones.
-    pub fn beginning_at(moment: UnixMillis) -> String {
-        base_32(time_bits(moment) >> 80, 10)
+    /// The common prefix of all ids created at this moment. It sorts before all of them and after all earlier ones.
+    pub fn prefix_at(moment: UnixMillis) -> String {
+        crockford_base32(time_bits(moment) >> 80, 10)
     }
 
-    /// Sorts before every id made at that time or later.
-    pub fn first_at(at: UnixMillis) -> Self {
-        Self(base_32(time_bits(at), 26))
+    /// Sorts before every id created at that time or later.
+    pub fn min_at(at: UnixMillis) -> Self {
+        Self(crockford_base32(time_bits(at), 26))
     }
 
-    /// Takes an id back from the store, where only ids made here are kept.
+    /// Skips validation, because only generated ids are stored.
     pub fn from_stored(text: String) -> Self {
         Self(text)
     }
@@ -78,9 +78,9 @@ fn time_bits(moment: UnixMillis) -> u128 {
     u128::from(moment.0.unsigned_abs() & 0xffff_ffff_ffff) << 80
 }
 
-fn base_32(bits: u128, digits: u32) -> String {
+fn crockford_base32(bits: u128, digits: u32) -> String {
     const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-    let text = (0..digits).rev().map(|place| char::from(DIGITS[(bits >> (place * 5) & 31) as usize]));
+    let text = (0..digits).rev().map(|index| char::from(DIGITS[(bits >> (index * 5) & 31) as usize]));
     format!("req_{}", text.collect::<String>())
 }
 
@@ -96,7 +96,7 @@ mod tests {
     use crate::SeededRandomness;
 
     #[test]
-    fn request_ids_sort_by_time_and_differ_by_chance() {
+    fn request_ids_sort_by_time_and_are_unique() {
         let randomness = SeededRandomness::new(7);
         let first = RequestId::new(UnixMillis(1_700_000_000_000), &randomness);
         let twin = RequestId::new(UnixMillis(1_700_000_000_000), &randomness);
@@ -104,15 +104,15 @@ mod tests {
         assert_eq!(first.as_str().len(), 30);
         assert_ne!(first, twin);
         assert!(first < later && twin < later);
-        let earliest = RequestId::first_at(UnixMillis(1_700_000_000_001));
+        let earliest = RequestId::min_at(UnixMillis(1_700_000_000_001));
         assert!(first < earliest && earliest < later);
     }
 
     #[test]
-    fn the_beginning_of_a_moment_parts_its_ids_from_the_earlier_ones() {
+    fn prefix_sorts_after_all_earlier_request_ids() {
         let randomness = SeededRandomness::new(7);
         let moment = UnixMillis(1_793_491_200_000);
-        let beginning = RequestId::beginning_at(moment);
+        let beginning = RequestId::prefix_at(moment);
         for _ in 0..100 {
             let (before, at) =
                 (RequestId::new(UnixMillis(moment.0 - 1), &randomness), RequestId::new(moment, &randomness));
@@ -121,8 +121,8 @@ mod tests {
     }
 
     #[test]
-    fn a_drawn_writer_is_positive() {
+    fn random_writer_id_is_positive() {
         let randomness = SeededRandomness::new(7);
-        assert!((0..1000).all(|_| WriterId::draw(&randomness) > WriterId(0)));
+        assert!((0..1000).all(|_| WriterId::random(&randomness) > WriterId(0)));
     }
 }

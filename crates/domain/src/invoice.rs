@@ -1,28 +1,28 @@
-//! Invoices and credit notes: what is on the document, and how its figures come from what was used. Everything here can be
-//! computed again from the ledger's rows of one account in one month.
+//! Invoices and credit notes: what a document contains, and how its figures follow from usage. All of it can be recomputed from
+//! one account's ledger rows of one month.
 //!
-//! 1. Usage is parted into lines by model, direction and price. A line's exact amount is its tokens times its price.
-//! 2. Each line is rounded once, to the currency's minor unit, halves to the even one.
-//! 3. The subtotal is the sum of the rounded lines, the tax is the subtotal times the rate, rounded the same way, and the total is
-//!    the two together.
+//! 1. Usage is grouped into lines by model, direction and price. A line's exact amount is its tokens times its price.
+//! 2. Each line is rounded once, to the currency's minor unit, half to even.
+//! 3. The subtotal is the sum of the rounded lines. The tax is the subtotal times the rate, rounded the same way. The total is
+//!    their sum.
 
 use crate::{
-    AccountId, AccountName, Bounds, ContactEmail, Currency, Day, Lines, MinorUnits, MoneyError, Month, Nanos,
-    PersonRef, PostalAddress, Prices, TaxRate, TokenPrice, UnixMillis,
+    AccountId, AccountName, ContactEmail, Currency, Day, LineMode, MinorUnits, MoneyError, Month, Nanos,
+    PersonRef, PostalAddress, Prices, TaxRate, TextBounds, TokenPrice, UnixMillis,
 };
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// How long after its end a month cannot be invoiced yet: longer than any request that was admitted in it generates. It closes only
-/// when it is invoiced. What is recorded later still, after a database was away for so long, is refused from then on.
+/// Minutes after the end of a month before it can be invoiced; longer than any request admitted in it can run. The month closes
+/// only when it is invoiced: usage recorded later (after a long database outage) is rejected from then on.
 pub const ISSUE_GRACE_MIN: u32 = 60;
 
-/// Why an invoice is credited, as the note says it.
-pub const CREDIT_REASON: Bounds =
-    Bounds { what: "the reason", min_chars: 1, max_chars: 300, lines: Lines::One };
+/// The reason printed on a credit note.
+pub const CREDIT_REASON_BOUNDS: TextBounds =
+    TextBounds { what: "the reason", min_chars: 1, max_chars: 300, lines: LineMode::Single };
 
-/// The year in which the document was issued, and its place among those of that year. Places begin with 1 and have no gaps.
+/// Year of issue and serial number within that year. Serials start at 1 and have no gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InvoiceNumber {
     pub year: i16,
@@ -30,7 +30,7 @@ pub struct InvoiceNumber {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an invoice's number is a year and a place in it, such as 2026-0031")]
+#[error("invalid invoice number; use a year and a number, such as 2026-0031")]
 pub struct InvoiceNumberError;
 
 /// As `2026-0031`.
@@ -40,7 +40,7 @@ impl fmt::Display for InvoiceNumber {
     }
 }
 
-/// Only as it is written: a number has one address.
+/// Accepts only the canonical form, so that each number has one URL.
 impl FromStr for InvoiceNumber {
     type Err = InvoiceNumberError;
 
@@ -75,7 +75,7 @@ impl Direction {
     }
 }
 
-/// What one account has used of one model in a month, at one pair of prices.
+/// One account's usage of one model in a month, at one pair of prices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelUsage {
     pub model: String,
@@ -91,7 +91,7 @@ pub struct InvoiceLine {
     pub item: LineItem,
     /// Negative on credit notes.
     pub exact: Nanos,
-    /// The same, rounded.
+    /// `exact`, rounded.
     pub amount: MinorUnits,
 }
 
@@ -103,13 +103,13 @@ pub enum LineItem {
         tokens: u64,
         price: TokenPrice,
     },
-    /// An amount that is credited, of whichever lines.
+    /// A credited amount that is not tied to specific lines.
     Part,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tax {
-    /// As the document calls it: "Sales tax", "VAT".
+    /// As printed on the document: "Sales tax", "VAT".
     pub name: String,
     pub rate: TaxRate,
     pub amount: MinorUnits,
@@ -117,27 +117,27 @@ pub struct Tax {
 
 /// The figures of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bill {
+pub struct InvoiceAmounts {
     pub currency: Currency,
     pub lines: Vec<InvoiceLine>,
     pub subtotal: MinorUnits,
     pub tax: Option<Tax>,
     pub total: MinorUnits,
-    /// What the lines come to before any rounding.
+    /// The sum of the lines before rounding.
     pub exact: Nanos,
 }
 
-/// What stands on every document of the firm, from its configuration. It is kept with each document as it was.
+/// The seller's details from the configuration, stored with each document as they were at issue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seller {
     pub name: String,
-    /// The firm's address, and whatever else is to stand below its name. A line each.
+    /// The firm's address and anything else to print below its name, line by line.
     pub letterhead: String,
-    /// How to pay, as a sentence or two. Empty: nothing is said.
+    /// Payment instructions, a sentence or two. If empty, none are printed.
     pub payment: String,
 }
 
-/// Who is billed, as it was when the document was issued.
+/// Who is billed, as of the time of issue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buyer {
     pub account: AccountId,
@@ -146,28 +146,28 @@ pub struct Buyer {
     pub email: ContactEmail,
 }
 
-/// How invoices are made, from the configuration.
+/// Invoice settings from the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvoiceTerms {
     pub currency: Currency,
     pub seller: Seller,
-    /// Its name and rate.
+    /// Name and rate.
     pub tax: Option<(String, TaxRate)>,
-    /// How many days after the day of issue it is due.
+    /// Days from the day of issue to the due date.
     pub payment_days: u16,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InvoiceKind {
     Invoice,
-    /// Takes back the invoice, or a part of it.
+    /// Credits the invoice, or a part of it.
     CreditNote {
         of: InvoiceNumber,
         reason: String,
     },
 }
 
-/// A document as it was issued. It never changes.
+/// An issued document. It never changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invoice {
     pub number: InvoiceNumber,
@@ -177,16 +177,16 @@ pub struct Invoice {
     pub due: Day,
     pub seller: Seller,
     pub buyer: Buyer,
-    pub bill: Bill,
+    pub bill: InvoiceAmounts,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InvoiceState {
-    /// Not issued yet: its figures are what the ledger says at this moment.
+    /// Not issued yet: its figures are computed from the ledger as it is now.
     Draft,
     Issued,
     Paid,
-    /// Credited as a whole. Its month may be invoiced again.
+    /// Fully credited. Its month may be invoiced again.
     Void,
 }
 
@@ -204,7 +204,7 @@ impl InvoiceState {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the state of an invoice is draft, issued, paid or void")]
+#[error("must be draft, issued, paid or void")]
 pub struct InvoiceStateError;
 
 impl FromStr for InvoiceState {
@@ -215,38 +215,38 @@ impl FromStr for InvoiceState {
     }
 }
 
-/// What was done with an invoice.
+/// A change to an invoice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InvoiceDeed {
+pub enum InvoiceEventKind {
     Issued,
     Paid,
     /// It was marked as paid by mistake.
-    PaymentTakenBack,
-    /// A part of it, by this note.
+    MarkedUnpaid,
+    /// Partially credited by this credit note.
     Credited(InvoiceNumber),
-    /// All that was left of it, by this note.
+    /// The rest was credited by this credit note.
     Voided(InvoiceNumber),
 }
 
-/// One line of an invoice's timeline.
+/// One entry of an invoice's timeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvoiceEvent {
-    pub deed: InvoiceDeed,
+    pub kind: InvoiceEventKind,
     pub at: UnixMillis,
-    /// None: the command line.
+    /// `None`: the command line.
     pub by: Option<PersonRef>,
 }
 
-/// How much of an invoice is taken back.
+/// How much of an invoice to credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreditAmount {
-    /// All that is left of it.
-    Whole,
-    /// So much of its subtotal; the tax on it is added.
+    /// All that remains.
+    Full,
+    /// This much of the subtotal; its tax is added.
     Part(MinorUnits),
 }
 
-/// What credit notes have taken back of an invoice so far. None of it is negative.
+/// What credit notes have credited of an invoice so far. Neither amount is negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Credited {
     pub subtotal: MinorUnits,
@@ -254,17 +254,17 @@ pub struct Credited {
 }
 
 impl Credited {
-    /// What is left of a bill: of its subtotal and of its total.
-    pub fn left_of(self, bill: &Bill) -> Result<Self, MoneyError> {
+    /// The remaining subtotal and total of a bill.
+    pub fn remaining_of(self, bill: &InvoiceAmounts) -> Result<Self, MoneyError> {
         Ok(Self {
             subtotal: bill.subtotal.checked_sub(self.subtotal)?,
-            total: left_of_total(bill.total, self)?,
+            total: total_after_credits(bill.total, self)?,
         })
     }
 }
 
-/// The total less what was credited, paid or not.
-pub fn left_of_total(total: MinorUnits, credited: Credited) -> Result<MinorUnits, MoneyError> {
+/// The total less credits, whether or not it is paid.
+pub fn total_after_credits(total: MinorUnits, credited: Credited) -> Result<MinorUnits, MoneyError> {
     total.checked_sub(credited.total)
 }
 
@@ -276,7 +276,7 @@ pub fn outstanding(
     credited: Credited,
 ) -> Result<MinorUnits, MoneyError> {
     match (kind, state) {
-        (InvoiceKind::Invoice, InvoiceState::Issued) => left_of_total(total, credited),
+        (InvoiceKind::Invoice, InvoiceState::Issued) => total_after_credits(total, credited),
         (InvoiceKind::CreditNote { .. }, _)
         | (_, InvoiceState::Draft | InvoiceState::Paid | InvoiceState::Void) => Ok(MinorUnits(0)),
     }
@@ -286,22 +286,22 @@ pub fn outstanding(
 pub enum CreditError {
     #[error("the amount to credit must be above zero")]
     NotPositive,
-    #[error("the amount to credit is more than what is left of the invoice's subtotal")]
-    MoreThanIsLeft,
+    #[error("the amount to credit exceeds the rest of the invoice's subtotal")]
+    ExceedsRemaining,
     #[error(transparent)]
     Money(#[from] MoneyError),
 }
 
 impl Month {
-    /// The first moment at which it can be invoiced.
-    pub fn can_be_issued_from(self) -> UnixMillis {
+    /// The earliest time at which the month can be invoiced.
+    pub fn invoiceable_from(self) -> UnixMillis {
         UnixMillis(self.next().first_day().start().0 + i64::from(ISSUE_GRACE_MIN) * 60_000)
     }
 }
 
-impl Bill {
+impl InvoiceAmounts {
     pub fn of(usage: &[ModelUsage], terms: &InvoiceTerms) -> Result<Self, MoneyError> {
-        let lines = lines_of(usage, &terms.currency)?;
+        let lines = line_items(usage, &terms.currency)?;
         let subtotal = MinorUnits::sum(lines.iter().map(|line| line.amount))?;
         let tax = match &terms.tax {
             None => None,
@@ -312,21 +312,25 @@ impl Bill {
         Ok(Self { currency: terms.currency, lines, subtotal, tax, total, exact })
     }
 
-    /// What a credit note over so much of this bill says, all of it negative, and what is credited with it. Taxes are
-    /// rounded over everything that is credited so far, so that parts that make up the whole take back exactly the whole.
-    pub fn credited(&self, amount: CreditAmount, before: Credited) -> Result<(Self, Credited), CreditError> {
+    /// Computes the bill of a credit note (all amounts negative) and the amounts credited including it. Tax is rounded on the
+    /// cumulative credits, so that partial credits that add up to the whole credit exactly the whole.
+    pub fn credit_note(
+        &self,
+        amount: CreditAmount,
+        before: Credited,
+    ) -> Result<(Self, Credited), CreditError> {
         let left = self.subtotal.checked_sub(before.subtotal)?;
         let (net, lines) = match amount {
-            CreditAmount::Whole if before == Credited::default() => {
+            CreditAmount::Full if before == Credited::default() => {
                 let negative = |line: &InvoiceLine| -> Result<InvoiceLine, MoneyError> {
                     let exact = line.exact.0.checked_neg().map(Nanos).ok_or(MoneyError::Overflow)?;
                     Ok(InvoiceLine { item: line.item.clone(), exact, amount: line.amount.checked_neg()? })
                 };
                 (left, self.lines.iter().map(negative).collect::<Result<Vec<_>, _>>()?)
             }
-            CreditAmount::Whole => (left, vec![self.part(left)?]),
+            CreditAmount::Full => (left, vec![self.part(left)?]),
             CreditAmount::Part(MinorUnits(..=0)) => return Err(CreditError::NotPositive),
-            CreditAmount::Part(net) if net > left => return Err(CreditError::MoreThanIsLeft),
+            CreditAmount::Part(net) if net > left => return Err(CreditError::ExceedsRemaining),
             CreditAmount::Part(net) => (net, vec![self.part(net)?]),
         };
         let subtotal = before.subtotal.checked_add(net)?;
@@ -346,12 +350,12 @@ impl Bill {
 
     fn part(&self, net: MinorUnits) -> Result<InvoiceLine, MoneyError> {
         let amount = net.checked_neg()?;
-        Ok(InvoiceLine { item: LineItem::Part, exact: self.currency.exactly(amount)?, amount })
+        Ok(InvoiceLine { item: LineItem::Part, exact: self.currency.to_nanos(amount)?, amount })
     }
 }
 
-/// In the order of models, input before output, and of prices. What was not used has no line.
-fn lines_of(usage: &[ModelUsage], currency: &Currency) -> Result<Vec<InvoiceLine>, MoneyError> {
+/// Sorted by model, then input before output, then price. Items without usage have no line.
+fn line_items(usage: &[ModelUsage], currency: &Currency) -> Result<Vec<InvoiceLine>, MoneyError> {
     let mut tokens: BTreeMap<(&str, Direction, TokenPrice), u64> = BTreeMap::new();
     for ModelUsage { model, prices, input_tokens, output_tokens, .. } in usage {
         for (direction, price, count) in [
@@ -404,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_read_only_as_it_is_written() {
+    fn invoice_number_accepts_only_canonical_form() {
         for text in ["2026-0001", "2026-0031", "2026-12345"] {
             assert_eq!(text.parse::<InvoiceNumber>().unwrap().to_string(), text);
         }
@@ -421,7 +425,7 @@ mod tests {
             used("qwen2.5-7b", prices(300, 900), 182_640_275, 24_118_906),
             used("llama-3.3-70b", prices(900, 2700), 96_402_118, 11_870_455),
         ];
-        let bill = Bill::of(&usage, &terms(Some("6.25"))).unwrap();
+        let bill = InvoiceAmounts::of(&usage, &terms(Some("6.25"))).unwrap();
         let amounts: Vec<i64> = bill.lines.iter().map(|line| line.amount.0).collect();
         assert_eq!(amounts, [8676, 3205, 5479, 2171, 13, 4]);
         assert_eq!(bill.exact, Nanos(195_478_145_200));
@@ -430,9 +434,9 @@ mod tests {
     }
 
     #[test]
-    fn a_price_that_changed_has_a_line_of_its_own_and_one_that_did_not_has_one_line() {
+    fn lines_split_only_by_changed_price() {
         let usage = [used("m", prices(100, 400), 10, 20), used("m", prices(100, 500), 30, 40)];
-        let bill = Bill::of(&usage, &terms(None)).unwrap();
+        let bill = InvoiceAmounts::of(&usage, &terms(None)).unwrap();
         let lines: Vec<(Direction, u64, i64)> = bill
             .lines
             .iter()
@@ -450,19 +454,19 @@ mod tests {
     }
 
     #[test]
-    fn more_than_is_left_is_not_credited() {
-        let bill = Bill::of(&[used("m", prices(100, 400), 10_000_000, 1)], &terms(None)).unwrap();
-        let credit = |amount, before| bill.credited(amount, before).map(|(_, credited)| credited);
+    fn credit_cannot_exceed_remaining_amount() {
+        let bill = InvoiceAmounts::of(&[used("m", prices(100, 400), 10_000_000, 1)], &terms(None)).unwrap();
+        let credit = |amount, before| bill.credit_note(amount, before).map(|(_, credited)| credited);
         let part = |minor| CreditAmount::Part(MinorUnits(minor));
         assert_eq!(credit(part(0), Credited::default()), Err(CreditError::NotPositive));
-        assert_eq!(credit(part(101), Credited::default()), Err(CreditError::MoreThanIsLeft));
+        assert_eq!(credit(part(101), Credited::default()), Err(CreditError::ExceedsRemaining));
         let before = credit(part(60), Credited::default()).unwrap();
-        assert_eq!(credit(part(41), before), Err(CreditError::MoreThanIsLeft));
-        assert_eq!(credit(part(40), before), credit(CreditAmount::Whole, before));
+        assert_eq!(credit(part(41), before), Err(CreditError::ExceedsRemaining));
+        assert_eq!(credit(part(40), before), credit(CreditAmount::Full, before));
     }
 
     #[test]
-    fn only_what_is_issued_and_not_paid_is_outstanding_and_a_sum_that_does_not_fit_is_an_error() {
+    fn only_issued_unpaid_invoices_are_outstanding() {
         let credited = Credited { subtotal: MinorUnits(500), total: MinorUnits(500) };
         let note = InvoiceKind::CreditNote { of: "2026-0001".parse().unwrap(), reason: "x".to_owned() };
         for state in InvoiceState::ALL {
@@ -475,9 +479,9 @@ mod tests {
     }
 
     #[test]
-    fn a_month_can_be_issued_an_hour_after_its_end() {
-        let month = Month::of("2026-10-15".parse::<Day>().unwrap().start());
-        assert_eq!(month.can_be_issued_from().to_iso(), "2026-11-01T01:00:00.000Z");
+    fn month_is_invoiceable_one_hour_after_its_end() {
+        let month = Month::containing("2026-10-15".parse::<Day>().unwrap().start());
+        assert_eq!(month.invoiceable_from().to_iso(), "2026-11-01T01:00:00.000Z");
     }
 
     prop_compose! {
@@ -488,29 +492,29 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_bill_is_what_was_used_exactly_and_each_line_within_half_a_cent(usage in prop::collection::vec(any_usage(), 0..12)) {
-            let bill = Bill::of(&usage, &terms(Some("7.7"))).unwrap();
+        fn bill_equals_usage_and_lines_round_within_half_a_cent(usage in prop::collection::vec(any_usage(), 0..12)) {
+            let bill = InvoiceAmounts::of(&usage, &terms(Some("7.7"))).unwrap();
             let cost: i64 = usage.iter().map(|usage| usage.cost.0).sum();
             prop_assert_eq!(bill.exact, Nanos(cost));
             for line in &bill.lines {
-                let off = line.exact.0 - Currency::USD.exactly(line.amount).unwrap().0;
+                let off = line.exact.0 - Currency::USD.to_nanos(line.amount).unwrap().0;
                 prop_assert!(off.abs() * 2 <= 10_000_000);
             }
             prop_assert_eq!(bill.subtotal, MinorUnits::sum(bill.lines.iter().map(|line| line.amount)).unwrap());
         }
 
         #[test]
-        fn parts_that_make_up_the_whole_take_back_exactly_the_whole(usage in any_usage(), parts in prop::collection::vec(1_i64..200_000, 0..6), rate in 0_u32..300_000) {
+        fn partial_credits_sum_to_the_full_amount(usage in any_usage(), parts in prop::collection::vec(1_i64..200_000, 0..6), rate in 0_u32..300_000) {
             let mut terms = terms(None);
             terms.tax = Some(("VAT".to_owned(), TaxRate::from_ppm(rate)));
-            let bill = Bill::of(&[usage], &terms).unwrap();
+            let bill = InvoiceAmounts::of(&[usage], &terms).unwrap();
             let (mut credited, mut notes) = (Credited::default(), MinorUnits(0));
             for part in parts {
-                let Ok((note, after)) = bill.credited(CreditAmount::Part(MinorUnits(part)), credited) else { continue };
+                let Ok((note, after)) = bill.credit_note(CreditAmount::Part(MinorUnits(part)), credited) else { continue };
                 notes = notes.checked_add(note.total).unwrap();
                 credited = after;
             }
-            let (note, all) = bill.credited(CreditAmount::Whole, credited).unwrap();
+            let (note, all) = bill.credit_note(CreditAmount::Full, credited).unwrap();
             notes = notes.checked_add(note.total).unwrap();
             prop_assert_eq!(all, Credited { subtotal: bill.subtotal, total: bill.total });
             prop_assert_eq!(notes, bill.total.checked_neg().unwrap());

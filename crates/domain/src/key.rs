@@ -1,6 +1,6 @@
-//! API keys. A key is `ck_` + 8 public characters + `_` + 43 secret characters carrying 256 bits. The public part names
-//! it in lists and commands; of the secret only a SHA-256 is kept. SHA-256 without salt is enough because the secret
-//! is uniformly random: there is nothing to guess or to look up.
+//! API keys. A key is `ck_` + 8 public characters + `_` + 43 secret characters carrying 256 bits. The public part identifies
+//! it in lists and commands. Only a SHA-256 of the key is stored. It needs no salt because the secret is uniformly random:
+//! there is nothing to guess or to look up.
 
 use crate::{AccountId, KeyId, Randomness, SecretToken, UnixMillis};
 use sha2::{Digest, Sha256};
@@ -18,32 +18,32 @@ const KEY_CHARS: usize = PREFIX_CHARS + 1 + SECRET_CHARS;
 pub struct ApiKey(String);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not the form of a Chancery API key")]
+#[error("malformed API key")]
 pub struct ApiKeyError;
 
-const LOWER: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+const LOWERCASE_ALPHANUMERIC: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 
 impl ApiKey {
     pub fn generate(randomness: &dyn Randomness) -> Self {
-        const MIXED: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+        const ALPHANUMERIC: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
         let mut key = String::with_capacity(KEY_CHARS);
         key.push_str(SCHEME);
-        push_uniform(&mut key, PUBLIC_CHARS, LOWER, randomness);
+        push_random_chars(&mut key, PUBLIC_CHARS, LOWERCASE_ALPHANUMERIC, randomness);
         key.push('_');
         // 43 uniform draws from 62 characters carry log2(62^43) = 256.03 bits.
-        push_uniform(&mut key, SECRET_CHARS, MIXED, randomness);
+        push_random_chars(&mut key, SECRET_CHARS, ALPHANUMERIC, randomness);
         Self(key)
     }
 
-    /// The one key of a secret, for nodes that share the secret. The public part is made from a hash of it, and tells no
-    /// more of it than the hash that is kept.
-    pub fn of_secret(secret: &SecretToken) -> Self {
+    /// Derives the key from a secret, so that all nodes that share the secret have the same key. The public part comes from a
+    /// hash of the secret and reveals no more than the stored hash.
+    pub fn derive_from_secret(secret: &SecretToken) -> Self {
         let mut key = String::with_capacity(KEY_CHARS);
         key.push_str(SCHEME);
-        let drawn = Sha256::digest(secret.reveal().as_bytes());
-        key.extend(
-            drawn.iter().take(PUBLIC_CHARS).map(|byte| char::from(LOWER[usize::from(*byte) % LOWER.len()])),
-        );
+        let digest = Sha256::digest(secret.reveal().as_bytes());
+        key.extend(digest.iter().take(PUBLIC_CHARS).map(|byte| {
+            char::from(LOWERCASE_ALPHANUMERIC[usize::from(*byte) % LOWERCASE_ALPHANUMERIC.len()])
+        }));
         key.push('_');
         key.push_str(secret.reveal());
         Self(key)
@@ -67,7 +67,7 @@ impl ApiKey {
         KeyHash(Sha256::digest(self.0.as_bytes()).into())
     }
 
-    /// The secret itself: to be shown to its owner once, and sent as a bearer token.
+    /// The whole key: shown to its owner once, and sent as a bearer token.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -79,8 +79,13 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-pub(crate) fn push_uniform(text: &mut String, count: usize, alphabet: &[u8], randomness: &dyn Randomness) {
-    // Draws past the last whole multiple of the alphabet are thrown away, so that no character is favoured.
+pub(crate) fn push_random_chars(
+    text: &mut String,
+    count: usize,
+    alphabet: &[u8],
+    randomness: &dyn Randomness,
+) {
+    // Draws past the last whole multiple of the alphabet's length are discarded, to avoid modulo bias.
     let bound = 256 - 256 % alphabet.len();
     let target = text.len() + count;
     while text.len() < target {
@@ -96,7 +101,6 @@ pub(crate) fn push_uniform(text: &mut String, count: usize, alphabet: &[u8], ran
 pub struct KeyPrefix(String);
 
 impl KeyPrefix {
-    /// Takes a prefix back from the store.
     pub fn from_stored(text: String) -> Self {
         Self(text)
     }
@@ -105,9 +109,8 @@ impl KeyPrefix {
         &self.0
     }
 
-    /// Whether what a person typed or pasted means this key: any leading part of the prefix, or more of the key
-    /// than the prefix.
-    pub fn is_meant_by(&self, typed: &str) -> bool {
+    /// Whether text that a person typed or pasted identifies this key: any leading part of the prefix, or the prefix and more.
+    pub fn is_prefix_match(&self, typed: &str) -> bool {
         self.0.starts_with(typed) || typed.starts_with(&self.0)
     }
 }
@@ -123,7 +126,7 @@ impl fmt::Display for KeyPrefix {
 pub struct KeyHash(pub [u8; 32]);
 
 impl KeyHash {
-    /// Compared in constant time, so that the time of a refusal tells nothing about the hash.
+    /// Compares in constant time, so that timing reveals nothing about the hash.
     pub fn matches(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
@@ -135,15 +138,15 @@ pub enum KeyState {
     Revoked { at: UnixMillis },
 }
 
-/// A key as the store knows it.
+/// A stored key, without its secret.
 #[derive(Clone, Debug)]
 pub struct Key {
     pub id: KeyId,
     pub prefix: KeyPrefix,
     pub hash: KeyHash,
-    /// Empty where none was given.
+    /// Empty if none was given.
     pub label: String,
-    /// A key without an account bills nobody, and so generates nothing.
+    /// A key without an account cannot be billed, so it cannot generate.
     pub account: Option<AccountId>,
     pub created_at: UnixMillis,
     pub state: KeyState,
@@ -156,7 +159,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_new_key_parses_and_is_unlike_the_last() {
+    fn generated_keys_parse_and_differ() {
         let (one, two) = (ApiKey::generate(&OsRandomness), ApiKey::generate(&OsRandomness));
         assert_eq!(ApiKey::parse(one.reveal()), Ok(one.clone()));
         assert_ne!(one, two);
@@ -165,31 +168,31 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_share_a_secret_have_one_key() {
+    fn key_derived_from_secret_is_deterministic() {
         let secret = SecretToken::generate(&SeededRandomness::new(7));
-        let key = ApiKey::of_secret(&secret);
+        let key = ApiKey::derive_from_secret(&secret);
         assert_eq!(ApiKey::parse(key.reveal()), Ok(key.clone()));
-        assert_eq!(ApiKey::of_secret(&secret), key);
+        assert_eq!(ApiKey::derive_from_secret(&secret), key);
         assert_ne!(
-            ApiKey::of_secret(&SecretToken::generate(&SeededRandomness::new(8))).prefix(),
+            ApiKey::derive_from_secret(&SecretToken::generate(&SeededRandomness::new(8))).prefix(),
             key.prefix()
         );
     }
 
     #[test]
-    fn a_key_does_not_show_its_secret_when_debugged() {
+    fn key_debug_hides_secret() {
         let key = ApiKey::generate(&SeededRandomness::new(1));
         let secret = &key.reveal()[PREFIX_CHARS + 1..];
         assert!(!format!("{key:?}").contains(secret));
     }
 
     #[test]
-    fn a_key_is_meant_by_any_leading_part_of_it() {
+    fn key_matches_any_leading_part() {
         let key = ApiKey::generate(&SeededRandomness::new(1));
         let prefix = key.prefix();
-        assert!(prefix.is_meant_by(key.reveal()));
-        assert!(prefix.is_meant_by(&prefix.as_str()[..6]));
-        assert!(!prefix.is_meant_by("ck_?"));
+        assert!(prefix.is_prefix_match(key.reveal()));
+        assert!(prefix.is_prefix_match(&prefix.as_str()[..6]));
+        assert!(!prefix.is_prefix_match("ck_?"));
     }
 
     proptest! {
@@ -199,10 +202,10 @@ mod tests {
         }
 
         #[test]
-        fn a_changed_key_never_matches(seed: u64, place in 0..KEY_CHARS) {
+        fn altered_key_never_matches_hash(seed: u64, index in 0..KEY_CHARS) {
             let key = ApiKey::generate(&SeededRandomness::new(seed));
             let mut bytes = key.reveal().as_bytes().to_vec();
-            bytes[place] = if bytes[place] == b'x' { b'y' } else { b'x' };
+            bytes[index] = if bytes[index] == b'x' { b'y' } else { b'x' };
             if let Ok(changed) = ApiKey::parse(&String::from_utf8(bytes).unwrap()) {
                 prop_assert!(!changed.hash().matches(&key.hash()));
             }

@@ -1,28 +1,28 @@
-//! The rules of Chancery that need no disk, no network and no clock of their own: ids, time, money, prices, keys,
-//! accounts, limits, usage, and what a client's record is made of. Nothing here does I/O or is async; time and chance come in as values or behind a trait.
+//! Chancery's pure domain rules: ids, time, money, prices, keys, accounts, limits, usage and client records. Nothing here does
+//! I/O or is async. Time and randomness are passed in as values or behind a trait.
 
 mod account;
 mod audit;
 mod chain;
 mod client;
 mod clock;
-mod csv_cell;
+mod csv_injection;
 mod day;
 mod email;
-mod figures;
 mod idempotency;
 mod ids;
 mod invoice;
 mod key;
-mod limits;
 mod local_path;
-mod minor;
+mod minor_units;
 mod money;
 mod month;
+mod number_format;
 mod panic_message;
 mod person;
 mod price;
 mod randomness;
+mod rate_limit;
 mod rate_limit_subnet;
 mod session;
 mod suggestion;
@@ -34,49 +34,51 @@ mod usage;
 
 pub use account::{Account, AccountName, AccountNameError, AccountState, RateLimits};
 pub use audit::{
-    Action, ActionError, Asked, Asker, AuditEvent, AuditRow, AuditedDecision, AuditedEvent, Decision,
-    DecisionError, EventKind, EventKindError, EventOrigin,
+    AccessRequest, Action, AuditEvent, AuditRow, AuditedDecision, AuditedEvent, Decision, EventKind,
+    EventOrigin, Principal, UnknownAction, UnknownDecision, UnknownEventKind,
 };
-pub use chain::{ChainHash, ChainHasher, ChainHead, Chained};
+pub use chain::{ChainHash, ChainHasher, ChainHead, ChainRow};
 pub use client::{
-    Client, ClientId, ClientName, ContactEmail, ContactFacts, Entry, EntryId, EntryKind, EntryKindError,
-    EntryText, EntryTitle, FactLine, MAX_ADDRESS_CHARS, MAX_CLIENT_NAME_CHARS, MAX_ENTRY_TEXT_CHARS,
-    MAX_ENTRY_TITLE_CHARS, MAX_FACT_CHARS, PersonRef, PostalAddress, Version,
+    Client, ClientId, ClientName, ContactDetails, ContactEmail, ContactField, Entry, EntryId, EntryKind,
+    EntryKindError, EntryText, EntryTitle, MAX_ADDRESS_CHARS, MAX_CLIENT_NAME_CHARS, MAX_CONTACT_FIELD_CHARS,
+    MAX_ENTRY_TEXT_CHARS, MAX_ENTRY_TITLE_CHARS, PersonRef, PostalAddress, Version,
 };
-pub use clock::{Clock, ManualClock, MomentError, SystemClock, UnixMillis};
-pub use csv_cell::{csv_cell, from_csv_cell};
+pub use clock::{Clock, ManualClock, SystemClock, TimestampError, UnixMillis};
+pub use csv_injection::{escape_csv_formula, unescape_csv_formula};
 pub use day::{Day, DayError};
 pub use email::{CompanyDomain, EmailAddress, EmailError};
-pub use figures::{LinedUp, grouped, lined_up};
 pub use idempotency::{Fingerprint, IdempotencyKey, IdempotencyKeyError};
 pub use ids::{AccountId, KeyId, RequestId, WriterId};
 pub use invoice::{
-    Bill, Buyer, CREDIT_REASON, CreditAmount, CreditError, Credited, Direction, ISSUE_GRACE_MIN, Invoice,
-    InvoiceDeed, InvoiceEvent, InvoiceKind, InvoiceLine, InvoiceNumber, InvoiceNumberError, InvoiceState,
-    InvoiceStateError, InvoiceTerms, LineItem, ModelUsage, Seller, Tax, left_of_total, outstanding,
+    Buyer, CREDIT_REASON_BOUNDS, CreditAmount, CreditError, Credited, Direction, ISSUE_GRACE_MIN, Invoice,
+    InvoiceAmounts, InvoiceEvent, InvoiceEventKind, InvoiceKind, InvoiceLine, InvoiceNumber,
+    InvoiceNumberError, InvoiceState, InvoiceStateError, InvoiceTerms, LineItem, ModelUsage, Seller, Tax,
+    outstanding, total_after_credits,
 };
 pub use key::{ApiKey, ApiKeyError, Key, KeyHash, KeyPrefix, KeyState};
-pub use limits::{
-    Amount, ENTRY_SPAN, EXACT_ENTRIES, EntryNumber, RateLimitStatus, Refusal, WINDOW, Window, whole_seconds,
-};
 pub use local_path::LocalPath;
-pub use minor::MinorUnits;
+pub use minor_units::MinorUnits;
 pub use money::{AmountError, Currency, CurrencyError, MoneyError, Nanos};
 pub use month::{Month, MonthError};
+pub use number_format::{AlignedAmount, align_amounts, group_thousands};
 pub use panic_message::panic_message;
 pub use person::{Identity, Person, PersonId, Role, RoleError};
 pub use price::{PriceError, Prices, TokenPrice};
 pub use randomness::{OsRandomness, Randomness, SeededRandomness};
-pub use rate_limit_subnet::rate_limit_subnet;
-pub use session::{Session, SessionId, SessionTimes};
-pub use suggestion::nearest;
-pub use tax::{TaxRate, TaxRateError};
-pub use text::{Bounds, Lines, TextError};
-pub use throttle::{
-    CodeCounts, CodeEmailDenied, CodeOwner, EMAIL_MEMORY, EMAIL_PAUSE, FAILED_EMAIL_PAUSE,
-    MAX_EMAILS_PER_IDENTITY, MAX_EMAILS_PER_MAILBOX, MAX_EMAILS_PER_SIGN_IN, MAX_WRONG_CODES,
-    MAX_WRONG_CODES_PER_MAILBOX, Throttle, ThrottleCount, ThrottleDecision, ThrottleExpiry, ThrottleKey,
-    WRONG_CODE_MEMORY,
+pub use rate_limit::{
+    COALESCE_SPAN, LimitUsage, MAX_EXACT_ENTRIES, RateLimitExceeded, RateLimitStatus, SlidingWindow, WINDOW,
+    WindowEntryId, ceil_seconds,
 };
-pub use token::{MailCode, SecretToken, TokenHash};
-pub use usage::{HowEnded, UsageRow};
+pub use rate_limit_subnet::rate_limit_subnet;
+pub use session::{Session, SessionId, SessionTimeouts};
+pub use suggestion::closest_match;
+pub use tax::{TaxRate, TaxRateError};
+pub use text::{LineMode, TextBounds, TextError};
+pub use throttle::{
+    CODE_EMAIL_INTERVAL, CODE_EMAIL_WINDOW, CodeCounts, CodeEmailDenied, CodeOwner,
+    FAILED_CODE_EMAIL_INTERVAL, MAX_CODE_EMAILS_PER_IDENTITY, MAX_CODE_EMAILS_PER_MAILBOX,
+    MAX_CODE_EMAILS_PER_SIGN_IN, MAX_WRONG_CODES, MAX_WRONG_CODES_PER_MAILBOX, Throttle, ThrottleCount,
+    ThrottleDecision, ThrottleExpiry, ThrottleKey, WRONG_CODE_LOCKOUT,
+};
+pub use token::{EmailCode, SecretToken, TokenHash};
+pub use usage::{StopReason, UsageRow};

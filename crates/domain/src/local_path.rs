@@ -1,4 +1,4 @@
-//! Where a person goes on after signing in: a path of this portal, never another address, however it is dressed up.
+//! The redirect target after sign-in: a path of this portal, never another site, however it is disguised.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ const MAX_BYTES: usize = 2_000;
 pub struct LocalPath(String);
 
 impl LocalPath {
-    /// None for whatever a browser might take for another site: `//evil.example`, `/\evil.example`, `https:…`, control
-    /// characters that it would leave out.
+    /// Returns `None` for anything that a browser might treat as another site: `//evil.example`, `/\evil.example`, `https:…`, or
+    /// control characters that it would strip.
     pub fn parse(text: &str) -> Option<Self> {
         let mut bytes = text.bytes();
-        let begins_well = bytes.next() == Some(b'/') && !matches!(bytes.next(), Some(b'/' | b'\\'));
+        let starts_with_slash = bytes.next() == Some(b'/') && !matches!(bytes.next(), Some(b'/' | b'\\'));
         let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
-        (begins_well && is_plain && text.len() <= MAX_BYTES).then(|| Self(text.to_owned()))
+        (starts_with_slash && is_plain && text.len() <= MAX_BYTES).then(|| Self(text.to_owned()))
     }
 
     pub fn as_str(&self) -> &str {
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_paths_of_this_portal_are_taken() {
+    fn return_path_must_be_local() {
         for path in ["/", "/clients", "/clients/7?tab=letters#top", "/a//b", "/?next=https://evil.example"] {
             assert_eq!(LocalPath::parse(path).unwrap().as_str(), path);
         }

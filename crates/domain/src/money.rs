@@ -1,12 +1,12 @@
-//! Money as whole nano-units of the currency. Arithmetic is checked: it gives the exact sum or an error, never a
-//! rounded, wrapped or defaulted one.
+//! Money as whole nano-units of the currency. Arithmetic is checked: it returns the exact result or an error, never a
+//! rounded, wrapped or default value.
 
 use std::fmt;
 use std::str::FromStr;
 
 const NANOS_PER_UNIT: i64 = 1_000_000_000;
 
-/// One thousand-millionth of the currency's unit.
+/// Billionths of the currency's unit.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
 )]
@@ -15,7 +15,7 @@ pub struct Nanos(pub i64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MoneyError {
-    #[error("an amount of money is too large to be counted exactly")]
+    #[error("the amount is too large to be exact")]
     Overflow,
 }
 
@@ -36,7 +36,7 @@ impl Nanos {
 )]
 pub struct AmountError(String);
 
-/// An amount as people write it: not negative, without sign, exponent or grouping.
+/// Parses a plain decimal: not negative, without sign, exponent or grouping.
 impl FromStr for Nanos {
     type Err = AmountError;
 
@@ -62,7 +62,7 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// An ISO 4217 code such as `USD`; what the nano-units are units of.
+/// An ISO 4217 code such as `USD`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Currency([u8; 3]);
 
@@ -74,7 +74,7 @@ impl Currency {
     pub const USD: Self = Self(*b"USD");
 
     pub fn as_str(&self) -> &str {
-        // Only ASCII capitals get in, so this never falls back.
+        // Only ASCII capitals are accepted, so this never falls back.
         std::str::from_utf8(&self.0).unwrap_or("???")
     }
 }
@@ -132,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_amount_survives_being_written_and_read(nanos in 0..=i64::MAX) {
+        fn amount_round_trips(nanos in 0..=i64::MAX) {
             prop_assert_eq!(Nanos(nanos).to_string().parse(), Ok(Nanos(nanos)));
         }
 

@@ -1,4 +1,4 @@
-//! A calendar month in UTC, the unit that spending is capped and invoiced by.
+//! A calendar month in UTC, the unit of spending caps and invoices.
 
 use crate::{Day, UnixMillis};
 use std::fmt;
@@ -9,13 +9,13 @@ use std::str::FromStr;
 pub struct Month(i32);
 
 impl Month {
-    pub fn of(at: UnixMillis) -> Self {
-        let date = Day::of(at).to_date();
+    pub fn containing(at: UnixMillis) -> Self {
+        let date = Day::containing(at).to_date();
         Self(i32::from(date.year()) * 12 + i32::from(date.month()) - 1)
     }
 
-    /// Takes a month back from the store: months since January of the year 0.
-    pub fn from_number(number: i32) -> Self {
+    /// `number` counts months since January of the year 0.
+    pub fn from_months(number: i32) -> Self {
         Self(number)
     }
 
@@ -37,7 +37,7 @@ impl Month {
 
     pub fn first_day(self) -> Day {
         let (year, month) = (self.0.div_euclid(12), self.0.rem_euclid(12) + 1);
-        // Both fit: the month is from 1 to 12, and years past jiff's own end at 9999 have no days to name.
+        // The month always fits. Years after 9999, jiff's last, have no dates.
         let date = i16::try_from(year).ok().zip(i8::try_from(month).ok());
         let date = date.and_then(|(year, month)| jiff::civil::Date::new(year, month, 1).ok());
         date.map_or(Day(i32::MAX), Day::from_date)
@@ -45,7 +45,7 @@ impl Month {
 
     pub fn last_day(self) -> Day {
         match self.next().first_day() {
-            // There is none after it: it has all the days that are left.
+            // No later month has dates, so this one extends to the last representable day.
             Day(i32::MAX) => Day(i32::MAX),
             Day(next) => Day(next - 1),
         }
@@ -53,10 +53,10 @@ impl Month {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a month is written YYYY-MM, for example 2026-10")]
+#[error("invalid month; use YYYY-MM, for example 2026-10")]
 pub struct MonthError;
 
-/// As `2026-11`, from the year 1970 to 9998.
+/// Parses `2026-11`, for the years 1970 to 9998.
 impl FromStr for Month {
     type Err = MonthError;
 
@@ -96,7 +96,7 @@ mod tests {
             ("2028-02-29", "2028-02", "2028-02-01", "2028-02-29"),
             ("1969-12-31", "1969-12", "1969-12-01", "1969-12-31"),
         ] {
-            let found = Month::of(day.parse::<Day>().unwrap().start());
+            let found = Month::containing(day.parse::<Day>().unwrap().start());
             assert_eq!(found.to_string(), month);
             assert_eq!(
                 (found.first_day().to_string(), found.last_day().to_string()),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_month_is_refused_with_the_format() {
+    fn invalid_month_is_rejected_with_format() {
         for text in
             ["", "2026", "2026-13", "2026-00", "2026-1", "26-01", "2026-011", "+026-01", "1969-12", "9999-01"]
         {
@@ -119,16 +119,16 @@ mod tests {
     proptest! {
         #[test]
         fn months_follow_each_other_without_gap_or_overlap(at_ms in 0_i64..200_000_000_000_000) {
-            let month = Month::of(UnixMillis(at_ms));
-            prop_assert!((month.first_day()..=month.last_day()).contains(&Day::of(UnixMillis(at_ms))));
-            prop_assert_eq!(Month::of(month.first_day().start()), month);
-            prop_assert_eq!(Month::of(month.last_day().end()), month.next());
+            let month = Month::containing(UnixMillis(at_ms));
+            prop_assert!((month.first_day()..=month.last_day()).contains(&Day::containing(UnixMillis(at_ms))));
+            prop_assert_eq!(Month::containing(month.first_day().start()), month);
+            prop_assert_eq!(Month::containing(month.last_day().end()), month.next());
         }
 
         #[test]
-        fn every_moment_is_in_its_month_however_late(at_ms in 0_i64..=i64::MAX) {
-            let month = Month::of(UnixMillis(at_ms));
-            prop_assert!((month.first_day()..=month.last_day()).contains(&Day::of(UnixMillis(at_ms))));
+        fn every_timestamp_falls_within_its_month(at_ms in 0_i64..=i64::MAX) {
+            let month = Month::containing(UnixMillis(at_ms));
+            prop_assert!((month.first_day()..=month.last_day()).contains(&Day::containing(UnixMillis(at_ms))));
         }
     }
 }

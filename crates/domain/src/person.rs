@@ -1,4 +1,4 @@
-//! The people of the portal. Who somebody is, the identity provider says: issuer and subject together, never the address.
+//! People of the portal. A person is identified by the identity provider's issuer and subject together, never by email address.
 
 use crate::{EmailAddress, UnixMillis};
 use std::fmt;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PersonId(pub i64);
 
-/// How an identity provider names somebody, for ever.
+/// A person's permanent identity at an identity provider.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     pub issuer: String,
@@ -16,7 +16,7 @@ pub struct Identity {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// Reads the clients that are theirs.
+    /// Reads their own clients.
     Consultant,
     /// Reads every client, and the invoices.
     Partner,

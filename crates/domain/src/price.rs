@@ -1,5 +1,5 @@
-//! What a token costs. Prices are written per million tokens with at most three decimals, which makes the price of
-//! one token a whole number of nano-units, and so every cost exact.
+//! Token prices. They are written per million tokens with at most three decimals. The price of one token is therefore a
+//! whole number of nano-units, and every cost is exact.
 
 use crate::{MoneyError, Nanos};
 use std::fmt;
@@ -11,7 +11,7 @@ pub struct TokenPrice {
     nanos_per_token: i64,
 }
 
-/// Highest price that is taken: a million units of the currency per million tokens. Above it is a slip of the pen.
+/// Highest accepted price: a million currency units per million tokens. Anything above is a typo.
 const MAX_NANOS_PER_TOKEN: i64 = 1_000_000_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,7 +29,6 @@ pub enum PriceError {
 }
 
 impl TokenPrice {
-    /// Takes a price back from the store.
     pub fn from_nanos_per_token(nanos_per_token: i64) -> Self {
         Self { nanos_per_token }
     }
@@ -63,7 +62,7 @@ impl FromStr for TokenPrice {
     }
 }
 
-/// Per million tokens, as it is written in the configuration.
+/// Formats the price per million tokens, as in the configuration.
 impl fmt::Display for TokenPrice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let decimals = format!("{:03}", self.nanos_per_token % 1000);
@@ -72,7 +71,7 @@ impl fmt::Display for TokenPrice {
     }
 }
 
-/// The two prices of a model.
+/// A model's prices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prices {
     pub input: TokenPrice,
@@ -80,7 +79,7 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// Output costs more than input; a model priced otherwise is refused.
+    /// Rejects prices where output does not cost more than input.
     pub fn new(input: TokenPrice, output: TokenPrice) -> Result<Self, PriceError> {
         if output > input {
             Ok(Self { input, output })
@@ -89,7 +88,7 @@ impl Prices {
         }
     }
 
-    /// The one formula that every bill, limit and recomputation uses.
+    /// The single formula that every bill, limit and recomputation uses.
     pub fn cost(&self, input_tokens: u32, output_tokens: u32) -> Result<Nanos, MoneyError> {
         self.input.cost(input_tokens)?.checked_add(self.output.cost(output_tokens)?)
     }
@@ -130,9 +129,9 @@ mod tests {
             prop_assert_eq!(whole, parts);
         }
 
-        /// The rule of rounding is that there is none: tokens times the price of a million divides by a million evenly.
+        /// There is no rounding: tokens times the price per million always divides evenly by a million.
         #[test]
-        fn a_cost_is_the_price_of_a_million_divided_without_a_rest(thousandths in 1_i128..=1_000_000_000, input: u32, output: u32) {
+        fn cost_needs_no_rounding(thousandths in 1_i128..=1_000_000_000, input: u32, output: u32) {
             let written = format!("{}.{:03}", thousandths / 1000, thousandths % 1000);
             let (free, price) = (TokenPrice::from_nanos_per_token(0), written.parse().unwrap());
             let prices = Prices::new(free, price).unwrap();
@@ -144,7 +143,7 @@ mod tests {
         }
 
         #[test]
-        fn a_price_survives_being_written_and_read(nanos in 0_i64..=MAX_NANOS_PER_TOKEN) {
+        fn price_round_trips(nanos in 0_i64..=MAX_NANOS_PER_TOKEN) {
             let price = TokenPrice::from_nanos_per_token(nanos);
             prop_assert_eq!(price.to_string().parse(), Ok(price));
         }

@@ -1,4 +1,4 @@
-//! Chance, handed in. `OsRandomness` is the one place that reads the operating system's.
+//! Injected randomness. `OsRandomness` is the only code that reads the operating system's.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ pub trait Randomness: Send + Sync + 'static {
     }
 }
 
-/// Fit for keys and tokens.
+/// Suitable for keys and tokens.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OsRandomness;
 
@@ -32,7 +32,7 @@ impl Randomness for OsRandomness {
     }
 }
 
-/// Repeatable draws for tests; never for secrets.
+/// Deterministic randomness for tests; never for secrets.
 #[derive(Debug)]
 pub struct SeededRandomness(AtomicU64);
 

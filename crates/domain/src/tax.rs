@@ -1,11 +1,11 @@
-//! The rate of a tax on invoices, as a percentage with at most four decimals.
+//! The tax rate on invoices, a percentage with at most four decimals.
 
-use crate::minor::divided_half_even;
+use crate::minor_units::div_half_even;
 use crate::{MinorUnits, MoneyError};
 use std::fmt;
 use std::str::FromStr;
 
-/// Parts per million: one percent is 10,000 of them.
+/// In parts per million: one percent is 10,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TaxRate(u32);
 
@@ -19,7 +19,6 @@ const PPM_PER_PERCENT: u32 = 10_000;
 pub struct TaxRateError(String);
 
 impl TaxRate {
-    /// Takes a rate back from the store.
     pub fn from_ppm(ppm: u32) -> Self {
         Self(ppm)
     }
@@ -28,9 +27,9 @@ impl TaxRate {
         self.0
     }
 
-    /// To the nearest minor unit, halves to the even one.
+    /// The tax on a net amount, rounded half to even to the minor unit.
     pub fn of(self, net: MinorUnits) -> Result<MinorUnits, MoneyError> {
-        divided_half_even(i128::from(net.0) * i128::from(self.0), i128::from(MAX_PPM)).map(MinorUnits)
+        div_half_even(i128::from(net.0) * i128::from(self.0), i128::from(MAX_PPM)).map(MinorUnits)
     }
 }
 

@@ -1,14 +1,14 @@
-//! Secrets that a browser or a mailbox holds for us: sessions, sign-ins under way, links in mail. 256 random bits each; only
-//! a SHA-256 is kept, which is enough without salt, because there is nothing to guess.
+//! Secrets held by a browser or a mailbox: sessions, pending sign-ins, links in emails. Each has 256 random bits. Only a SHA-256
+//! is stored; it needs no salt, because there is nothing to guess.
 
 use crate::Randomness;
-use crate::key::push_uniform;
+use crate::key::push_random_chars;
 use sha2::{Digest, Sha256};
 use std::fmt;
 use subtle::ConstantTimeEq;
 
-const MIXED: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-/// As many uniform draws from 62 characters carry 256 bits.
+const ALPHANUMERIC: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+/// This many uniform draws from 62 characters carry 256 bits.
 const TOKEN_CHARS: usize = 43;
 
 /// The secret itself. Its `Debug` shows nothing, and there is no `Display`.
@@ -18,26 +18,26 @@ pub struct SecretToken(String);
 impl SecretToken {
     pub fn generate(randomness: &dyn Randomness) -> Self {
         let mut text = String::with_capacity(TOKEN_CHARS);
-        push_uniform(&mut text, TOKEN_CHARS, MIXED, randomness);
+        push_random_chars(&mut text, TOKEN_CHARS, ALPHANUMERIC, randomness);
         Self(text)
     }
 
-    /// None for what was never one of ours.
+    /// Returns `None` for text that cannot be one of our tokens.
     pub fn parse(text: &str) -> Option<Self> {
-        let is_ours = text.len() == TOKEN_CHARS && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        is_ours.then(|| Self(text.to_owned()))
+        let is_valid = text.len() == TOKEN_CHARS && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        is_valid.then(|| Self(text.to_owned()))
     }
 
     pub fn hash(&self) -> TokenHash {
         TokenHash(Sha256::digest(self.0.as_bytes()).into())
     }
 
-    /// A hash of something short that cannot be guessed from the hash without this token.
+    /// Hashes a short text with this token, so that the text cannot be guessed from the hash alone.
     pub fn hash_with(&self, short: &str) -> TokenHash {
         TokenHash(Sha256::new().chain_update(&self.0).chain_update([0]).chain_update(short).finalize().into())
     }
 
-    /// To be given to the one who holds it.
+    /// The secret, only to be sent to its holder.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -49,31 +49,31 @@ impl fmt::Debug for SecretToken {
     }
 }
 
-/// What is kept of a `SecretToken`.
+/// The stored form of a `SecretToken`.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenHash(pub [u8; 32]);
 
 impl TokenHash {
-    /// Compared in constant time.
+    /// Compares in constant time.
     pub fn matches(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 }
 
-/// Six digits that a person reads in a mail and types.
+/// A six-digit verification code sent by email.
 #[derive(Clone, PartialEq, Eq)]
-pub struct MailCode(String);
+pub struct EmailCode(String);
 
-impl MailCode {
+impl EmailCode {
     pub const DIGITS: usize = 6;
 
     pub fn generate(randomness: &dyn Randomness) -> Self {
         let mut text = String::with_capacity(Self::DIGITS);
-        push_uniform(&mut text, Self::DIGITS, b"0123456789", randomness);
+        push_random_chars(&mut text, Self::DIGITS, b"0123456789", randomness);
         Self(text)
     }
 
-    /// Blanks and hyphens between digits are how people and mail programs write it, and pasting brings line ends along.
+    /// Ignores spaces and hyphens, which people and mail programs insert, and line endings, which pasting adds.
     pub fn parse(typed: &str) -> Option<Self> {
         let digits: String = typed.chars().filter(|sign| !sign.is_whitespace() && *sign != '-').collect();
         let is_code = digits.len() == Self::DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -85,7 +85,7 @@ impl MailCode {
     }
 }
 
-impl fmt::Debug for MailCode {
+impl fmt::Debug for EmailCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("MailCode(…)")
     }
@@ -97,7 +97,7 @@ mod tests {
     use crate::SeededRandomness;
 
     #[test]
-    fn a_token_reads_back_and_tells_nothing_of_itself() {
+    fn token_round_trips_and_debug_hides_it() {
         let randomness = SeededRandomness::new(3);
         let token = SecretToken::generate(&randomness);
         assert_eq!(SecretToken::parse(token.reveal()), Some(token.clone()));
@@ -110,21 +110,21 @@ mod tests {
     }
 
     #[test]
-    fn a_code_is_six_digits_however_it_is_typed() {
-        let code = MailCode::generate(&SeededRandomness::new(3));
+    fn code_parsing_ignores_spaces_and_hyphens() {
+        let code = EmailCode::generate(&SeededRandomness::new(3));
         assert_eq!(code.reveal().len(), 6);
         let (first, second) = code.reveal().split_at(3);
         for typed in [format!("{first} {second}"), format!(" {first}-{second}\r\n"), code.reveal().to_owned()]
         {
-            assert_eq!(MailCode::parse(&typed), Some(code.clone()));
+            assert_eq!(EmailCode::parse(&typed), Some(code.clone()));
         }
         for typed in ["", "12345", "1234567", "12345a", "１２３４５６", "12 34 5"] {
-            assert_eq!(MailCode::parse(typed), None, "{typed}");
+            assert_eq!(EmailCode::parse(typed), None, "{typed}");
         }
     }
 
     #[test]
-    fn a_codes_hash_is_worth_nothing_without_its_token() {
+    fn code_hash_depends_on_token() {
         let randomness = SeededRandomness::new(3);
         let (one, other) = (SecretToken::generate(&randomness), SecretToken::generate(&randomness));
         assert!(one.hash_with("123456").matches(&one.hash_with("123456")));

@@ -1,24 +1,24 @@
-//! One row of the ledger: what one request used, at which prices, and what it therefore costs.
+//! One ledger row: what a request used, at which prices, and what it costs.
 
 use crate::{AccountId, KeyId, MoneyError, Nanos, Prices, RequestId, UnixMillis};
 
-/// How a billed request ended, which is also the reply's `stop_reason`. Nobody waits for the reply of a cancelled one, but
-/// it may be asked for later, by the same idempotency key.
+/// Why a billed request stop_reason, which is also the reply's `stop_reason`. The reply of a cancelled request may still be requested
+/// later with the same idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum HowEnded {
-    /// The model ended its reply.
+pub enum StopReason {
+    /// The model stop_reason its reply.
     Complete,
-    /// The caller's cap cut it short.
+    /// The reply reached the caller's token limit.
     MaxOutputTokens,
     /// One of the caller's stop strings appeared.
     StopSequence,
     /// The model's context was full.
     ContextLength,
-    /// The caller hung up; the tokens generated until then are billed.
+    /// The caller disconnected; the tokens generated until then are billed.
     Cancelled,
 }
 
-impl HowEnded {
+impl StopReason {
     pub const ALL: [Self; 5] =
         [Self::Complete, Self::MaxOutputTokens, Self::StopSequence, Self::ContextLength, Self::Cancelled];
 
@@ -33,7 +33,7 @@ impl HowEnded {
     }
 
     pub fn from_stored(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|ended| ended.as_str() == text)
+        Self::ALL.into_iter().find(|stop_reason| stop_reason.as_str() == text)
     }
 }
 
@@ -48,13 +48,13 @@ pub struct UsageRow {
     /// The prices in force when the request was admitted.
     pub prices: Prices,
     pub cost: Nanos,
-    /// When the request was admitted; decides the day and month it is billed in.
+    /// When the request was admitted; determines the day and month it is billed in.
     pub at: UnixMillis,
-    pub ended: HowEnded,
+    pub stop_reason: StopReason,
 }
 
 impl UsageRow {
-    /// What the row should cost by its own tokens and prices.
+    /// The cost that follows from the row's own tokens and prices.
     pub fn recomputed_cost(&self) -> Result<Nanos, MoneyError> {
         self.prices.cost(self.input_tokens, self.output_tokens)
     }
@@ -65,10 +65,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_ending_survives_being_stored() {
-        for ended in HowEnded::ALL {
-            assert_eq!(HowEnded::from_stored(ended.as_str()), Some(ended));
+    fn stop_reason_round_trips() {
+        for stop_reason in StopReason::ALL {
+            assert_eq!(StopReason::from_stored(stop_reason.as_str()), Some(stop_reason));
         }
-        assert_eq!(HowEnded::from_stored("lost"), None);
+        assert_eq!(StopReason::from_stored("lost"), None);
     }
 }

@@ -1,29 +1,29 @@
-//! Loads a model file and puts the parts together: `CpuEngine` is what the rest of Chancery sees.
+//! Loads a model file and connects the parts: `CpuEngine` is the public interface.
 
 use crate::chat_template::ChatTemplate;
-use crate::error::{Fault, LoadError};
-use crate::forward::{Forward, Logits, Segment, StepModel};
+use crate::error::{LoadError, ModelFileError};
+use crate::forward::{BatchEntry, Forward, ForwardModel, Logits};
 use crate::gguf::Gguf;
 use crate::kernels::{Kernels, KvCache};
-use crate::kv::KvPages;
-use crate::limits::SHORT_LANE_PAGES;
+use crate::limits::SHORT_POOL_PAGES;
 use crate::model::Model;
+use crate::paging::KvPageUsage;
 use crate::plan::{LoadOptions, Plan};
-use crate::step_turns::InTurn;
+use crate::step_lock::Exclusive;
 use crate::tokenizer::Tokenizer;
-use crate::worker::{Requests, Supervisor, SupervisorMetrics, WorkerMetrics};
+use crate::worker::{JobQueue, Supervisor, SupervisorMetrics, WorkerMetrics};
 use chancery_domain::Clock;
-use chancery_engine::{Engine, EngineError, Generation, Job, Prompt, PromptForm, Turn};
+use chancery_engine::{Engine, EngineError, Generation, Job, Prompt, PromptContent, Turn};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-/// One loaded model. Dropping it fails what still runs and waits for its threads.
+/// One loaded model. Dropping it fails the running jobs and waits for its threads.
 pub struct CpuEngine {
     tokenizer: Arc<Tokenizer>,
     template: ChatTemplate,
-    requests: Arc<Requests>,
+    job_queue: Arc<JobQueue>,
     context_tokens: u32,
     memory_bytes: u64,
     worker: Option<JoinHandle<()>>,
@@ -39,7 +39,7 @@ impl fmt::Debug for CpuEngine {
 }
 
 impl CpuEngine {
-    /// Loads one model by itself: plans it for all the memory there is, and loads it.
+    /// Plans one model with all available memory, and loads it.
     pub fn load(path: &Path, options: &LoadOptions, clock: Arc<dyn Clock>) -> Result<Self, LoadError> {
         match Plan::for_models(&[(path.to_owned(), options.clone())])?.pop() {
             Some(plan) => Self::load_planned(plan, clock),
@@ -47,82 +47,83 @@ impl CpuEngine {
         }
     }
 
-    /// Reads a model file and starts its threads. It takes as long as reading the file and laying out its weights
-    /// does.
+    /// Reads a model file and starts its threads. Takes as long as reading the file and repacking its weights.
     pub fn load_planned(plan: Plan, clock: Arc<dyn Clock>) -> Result<Self, LoadError> {
-        Self::load_as(plan, clock, |forward| forward)
+        Self::load_wrapped(plan, clock, |forward| forward)
     }
 
-    /// `load_planned`, with something to call before every step. What panics there panics in the engine: tests of what
-    /// an engine does after a panic have no other way to make it.
+    /// `load_planned` with a hook that runs before every step. A panic in the hook is a panic in the engine, which
+    /// tests cannot cause in another way.
     #[doc(hidden)]
     pub fn load_with_hook(
         plan: Plan,
         clock: Arc<dyn Clock>,
         before_step: Arc<dyn Fn() + Send + Sync>,
     ) -> Result<Self, LoadError> {
-        Self::load_as(plan, clock, move |forward| Hooked { forward, before_step: Arc::clone(&before_step) })
+        Self::load_wrapped(plan, clock, move |forward| HookedModel {
+            forward,
+            before_step: Arc::clone(&before_step),
+        })
     }
 
-    /// Loads what `plan` says, and steps what `wrap` makes of the model, the first as well as those that are built after
-    /// a panic.
-    fn load_as<M: StepModel>(
+    /// Loads the model according to `plan`. `wrap` wraps the model, both the first one and those rebuilt after a panic.
+    fn load_wrapped<M: ForwardModel>(
         plan: Plan,
         clock: Arc<dyn Clock>,
         wrap: impl Fn(Forward) -> M + Send + 'static,
     ) -> Result<Self, LoadError> {
         let started = clock.monotonic();
-        let refused = |fault| LoadError::refused(&plan.path, fault);
+        let rejected = |error| LoadError::rejected(&plan.path, error);
         let mut file = Gguf::open(&plan.path)?;
         let header_fingerprint = file.fingerprint();
-        let tokenizer = Arc::new(Tokenizer::from_metadata(file.metadata()).map_err(refused)?);
-        let template = ChatTemplate::from_metadata(file.metadata(), &tokenizer).map_err(refused)?;
+        let tokenizer = Arc::new(Tokenizer::from_metadata(file.metadata()).map_err(rejected)?);
+        let template = ChatTemplate::from_metadata(file.metadata(), &tokenizer).map_err(rejected)?;
         let context_tokens = plan.context_tokens();
-        if template.scaffolding_tokens() >= plan.bounds.context_tokens {
-            return Err(LoadError::Option {
+        if template.scaffolding_tokens() >= plan.worker_limits.context_tokens {
+            return Err(LoadError::InvalidOption {
                 path: plan.path,
                 option: "context_tokens",
-                asked: u64::from(context_tokens),
-                reason: format!("the chat template alone has {} tokens", template.scaffolding_tokens()),
+                requested: u64::from(context_tokens),
+                reason: format!("the chat template alone uses {} tokens", template.scaffolding_tokens()),
             });
         }
         let kernels = Kernels::start(plan.threads)?;
-        let model = Model::from_gguf(&mut file, tokenizer.vocabulary_len(), &kernels).map_err(refused)?;
+        let model = Model::from_gguf(&mut file, tokenizer.vocab_size(), &kernels).map_err(rejected)?;
         debug_assert!(
-            model.memory_bytes() as u64 <= plan.need.weights_bytes,
-            "more weights than were planned"
+            model.memory_bytes() as u64 <= plan.memory_estimate.weights_bytes,
+            "weights exceed the plan"
         );
         let fingerprint = file.fingerprint();
         drop(file);
-        let build_time = clock.monotonic().saturating_duration_since(started);
+        let load_time = clock.monotonic().saturating_duration_since(started);
 
-        let hyper_parameters = &model.hyper_parameters;
-        let memory_bytes = plan.need.total_bytes();
-        let bounds = plan.bounds;
+        let hyperparameters = &model.hyperparameters;
+        let memory_bytes = plan.memory_estimate.total_bytes();
+        let worker_limits = plan.worker_limits;
         tracing::info!(
-            model = %hyper_parameters.name,
-            architecture = hyper_parameters.architecture.name(),
+            model = %hyperparameters.name,
+            architecture = hyperparameters.architecture.name(),
             parameters = model.parameters(),
             context_tokens,
-            slots = bounds.slots,
+            slots = worker_limits.slots,
             threads = plan.threads,
             memory_bytes,
             kernel = kernels.name(),
-            took_ms = build_time.as_millis() as u64,
+            took_ms = load_time.as_millis() as u64,
             "model loaded"
         );
         let label = plan.name.clone();
-        let requests = Arc::new(Requests::new(
-            bounds,
-            tokenizer.vocabulary_len(),
+        let job_queue = Arc::new(JobQueue::new(
+            worker_limits,
+            tokenizer.vocab_size(),
             Arc::clone(&clock),
             metrics::gauge!("chancery_engine_queue_depth", "model" => label.clone()),
         ));
         let supervisor = Supervisor {
             tokenizer: Arc::clone(&tokenizer),
-            requests: Arc::clone(&requests),
+            job_queue: Arc::clone(&job_queue),
             clock,
-            build_time,
+            load_time,
             metrics: SupervisorMetrics {
                 worker: WorkerMetrics {
                     running: metrics::gauge!("chancery_engine_running", "model" => label.clone()),
@@ -136,42 +137,43 @@ impl CpuEngine {
                 model: label,
             },
         };
-        let source = Source { plan, header_fingerprint, fingerprint, vocabulary: tokenizer.vocabulary_len() };
-        let turns = source.plan.turns.clone();
-        let wrap = move |forward| InTurn::new(wrap(forward), turns.clone());
+        let source =
+            ModelSource { plan, header_fingerprint, fingerprint, vocab_size: tokenizer.vocab_size() };
+        let step_lock = source.plan.step_lock.clone();
+        let wrap = move |forward| Exclusive::new(wrap(forward), step_lock.clone());
         let first = wrap(source.forward(model, kernels)?);
         let worker = thread::Builder::new()
             .name("engine-0".to_owned())
             .spawn(move || supervisor.run(first, || source.build().map(&wrap)))
             .map_err(LoadError::Threads)?;
-        Ok(Self { tokenizer, template, requests, context_tokens, memory_bytes, worker: Some(worker) })
+        Ok(Self { tokenizer, template, job_queue, context_tokens, memory_bytes, worker: Some(worker) })
     }
 
-    /// What it takes when it is as busy as it can be; the key-value cache is taken only as it is used.
+    /// Memory at full load; the KV cache is allocated only as it is used.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes
     }
 
-    /// How its key-value cache is used, as of the last step.
-    pub fn kv_pages(&self) -> KvPages {
-        self.requests.kv_pages()
+    /// KV cache usage as of the last step.
+    pub fn kv_pages(&self) -> KvPageUsage {
+        self.job_queue.kv_pages()
     }
 
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
     }
 
-    /// Refuses new work from now on; what was accepted is still served.
+    /// Rejects new jobs from now on; accepted ones still run.
     pub fn shut_down(&self) {
-        self.requests.close();
+        self.job_queue.close();
     }
 }
 
 impl Drop for CpuEngine {
     fn drop(&mut self) {
-        self.requests.stop();
+        self.job_queue.stop();
         if let Some(worker) = self.worker.take() {
-            // Panics of steps are caught; how the thread ended changes nothing any more.
+            // The supervisor catches panics of steps; how the thread ended no longer matters.
             let _ = worker.join();
         }
     }
@@ -184,7 +186,7 @@ impl Engine for CpuEngine {
 
     fn prepare(&self, turns: &[Turn]) -> Result<Prompt, EngineError> {
         let rendered = self.template.render(&self.tokenizer, turns);
-        let rendered = rendered.map_err(|fault| EngineError::TurnsRefused(fault.to_string()))?;
+        let rendered = rendered.map_err(|error| EngineError::TurnsRejected(error.to_string()))?;
         let prompt_tokens = u32::try_from(rendered.token_ids.len()).unwrap_or(u32::MAX);
         if prompt_tokens >= self.context_tokens {
             return Err(EngineError::InputTooLong {
@@ -193,31 +195,31 @@ impl Engine for CpuEngine {
             });
         }
         Ok(Prompt {
-            form: PromptForm::Tokens(rendered.token_ids.into()),
+            content: PromptContent::Tokens(rendered.token_ids.into()),
             input_tokens: u32::try_from(rendered.input_tokens).unwrap_or(u32::MAX),
         })
     }
 
     fn start(&self, job: Job) -> Result<Generation, EngineError> {
-        self.requests.submit(job)
+        self.job_queue.submit(job)
     }
 
     fn outage(&self) -> Option<String> {
-        self.requests.outage()
+        self.job_queue.outage()
     }
 }
 
-/// All that is needed to build a model anew, on threads of its own and with an empty cache.
-struct Source {
+/// Everything needed to rebuild a model, with new threads and an empty cache.
+struct ModelSource {
     plan: Plan,
-    /// What was read of the file when it was first loaded: its header, and all of it. The tokenizer and the prompts of
-    /// that file stay in use, so another file will not do.
+    /// Fingerprints of the first load: of the header, and of the whole file. The tokenizer and the queued prompts of
+    /// that file stay in use, so a rebuild needs the same file.
     header_fingerprint: u64,
     fingerprint: u64,
-    vocabulary: usize,
+    vocab_size: usize,
 }
 
-impl Source {
+impl ModelSource {
     fn build(&self) -> Result<Forward, LoadError> {
         let path = &self.plan.path;
         let changed = || LoadError::Changed { path: path.clone() };
@@ -227,8 +229,8 @@ impl Source {
             return Err(changed());
         }
         let kernels = Kernels::start(self.plan.threads)?;
-        let model = Model::from_gguf(&mut file, self.vocabulary, &kernels)
-            .map_err(|fault| LoadError::refused(path, fault))?;
+        let model = Model::from_gguf(&mut file, self.vocab_size, &kernels)
+            .map_err(|error| LoadError::rejected(path, error))?;
         if file.fingerprint() != self.fingerprint {
             return Err(changed());
         }
@@ -236,28 +238,28 @@ impl Source {
     }
 
     fn forward(&self, model: Model, kernels: Kernels) -> Result<Forward, LoadError> {
-        let shape = model.hyper_parameters.kv_shape();
-        let beyond = || Fault::unsupported("its key-value cache is beyond counting");
-        let cache = KvCache::new(shape, self.plan.bounds.pages + SHORT_LANE_PAGES)
-            .ok_or_else(|| LoadError::refused(&self.plan.path, beyond()))?;
-        let free_rows = self.plan.free_rows.unwrap_or_else(|| kernels.free_rows());
-        Ok(Forward::new(model, kernels, cache).with_free_rows(free_rows))
+        let shape = model.hyperparameters.kv_shape();
+        let overflow = || ModelFileError::unsupported("KV cache size overflows");
+        let cache = KvCache::new(shape, self.plan.worker_limits.pages + SHORT_POOL_PAGES)
+            .ok_or_else(|| LoadError::rejected(&self.plan.path, overflow()))?;
+        let draft_rows = self.plan.draft_rows.unwrap_or_else(|| kernels.draft_rows());
+        Ok(Forward::new(model, kernels, cache).with_draft_rows(draft_rows))
     }
 }
 
-/// A model with something to call before every step.
-struct Hooked {
+/// A model with a hook that runs before every step.
+struct HookedModel {
     forward: Forward,
     before_step: Arc<dyn Fn() + Send + Sync>,
 }
 
-impl StepModel for Hooked {
-    fn step(&mut self, segments: &[Segment<'_>]) -> Logits<'_> {
+impl ForwardModel for HookedModel {
+    fn step(&mut self, batch: &[BatchEntry<'_>]) -> Logits<'_> {
         (self.before_step)();
-        self.forward.step(segments)
+        self.forward.step(batch)
     }
 
-    fn free_rows(&self) -> usize {
-        self.forward.free_rows()
+    fn draft_rows(&self) -> usize {
+        self.forward.draft_rows()
     }
 }

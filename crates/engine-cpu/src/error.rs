@@ -1,23 +1,23 @@
-//! Why a model does not load. `Fault` says what is wrong in the bytes; `LoadError` adds which file and what to do.
+//! Errors of loading a model. `ModelFileError` says what is wrong in the file; `LoadError` adds which file and what to do.
 
-use crate::plan::Shortage;
+use crate::plan::InsufficientMemory;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What is wrong with a model file, apart from where the file lies.
+/// What is wrong with a model file, independent of its path.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
-    #[error("it could not be read: {0}")]
+pub enum ModelFileError {
+    #[error("cannot read the file: {0}")]
     Unreadable(#[from] io::Error),
-    /// The file breaks its own format: cut short, damaged, or made to harm.
-    #[error("the file is damaged: {0}; fetch it again")]
+    /// The file violates the format: truncated, corrupted, or malicious.
+    #[error("file is corrupt: {0}; download it again")]
     Malformed(String),
-    /// The file is sound, but asks for something this engine does not do.
-    #[error("{0}; run this model on an upstream engine instead (`engine = \"upstream\"`)")]
+    /// The file is valid, but needs something that this engine does not support.
+    #[error("unsupported: {0}; use an upstream engine for this model (`engine = \"upstream\"`)")]
     Unsupported(String),
 }
 
-impl Fault {
+impl ModelFileError {
     pub(crate) fn malformed(what: impl Into<String>) -> Self {
         Self::Malformed(what.into())
     }
@@ -29,32 +29,32 @@ impl Fault {
 
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    #[error("there is no model file at {}; fetch it with `chancery model pull NAME`", path.display())]
+    #[error("model file not found: {}; download it with `chancery model pull NAME`", path.display())]
     NotFound { path: PathBuf },
-    #[error("the model file {} was refused: {fault}", path.display())]
-    Refused { path: PathBuf, fault: Fault },
+    #[error("cannot load model file {}: {error}", path.display())]
+    Rejected { path: PathBuf, error: ModelFileError },
     #[error(
-        "the model file {} is not the one that was loaded; put that one back, or restart the server to serve this one",
+        "model file {} changed since it was loaded; restore it, or restart the server to load the new one",
         path.display()
     )]
     Changed { path: PathBuf },
-    #[error("`{option}` cannot be {asked} for {}: {reason}", path.display())]
-    Option { path: PathBuf, option: &'static str, asked: u64, reason: String },
+    #[error("invalid `{option}` {requested} for {}: {reason}", path.display())]
+    InvalidOption { path: PathBuf, option: &'static str, requested: u64, reason: String },
     #[error("{0}")]
-    Memory(Shortage),
-    #[error("`CHANCERY_KERNEL` cannot be `{asked}`: {reason}")]
-    Kernel { asked: String, reason: String },
-    #[error("the engine's threads could not be started: {0}")]
+    Memory(InsufficientMemory),
+    #[error("invalid `CHANCERY_KERNEL` `{requested}`: {reason}")]
+    Kernel { requested: String, reason: String },
+    #[error("cannot start the engine threads: {0}")]
     Threads(#[source] io::Error),
 }
 
 impl LoadError {
-    pub(crate) fn refused(path: &Path, fault: Fault) -> Self {
-        match fault {
-            Fault::Unreadable(error) if error.kind() == io::ErrorKind::NotFound => {
+    pub(crate) fn rejected(path: &Path, error: ModelFileError) -> Self {
+        match error {
+            ModelFileError::Unreadable(error) if error.kind() == io::ErrorKind::NotFound => {
                 Self::NotFound { path: path.to_owned() }
             }
-            fault => Self::Refused { path: path.to_owned(), fault },
+            error => Self::Rejected { path: path.to_owned(), error },
         }
     }
 }

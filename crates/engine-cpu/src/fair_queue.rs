@@ -1,74 +1,74 @@
-//! The jobs that wait, shared out between accounts by deficit round robin in tokens; a bounded queue without clock,
+//! The waiting jobs, scheduled between accounts by deficit round robin in tokens: a bounded queue without clock,
 //! threads or model.
 //!
-//! 1. The accounts stand in a circle. When the turn comes to one, its balance grows by one quantum.
-//! 2. While its balance is above zero, its jobs go, oldest first, each for its cost; the last may take it below zero.
-//!    Then the turn goes on. So between two accounts that both have jobs waiting, what has gone differs by less than
-//!    one quantum and one job.
-//! 3. A new account comes last in the circle. So its first job waits for less than one quantum and one job of every
-//!    other account, however much they have waiting.
-//! 4. An account without jobs saves nothing up, but stays until its debt is worked off, so that sending one job at a
-//!    time gains nothing. When nobody waits, all is forgotten: then nobody was kept waiting.
-//! 5. What a job did not use of its cost is given back when it ends, up to a balance of one quantum.
-//! 6. A job may go out of turn where it takes nothing from the one whose turn it is (short jobs have pages of their
-//!    own). It pays, but never into a debt of more than a quantum: otherwise its account would wait long for having
-//!    used what nobody else could.
+//! 1. Accounts take turns in a ring. When an account's turn comes, its balance grows by one quantum.
+//! 2. While its balance is above zero, its jobs start, oldest first, and each costs its tokens; the last may overdraw
+//!    the balance. Then the next account is served. So between two accounts that both have jobs waiting, the tokens
+//!    started differ by less than one quantum and one job.
+//! 3. A new account joins at the end of the ring. So its first job waits for less than one quantum and one job of every
+//!    other account, however many jobs they have waiting.
+//! 4. An account without jobs accrues nothing, but stays until its debt is paid off, so that sending one job at a time
+//!    gains nothing. When the queue is empty, all balances are dropped: nobody was kept waiting.
+//! 5. The unused part of a job's cost is refunded when it ends, up to a balance of one quantum.
+//! 6. A job may start out of turn if it takes nothing from the account whose turn it is (short jobs have their own
+//!    pages). It pays, but its debt is capped at one quantum: otherwise its account would wait long for having used
+//!    what nobody else could.
 
 use chancery_domain::AccountId;
 use std::collections::VecDeque;
 
-/// Jobs that wait for a slot. One account may fill three quarters of it, so that the others always find room.
+/// Jobs that wait for a slot. One account may fill three quarters of the queue, so that others always find space.
 #[derive(Debug)]
 pub struct FairQueue<T> {
-    circle: Vec<Share<T>>,
-    /// Whose turn it is, as a place in the circle.
+    accounts: Vec<AccountQueue<T>>,
+    /// Index in the ring of the account whose turn it is.
     turn: usize,
-    /// Whether that turn is over already: whoever had the turn after it has left, and the next one's is to come.
-    turn_is_over: bool,
+    /// Whether that turn is over: the account served after it has left, and the next one's turn is due.
+    is_turn_over: bool,
     waiting: usize,
     capacity: usize,
     quantum: i64,
 }
 
-/// One account's part.
+/// One account's share of the ring.
 #[derive(Debug)]
-struct Share<T> {
+struct AccountQueue<T> {
     account: AccountId,
-    balance: i64,
-    jobs: VecDeque<Costly<T>>,
+    deficit: i64,
+    jobs: VecDeque<CostedJob<T>>,
 }
 
 #[derive(Debug)]
-struct Costly<T> {
+struct CostedJob<T> {
     cost: u32,
     job: T,
 }
 
-/// A place in the queue, good until the queue changes.
+/// The position of a job in the queue, valid until the queue changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NextUp {
-    share: usize,
+pub struct JobPosition {
+    account_index: usize,
     job: usize,
 }
 
-/// A job out of the queue.
+/// A job removed from the queue.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Taken<T> {
+pub struct DequeuedJob<T> {
     pub account: AccountId,
     pub job: T,
-    /// What its account paid for it: the most that can be given back.
-    pub paid: u32,
+    /// What its account paid: the maximum refund.
+    pub charged: u32,
 }
 
 impl<T> FairQueue<T> {
     /// # Panics
-    /// When the quantum is zero: then no turn would ever come.
+    /// If the quantum is zero: no account would ever be served.
     pub fn new(capacity: usize, quantum_tokens: u32) -> Self {
         assert!(quantum_tokens > 0, "a quantum of nothing");
         Self {
-            circle: Vec::new(),
+            accounts: Vec::new(),
             turn: 0,
-            turn_is_over: false,
+            is_turn_over: false,
             waiting: 0,
             capacity,
             quantum: i64::from(quantum_tokens),
@@ -83,163 +83,166 @@ impl<T> FairQueue<T> {
         self.waiting == 0
     }
 
-    /// `cost` is what the job may use at most, in tokens. Gives the job back when there is no room for it.
+    /// `cost` is the maximum number of tokens that the job may use. Returns the job if the queue has no space for it.
     pub fn push(&mut self, account: AccountId, cost: u32, job: T) -> Result<(), T> {
-        let most = self.capacity - self.capacity / 4;
-        let share = self.circle.iter().position(|share| share.account == account);
-        let own = share.map_or(0, |share| self.circle[share].jobs.len());
-        if self.waiting >= self.capacity || own >= most {
+        let limit = self.capacity - self.capacity / 4;
+        let index = self.accounts.iter().position(|queue| queue.account == account);
+        let account_jobs = index.map_or(0, |index| self.accounts[index].jobs.len());
+        if self.waiting >= self.capacity || account_jobs >= limit {
             return Err(job);
         }
-        let share = share.unwrap_or_else(|| self.join(account));
-        self.circle[share].jobs.push_back(Costly { cost, job });
+        let index = index.unwrap_or_else(|| self.add_account(account));
+        self.accounts[index].jobs.push_back(CostedJob { cost, job });
         self.waiting += 1;
         Ok(())
     }
 
-    /// The order in which jobs go if no more come.
-    pub fn in_order(&self) -> impl Iterator<Item = NextUp> {
-        let mut turns = self.turns();
-        let mut gone = vec![0; self.circle.len()];
+    /// The order in which jobs start if no more arrive.
+    pub fn in_order(&self) -> impl Iterator<Item = JobPosition> {
+        let mut round_robin = self.round_robin();
+        let mut dequeued = vec![0; self.accounts.len()];
         std::iter::repeat_with(move || {
-            let share = turns.next(self.quantum, |share| gone[share] < self.circle[share].jobs.len());
-            let next = NextUp { share, job: gone[share] };
-            turns.balances[share] -= i64::from(self.circle[share].jobs[next.job].cost);
-            gone[share] += 1;
+            let account_index =
+                round_robin.next(self.quantum, |index| dequeued[index] < self.accounts[index].jobs.len());
+            let next = JobPosition { account_index, job: dequeued[account_index] };
+            round_robin.deficits[account_index] -=
+                i64::from(self.accounts[account_index].jobs[next.job].cost);
+            dequeued[account_index] += 1;
             next
         })
         .take(self.waiting)
     }
 
-    fn turns(&self) -> Turns {
-        let balances = self.circle.iter().map(|share| share.balance).collect();
-        Turns { at: self.turn, is_over: self.turn_is_over, balances }
+    fn round_robin(&self) -> RoundRobin {
+        let deficits = self.accounts.iter().map(|queue| queue.deficit).collect();
+        RoundRobin { turn: self.turn, is_turn_over: self.is_turn_over, deficits }
     }
 
-    pub fn get(&self, next: NextUp) -> Option<&T> {
-        self.circle.get(next.share)?.jobs.get(next.job).map(|costly| &costly.job)
+    pub fn get(&self, next: JobPosition) -> Option<&T> {
+        self.accounts.get(next.account_index)?.jobs.get(next.job).map(|costed| &costed.job)
     }
 
-    /// Takes a job. The first of `in_order` moves the turn; any other goes out of turn.
-    pub fn take(&mut self, next: NextUp) -> Option<Taken<T>> {
+    /// Removes a job. The first of `in_order` advances the turn; any other starts out of turn.
+    pub fn take(&mut self, next: JobPosition) -> Option<DequeuedJob<T>> {
         self.get(next)?;
         let in_turn = self.in_order().next() == Some(next);
         if in_turn {
-            let mut turns = self.turns();
-            self.turn = turns.next(self.quantum, |share| !self.circle[share].jobs.is_empty());
-            self.turn_is_over = false;
-            for (share, balance) in self.circle.iter_mut().zip(turns.balances) {
-                share.balance = balance;
+            let mut round_robin = self.round_robin();
+            self.turn = round_robin.next(self.quantum, |index| !self.accounts[index].jobs.is_empty());
+            self.is_turn_over = false;
+            for (queue, deficit) in self.accounts.iter_mut().zip(round_robin.deficits) {
+                queue.deficit = deficit;
             }
         }
         let quantum = self.quantum;
-        let share = &mut self.circle[next.share];
-        let Costly { cost, job } = share.jobs.remove(next.job)?;
-        let most = if in_turn { i64::MAX } else { (share.balance + quantum).max(0) };
-        let paid = u32::try_from(i64::from(cost).min(most)).unwrap_or(cost);
-        share.balance -= i64::from(paid);
-        let account = share.account;
+        let queue = &mut self.accounts[next.account_index];
+        let CostedJob { cost, job } = queue.jobs.remove(next.job)?;
+        let limit = if in_turn { i64::MAX } else { (queue.deficit + quantum).max(0) };
+        let charged = u32::try_from(i64::from(cost).min(limit)).unwrap_or(cost);
+        queue.deficit -= i64::from(charged);
+        let account = queue.account;
         self.waiting -= 1;
-        self.tidy();
-        Some(Taken { account, job, paid })
+        self.remove_idle_accounts();
+        Some(DequeuedJob { account, job, charged })
     }
 
-    /// Gives an account back what a job of its did not use.
+    /// Refunds an account the unused cost of a job.
     pub fn refund(&mut self, account: AccountId, tokens: u32) {
-        if let Some(share) = self.circle.iter_mut().find(|share| share.account == account) {
-            share.balance = share.balance.max((share.balance + i64::from(tokens)).min(self.quantum));
+        if let Some(queue) = self.accounts.iter_mut().find(|queue| queue.account == account) {
+            queue.deficit = queue.deficit.max((queue.deficit + i64::from(tokens)).min(self.quantum));
         }
-        self.tidy();
+        self.remove_idle_accounts();
     }
 
-    /// Takes out every job that `is_gone` says nobody waits for any more; they cost nothing.
-    pub fn take_gone(&mut self, is_gone: impl Fn(&T) -> bool) -> Vec<T> {
-        let mut gone = Vec::new();
-        for share in &mut self.circle {
-            if share.jobs.iter().any(|costly| is_gone(&costly.job)) {
-                let (leaving, staying): (VecDeque<_>, VecDeque<_>) =
-                    std::mem::take(&mut share.jobs).into_iter().partition(|costly| is_gone(&costly.job));
-                share.jobs = staying;
-                gone.extend(leaving.into_iter().map(|costly| costly.job));
+    /// Removes every job that matches `should_remove` because its caller is gone; they cost nothing.
+    pub fn remove_where(&mut self, should_remove: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut removed = Vec::new();
+        for queue in &mut self.accounts {
+            if queue.jobs.iter().any(|costed| should_remove(&costed.job)) {
+                let (matching, rest): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut queue.jobs)
+                    .into_iter()
+                    .partition(|costed| should_remove(&costed.job));
+                queue.jobs = rest;
+                removed.extend(matching.into_iter().map(|costed| costed.job));
             }
         }
-        self.waiting -= gone.len();
-        self.tidy();
-        gone
+        self.waiting -= removed.len();
+        self.remove_idle_accounts();
+        removed
     }
 
-    pub fn take_all(&mut self) -> Vec<T> {
-        self.take_gone(|_| true)
+    pub fn drain_all(&mut self) -> Vec<T> {
+        self.remove_where(|_| true)
     }
 
-    /// A place for a new account, the last one in the circle.
-    fn join(&mut self, account: AccountId) -> usize {
-        let place = self.turn;
-        // The first of all has its turn at once.
-        let balance = if self.circle.is_empty() { self.quantum } else { 0 };
-        self.circle.insert(place, Share { account, balance, jobs: VecDeque::new() });
-        self.turn = (place + 1) % self.circle.len();
-        place
+    /// Adds a new account at the end of the ring, and returns its index.
+    fn add_account(&mut self, account: AccountId) -> usize {
+        let index = self.turn;
+        // In an empty ring, it is this account's turn immediately.
+        let deficit = if self.accounts.is_empty() { self.quantum } else { 0 };
+        self.accounts.insert(index, AccountQueue { account, deficit, jobs: VecDeque::new() });
+        self.turn = (index + 1) % self.accounts.len();
+        index
     }
 
-    /// Lets those leave the circle who have no jobs and owe nothing.
-    fn tidy(&mut self) {
+    /// Removes accounts that have no jobs and no debt.
+    fn remove_idle_accounts(&mut self) {
         if self.waiting == 0 {
-            self.circle.clear();
+            self.accounts.clear();
             self.turn = 0;
-            self.turn_is_over = false;
+            self.is_turn_over = false;
             return;
         }
-        let mut place = 0;
-        while place < self.circle.len() {
-            let share = &self.circle[place];
-            if !share.jobs.is_empty() || share.balance < 0 {
-                place += 1;
+        let mut index = 0;
+        while index < self.accounts.len() {
+            let queue = &self.accounts[index];
+            if !queue.jobs.is_empty() || queue.deficit < 0 {
+                index += 1;
                 continue;
             }
-            self.circle.remove(place);
-            if place <= self.turn {
-                // Of whoever leaves in the middle of a turn, the one before is the place in the circle; that one has had
-                // its turn, whatever was given back to it since.
-                self.turn_is_over |= place == self.turn;
-                self.turn = self.turn.checked_sub(1).unwrap_or(self.circle.len() - 1);
+            self.accounts.remove(index);
+            if index <= self.turn {
+                // If an account leaves during its turn, `turn` moves to the one before it. That one has already had its
+                // turn, whatever was refunded to it since.
+                self.is_turn_over |= index == self.turn;
+                self.turn = self.turn.checked_sub(1).unwrap_or(self.accounts.len() - 1);
             }
         }
     }
 }
 
-/// How the turn goes round: on the queue's own balances, or on a copy of them to look ahead.
-struct Turns {
-    at: usize,
-    is_over: bool,
-    balances: Vec<i64>,
+/// Advances the turn: on the queue's own balances, or on a copy of them to look ahead.
+struct RoundRobin {
+    turn: usize,
+    is_turn_over: bool,
+    deficits: Vec<i64>,
 }
 
-impl Turns {
-    /// Moves the turn on to the next account whose job goes. Somebody must have one.
+impl RoundRobin {
+    /// Advances to the next account whose job starts. At least one account must have a job.
     fn next(&mut self, quantum: i64, has_job: impl Fn(usize) -> bool) -> usize {
         loop {
-            for _ in 0..=self.balances.len() {
-                if !self.is_over && has_job(self.at) && self.balances[self.at] > 0 {
-                    return self.at;
+            for _ in 0..=self.deficits.len() {
+                if !self.is_turn_over && has_job(self.turn) && self.deficits[self.turn] > 0 {
+                    return self.turn;
                 }
-                self.is_over = false;
-                self.at = (self.at + 1) % self.balances.len();
-                self.grow(self.at, quantum, 1, &has_job);
+                self.is_turn_over = false;
+                self.turn = (self.turn + 1) % self.deficits.len();
+                self.add_quanta(self.turn, quantum, 1, &has_job);
             }
-            // All are in debt: as many rounds at once as nobody's turn comes in.
-            let rounds = self.balances.iter().enumerate().filter(|(share, _)| has_job(*share));
-            let rounds = rounds.map(|(_, balance)| -balance / quantum).min().unwrap_or(0).max(0);
-            for share in 0..self.balances.len() {
-                self.grow(share, quantum, rounds, &has_job);
+            // All are in debt: skip as many whole rounds as nobody would be served in.
+            let rounds = self.deficits.iter().enumerate().filter(|(index, _)| has_job(*index));
+            let rounds = rounds.map(|(_, deficit)| -deficit / quantum).min().unwrap_or(0).max(0);
+            for index in 0..self.deficits.len() {
+                self.add_quanta(index, quantum, rounds, &has_job);
             }
         }
     }
 
-    fn grow(&mut self, share: usize, quantum: i64, rounds: i64, has_job: impl Fn(usize) -> bool) {
-        let most = if has_job(share) { quantum } else { 0 };
-        let balance = &mut self.balances[share];
-        *balance = (*balance + quantum * rounds).min(most).max(*balance);
+    fn add_quanta(&mut self, index: usize, quantum: i64, rounds: i64, has_job: impl Fn(usize) -> bool) {
+        let limit = if has_job(index) { quantum } else { 0 };
+        let deficit = &mut self.deficits[index];
+        *deficit = (*deficit + quantum * rounds).min(limit).max(*deficit);
     }
 }
 
@@ -257,13 +260,13 @@ mod tests {
         FairQueue::new(10_000, QUANTUM)
     }
 
-    fn take_first<T>(queue: &mut FairQueue<T>) -> Option<Taken<T>> {
+    fn take_first<T>(queue: &mut FairQueue<T>) -> Option<DequeuedJob<T>> {
         let first = queue.in_order().next()?;
         queue.take(first)
     }
 
     #[test]
-    fn a_full_queue_gives_the_job_back() {
+    fn full_queue_returns_the_job() {
         let mut queue = FairQueue::new(2, QUANTUM);
         assert_eq!(queue.push(A, 1, 1), Ok(()));
         assert_eq!(queue.push(B, 1, 2), Ok(()));
@@ -273,31 +276,31 @@ mod tests {
     #[test]
     fn one_account_cannot_fill_the_queue() {
         let mut queue = FairQueue::new(8, QUANTUM);
-        let taken = (0..8).filter(|job| queue.push(A, 1, *job).is_ok()).count();
-        assert_eq!(taken, 6);
+        let accepted = (0..8).filter(|job| queue.push(A, 1, *job).is_ok()).count();
+        assert_eq!(accepted, 6);
         assert_eq!(queue.push(B, 1, 0), Ok(()));
     }
 
     #[test]
-    fn sending_one_large_job_at_a_time_gains_nothing() {
+    fn submitting_one_large_job_at_a_time_gains_no_share() {
         let mut queue = queue();
         for _ in 0..2_000 {
             queue.push(A, 10, ()).unwrap();
         }
         let mut tokens_of_b = 0;
         for _ in 0..1_000 {
-            if !queue.circle.iter().any(|share| share.account == B && !share.jobs.is_empty()) {
+            if !queue.accounts.iter().any(|queue| queue.account == B && !queue.jobs.is_empty()) {
                 queue.push(B, 1_000, ()).unwrap();
             }
-            let taken = take_first(&mut queue).unwrap();
-            tokens_of_b += if taken.account == B { taken.paid } else { 0 };
+            let dequeued = take_first(&mut queue).unwrap();
+            tokens_of_b += if dequeued.account == B { dequeued.charged } else { 0 };
         }
         let tokens_of_a = (1_000 - tokens_of_b / 1_000) * 10;
         assert!(tokens_of_a.abs_diff(tokens_of_b) <= QUANTUM + 1_000, "{tokens_of_a} and {tokens_of_b}");
     }
 
     #[test]
-    fn a_job_out_of_turn_leaves_the_turn_where_it_is_and_its_debt_is_bounded() {
+    fn job_started_out_of_turn_keeps_the_turn_and_has_bounded_debt() {
         let mut queue = queue();
         queue.push(A, 5_000, "long").unwrap();
         for _ in 0..50 {
@@ -308,13 +311,13 @@ mod tests {
             assert_eq!(queue.take(short).unwrap().account, B);
             assert_eq!(queue.in_order().next().and_then(|next| queue.get(next)), Some(&"long"));
         }
-        let debt = queue.circle.iter().find(|share| share.account == B).unwrap().balance;
+        let debt = queue.accounts.iter().find(|queue| queue.account == B).unwrap().deficit;
         assert_eq!(debt, -i64::from(QUANTUM));
         assert_eq!(take_first(&mut queue).unwrap().job, "long");
     }
 
     #[test]
-    fn what_a_job_did_not_use_is_given_back_but_not_saved_up() {
+    fn unused_tokens_are_refunded_but_not_accumulated() {
         let mut queue = queue();
         for _ in 0..4 {
             queue.push(A, 1_000, ()).unwrap();
@@ -330,17 +333,17 @@ mod tests {
         for _ in 0..5 {
             queue.refund(first.account, 100_000);
         }
-        assert!(queue.circle.iter().all(|share| share.balance <= i64::from(QUANTUM)));
+        assert!(queue.accounts.iter().all(|queue| queue.deficit <= i64::from(QUANTUM)));
         queue.refund(C, 5);
-        assert_eq!(queue.circle.len(), 2, "nobody joins by a refund");
+        assert_eq!(queue.accounts.len(), 2, "nobody joins by a refund");
     }
 
     #[test]
-    fn when_nobody_waits_all_is_forgotten() {
+    fn empty_queue_keeps_no_account_state() {
         let mut queue = queue();
         queue.push(A, 1_000_000, ()).unwrap();
         assert!(take_first(&mut queue).is_some());
-        assert!(queue.circle.is_empty() && queue.in_order().next().is_none());
+        assert!(queue.accounts.is_empty() && queue.in_order().next().is_none());
     }
 
     fn backlog() -> impl Strategy<Value = Vec<(i64, u32)>> {
@@ -349,7 +352,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_two_waiting_accounts_got_differs_by_less_than_a_quantum_and_a_job(jobs in backlog()) {
+        fn shares_of_waiting_accounts_differ_by_less_than_a_quantum_and_a_job(jobs in backlog()) {
             let mut queue = queue();
             let mut left = [0; 4];
             for (account, cost) in &jobs {
@@ -358,9 +361,9 @@ mod tests {
             }
             let largest = jobs.iter().map(|(_, cost)| *cost).max().unwrap();
             let mut got = [0_u32; 4];
-            while let Some(taken) = take_first(&mut queue) {
-                let account = taken.account.0 as usize;
-                got[account] += taken.paid;
+            while let Some(dequeued) = take_first(&mut queue) {
+                let account = dequeued.account.0 as usize;
+                got[account] += dequeued.charged;
                 left[account] -= 1;
                 for (one, other) in [(1, 2), (1, 3), (2, 3)] {
                     if left[one] > 0 && left[other] > 0 {
@@ -372,7 +375,7 @@ mod tests {
         }
 
         #[test]
-        fn a_flood_delays_anothers_first_job_by_less_than_a_quantum_and_a_job_each(
+        fn flood_delays_a_newcomer_by_at_most_a_quantum_and_a_job_each(
             jobs in backlog(), taken_before in 0_usize..100, cost in 1_u32..5_000
         ) {
             let newcomer = AccountId(9);
@@ -384,22 +387,22 @@ mod tests {
                 take_first(&mut queue);
             }
             queue.push(newcomer, cost, ()).unwrap();
-            let mut before_it = [0; 4];
+            let mut tokens_before = [0; 4];
             loop {
-                let taken = take_first(&mut queue).unwrap();
-                if taken.account == newcomer {
+                let dequeued = take_first(&mut queue).unwrap();
+                if dequeued.account == newcomer {
                     break;
                 }
-                before_it[taken.account.0 as usize] += taken.paid;
+                tokens_before[dequeued.account.0 as usize] += dequeued.charged;
             }
             let largest = jobs.iter().map(|(_, cost)| *cost).max().unwrap();
-            prop_assert!(before_it.iter().all(|tokens| *tokens < QUANTUM + largest), "{:?}", before_it);
+            prop_assert!(tokens_before.iter().all(|tokens| *tokens < QUANTUM + largest), "{:?}", tokens_before);
         }
 
-        /// Pushes, takes in and out of turn, refunds and hang-ups in any order: nothing is lost or doubled, the jobs of
-        /// an account go in the order they came unless one is picked, and looking ahead tells what then happens.
+        /// With pushes, takes in and out of turn, refunds and cancellations in any order: no job is lost or duplicated,
+        /// jobs of an account start in order of arrival unless picked, and `in_order` predicts what happens.
         #[test]
-        fn nothing_is_lost_and_order_within_an_account_is_kept(
+        fn no_job_is_lost_and_order_within_an_account_is_preserved(
             steps in proptest::collection::vec((0_u8..6, 1_i64..5, 1_u32..2_000), 1..150)
         ) {
             let mut queue = queue();
@@ -411,27 +414,27 @@ mod tests {
                         queue.push(job.0, amount, job).unwrap();
                         waiting.push(job);
                     }
-                    3 => if let Some(taken) = take_first(&mut queue) {
-                        let oldest = waiting.iter().position(|job| job.0 == taken.account).unwrap();
-                        prop_assert_eq!(waiting.remove(oldest), taken.job);
+                    3 => if let Some(dequeued) = take_first(&mut queue) {
+                        let oldest = waiting.iter().position(|job| job.0 == dequeued.account).unwrap();
+                        prop_assert_eq!(waiting.remove(oldest), dequeued.job);
                     },
                     4 => {
                         let pick = queue.in_order().nth(amount as usize % 5);
-                        if let Some(taken) = pick.and_then(|next| queue.take(next)) {
-                            waiting.retain(|job| *job != taken.job);
+                        if let Some(dequeued) = pick.and_then(|next| queue.take(next)) {
+                            waiting.retain(|job| *job != dequeued.job);
                         }
                         queue.refund(AccountId(account), amount);
                     }
                     _ => {
-                        let gone = queue.take_gone(|(_, number)| number % 7 == amount as usize % 7);
-                        waiting.retain(|job| !gone.contains(job));
+                        let removed = queue.remove_where(|(_, number)| number % 7 == amount as usize % 7);
+                        waiting.retain(|job| !removed.contains(job));
                     }
                 }
                 prop_assert_eq!(queue.len(), waiting.len());
             }
-            let foreseen: Vec<_> = queue.in_order().map(|next| *queue.get(next).unwrap()).collect();
-            let seen: Vec<_> = std::iter::from_fn(|| take_first(&mut queue)).map(|taken| taken.job).collect();
-            prop_assert_eq!(&foreseen, &seen);
+            let predicted: Vec<_> = queue.in_order().map(|next| *queue.get(next).unwrap()).collect();
+            let seen: Vec<_> = std::iter::from_fn(|| take_first(&mut queue)).map(|dequeued| dequeued.job).collect();
+            prop_assert_eq!(&predicted, &seen);
             for account in 1..5 {
                 let of = |job: &&(AccountId, usize)| job.0 == AccountId(account);
                 prop_assert!(seen.iter().filter(of).eq(waiting.iter().filter(of)));

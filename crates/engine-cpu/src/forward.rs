@@ -1,195 +1,202 @@
-//! The forward pass: one step takes the next tokens of several sequences, prompts and replies mixed, through all
-//! layers together, and gives the logits of those that want one. It knows nothing of requests.
+//! The forward pass: one step runs the next tokens of several sequences, prefill and decode mixed, through all layers
+//! as one batch, and returns the requested logits. It knows nothing of requests.
 
-mod watch;
+mod step_timer;
 
-pub use watch::{StepTimes, Watch};
+pub use step_timer::{StepTimer, StepTimes};
 
 use crate::kernels::{
-    Before, HeadRules, Inputs, Kernels, KvCache, LogitRows, Positions, Rows, Span, Survey, Turns, padded,
+    Activations, Kernels, KvCache, LogitRows, LogitStats, OutputMode, Positions, QkvTransform,
+    RopeFrequencies, Rows, Span, padded,
 };
-use crate::kv::PageId;
 use crate::limits::ENGINE_OVERHEAD_BYTES;
-use crate::model::{HeadNorms, HyperParameters, Layer, Model};
+use crate::model::{Hyperparameters, Layer, Model, QkNorm};
+use crate::paging::PageId;
 
 /// The next tokens of one sequence.
 #[derive(Clone, Copy, Debug)]
-pub struct Segment<'a> {
+pub struct BatchEntry<'a> {
     pub tokens: &'a [u32],
-    /// The position of the first of them; all earlier ones are in the cache.
+    /// Position of the first token; the KV cache holds all earlier ones.
     pub first_position: usize,
-    /// Pages up to the last of them.
+    /// Pages that cover everything up to the last token.
     pub pages: &'a [PageId],
-    /// After how many of them, counted from the last, the logits are wanted.
+    /// For how many tokens, counted from the last, to compute logits.
     pub logits_rows: usize,
 }
 
-/// Rows of logits, as many for each segment as it wanted, in their order, and the kernels that know how to read them.
+/// The logits rows that the batch requested, in order, with the kernels that process them.
 #[derive(Debug)]
 pub struct Logits<'a> {
     pub values: &'a mut [f32],
     pub stride: usize,
-    pub vocabulary: usize,
+    pub vocab_size: usize,
     pub kernels: &'a Kernels,
 }
 
 impl Logits<'_> {
     pub fn rows(&self) -> impl Iterator<Item = &[f32]> {
-        self.values.chunks_exact(self.stride).map(|row| &row[..self.vocabulary])
+        self.values.chunks_exact(self.stride).map(|row| &row[..self.vocab_size])
     }
 
-    /// What is known of each row; weights take the place of logits where the row's temperature is above zero.
-    pub fn survey(&mut self, temperatures: &[f32], surveys: &mut Vec<Survey>) {
-        let Self { stride, vocabulary, kernels, .. } = *self;
-        kernels.survey(LogitRows { values: self.values, stride, vocabulary }, temperatures, surveys);
+    /// Computes statistics of each row; if its temperature is above zero, softmax weights replace the logits.
+    pub fn logit_stats(&mut self, temperatures: &[f32], logit_stats: &mut Vec<LogitStats>) {
+        let Self { stride, vocab_size, kernels, .. } = *self;
+        kernels.logit_stats(LogitRows { values: self.values, stride, vocab_size }, temperatures, logit_stats);
     }
 }
 
-/// What the worker steps: the real model, or a scripted one in tests.
-pub trait StepModel: Send + 'static {
+/// The model that the worker steps: the real one, or a scripted one in tests.
+pub trait ForwardModel: Send + 'static {
     /// # Panics
-    /// When a token is outside the vocabulary, the pages do not reach the last position, or a segment wants more rows of
-    /// logits than it has tokens.
-    fn step(&mut self, segments: &[Segment<'_>]) -> Logits<'_>;
+    /// If a token is outside the vocabulary, the pages do not cover the last position, or an entry requests more rows
+    /// of logits than it has tokens.
+    fn step(&mut self, batch: &[BatchEntry<'_>]) -> Logits<'_>;
 
-    /// Rows up to which one more costs a step little; 1 where each costs as much as the first.
-    fn free_rows(&self) -> usize;
+    /// Rows up to which one more adds little to a step's time; 1 if each costs as much as the first.
+    fn draft_rows(&self) -> usize;
 }
 
-/// A model with its cache and its room to work in.
+/// A model with its KV cache and scratch buffers.
 #[derive(Debug)]
 pub struct Forward {
     model: Model,
     kernels: Kernels,
     cache: KvCache,
-    room: Room,
-    watch: Watch,
-    free_rows: usize,
+    scratch: Scratch,
+    step_timer: StepTimer,
+    draft_rows: usize,
 }
 
-/// Buffers that are kept from step to step; each is as long as the largest step so far needed. Rows of products are
-/// padded to whole blocks.
+/// Buffers reused from step to step, each as long as the largest step so far needed. Rows of products are padded to
+/// whole blocks.
 #[derive(Debug, Default)]
-struct Room {
+struct Scratch {
     hidden: Vec<f32>,
     /// Queries, keys and values of each row.
-    query_key_value: Vec<f32>,
-    attended: Vec<f32>,
+    qkv: Vec<f32>,
+    attention_out: Vec<f32>,
     gate_up: Vec<f32>,
     positions: Positions,
-    inputs: Inputs,
+    inputs: Activations,
     last_rows: Vec<f32>,
     logits: Vec<f32>,
 }
 
 impl Forward {
     pub fn new(model: Model, kernels: Kernels, cache: KvCache) -> Self {
-        let free_rows = kernels.free_rows();
-        Self { model, kernels, cache, room: Room::default(), watch: Watch::default(), free_rows }
+        let draft_rows = kernels.draft_rows();
+        Self {
+            model,
+            kernels,
+            cache,
+            scratch: Scratch::default(),
+            step_timer: StepTimer::default(),
+            draft_rows,
+        }
     }
 
-    /// The same with another number of free rows than the kernels'.
-    pub fn with_free_rows(self, free_rows: usize) -> Self {
-        Self { free_rows, ..self }
+    /// Overrides the kernels' number of free rows.
+    pub fn with_draft_rows(self, draft_rows: usize) -> Self {
+        Self { draft_rows, ..self }
     }
 
-    pub fn set_watch(&mut self, watch: Watch) {
-        self.watch = watch;
+    pub fn set_step_timer(&mut self, step_timer: StepTimer) {
+        self.step_timer = step_timer;
     }
 
-    /// Where the last step's time went, if there is a watch.
+    /// How the last step's time was spent, if a step timer is set.
     pub fn step_times(&self) -> StepTimes {
-        self.watch.times()
+        self.step_timer.times()
     }
 }
 
-impl StepModel for Forward {
-    fn step(&mut self, segments: &[Segment<'_>]) -> Logits<'_> {
-        let Self { model, kernels, cache, room, watch, .. } = self;
-        watch.restart();
-        let hyper_parameters = &model.hyper_parameters;
-        let width = hyper_parameters.width;
-        let stride = padded(width);
-        let spans = spans_of(segments);
-        let rows: usize = segments.iter().map(|segment| segment.tokens.len()).sum();
+impl ForwardModel for Forward {
+    fn step(&mut self, batch: &[BatchEntry<'_>]) -> Logits<'_> {
+        let Self { model, kernels, cache, scratch, step_timer, .. } = self;
+        step_timer.restart();
+        let hyperparameters = &model.hyperparameters;
+        let hidden_size = hyperparameters.hidden_size;
+        let stride = padded(hidden_size);
+        let spans = spans_of(batch);
+        let rows: usize = batch.iter().map(|entry| entry.tokens.len()).sum();
 
-        room.prepare(hyper_parameters, rows);
-        let tokens = segments.iter().flat_map(|segment| segment.tokens);
-        for (token, hidden) in tokens.zip(room.hidden.chunks_exact_mut(stride)) {
-            model.embedding.read(*token, &mut hidden[..width]);
+        scratch.prepare(hyperparameters, rows);
+        let tokens = batch.iter().flat_map(|entry| entry.tokens);
+        for (token, hidden) in tokens.zip(scratch.hidden.chunks_exact_mut(stride)) {
+            model.embedding.read(*token, &mut hidden[..hidden_size]);
         }
-        let turns = Turns {
-            frequencies: &hyper_parameters.rope_frequencies,
-            magnitude: hyper_parameters.rope_magnitude,
+        let rope = RopeFrequencies {
+            frequencies: &hyperparameters.rope_frequencies,
+            attention_factor: hyperparameters.rope_attention_factor,
         };
-        room.positions.set(cache, &spans, turns);
-        let step = Step { kernels, hyper_parameters, spans: &spans };
+        scratch.positions.set(cache, &spans, rope);
+        let step = Step { kernels, hyperparameters, spans: &spans };
         for (index, layer) in model.layers.iter().enumerate() {
-            room.attend(&step, cache, layer, index, watch);
-            room.feed_forward(&step, layer, watch);
+            scratch.attend(&step, cache, layer, index, step_timer);
+            scratch.feed_forward(&step, layer, step_timer);
         }
 
-        room.last_rows.clear();
-        for (segment, span) in segments.iter().zip(&spans) {
+        scratch.last_rows.clear();
+        for (entry, span) in batch.iter().zip(&spans) {
             let end = (span.first_row + span.rows) * stride;
-            room.last_rows.extend_from_slice(&room.hidden[end - segment.logits_rows * stride..end]);
+            scratch.last_rows.extend_from_slice(&scratch.hidden[end - entry.logits_rows * stride..end]);
         }
-        let wanted = room.last_rows.len() / stride;
-        let logits_stride = padded(hyper_parameters.vocabulary);
-        room.logits.resize(wanted * logits_stride, 0.0);
-        if wanted > 0 {
-            let rows = Rows { values: &room.last_rows, stride };
-            kernels.normalise(rows, &model.output_norm, hyper_parameters.norm_epsilon, &mut room.inputs);
-            watch.lap(|times| &mut times.rest);
-            kernels.multiply(&room.inputs, &model.output, &mut room.logits, Before::Replaced);
-            watch.lap(|times| &mut times.products);
+        let logits_row_count = scratch.last_rows.len() / stride;
+        let logits_stride = padded(hyperparameters.vocab_size);
+        scratch.logits.resize(logits_row_count * logits_stride, 0.0);
+        if logits_row_count > 0 {
+            let rows = Rows { values: &scratch.last_rows, stride };
+            kernels.rms_norm_rows(rows, &model.output_norm, hyperparameters.norm_eps, &mut scratch.inputs);
+            step_timer.lap(|times| &mut times.other);
+            kernels.multiply(&scratch.inputs, &model.output, &mut scratch.logits, OutputMode::Overwrite);
+            step_timer.lap(|times| &mut times.matmul);
         }
-        let vocabulary = hyper_parameters.vocabulary;
-        Logits { values: &mut room.logits, stride: logits_stride, vocabulary, kernels }
+        let vocab_size = hyperparameters.vocab_size;
+        Logits { values: &mut scratch.logits, stride: logits_stride, vocab_size, kernels }
     }
 
-    fn free_rows(&self) -> usize {
-        self.free_rows
+    fn draft_rows(&self) -> usize {
+        self.draft_rows
     }
 }
 
-/// What a model takes for its steps beside weights and cache, when they have at most so many rows and rows of logits.
-pub fn work_bytes(hyper_parameters: &HyperParameters, rows: usize, logits_rows: usize) -> u64 {
-    let HyperParameters { width, feed_forward, attention, vocabulary, .. } = *hyper_parameters;
-    let query_width = attention.heads * attention.head_len;
-    let kv_width = attention.kv_heads * attention.head_len;
-    let widest_input = width.max(feed_forward).max(query_width);
-    // Values in f32 first; inputs are there as f32 and as 16-bit numbers.
+/// Scratch memory of a model, beside weights and KV cache, for steps of at most this many rows and logits rows.
+pub fn activation_bytes(hyperparameters: &Hyperparameters, rows: usize, logits_rows: usize) -> u64 {
+    let Hyperparameters { hidden_size, feed_forward, attention, vocab_size, .. } = *hyperparameters;
+    let query_width = attention.heads * attention.head_dim;
+    let kv_width = attention.kv_heads * attention.head_dim;
+    let widest_input = hidden_size.max(feed_forward).max(query_width);
+    // Values in f32; inputs exist both as f32 and as 16-bit numbers.
     let row_bytes = 4
-        * (padded(width)
+        * (padded(hidden_size)
             + padded(query_width + 2 * kv_width)
             + query_width
             + padded(2 * feed_forward)
-            + attention.head_len
+            + attention.head_dim
             + widest_input)
         + 2 * widest_input;
-    let logits_row_bytes = 4 * (padded(width) + padded(vocabulary));
-    // Vectors that grow may take twice what they hold.
+    let logits_row_bytes = 4 * (padded(hidden_size) + padded(vocab_size));
+    // Growing vectors may reserve twice their length.
     (2 * (rows * row_bytes + logits_rows * logits_row_bytes) + ENGINE_OVERHEAD_BYTES) as u64
 }
 
-/// What all layers of one step share.
 struct Step<'a> {
     kernels: &'a Kernels,
-    hyper_parameters: &'a HyperParameters,
+    hyperparameters: &'a Hyperparameters,
     spans: &'a [Span<'a>],
 }
 
-fn spans_of<'a>(segments: &[Segment<'a>]) -> Vec<Span<'a>> {
+fn spans_of<'a>(batch: &[BatchEntry<'a>]) -> Vec<Span<'a>> {
     let mut first_row = 0;
-    segments
+    batch
         .iter()
-        .map(|segment| {
+        .map(|entry| {
             let span = Span {
                 first_row,
-                rows: segment.tokens.len(),
-                first_position: segment.first_position,
-                pages: segment.pages,
+                rows: entry.tokens.len(),
+                first_position: entry.first_position,
+                pages: entry.pages,
             };
             first_row += span.rows;
             span
@@ -197,14 +204,14 @@ fn spans_of<'a>(segments: &[Segment<'a>]) -> Vec<Span<'a>> {
         .collect()
 }
 
-impl Room {
-    fn prepare(&mut self, hyper_parameters: &HyperParameters, rows: usize) {
-        let HyperParameters { width, feed_forward, attention, .. } = *hyper_parameters;
-        let query_width = attention.heads * attention.head_len;
-        let kv_width = attention.kv_heads * attention.head_len;
-        self.hidden.resize(rows * padded(width), 0.0);
-        self.query_key_value.resize(rows * padded(query_width + 2 * kv_width), 0.0);
-        self.attended.resize(rows * query_width, 0.0);
+impl Scratch {
+    fn prepare(&mut self, hyperparameters: &Hyperparameters, rows: usize) {
+        let Hyperparameters { hidden_size, feed_forward, attention, .. } = *hyperparameters;
+        let query_width = attention.heads * attention.head_dim;
+        let kv_width = attention.kv_heads * attention.head_dim;
+        self.hidden.resize(rows * padded(hidden_size), 0.0);
+        self.qkv.resize(rows * padded(query_width + 2 * kv_width), 0.0);
+        self.attention_out.resize(rows * query_width, 0.0);
         self.gate_up.resize(rows * padded(2 * feed_forward), 0.0);
     }
 
@@ -214,50 +221,50 @@ impl Room {
         cache: &mut KvCache,
         layer: &Layer,
         layer_index: usize,
-        watch: &mut Watch,
+        step_timer: &mut StepTimer,
     ) {
-        let Step { kernels, hyper_parameters, spans } = *step;
-        let HyperParameters { width, attention, norm_epsilon, .. } = *hyper_parameters;
-        let head_len = attention.head_len;
-        let query_width = attention.heads * head_len;
-        let kv_width = attention.kv_heads * head_len;
+        let Step { kernels, hyperparameters, spans } = *step;
+        let Hyperparameters { hidden_size, attention, norm_eps, .. } = *hyperparameters;
+        let head_dim = attention.head_dim;
+        let query_width = attention.heads * head_dim;
+        let kv_width = attention.kv_heads * head_dim;
         let stride = padded(query_width + 2 * kv_width);
 
-        let hidden = Rows { values: &self.hidden, stride: padded(width) };
-        kernels.normalise(hidden, &layer.attention_norm, norm_epsilon, &mut self.inputs);
-        watch.lap(|times| &mut times.rest);
-        let products = &mut self.query_key_value;
-        kernels.multiply(&self.inputs, &layer.query_key_value, products, Before::Replaced);
-        watch.lap(|times| &mut times.products);
-        let rules = HeadRules {
+        let hidden = Rows { values: &self.hidden, stride: padded(hidden_size) };
+        kernels.rms_norm_rows(hidden, &layer.attention_norm, norm_eps, &mut self.inputs);
+        step_timer.lap(|times| &mut times.other);
+        let qkv = &mut self.qkv;
+        kernels.multiply(&self.inputs, &layer.qkv, qkv, OutputMode::Overwrite);
+        step_timer.lap(|times| &mut times.matmul);
+        let transform = QkvTransform {
             shape: attention,
-            bias: layer.query_key_value_bias.as_deref(),
-            norms: layer.head_norms.as_ref().map(|HeadNorms { query, key }| (&**query, &**key)),
-            norm_epsilon,
+            bias: layer.qkv_bias.as_deref(),
+            norms: layer.qk_norm.as_ref().map(|QkNorm { query, key }| (&**query, &**key)),
+            norm_eps,
         };
-        kernels.finish_heads(rules, &self.positions, cache, layer_index, products, stride);
-        watch.lap(|times| &mut times.rest);
-        let queries = Rows { values: &self.query_key_value, stride };
-        kernels.attend(attention, cache, layer_index, spans, queries, &mut self.attended);
-        watch.lap(|times| &mut times.attention);
-        kernels.take_rows(Rows { values: &self.attended, stride: query_width }, &mut self.inputs);
-        watch.lap(|times| &mut times.rest);
-        kernels.multiply(&self.inputs, &layer.attention_output, &mut self.hidden, Before::Added);
-        watch.lap(|times| &mut times.products);
+        kernels.transform_qkv(transform, &self.positions, cache, layer_index, qkv, stride);
+        step_timer.lap(|times| &mut times.other);
+        let queries = Rows { values: &self.qkv, stride };
+        kernels.attend(attention, cache, layer_index, spans, queries, &mut self.attention_out);
+        step_timer.lap(|times| &mut times.attention);
+        kernels.copy_rows(Rows { values: &self.attention_out, stride: query_width }, &mut self.inputs);
+        step_timer.lap(|times| &mut times.other);
+        kernels.multiply(&self.inputs, &layer.attention_output, &mut self.hidden, OutputMode::Accumulate);
+        step_timer.lap(|times| &mut times.matmul);
     }
 
-    fn feed_forward(&mut self, step: &Step<'_>, layer: &Layer, watch: &mut Watch) {
-        let Step { kernels, hyper_parameters, .. } = *step;
-        let HyperParameters { width, feed_forward, norm_epsilon, .. } = *hyper_parameters;
-        let hidden = Rows { values: &self.hidden, stride: padded(width) };
-        kernels.normalise(hidden, &layer.feed_forward_norm, norm_epsilon, &mut self.inputs);
-        watch.lap(|times| &mut times.rest);
-        kernels.multiply(&self.inputs, &layer.gate_up, &mut self.gate_up, Before::Replaced);
-        watch.lap(|times| &mut times.products);
+    fn feed_forward(&mut self, step: &Step<'_>, layer: &Layer, step_timer: &mut StepTimer) {
+        let Step { kernels, hyperparameters, .. } = *step;
+        let Hyperparameters { hidden_size, feed_forward, norm_eps, .. } = *hyperparameters;
+        let hidden = Rows { values: &self.hidden, stride: padded(hidden_size) };
+        kernels.rms_norm_rows(hidden, &layer.feed_forward_norm, norm_eps, &mut self.inputs);
+        step_timer.lap(|times| &mut times.other);
+        kernels.multiply(&self.inputs, &layer.gate_up, &mut self.gate_up, OutputMode::Overwrite);
+        step_timer.lap(|times| &mut times.matmul);
         let gate_up = Rows { values: &self.gate_up, stride: padded(2 * feed_forward) };
-        kernels.gate(gate_up, feed_forward, &mut self.inputs);
-        watch.lap(|times| &mut times.rest);
-        kernels.multiply(&self.inputs, &layer.down, &mut self.hidden, Before::Added);
-        watch.lap(|times| &mut times.products);
+        kernels.swiglu_rows(gate_up, feed_forward, &mut self.inputs);
+        step_timer.lap(|times| &mut times.other);
+        kernels.multiply(&self.inputs, &layer.down, &mut self.hidden, OutputMode::Accumulate);
+        step_timer.lap(|times| &mut times.matmul);
     }
 }

@@ -1,6 +1,6 @@
-//! Reads GGUF model files (versions 2 and 3, little endian): the header into memory, tensors one at a time. It reads
-//! instead of mapping, so that a file cut short while it is open is an error and not a fault of the process. Every
-//! count, length and offset is held against the file's length and `limits` before it is used.
+//! Reads GGUF model files (versions 2 and 3, little endian): the header into memory, tensors one at a time. It does not
+//! use mmap, so that truncating an open file is an error and does not kill the process with SIGBUS. Every count, length
+//! and offset is checked against the file's length and `limits` before use.
 
 mod bounded_reader;
 mod fingerprinted;
@@ -10,10 +10,10 @@ mod tensors;
 pub use metadata::{Array, Metadata, Value};
 pub use tensors::{TensorInfo, TensorType};
 
-use crate::error::{Fault, LoadError};
+use crate::error::{LoadError, ModelFileError};
 use crate::limits::{MAX_ALIGNMENT, MAX_METADATA_KEYS, MAX_TENSORS};
 use bounded_reader::BoundedReader;
-use fingerprinted::Fingerprinted;
+use fingerprinted::FingerprintReader;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
@@ -22,7 +22,7 @@ use std::path::Path;
 const MAGIC: [u8; 4] = *b"GGUF";
 const DEFAULT_ALIGNMENT: u64 = 32;
 
-/// An open model file: its header, and its tensors to be read by name.
+/// An open model file: its parsed header, and tensors that are read by name.
 #[derive(Debug)]
 pub struct Gguf<R> {
     source: R,
@@ -32,23 +32,23 @@ pub struct Gguf<R> {
 }
 
 /// A model file on disk.
-pub type ModelFile = BufReader<Fingerprinted<File>>;
+pub type ModelFile = BufReader<FingerprintReader<File>>;
 
 impl Gguf<ModelFile> {
     pub fn open(path: &Path) -> Result<Self, LoadError> {
         let open = || {
-            // Asked before opening: opening a pipe waits for somebody to write to it.
+            // Checked before opening: opening a named pipe blocks until it has a writer.
             if !std::fs::metadata(path)?.is_file() {
-                return Err(Fault::unsupported("it is not a regular file"));
+                return Err(ModelFileError::unsupported("not a regular file"));
             }
             let file = File::open(path)?;
             let file_len = file.metadata()?.len();
-            Gguf::read(BufReader::with_capacity(1 << 20, Fingerprinted::new(file)), file_len)
+            Gguf::read(BufReader::with_capacity(1 << 20, FingerprintReader::new(file)), file_len)
         };
-        open().map_err(|fault| LoadError::refused(path, fault))
+        open().map_err(|error| LoadError::rejected(path, error))
     }
 
-    /// What was read so far, as one number: the same after the same reads of the same file.
+    /// Hash of everything read so far: equal after the same reads of the same file.
     pub fn fingerprint(&self) -> u64 {
         self.source.get_ref().fingerprint()
     }
@@ -56,15 +56,15 @@ impl Gguf<ModelFile> {
 
 impl<R: Read + Seek> Gguf<R> {
     /// Reads the header of a file of `file_len` bytes and checks that every tensor lies inside the file.
-    pub fn read(source: R, file_len: u64) -> Result<Self, Fault> {
+    pub fn read(source: R, file_len: u64) -> Result<Self, ModelFileError> {
         let mut reader = BoundedReader::new(source, file_len);
         if reader.array::<4>("the magic number")? != MAGIC {
-            return Err(Fault::malformed("it does not start with `GGUF`"));
+            return Err(ModelFileError::malformed("missing `GGUF` magic"));
         }
         let version = reader.u32("the version")?;
         if !(2..=3).contains(&version) {
-            return Err(Fault::unsupported(format!(
-                "GGUF version {version} is not one this engine reads (2 and 3)"
+            return Err(ModelFileError::unsupported(format!(
+                "GGUF version {version}; versions 2 and 3 are supported"
             )));
         }
         let tensor_count = reader.count("the number of tensors", MAX_TENSORS, tensors::MIN_INFO_BYTES)?;
@@ -77,13 +77,13 @@ impl<R: Read + Seek> Gguf<R> {
             Some(_) => metadata.u64("general.alignment")?,
         };
         if !alignment.is_power_of_two() || alignment > MAX_ALIGNMENT {
-            return Err(Fault::malformed(format!("`general.alignment` is {alignment}")));
+            return Err(ModelFileError::malformed(format!("`general.alignment` is {alignment}")));
         }
         let data_start = reader
             .position()
             .checked_next_multiple_of(alignment)
             .filter(|start| *start <= file_len)
-            .ok_or_else(|| Fault::malformed("it ends before the tensors begin"))?;
+            .ok_or_else(|| ModelFileError::malformed("file ends before the tensor data"))?;
         let tensors = tensors::check_layout(infos, alignment, file_len - data_start)?;
         Ok(Self { source: reader.into_inner(), metadata, tensors, data_start })
     }
@@ -101,13 +101,14 @@ impl<R: Read + Seek> Gguf<R> {
     }
 
     /// The raw bytes of one tensor.
-    pub fn read_tensor(&mut self, name: &str) -> Result<Vec<u8>, Fault> {
+    pub fn read_tensor(&mut self, name: &str) -> Result<Vec<u8>, ModelFileError> {
         let info = self
             .tensors
             .get(name)
-            .ok_or_else(|| Fault::malformed(format!("the tensor `{name}` is missing")))?;
-        let len = usize::try_from(info.byte_len)
-            .map_err(|_| Fault::unsupported(format!("the tensor `{name}` is too large for this machine")))?;
+            .ok_or_else(|| ModelFileError::malformed(format!("missing tensor `{name}`")))?;
+        let len = usize::try_from(info.byte_len).map_err(|_| {
+            ModelFileError::unsupported(format!("the tensor `{name}` is too large for this machine"))
+        })?;
         let mut bytes = vec![0; len];
         self.source.seek(SeekFrom::Start(self.data_start + info.offset))?;
         self.source.read_exact(&mut bytes)?;
@@ -139,12 +140,12 @@ mod tests {
             .finish()
     }
 
-    fn read(bytes: &[u8]) -> Result<Gguf<Cursor<&[u8]>>, Fault> {
+    fn read(bytes: &[u8]) -> Result<Gguf<Cursor<&[u8]>>, ModelFileError> {
         Gguf::read(Cursor::new(bytes), bytes.len() as u64)
     }
 
-    /// Reads everything a file offers, as a model's loading would.
-    fn read_all(bytes: &[u8]) -> Result<(), Fault> {
+    /// Reads everything in a file, as loading a model would.
+    fn read_all(bytes: &[u8]) -> Result<(), ModelFileError> {
         let mut file = read(bytes)?;
         let names: Vec<String> = file.tensor_names().map(str::to_owned).collect();
         for name in names {
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_file_reads_back_as_it_was_written() {
+    fn valid_gguf_file_round_trips() {
         let bytes = sample();
         let mut file = read(&bytes).unwrap();
         assert_eq!(file.metadata().string("general.architecture").unwrap(), "llama");
@@ -166,42 +167,42 @@ mod tests {
     }
 
     #[test]
-    fn every_truncation_is_refused() {
+    fn truncated_gguf_file_is_rejected() {
         let bytes = sample();
-        // The writer pads the end to the alignment; what is cut must reach into the last tensor.
+        // The writer pads the end to the alignment, so the cut must reach into the last tensor.
         for len in 0..bytes.len() - 32 {
             assert!(read_all(&bytes[..len]).is_err(), "a file cut to {len} bytes was accepted");
         }
     }
 
     #[test]
-    fn a_count_beyond_the_file_is_refused_before_anything_is_allocated() {
+    fn count_beyond_the_file_is_rejected_before_allocation() {
         for field in [8, 16] {
             let mut bytes = sample();
             bytes[field..field + 8].copy_from_slice(&u64::MAX.to_le_bytes());
-            assert!(matches!(read(&bytes), Err(Fault::Malformed(_))));
+            assert!(matches!(read(&bytes), Err(ModelFileError::Malformed(_))));
         }
     }
 
     #[test]
-    fn a_tensor_may_not_reach_past_the_end_nor_overlap_another() {
+    fn out_of_bounds_or_overlapping_tensors_are_rejected() {
         let base = || GgufWriter::new().string("general.architecture", "llama");
         let past = base().tensor_at("t", &[1 << 20], TensorType::F32, 0, &[0; 64]).finish();
-        assert!(matches!(read(&past), Err(Fault::Malformed(_))));
+        assert!(matches!(read(&past), Err(ModelFileError::Malformed(_))));
         let overlapping = base()
             .tensor_at("a", &[16], TensorType::F32, 0, &[0; 64])
             .tensor_at("b", &[16], TensorType::F32, 32, &[0; 64])
             .finish();
-        assert!(matches!(read(&overlapping), Err(Fault::Malformed(_))));
+        assert!(matches!(read(&overlapping), Err(ModelFileError::Malformed(_))));
         let huge = base().tensor_at("t", &[u64::MAX, u64::MAX], TensorType::F32, 0, &[]).finish();
-        assert!(matches!(read(&huge), Err(Fault::Malformed(_))));
+        assert!(matches!(read(&huge), Err(ModelFileError::Malformed(_))));
     }
 
     #[test]
-    fn a_number_format_that_is_not_read_is_refused_by_its_name() {
+    fn unsupported_tensor_type_is_rejected_by_name() {
         let kind_of = |code: u32| {
             let mut bytes = GgufWriter::new().tensor("t", &[32], TensorType::F32, &[0; 128]).finish();
-            // After the magic number, the version, two counts, the name and one dimension.
+            // Offset of the type: after the magic number, the version, two counts, the name and one dimension.
             bytes[24 + 9 + 4 + 8..][..4].copy_from_slice(&code.to_le_bytes());
             read(&bytes).map(drop)
         };
@@ -213,16 +214,16 @@ mod tests {
     }
 
     #[test]
-    fn a_key_or_tensor_given_twice_is_refused() {
+    fn duplicate_key_or_tensor_is_rejected() {
         let keys = GgufWriter::new().u32("a", 1).u32("a", 2).finish();
-        assert!(matches!(read(&keys), Err(Fault::Malformed(_))));
+        assert!(matches!(read(&keys), Err(ModelFileError::Malformed(_))));
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
         #[test]
-        fn damaged_bytes_never_panic(flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)) {
+        fn corrupted_bytes_never_panic(flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)) {
             let mut bytes = sample();
             for (index, value) in flips {
                 let index = index.index(bytes.len());

@@ -1,6 +1,6 @@
-//! 16-bit floating point as bits: IEEE half precision and bfloat16. Portable; the kernels have instructions for it.
-//! The crate `half` would replace twenty lines that are tested for every value, and not what is ours: a value that does not
-//! fit becomes the largest finite one, exactly as the kernels' instructions store it.
+//! Bit conversions for 16-bit floats: IEEE half precision and bfloat16. Portable; the kernels use CPU instructions. The
+//! crate `half` would replace only twenty lines, which are tested for every value. It would not replace our own rule: a
+//! value out of range becomes the largest finite one, exactly as the kernels' instructions store it.
 
 /// Largest finite half-precision value.
 pub const MAX_F16: f32 = 65_504.0;
@@ -17,8 +17,8 @@ pub fn f16_to_f32(bits: u16) -> f32 {
     }
 }
 
-/// The nearest half-precision value, ties to even. What lies beyond the range becomes the largest finite value and
-/// what is not a number becomes zero: a stored value is always finite, so that a masked one can be multiplied by zero.
+/// The nearest half-precision value, ties to even. Values out of range become the largest finite value and NaN becomes
+/// zero: a stored value is always finite, so that a masked one can be multiplied by zero.
 pub fn f32_to_f16_finite(value: f32) -> u16 {
     if value.is_nan() {
         return 0;
@@ -33,7 +33,7 @@ pub fn f32_to_f16_finite(value: f32) -> u16 {
     }
     let bits = magnitude.to_bits();
     let rounded = bits + 0xfff + (bits >> 13 & 1);
-    // The exponent is rebased from 127 to 15; a carry out of the fraction moves it up by one, which is right.
+    // The exponent is rebased from 127 to 15; a carry out of the fraction correctly increments it.
     sign | ((rounded >> 13) - (112 << 10)) as u16
 }
 
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_finite_half_survives_the_way_there_and_back() {
+    fn every_finite_f16_round_trips() {
         for bits in 0..=u16::MAX {
             let value = f16_to_f32(bits);
             if value.is_finite() {
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn values_between_two_halves_go_to_the_nearer_and_ties_to_the_even_one() {
+    fn f16_rounds_to_nearest_with_ties_to_even() {
         assert_eq!(f16_to_f32(0x3c00), 1.0);
         assert_eq!(f16_to_f32(0x0001), 2.0_f32.powi(-24));
         assert_eq!(f32_to_f16_finite(1.0 + 2.0_f32.powi(-11)), 0x3c00);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_stays_finite() {
+    fn out_of_range_values_saturate_to_finite_f16() {
         assert_eq!(f16_to_f32(f32_to_f16_finite(f32::INFINITY)), MAX_F16);
         assert_eq!(f16_to_f32(f32_to_f16_finite(-1e9)), -MAX_F16);
         assert_eq!(f16_to_f32(f32_to_f16_finite(f32::NAN)), 0.0);

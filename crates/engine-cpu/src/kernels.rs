@@ -1,49 +1,49 @@
-//! The arithmetic. Products have a kernel for each instruction set; all else is written once over sixteen `Lanes` and
-//! compiled for AVX-512, AVX2, NEON and any machine. Which one runs is found out when the engine starts. Every row's
-//! result is reduced in one fixed order that does not depend on the other rows, so a request's text is the same alone
-//! and in a full batch.
+//! The arithmetic. Matrix products have a kernel for each instruction set; everything else is written once over sixteen
+//! `Lanes` and compiled for AVX-512, AVX2, NEON and portable code. The kernel is chosen when the engine starts. Every
+//! row's result is reduced in one fixed order that does not depend on the other rows, so a request's text is the same
+//! alone and in a full batch.
 
 #![expect(unsafe_code, reason = "vector instructions, and threads that write disjoint parts of one buffer")]
 
+mod activations;
 mod attention;
 mod elementwise;
-mod heads;
-mod inputs;
-mod key_values;
+mod kv_cache;
 mod lanes;
+mod matmul;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod pool;
-mod product;
+mod qkv;
 mod sampling;
 mod tiles;
 mod weight_memory;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use attention::{AttentionShape, MAX_HEAD_LEN, Span};
+pub use activations::Activations;
+pub use attention::{AttentionShape, MAX_HEAD_DIM, Span};
 pub use elementwise::Rows;
-pub use heads::{HeadRules, Positions, Turns};
-pub use inputs::Inputs;
-pub use key_values::{KvCache, KvShape};
-pub use product::{Before, Matrix, padded};
-pub use sampling::{BLOCK_TOKENS, LogitRows, Survey};
-pub use tiles::{ColumnSource, laid_out_bytes};
+pub use kv_cache::{KvCache, KvShape};
+pub use matmul::{Matrix, OutputMode, padded};
+pub use qkv::{Positions, QkvTransform, RopeFrequencies};
+pub use sampling::{BLOCK_TOKENS, LogitRows, LogitStats};
+pub use tiles::{ColumnSource, tiled_bytes};
 
 use crate::error::LoadError;
-use inputs::InputForm;
+use activations::ActivationLayout;
 use lanes::Portable;
-use pool::Pool;
 #[cfg(target_arch = "x86_64")]
-use product::amx::Amx;
+use matmul::amx::Amx;
+use pool::ThreadPool;
 use weight_memory::WeightMemory;
 
-/// Forces a kernel by its name, for tests and for comparing them.
-pub const KERNEL_VARIABLE: &str = "CHANCERY_KERNEL";
-/// From the best to the plainest.
+/// Environment variable that forces a kernel by name, for tests and comparisons.
+pub const KERNEL_ENV: &str = "CHANCERY_KERNEL";
+/// In order of preference.
 const NAMES: [&str; 6] = ["amx", "avx512", "avx2", "dotprod", "neon", "portable"];
 
-/// The widest instructions that this machine has and the kernels use.
+/// The best instruction set that both this CPU and the kernels support.
 #[derive(Clone, Copy, Debug)]
 enum InstructionSet {
     #[cfg(target_arch = "x86_64")]
@@ -60,8 +60,8 @@ enum InstructionSet {
 }
 
 impl InstructionSet {
-    /// The set of that name, if this machine has it.
-    fn named(name: &str) -> Option<Self> {
+    /// The set with this name, if this CPU supports it.
+    fn from_name(name: &str) -> Option<Self> {
         match name {
             #[cfg(target_arch = "x86_64")]
             "amx" => Amx::detect().map(Self::Amx),
@@ -79,13 +79,13 @@ impl InstructionSet {
     }
 
     fn detect() -> Self {
-        NAMES.into_iter().find_map(Self::named).unwrap_or(Self::Portable(Portable))
+        NAMES.into_iter().find_map(Self::from_name).unwrap_or(Self::Portable(Portable))
     }
 
-    /// Everything this machine can run, the portable one first, for tests that hold one against the other.
+    /// All sets that this CPU supports, the portable one first, for tests that compare them.
     #[cfg(test)]
     fn available() -> Vec<Self> {
-        NAMES.into_iter().rev().filter_map(Self::named).collect()
+        NAMES.into_iter().rev().filter_map(Self::from_name).collect()
     }
 
     fn name(self) -> &'static str {
@@ -104,33 +104,33 @@ impl InstructionSet {
         }
     }
 
-    fn input_form(self) -> InputForm {
+    fn activation_layout(self) -> ActivationLayout {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Amx(_) | Self::Avx512(_) => InputForm::Bytes,
+            Self::Amx(_) | Self::Avx512(_) => ActivationLayout::SplitBytes,
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(_) => InputForm::Words,
+            Self::Avx2(_) => ActivationLayout::I16,
             #[cfg(target_arch = "aarch64")]
-            Self::Dotprod(_) => InputForm::Bytes,
+            Self::Dotprod(_) => ActivationLayout::SplitBytes,
             #[cfg(target_arch = "aarch64")]
-            Self::Neon(_) => InputForm::Words,
-            Self::Portable(_) => InputForm::Words,
+            Self::Neon(_) => ActivationLayout::I16,
+            Self::Portable(_) => ActivationLayout::I16,
         }
     }
 }
 
-/// Runs `$body(lanes, $arguments)`, compiled for the instruction set that was found.
+/// Runs `$body(lanes, $arguments)`, compiled for the detected instruction set.
 macro_rules! dispatch {
     ($set:expr, $body:path, $arguments:expr, $kind:ty) => {
         match $set {
             #[cfg(target_arch = "x86_64")]
             $crate::kernels::InstructionSet::Avx512(lanes)
-            | $crate::kernels::InstructionSet::Amx($crate::kernels::product::amx::Amx { lanes }) => {
+            | $crate::kernels::InstructionSet::Amx($crate::kernels::matmul::amx::Amx { lanes }) => {
                 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
                 fn compiled(lanes: $crate::kernels::x86::Avx512, arguments: $kind) {
                     $body(lanes, arguments)
                 }
-                // SAFETY: an `Avx512` exists only where the machine has these features.
+                // SAFETY: an `Avx512` exists only if the CPU has these features.
                 unsafe { compiled(lanes, $arguments) }
             }
             #[cfg(target_arch = "x86_64")]
@@ -139,10 +139,10 @@ macro_rules! dispatch {
                 fn compiled(lanes: $crate::kernels::x86::Avx2, arguments: $kind) {
                     $body(lanes, arguments)
                 }
-                // SAFETY: an `Avx2` exists only where the machine has these features.
+                // SAFETY: an `Avx2` exists only if the CPU has these features.
                 unsafe { compiled(lanes, $arguments) }
             }
-            // NEON is part of every program for this architecture, so there is nothing to compile it for.
+            // NEON is part of the baseline for this architecture, so no `target_feature` is needed.
             #[cfg(target_arch = "aarch64")]
             $crate::kernels::InstructionSet::Neon(lanes)
             | $crate::kernels::InstructionSet::Dotprod($crate::kernels::neon::Dotprod { lanes }) => {
@@ -154,58 +154,58 @@ macro_rules! dispatch {
 }
 use dispatch;
 
-/// How products are made.
+/// The arithmetic of matrix products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arithmetic {
-    /// Int8 weights and 16-bit activations: what serves requests.
-    Fixed,
-    /// The file's weights and f32 activations: what the other is measured against.
-    Exact,
+pub enum Precision {
+    /// Int8 weights and 16-bit activations, used to serve requests.
+    Int8,
+    /// The file's weights and f32 activations, the reference for accuracy measurements.
+    F32,
 }
 
 /// The kernels and the threads they run on.
 #[derive(Debug)]
 pub struct Kernels {
     set: InstructionSet,
-    arithmetic: Arithmetic,
-    pool: Pool,
+    precision: Precision,
+    pool: ThreadPool,
     weights: WeightMemory,
 }
 
 impl Kernels {
-    /// The best kernel, or the one that the environment names. `threads` counts the calling thread; the others are
-    /// started here.
+    /// Starts the best kernel, or the one that the environment names. `threads` includes the calling thread; the others
+    /// are started here.
     pub fn start(threads: usize) -> Result<Self, LoadError> {
-        let asked = std::env::var_os(KERNEL_VARIABLE).map(|name| name.to_string_lossy().into_owned());
-        Self::start_with(threads, asked.as_deref(), Arithmetic::Fixed)
+        let requested = std::env::var_os(KERNEL_ENV).map(|name| name.to_string_lossy().into_owned());
+        Self::start_with(threads, requested.as_deref(), Precision::Int8)
     }
 
-    pub fn start_with(threads: usize, name: Option<&str>, arithmetic: Arithmetic) -> Result<Self, LoadError> {
+    pub fn start_with(threads: usize, name: Option<&str>, precision: Precision) -> Result<Self, LoadError> {
         let set = match name {
             None => InstructionSet::detect(),
-            Some(name) => InstructionSet::named(name).ok_or_else(|| LoadError::Kernel {
-                asked: name.to_owned(),
+            Some(name) => InstructionSet::from_name(name).ok_or_else(|| LoadError::Kernel {
+                requested: name.to_owned(),
                 reason: if NAMES.contains(&name) {
-                    "this machine cannot run it".to_owned()
+                    "not supported by this CPU".to_owned()
                 } else {
-                    format!("it is none of {}", NAMES.join(", "))
+                    format!("use one of {}", NAMES.join(", "))
                 },
             })?,
         };
-        let pool = Pool::start(threads).map_err(LoadError::Threads)?;
-        Ok(Self::new(set, arithmetic, pool))
+        let pool = ThreadPool::start(threads).map_err(LoadError::Threads)?;
+        Ok(Self::new(set, precision, pool))
     }
 
-    fn new(set: InstructionSet, arithmetic: Arithmetic, pool: Pool) -> Self {
-        Self { set, arithmetic, pool, weights: WeightMemory::default() }
+    fn new(set: InstructionSet, precision: Precision, pool: ThreadPool) -> Self {
+        Self { set, precision, pool, weights: WeightMemory::default() }
     }
 
     pub fn name(&self) -> &'static str {
         self.set.name()
     }
 
-    /// Rows up to which one more costs a step little beside reading the weights. docs/engine.md has what each costs.
-    pub fn free_rows(&self) -> usize {
+    /// Rows up to which one more adds little to the cost of reading the weights. docs/engine.md has measurements.
+    pub fn draft_rows(&self) -> usize {
         match self.set {
             // The rows of a tile.
             #[cfg(target_arch = "x86_64")]
@@ -223,7 +223,7 @@ impl Kernels {
         }
     }
 
-    /// The kernels that this machine can run, for tests that hold one against the other.
+    /// Names of the kernels that this CPU supports, for tests that compare them.
     #[cfg(test)]
     pub fn available_names() -> impl Iterator<Item = &'static str> {
         InstructionSet::available().into_iter().map(InstructionSet::name)
@@ -235,12 +235,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_is_chosen_by_name_or_refused_by_it() {
+    fn kernel_is_selected_by_name_or_rejected() {
         for set in InstructionSet::available() {
-            let kernels = Kernels::start_with(1, Some(set.name()), Arithmetic::Fixed).unwrap();
+            let kernels = Kernels::start_with(1, Some(set.name()), Precision::Int8).unwrap();
             assert_eq!(kernels.name(), set.name());
         }
-        let error = Kernels::start_with(1, Some("sse9"), Arithmetic::Fixed).unwrap_err().to_string();
+        let error = Kernels::start_with(1, Some("sse9"), Precision::Int8).unwrap_err().to_string();
         assert!(error.contains("`sse9`") && error.contains(&NAMES.join(", ")), "{error}");
     }
 }

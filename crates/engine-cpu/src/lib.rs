@@ -1,9 +1,9 @@
 //! The embedded engine: GGUF models of the Llama, Mistral, SmolLM2 and Qwen families on the CPU, in pure Rust. The file
-//! brings everything: weights, vocabulary, merges and chat template. One thread owns the model and steps several sequences together; callers reach
-//! it through a bounded queue.
+//! contains everything: weights, vocabulary, merges and chat template. One thread owns the model and runs several
+//! sequences in one batch; callers reach it through a bounded queue.
 //!
-//! It deliberately does not do other architectures, nor mixtures of experts: whatever in a file would change the
-//! arithmetic and is not honoured is refused by name when it loads, and such models run on an upstream engine.
+//! It deliberately does not support other architectures or mixtures of experts. If a file contains anything that would
+//! change the arithmetic and is not implemented, loading fails and names it; such models run on an upstream engine.
 
 mod chat_template;
 mod detokenizer;
@@ -15,27 +15,27 @@ mod forward;
 mod gguf;
 mod half_precision;
 mod kernels;
-mod kv;
 mod limits;
 mod memory;
 mod model;
+mod paging;
 mod plan;
 mod prefix_cache;
-mod quantised;
+mod quantized;
 mod sampler;
 mod scheduler;
 mod speculation;
-mod step_turns;
+mod step_lock;
 mod tokenizer;
 mod worker;
 
 pub use engine::CpuEngine;
-pub use error::{Fault, LoadError};
-pub use evaluation::Evaluation;
+pub use error::{LoadError, ModelFileError};
+pub use evaluation::LogprobEvaluator;
 pub use forward::StepTimes;
 pub use gguf::{Array, Gguf, Metadata, TensorInfo, TensorType, Value};
-pub use kv::KvPages;
 pub use limits::MAX_SLOTS;
-pub use memory::MemoryNeed;
-pub use plan::{LoadOptions, Plan, Shortage};
+pub use memory::MemoryEstimate;
+pub use paging::KvPageUsage;
+pub use plan::{InsufficientMemory, LoadOptions, Plan};
 pub use tokenizer::Tokenizer;

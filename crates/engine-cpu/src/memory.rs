@@ -1,36 +1,35 @@
-//! How much memory there is to take, and how much a model takes: read before anything is loaded. The first is Linux's
-//! own account of it; where there is none, nothing is known and nothing is refused.
+//! Available memory and a model's memory need, both determined before anything is loaded. Availability is read from
+//! Linux's own accounting; on other systems it is unknown, and nothing is rejected for it.
 
 use std::fmt;
 use std::path::Path;
 
-/// What sets the bound on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
+pub enum MemoryBound {
     Machine,
-    ControlGroup,
+    Cgroup,
     AddressSpace,
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for MemoryBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Machine => "available on this machine",
-            Self::ControlGroup => "left of the memory limit of this control group (container)",
-            Self::AddressSpace => "left of this process's address space (`ulimit -v`)",
+            Self::Cgroup => "left in this container's memory limit (cgroup)",
+            Self::AddressSpace => "left in this process's address space (`ulimit -v`)",
         })
     }
 }
 
-/// Memory that can still be taken: the least that any bound leaves.
+/// Memory that can still be allocated: the minimum over all bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Available {
+pub struct AvailableMemory {
     pub bytes: u64,
-    pub bound: Bound,
+    pub bound: MemoryBound,
 }
 
-impl Available {
-    /// `None` where the system does not tell.
+impl AvailableMemory {
+    /// `None` if the system does not report it.
     pub fn read() -> Option<Self> {
         Self::read_under(Path::new("/"))
     }
@@ -39,102 +38,102 @@ impl Available {
         let machine =
             value_of(&root.join("proc/meminfo"), "MemAvailable:").map(|kib| kib.saturating_mul(1024));
         let bounds = [
-            (machine, Bound::Machine),
-            (left_of_control_groups(root), Bound::ControlGroup),
-            (left_of_address_space(root), Bound::AddressSpace),
+            (machine, MemoryBound::Machine),
+            (cgroup_available(root), MemoryBound::Cgroup),
+            (address_space_available(root), MemoryBound::AddressSpace),
         ];
         let known = bounds.into_iter().filter_map(|(bytes, bound)| Some(Self { bytes: bytes?, bound }));
         known.min_by_key(|available| available.bytes)
     }
 }
 
-/// The names that the two versions of control groups give to the same things.
-struct MemoryFiles {
+/// File and field names in the two cgroup versions.
+struct CgroupFiles {
     limit: &'static str,
     usage: &'static str,
-    /// In `memory.stat`: files in memory that the system gives up before it refuses anybody.
+    /// Field in `memory.stat`: page cache that the kernel reclaims before an allocation fails.
     reclaimable: &'static str,
 }
 
-const VERSION_1: MemoryFiles = MemoryFiles {
+const CGROUP_V1: CgroupFiles = CgroupFiles {
     limit: "memory.limit_in_bytes",
     usage: "memory.usage_in_bytes",
     reclaimable: "total_inactive_file",
 };
-const VERSION_2: MemoryFiles =
-    MemoryFiles { limit: "memory.max", usage: "memory.current", reclaimable: "inactive_file" };
+const CGROUP_V2: CgroupFiles =
+    CgroupFiles { limit: "memory.max", usage: "memory.current", reclaimable: "inactive_file" };
 
-/// What the tightest of this process's control groups leaves. A group is held to the limits of all groups above it.
-/// Inside a container the path may be the host's, of which only the top is there to see.
-fn left_of_control_groups(root: &Path) -> Option<u64> {
+/// What the tightest of this process's cgroups leaves; the limits of all ancestors apply to a cgroup. Inside a
+/// container the path may be the host's, of which only the root is visible.
+fn cgroup_available(root: &Path) -> Option<u64> {
     let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
-    let left = groups.lines().flat_map(|line| {
+    let available = groups.lines().flat_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, path) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         let (mount, files) = match controllers {
-            "" => ("sys/fs/cgroup", Some(&VERSION_2)),
+            "" => ("sys/fs/cgroup", Some(&CGROUP_V2)),
             _ if controllers.split(',').any(|name| name == "memory") => {
-                ("sys/fs/cgroup/memory", Some(&VERSION_1))
+                ("sys/fs/cgroup/memory", Some(&CGROUP_V1))
             }
             _ => ("", None),
         };
-        let inside = Path::new(path.trim_start_matches('/'));
+        let cgroup_path = Path::new(path.trim_start_matches('/'));
         let mount = root.join(mount);
         files.into_iter().flat_map(move |files| {
-            let folders: Vec<_> = inside.ancestors().map(|part| mount.join(part)).collect();
-            folders.into_iter().filter_map(|folder| left_of_group(&folder, files))
+            let folders: Vec<_> = cgroup_path.ancestors().map(|part| mount.join(part)).collect();
+            folders.into_iter().filter_map(|folder| cgroup_available_at(&folder, files))
         })
     });
-    left.min()
+    available.min()
 }
 
-fn left_of_group(folder: &Path, files: &MemoryFiles) -> Option<u64> {
+fn cgroup_available_at(folder: &Path, files: &CgroupFiles) -> Option<u64> {
     let number = |name| std::fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
-    // The second version writes `max` where there is no limit, which is no number; the first a number beyond any memory.
+    // Without a limit, cgroup v2 writes `max`, which does not parse; v1 writes a number larger than any memory.
     let limit = number(files.limit)?;
     let reclaimable = value_of(&folder.join("memory.stat"), files.reclaimable).unwrap_or(0);
     let used = number(files.usage)?.saturating_sub(reclaimable);
     Some(limit.saturating_sub(used))
 }
 
-fn left_of_address_space(root: &Path) -> Option<u64> {
+fn address_space_available(root: &Path) -> Option<u64> {
     let limit = value_of(&root.join("proc/self/limits"), "Max address space")?;
     let used = value_of(&root.join("proc/self/status"), "VmSize:")?.saturating_mul(1024);
     Some(limit.saturating_sub(used))
 }
 
-/// The number behind `name` on the line of a file that begins with it.
+/// The number after `name`, on the line that starts with it.
 fn value_of(file: &Path, name: &str) -> Option<u64> {
     let text = std::fs::read_to_string(file).ok()?;
     let rest = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(char::is_whitespace))?;
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// What a model takes when it is as busy as it can be.
+/// A model's memory need at full load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryNeed {
-    /// As the kernels read them, and the embedding.
+pub struct MemoryEstimate {
+    /// Repacked for the kernels, plus the embedding.
     pub weights_bytes: u64,
-    /// The key-value cache when every page is in use; pages are taken from the system when they are first used.
+    /// The KV cache with every page in use; the system commits pages when they are first written.
     pub kv_bytes: u64,
-    /// Where steps are computed.
-    pub work_bytes: u64,
+    /// Scratch buffers of the forward pass.
+    pub activation_bytes: u64,
     pub tokenizer_bytes: u64,
 }
 
-impl MemoryNeed {
+impl MemoryEstimate {
     pub fn total_bytes(&self) -> u64 {
-        [self.weights_bytes, self.kv_bytes, self.work_bytes, self.tokenizer_bytes]
+        [self.weights_bytes, self.kv_bytes, self.activation_bytes, self.tokenizer_bytes]
             .into_iter()
             .fold(0, u64::saturating_add)
     }
 }
 
-/// Bytes for people: in megabytes, or in gigabytes with one decimal.
+/// Formats bytes for people: in MB, or in GB with one decimal.
 #[derive(Clone, Copy, Debug)]
-pub struct Readable(pub u64);
+pub struct HumanBytes(pub u64);
 
-impl fmt::Display for Readable {
+impl fmt::Display for HumanBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             bytes if bytes < 1_000_000_000 => write!(f, "{} MB", bytes.div_ceil(1_000_000)),
@@ -147,24 +146,24 @@ impl fmt::Display for Readable {
 mod tests {
     use super::*;
 
-    /// A machine as its files tell it.
-    fn machine(files: &[(&str, &str)]) -> Option<Available> {
+    /// Reads a fake machine, given as files under `/proc` and `/sys`.
+    fn machine(files: &[(&str, &str)]) -> Option<AvailableMemory> {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = root.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        Available::read_under(root.path())
+        AvailableMemory::read_under(root.path())
     }
 
     const MEMINFO: (&str, &str) =
         ("proc/meminfo", "MemTotal: 9000000 kB\nMemFree: 1 kB\nMemAvailable:    8000000 kB\n");
 
     #[test]
-    fn the_machine_is_the_bound_where_there_is_no_tighter_one() {
-        let wanted = Some(Available { bytes: 8_192_000_000, bound: Bound::Machine });
-        assert_eq!(machine(&[MEMINFO]), wanted);
+    fn machine_memory_is_the_limit_without_a_tighter_one() {
+        let expected = Some(AvailableMemory { bytes: 8_192_000_000, bound: MemoryBound::Machine });
+        assert_eq!(machine(&[MEMINFO]), expected);
         let unlimited = [
             MEMINFO,
             ("proc/self/cgroup", "4:cpu,memory:/a\n0::/a\n"),
@@ -178,12 +177,12 @@ mod tests {
             ),
             ("proc/self/status", "VmSize:\t 100 kB\n"),
         ];
-        assert_eq!(machine(&unlimited), wanted);
+        assert_eq!(machine(&unlimited), expected);
         assert_eq!(machine(&[]), None);
     }
 
     #[test]
-    fn the_tightest_control_group_counts_less_what_it_uses_for_good() {
+    fn tightest_cgroup_limit_minus_its_usage_applies() {
         let version_2 = [
             MEMINFO,
             ("proc/self/cgroup", "0::/outer/inner\n"),
@@ -195,9 +194,12 @@ mod tests {
         ];
         assert_eq!(
             machine(&version_2[..5]),
-            Some(Available { bytes: 2_800_000_000, bound: Bound::ControlGroup })
+            Some(AvailableMemory { bytes: 2_800_000_000, bound: MemoryBound::Cgroup })
         );
-        assert_eq!(machine(&version_2), Some(Available { bytes: 2_000_000_000, bound: Bound::ControlGroup }));
+        assert_eq!(
+            machine(&version_2),
+            Some(AvailableMemory { bytes: 2_000_000_000, bound: MemoryBound::Cgroup })
+        );
 
         let version_1 = [
             MEMINFO,
@@ -206,12 +208,12 @@ mod tests {
             ("sys/fs/cgroup/memory/memory.usage_in_bytes", "400000000\n"),
             ("sys/fs/cgroup/memory/memory.stat", "inactive_file 7\ntotal_inactive_file 100000000\n"),
         ];
-        let wanted = Some(Available { bytes: 700_000_000, bound: Bound::ControlGroup });
-        assert_eq!(machine(&version_1), wanted, "a container sees its own group at the top");
+        let expected = Some(AvailableMemory { bytes: 700_000_000, bound: MemoryBound::Cgroup });
+        assert_eq!(machine(&version_1), expected, "a container sees its own group at the top");
     }
 
     #[test]
-    fn a_limit_on_the_address_space_counts_too() {
+    fn address_space_limit_applies() {
         let limited = [
             MEMINFO,
             (
@@ -220,19 +222,22 @@ mod tests {
             ),
             ("proc/self/status", "VmPeak:\t 9 kB\nVmSize:\t  500000 kB\n"),
         ];
-        assert_eq!(machine(&limited), Some(Available { bytes: 1_488_000_000, bound: Bound::AddressSpace }));
+        assert_eq!(
+            machine(&limited),
+            Some(AvailableMemory { bytes: 1_488_000_000, bound: MemoryBound::AddressSpace })
+        );
     }
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn this_machine_tells() {
-        assert!(Available::read().unwrap().bytes > 0);
+    fn available_memory_is_readable_on_this_machine() {
+        assert!(AvailableMemory::read().unwrap().bytes > 0);
     }
 
     #[test]
-    fn bytes_are_read_in_megabytes_or_gigabytes() {
-        assert_eq!(Readable(1).to_string(), "1 MB");
-        assert_eq!(Readable(98_362_432).to_string(), "99 MB");
-        assert_eq!(Readable(1_250_000_000).to_string(), "1.2 GB");
+    fn bytes_are_displayed_in_mb_or_gb() {
+        assert_eq!(HumanBytes(1).to_string(), "1 MB");
+        assert_eq!(HumanBytes(98_362_432).to_string(), "99 MB");
+        assert_eq!(HumanBytes(1_250_000_000).to_string(), "1.2 GB");
     }
 }

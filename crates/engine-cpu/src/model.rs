@@ -1,23 +1,23 @@
-//! A model as the file describes it: its hyper-parameters and its weights, every one of them checked. What the forward
-//! pass would not honour (another architecture, experts, a key or a tensor nobody knows) is refused by name.
+//! A model's hyper-parameters and weights, read from the file and checked. Anything that the forward pass does not
+//! implement (another architecture, experts, an unknown key or tensor) is rejected by name.
 
 mod architecture;
-mod hyper_parameters;
-mod rotation;
+mod hyperparameters;
+mod rope;
 mod tensors;
 
-pub use hyper_parameters::HyperParameters;
+pub use hyperparameters::Hyperparameters;
 
-use crate::error::Fault;
+use crate::error::ModelFileError;
 use crate::gguf::{Gguf, TensorType};
 use crate::kernels::{ColumnSource, Kernels, Matrix};
-use crate::quantised;
+use crate::quantized;
 use std::io::{Read, Seek};
-use tensors::{Heads, Part, Tensors};
+use tensors::{HeadLayout, TensorPart, Tensors};
 
-/// The weights by which each head of queries and of keys is normalised on its own; all heads share them.
+/// Weights of the per-head RMSNorm of queries and keys; all heads share them.
 #[derive(Debug)]
-pub struct HeadNorms {
+pub struct QkNorm {
     pub query: Vec<f32>,
     pub key: Vec<f32>,
 }
@@ -25,14 +25,14 @@ pub struct HeadNorms {
 #[derive(Debug)]
 pub struct Layer {
     pub attention_norm: Vec<f32>,
-    /// Queries, keys and values side by side.
-    pub query_key_value: Matrix,
-    /// What is added to those products, in their order.
-    pub query_key_value_bias: Option<Vec<f32>>,
-    pub head_norms: Option<HeadNorms>,
+    /// Query, key and value projections, concatenated.
+    pub qkv: Matrix,
+    /// Biases of those projections, in the same order.
+    pub qkv_bias: Option<Vec<f32>>,
+    pub qk_norm: Option<QkNorm>,
     pub attention_output: Matrix,
     pub feed_forward_norm: Vec<f32>,
-    /// Gates and ups side by side.
+    /// Gate and up projections, concatenated.
     pub gate_up: Matrix,
     pub down: Matrix,
 }
@@ -41,60 +41,62 @@ impl Layer {
     fn read<R: Read + Seek>(
         tensors: &mut Tensors<'_, R>,
         kernels: &Kernels,
-        hyper_parameters: &HyperParameters,
+        hyperparameters: &Hyperparameters,
         index: usize,
-    ) -> Result<Self, Fault> {
-        let HyperParameters { architecture, width, feed_forward, attention, .. } = *hyper_parameters;
-        let query_width = attention.heads * attention.head_len;
-        let kv_width = attention.kv_heads * attention.head_len;
-        let heads = Heads {
-            head_len: attention.head_len,
-            rotated: 2 * hyper_parameters.rope_frequencies.len(),
-            pairing: architecture.pairing(),
+    ) -> Result<Self, ModelFileError> {
+        let Hyperparameters { architecture, hidden_size, feed_forward, attention, .. } = *hyperparameters;
+        let query_width = attention.heads * attention.head_dim;
+        let kv_width = attention.kv_heads * attention.head_dim;
+        let heads = HeadLayout {
+            head_dim: attention.head_dim,
+            rotary_dim: 2 * hyperparameters.rope_frequencies.len(),
+            rope_layout: architecture.rope_layout(),
         };
         let weight = |part: &str| format!("blk.{index}.{part}.weight");
         let bias = |part: &str| format!("blk.{index}.{part}.bias");
 
-        let query_key_value = [
-            Part::of_heads(weight("attn_q"), query_width, heads),
-            Part::of_heads(weight("attn_k"), kv_width, heads),
-            Part::plain(weight("attn_v"), kv_width),
+        let qkv = [
+            TensorPart::with_heads(weight("attn_q"), query_width, heads),
+            TensorPart::with_heads(weight("attn_k"), kv_width, heads),
+            TensorPart::plain(weight("attn_v"), kv_width),
         ];
-        let query_key_value_bias = [
-            Part::of_heads(bias("attn_q"), query_width, heads),
-            Part::of_heads(bias("attn_k"), kv_width, heads),
-            Part::plain(bias("attn_v"), kv_width),
+        let qkv_bias = [
+            TensorPart::with_heads(bias("attn_q"), query_width, heads),
+            TensorPart::with_heads(bias("attn_k"), kv_width, heads),
+            TensorPart::plain(bias("attn_v"), kv_width),
         ];
-        let gate_up =
-            [Part::plain(weight("ffn_gate"), feed_forward), Part::plain(weight("ffn_up"), feed_forward)];
-        let head_norm = |part: &str| [Part::of_heads(weight(part), attention.head_len, heads)];
+        let gate_up = [
+            TensorPart::plain(weight("ffn_gate"), feed_forward),
+            TensorPart::plain(weight("ffn_up"), feed_forward),
+        ];
+        let head_norm = |part: &str| [TensorPart::with_heads(weight(part), attention.head_dim, heads)];
         Ok(Self {
-            attention_norm: tensors.vector(&[Part::plain(weight("attn_norm"), width)])?,
-            query_key_value: tensors.matrix(kernels, width, &query_key_value)?,
-            query_key_value_bias: if architecture.has_biases() {
-                Some(tensors.vector(&query_key_value_bias)?)
-            } else {
-                None
-            },
-            head_norms: if architecture.has_head_norms() {
+            attention_norm: tensors.vector(&[TensorPart::plain(weight("attn_norm"), hidden_size)])?,
+            qkv: tensors.matrix(kernels, hidden_size, &qkv)?,
+            qkv_bias: if architecture.has_qkv_bias() { Some(tensors.vector(&qkv_bias)?) } else { None },
+            qk_norm: if architecture.has_qk_norm() {
                 let (query, key) = (head_norm("attn_q_norm"), head_norm("attn_k_norm"));
-                Some(HeadNorms { query: tensors.vector(&query)?, key: tensors.vector(&key)? })
+                Some(QkNorm { query: tensors.vector(&query)?, key: tensors.vector(&key)? })
             } else {
                 None
             },
             attention_output: tensors.matrix(
                 kernels,
                 query_width,
-                &[Part::plain(weight("attn_output"), width)],
+                &[TensorPart::plain(weight("attn_output"), hidden_size)],
             )?,
-            feed_forward_norm: tensors.vector(&[Part::plain(weight("ffn_norm"), width)])?,
-            gate_up: tensors.matrix(kernels, width, &gate_up)?,
-            down: tensors.matrix(kernels, feed_forward, &[Part::plain(weight("ffn_down"), width)])?,
+            feed_forward_norm: tensors.vector(&[TensorPart::plain(weight("ffn_norm"), hidden_size)])?,
+            gate_up: tensors.matrix(kernels, hidden_size, &gate_up)?,
+            down: tensors.matrix(
+                kernels,
+                feed_forward,
+                &[TensorPart::plain(weight("ffn_down"), hidden_size)],
+            )?,
         })
     }
 }
 
-/// The embedding of every token, as the file holds it.
+/// The token embeddings, in the file's format.
 #[derive(Debug)]
 pub struct Embedding {
     kind: TensorType,
@@ -108,9 +110,9 @@ impl Embedding {
     }
 
     /// # Panics
-    /// When the token is outside the vocabulary, or `values` is not as long as an embedding.
+    /// If the token is outside the vocabulary, or `values` is not as long as an embedding.
     pub fn read(&self, token: u32, values: &mut [f32]) {
-        quantised::expand(
+        quantized::dequantize(
             self.kind,
             &self.bytes[token as usize * self.row_bytes..][..self.row_bytes],
             values,
@@ -120,59 +122,61 @@ impl Embedding {
 
 #[derive(Debug)]
 pub struct Model {
-    pub hyper_parameters: HyperParameters,
+    pub hyperparameters: Hyperparameters,
     pub embedding: Embedding,
     pub layers: Vec<Layer>,
     pub output_norm: Vec<f32>,
-    /// Made from the embedding where the file has no matrix of its own for the logits.
+    /// Created from the embedding if the file has no separate output matrix (tied embeddings).
     pub output: Matrix,
 }
 
 impl Model {
-    /// Reads the weights and lays them out for the kernels.
+    /// Reads the weights and repacks them for the kernels.
     pub fn from_gguf<R: Read + Seek>(
         file: &mut Gguf<R>,
-        vocabulary: usize,
+        vocab_size: usize,
         kernels: &Kernels,
-    ) -> Result<Self, Fault> {
-        let mut hyper_parameters = HyperParameters::from_metadata(file.metadata(), vocabulary)?;
-        let width = hyper_parameters.width;
+    ) -> Result<Self, ModelFileError> {
+        let mut hyperparameters = Hyperparameters::from_metadata(file.metadata(), vocab_size)?;
+        let hidden_size = hyperparameters.hidden_size;
         let mut tensors = Tensors::new(file);
-        let (info, bytes) = tensors.take("token_embd.weight", &[width, vocabulary])?;
-        let row_bytes = width / info.kind.block_len() * info.kind.block_bytes();
+        let (info, bytes) = tensors.read("token_embd.weight", &[hidden_size, vocab_size])?;
+        let row_bytes = hidden_size / info.kind.block_len() * info.kind.block_bytes();
         let embedding = Embedding { kind: info.kind, row_bytes, bytes };
-        let layers = (0..hyper_parameters.layers)
-            .map(|index| Layer::read(&mut tensors, kernels, &hyper_parameters, index))
-            .collect::<Result<Vec<_>, Fault>>()?;
-        let output_norm = tensors.vector(&[Part::plain("output_norm.weight", width)])?;
+        let layers = (0..hyperparameters.layers)
+            .map(|index| Layer::read(&mut tensors, kernels, &hyperparameters, index))
+            .collect::<Result<Vec<_>, ModelFileError>>()?;
+        let output_norm = tensors.vector(&[TensorPart::plain("output_norm.weight", hidden_size)])?;
         let output = if tensors.has("output.weight") {
-            tensors.matrix(kernels, width, &[Part::plain("output.weight", vocabulary)])?
+            tensors.matrix(kernels, hidden_size, &[TensorPart::plain("output.weight", vocab_size)])?
         } else {
-            kernels.matrix(width, &[embedding.columns()])
+            kernels.matrix(hidden_size, &[embedding.columns()])
         };
         if tensors.has("rope_freqs.weight") {
-            let frequencies = &mut hyper_parameters.rope_frequencies;
-            let divisors = tensors.vector(&[Part::plain("rope_freqs.weight", frequencies.len())])?;
+            let frequencies = &mut hyperparameters.rope_frequencies;
+            let divisors = tensors.vector(&[TensorPart::plain("rope_freqs.weight", frequencies.len())])?;
             for (frequency, divisor) in frequencies.iter_mut().zip(divisors) {
                 if divisor.is_nan() || divisor <= 0.0 {
-                    return Err(Fault::malformed("the tensor `rope_freqs.weight` holds a number below zero"));
+                    return Err(ModelFileError::malformed(
+                        "tensor `rope_freqs.weight` contains a value that is not positive",
+                    ));
                 }
                 *frequency /= f64::from(divisor);
             }
         }
-        tensors.refuse_unknown()?;
-        Ok(Self { hyper_parameters, embedding, layers, output_norm, output })
+        tensors.ensure_all_used()?;
+        Ok(Self { hyperparameters, embedding, layers, output_norm, output })
     }
 
     fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         let in_layers = self
             .layers
             .iter()
-            .flat_map(|layer| [&layer.query_key_value, &layer.attention_output, &layer.gate_up, &layer.down]);
+            .flat_map(|layer| [&layer.qkv, &layer.attention_output, &layer.gate_up, &layer.down]);
         in_layers.chain([&self.output])
     }
 
-    /// The weights of all matrices; an embedding that also makes the logits counts once.
+    /// Number of weights in all matrices; an embedding tied to the output counts once.
     pub fn parameters(&self) -> usize {
         self.matrices().map(|matrix| matrix.inputs() * matrix.columns()).sum()
     }

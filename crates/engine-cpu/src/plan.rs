@@ -1,120 +1,123 @@
-//! What models get and need, decided from their files' headers before any weight is read, for all models together. It
-//! refuses what does not fit as a whole, with the numbers and what to change.
+//! Plans memory for all models together, from their files' headers, before any weight is read. If they do not all fit,
+//! the plan fails and reports the numbers and what to change.
 //!
-//! Where a model's context and slots are not configured, they are chosen like this (numbers in `limits`):
-//! 1. Of the memory that is available, a part is left to everything else.
-//! 2. Every model gets its weights, its tokenizer, room to work in, and a key-value cache for its configured context,
-//!    or for the least that is worth offering.
-//! 3. What is left is shared out evenly. A model's context grows to what it was made for, up to a bound, and its cache
-//!    to a usual size, or to one whole context if that is more.
-//! 4. There are as many slots as jobs of a usual length fit into the cache, up to a bound.
+//! If a model's context and slots are not configured, they are chosen like this (numbers in `limits`):
+//! 1. A part of the available memory is left to everything else.
+//! 2. Every model gets its weights, its tokenizer, scratch buffers, and a KV cache for its configured context, or for
+//!    the minimum context worth offering.
+//! 3. The rest is divided evenly. A model's context grows to its trained length, up to a bound. Its cache grows to a
+//!    default size, or to one whole context if that is more.
+//! 4. There are as many slots as jobs of typical length fit into the cache, up to a bound.
 
-use crate::error::{Fault, LoadError};
+use crate::error::{LoadError, ModelFileError};
 use crate::forward;
 use crate::gguf::Gguf;
 use crate::kernels;
-use crate::kv::pages_for;
 use crate::limits::{
-    DEFAULT_KV_BYTES, DEFAULT_QUEUE, DEFAULT_SLOTS, MAX_CHOSEN_CONTEXT_TOKENS, MAX_FREE_ROWS, MAX_KV_BYTES,
-    MAX_QUEUE, MAX_SLOTS, MAX_THREADS, MEMORY_LEFT_SHARE, MIN_CHOSEN_CONTEXT_TOKENS, MIN_MEMORY_LEFT_BYTES,
-    PAGE_TOKENS, PREFILL_TOKENS_ALONE, PREFILL_TOKENS_BESIDE_DECODE, SHORT_LANE_PAGES,
-    TOKENIZER_BYTES_PER_MERGE, TOKENIZER_BYTES_PER_TOKEN, USUAL_JOB_TOKENS,
+    DEFAULT_KV_BYTES, DEFAULT_QUEUE_CAPACITY, DEFAULT_SLOTS, MAX_AUTO_CONTEXT_TOKENS, MAX_DRAFT_ROWS,
+    MAX_KV_BYTES, MAX_QUEUE, MAX_SLOTS, MAX_THREADS, MEMORY_RESERVE_DIVISOR, MIN_AUTO_CONTEXT_TOKENS,
+    MIN_MEMORY_RESERVE_BYTES, MIXED_PREFILL_TOKENS, PAGE_TOKENS, PREFILL_ONLY_TOKENS, SHORT_POOL_PAGES,
+    TOKENIZER_BYTES_PER_MERGE, TOKENIZER_BYTES_PER_TOKEN, TYPICAL_JOB_TOKENS,
 };
-use crate::memory::{Available, MemoryNeed, Readable};
-use crate::model::HyperParameters;
-use crate::step_turns::StepTurns;
-use crate::worker::Bounds;
+use crate::memory::{AvailableMemory, HumanBytes, MemoryEstimate};
+use crate::model::Hyperparameters;
+use crate::paging::pages_for;
+use crate::step_lock::StepLock;
+use crate::worker::WorkerLimits;
 use std::fmt;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::thread;
 
-/// What a caller may choose; `None` leaves it to the model and the machine.
+/// Options of a model; `None` leaves the choice to the model and the machine.
 #[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
-    /// What the model is called in messages and metrics.
+    /// The model's name in messages and metrics.
     pub name: String,
-    /// The longest prompt and reply together; at most what the model was made for.
+    /// Maximum length of prompt and reply together; at most the model's trained context.
     pub context_tokens: Option<u32>,
     /// Sequences that run together.
     pub slots: Option<usize>,
     /// Jobs that may wait for a slot.
     pub queue: Option<usize>,
-    /// Threads that calculate, the model's owner included.
+    /// Compute threads, including the one that owns the model.
     pub threads: Option<usize>,
-    /// Rows up to which a step is filled with drafted tokens; 1 means that none are drafted. It never changes a text.
-    pub free_rows: Option<usize>,
+    /// Rows up to which a step is filled with drafted tokens; 1 disables drafting. Never changes the generated text.
+    pub draft_rows: Option<usize>,
 }
 
-/// How one model will be loaded.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(crate) path: PathBuf,
     pub(crate) name: String,
-    pub(crate) bounds: Bounds,
+    pub(crate) worker_limits: WorkerLimits,
     pub(crate) threads: usize,
-    pub(crate) free_rows: Option<usize>,
-    pub(crate) need: MemoryNeed,
-    /// Shared with the models that it was planned with.
-    pub(crate) turns: StepTurns,
+    pub(crate) draft_rows: Option<usize>,
+    pub(crate) memory_estimate: MemoryEstimate,
+    /// Shared with the models planned together with this one.
+    pub(crate) step_lock: StepLock,
 }
 
 impl Plan {
-    /// Plans for models that are to run side by side, each a file and what was chosen for it.
+    /// Plans models that run side by side: a file and its options for each.
     pub fn for_models(models: &[(PathBuf, LoadOptions)]) -> Result<Vec<Self>, LoadError> {
-        Self::within(models, Available::read())
+        Self::fit(models, AvailableMemory::read())
     }
 
-    fn within(
+    fn fit(
         models: &[(PathBuf, LoadOptions)],
-        available: Option<Available>,
+        available: Option<AvailableMemory>,
     ) -> Result<Vec<Self>, LoadError> {
-        let demands = models
+        let requirements = models
             .iter()
-            .map(|(path, options)| Demand::read(path, options))
+            .map(|(path, options)| ModelRequirements::read(path, options))
             .collect::<Result<Vec<_>, LoadError>>()?;
         let usable_bytes = available.map_or(u64::MAX, |available| {
-            let left_alone = (available.bytes / MEMORY_LEFT_SHARE).max(MIN_MEMORY_LEFT_BYTES);
-            available.bytes.saturating_sub(left_alone)
+            let reserve = (available.bytes / MEMORY_RESERVE_DIVISOR).max(MIN_MEMORY_RESERVE_BYTES);
+            available.bytes.saturating_sub(reserve)
         });
-        let least = demands.iter().map(Demand::least_bytes).fold(0, u64::saturating_add);
-        let share = usable_bytes.saturating_sub(least) / (models.len() as u64).max(1);
-        let turns = StepTurns::default();
-        let plans: Vec<Self> = demands.iter().map(|demand| demand.plan(share, &turns)).collect();
-        let needed = plans.iter().map(|plan| plan.need.total_bytes()).fold(0, u64::saturating_add);
+        let minimum = requirements.iter().map(ModelRequirements::min_bytes).fold(0, u64::saturating_add);
+        let share = usable_bytes.saturating_sub(minimum) / (models.len() as u64).max(1);
+        let step_lock = StepLock::default();
+        let plans: Vec<Self> =
+            requirements.iter().map(|requirements| requirements.plan(share, &step_lock)).collect();
+        let needed = plans.iter().map(|plan| plan.memory_estimate.total_bytes()).fold(0, u64::saturating_add);
         match available {
             Some(available) if needed > usable_bytes => {
-                Err(LoadError::Memory(Shortage { plans, usable_bytes, available }))
+                Err(LoadError::Memory(InsufficientMemory { plans, usable_bytes, available }))
             }
             _ => Ok(plans),
         }
     }
 
-    /// What the model is called in messages and metrics.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    pub fn need(&self) -> MemoryNeed {
-        self.need
+    pub fn memory_estimate(&self) -> MemoryEstimate {
+        self.memory_estimate
     }
 
     pub fn context_tokens(&self) -> u32 {
-        u32::try_from(self.bounds.context_tokens).unwrap_or(u32::MAX)
+        u32::try_from(self.worker_limits.context_tokens).unwrap_or(u32::MAX)
     }
 
     pub fn slots(&self) -> usize {
-        self.bounds.slots
+        self.worker_limits.slots
     }
 
-    /// Whether the model still fits, to be asked before it is built anew. What was left to everything else may by now be
-    /// in use, and the cache is taken only as it is used.
+    /// Checks, before a rebuild, that the model still fits. Ignores the share left to everything else, which may be in
+    /// use by now, and the KV cache, which is allocated only as it is used.
     pub(crate) fn check_memory(&self) -> Result<(), LoadError> {
-        let at_once = self.need.total_bytes() - self.need.kv_bytes;
-        match Available::read() {
-            Some(available) if available.bytes < at_once => {
+        let required_bytes = self.memory_estimate.total_bytes() - self.memory_estimate.kv_bytes;
+        match AvailableMemory::read() {
+            Some(available) if available.bytes < required_bytes => {
                 let usable_bytes = available.bytes;
-                Err(LoadError::Memory(Shortage { plans: vec![self.clone()], usable_bytes, available }))
+                Err(LoadError::Memory(InsufficientMemory {
+                    plans: vec![self.clone()],
+                    usable_bytes,
+                    available,
+                }))
             }
             _ => Ok(()),
         }
@@ -123,55 +126,55 @@ impl Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MemoryNeed { weights_bytes, kv_bytes, work_bytes, tokenizer_bytes } = self.need;
+        let MemoryEstimate { weights_bytes, kv_bytes, activation_bytes, tokenizer_bytes } =
+            self.memory_estimate;
         write!(
             f,
-            "{} needs {}: weights {}, key-value cache {} ({} slots, contexts of up to {} tokens), work {}, tokenizer {}",
+            "{} needs {}: weights {}, KV cache {} ({} slots, context up to {} tokens), activations {}, tokenizer {}",
             self.name,
-            Readable(self.need.total_bytes()),
-            Readable(weights_bytes),
-            Readable(kv_bytes),
-            self.bounds.slots,
-            self.bounds.context_tokens,
-            Readable(work_bytes),
-            Readable(tokenizer_bytes),
+            HumanBytes(self.memory_estimate.total_bytes()),
+            HumanBytes(weights_bytes),
+            HumanBytes(kv_bytes),
+            self.worker_limits.slots,
+            self.worker_limits.context_tokens,
+            HumanBytes(activation_bytes),
+            HumanBytes(tokenizer_bytes),
         )
     }
 }
 
-/// Models that do not fit into memory.
+/// The models do not fit into memory.
 #[derive(Debug)]
-pub struct Shortage {
+pub struct InsufficientMemory {
     plans: Vec<Plan>,
     usable_bytes: u64,
-    available: Available,
+    available: AvailableMemory,
 }
 
-impl fmt::Display for Shortage {
+impl fmt::Display for InsufficientMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let needed = self.plans.iter().map(|plan| plan.need.total_bytes()).fold(0, u64::saturating_add);
+        let needed =
+            self.plans.iter().map(|plan| plan.memory_estimate.total_bytes()).fold(0, u64::saturating_add);
         write!(
             f,
-            "{} of memory would be needed and {} can be taken ({} {}, some of it left to everything else): ",
-            Readable(needed),
-            Readable(self.usable_bytes),
-            Readable(self.available.bytes),
+            "insufficient memory: {} needed, {} usable ({} {}, part of it reserved for other processes): ",
+            HumanBytes(needed),
+            HumanBytes(self.usable_bytes),
+            HumanBytes(self.available.bytes),
             self.available.bound,
         )?;
         for plan in &self.plans {
             write!(f, "{plan}; ")?;
         }
-        f.write_str(
-            "lower `context_tokens` or `slots`, serve fewer or smaller models, or give it more memory",
-        )
+        f.write_str("lower `context_tokens` or `slots`, serve fewer or smaller models, or add memory")
     }
 }
 
-/// What a model's header and its options say.
-struct Demand<'a> {
+/// A model's header and options.
+struct ModelRequirements<'a> {
     path: &'a Path,
     name: String,
-    hyper_parameters: HyperParameters,
+    hyperparameters: Hyperparameters,
     weights_bytes: u64,
     tokenizer_bytes: u64,
     page_bytes: u64,
@@ -179,63 +182,63 @@ struct Demand<'a> {
     slots: Option<usize>,
     queue: usize,
     threads: usize,
-    free_rows: Option<usize>,
+    draft_rows: Option<usize>,
 }
 
-impl<'a> Demand<'a> {
+impl<'a> ModelRequirements<'a> {
     fn read(path: &'a Path, options: &LoadOptions) -> Result<Self, LoadError> {
-        let refused = |fault| LoadError::refused(path, fault);
+        let rejected = |error| LoadError::rejected(path, error);
         let file = Gguf::open(path)?;
         let metadata = file.metadata();
-        let vocabulary = metadata.strings("tokenizer.ggml.tokens").map_err(refused)?.len();
-        let hyper_parameters = HyperParameters::from_metadata(metadata, vocabulary).map_err(refused)?;
-        let beyond = || refused(Fault::unsupported("it is too large to be counted"));
+        let vocab_size = metadata.strings("tokenizer.ggml.tokens").map_err(rejected)?.len();
+        let hyperparameters = Hyperparameters::from_metadata(metadata, vocab_size).map_err(rejected)?;
+        let overflow = || rejected(ModelFileError::unsupported("model size overflows"));
         let page_bytes =
-            hyper_parameters.kv_shape().page_bytes().filter(|bytes| *bytes > 0).ok_or_else(beyond)?;
-        let demand = Self {
+            hyperparameters.kv_shape().page_bytes().filter(|bytes| *bytes > 0).ok_or_else(overflow)?;
+        let requirements = Self {
             path,
-            name: if options.name.is_empty() { hyper_parameters.name.clone() } else { options.name.clone() },
-            weights_bytes: weights_bytes(&file).ok_or_else(beyond)?,
+            name: if options.name.is_empty() { hyperparameters.name.clone() } else { options.name.clone() },
+            weights_bytes: weights_bytes(&file).ok_or_else(overflow)?,
             tokenizer_bytes: {
                 let merges = metadata.strings("tokenizer.ggml.merges").map_or(0, <[String]>::len);
-                (vocabulary * TOKENIZER_BYTES_PER_TOKEN + merges * TOKENIZER_BYTES_PER_MERGE) as u64
+                (vocab_size * TOKENIZER_BYTES_PER_TOKEN + merges * TOKENIZER_BYTES_PER_MERGE) as u64
             },
             page_bytes,
             context_tokens: options.context_tokens.map(|tokens| tokens as usize),
             slots: match options.slots {
                 None => None,
-                asked => Some(bounded(path, "slots", asked, MAX_SLOTS, || DEFAULT_SLOTS)?),
+                requested => Some(ensure_in_range(path, "slots", requested, MAX_SLOTS, || DEFAULT_SLOTS)?),
             },
-            queue: bounded(path, "queue", options.queue, MAX_QUEUE, || DEFAULT_QUEUE)?,
-            threads: bounded(path, "threads", options.threads, MAX_THREADS, || {
+            queue: ensure_in_range(path, "queue", options.queue, MAX_QUEUE, || DEFAULT_QUEUE_CAPACITY)?,
+            threads: ensure_in_range(path, "threads", options.threads, MAX_THREADS, || {
                 thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS)
             })?,
-            free_rows: match options.free_rows {
+            draft_rows: match options.draft_rows {
                 None => None,
-                asked => Some(bounded(path, "free_rows", asked, MAX_FREE_ROWS, || 1)?),
+                requested => Some(ensure_in_range(path, "free_rows", requested, MAX_DRAFT_ROWS, || 1)?),
             },
-            hyper_parameters,
+            hyperparameters,
         };
-        demand.check_context()?;
-        Ok(demand)
+        requirements.check_context()?;
+        Ok(requirements)
     }
 
     fn check_context(&self) -> Result<(), LoadError> {
-        let Some(asked) = self.context_tokens else { return Ok(()) };
-        let made_for = self.hyper_parameters.context_tokens;
-        let reason = if asked < 2 {
-            "a prompt and a reply need at least one token each".to_owned()
-        } else if asked > made_for {
-            self.hyper_parameters.context_reason.clone()
-        } else if self.kv_bytes(pages_for(asked)) > MAX_KV_BYTES {
-            format!("its key-value cache would be larger than {MAX_KV_BYTES} bytes")
+        let Some(requested) = self.context_tokens else { return Ok(()) };
+        let trained_context = self.hyperparameters.context_tokens;
+        let reason = if requested < 2 {
+            "must be at least 2, for a prompt and a reply".to_owned()
+        } else if requested > trained_context {
+            self.hyperparameters.context_reason.clone()
+        } else if self.kv_bytes(pages_for(requested)) > MAX_KV_BYTES {
+            format!("KV cache would exceed {MAX_KV_BYTES} bytes")
         } else {
             return Ok(());
         };
-        Err(LoadError::Option {
+        Err(LoadError::InvalidOption {
             path: self.path.to_owned(),
             option: "context_tokens",
-            asked: asked as u64,
+            requested: requested as u64,
             reason,
         })
     }
@@ -248,59 +251,63 @@ impl<'a> Demand<'a> {
         usize::try_from(bytes / self.page_bytes).unwrap_or(usize::MAX)
     }
 
-    /// The pages of the shortest context that it may be given.
-    fn least_pages(&self) -> usize {
-        let least = self.hyper_parameters.context_tokens.min(MIN_CHOSEN_CONTEXT_TOKENS);
-        pages_for(self.context_tokens.unwrap_or(least))
+    /// Pages of the shortest context that the model may get.
+    fn min_pages(&self) -> usize {
+        let minimum = self.hyperparameters.context_tokens.min(MIN_AUTO_CONTEXT_TOKENS);
+        pages_for(self.context_tokens.unwrap_or(minimum))
     }
 
-    fn least_bytes(&self) -> u64 {
-        self.need(self.slots.unwrap_or(DEFAULT_SLOTS), self.least_pages()).total_bytes()
+    fn min_bytes(&self) -> u64 {
+        self.memory_estimate(self.slots.unwrap_or(DEFAULT_SLOTS), self.min_pages()).total_bytes()
     }
 
-    fn need(&self, slots: usize, pages: usize) -> MemoryNeed {
-        let rows = PREFILL_TOKENS_ALONE.max(PREFILL_TOKENS_BESIDE_DECODE + slots);
-        MemoryNeed {
+    fn memory_estimate(&self, slots: usize, pages: usize) -> MemoryEstimate {
+        let rows = PREFILL_ONLY_TOKENS.max(MIXED_PREFILL_TOKENS + slots);
+        MemoryEstimate {
             weights_bytes: self.weights_bytes,
-            kv_bytes: self.kv_bytes(pages.saturating_add(SHORT_LANE_PAGES)),
-            // A step that drafts has logits for every row it is filled with.
-            work_bytes: forward::work_bytes(&self.hyper_parameters, rows, slots.max(MAX_FREE_ROWS)),
+            kv_bytes: self.kv_bytes(pages.saturating_add(SHORT_POOL_PAGES)),
+            // With drafts, a step computes logits for every row.
+            activation_bytes: forward::activation_bytes(
+                &self.hyperparameters,
+                rows,
+                slots.max(MAX_DRAFT_ROWS),
+            ),
             tokenizer_bytes: self.tokenizer_bytes,
         }
     }
 
-    /// What the model gets when it may have `share` more than the least.
-    fn plan(&self, share: u64, turns: &StepTurns) -> Plan {
-        let room = self.kv_bytes(self.least_pages()).saturating_add(share);
+    /// Plans the model with `share` bytes beyond its minimum.
+    fn plan(&self, share: u64, step_lock: &StepLock) -> Plan {
+        let kv_budget = self.kv_bytes(self.min_pages()).saturating_add(share);
         let context_tokens = self.context_tokens.unwrap_or_else(|| {
-            let made_for = self.hyper_parameters.context_tokens.min(MAX_CHOSEN_CONTEXT_TOKENS);
-            made_for.min(self.pages_within(room).saturating_mul(PAGE_TOKENS))
+            let trained_context = self.hyperparameters.context_tokens.min(MAX_AUTO_CONTEXT_TOKENS);
+            trained_context.min(self.pages_within(kv_budget).saturating_mul(PAGE_TOKENS))
         });
         let context_pages = pages_for(context_tokens);
-        let cache_pages = self.pages_within(room.min(DEFAULT_KV_BYTES)).max(context_pages);
+        let cache_pages = self.pages_within(kv_budget.min(DEFAULT_KV_BYTES)).max(context_pages);
         let slots = self.slots.unwrap_or_else(|| {
-            (cache_pages.saturating_mul(PAGE_TOKENS) / USUAL_JOB_TOKENS).clamp(1, DEFAULT_SLOTS)
+            (cache_pages.saturating_mul(PAGE_TOKENS) / TYPICAL_JOB_TOKENS).clamp(1, DEFAULT_SLOTS)
         });
         let pages = slots.saturating_mul(context_pages).min(cache_pages);
         Plan {
             path: self.path.to_owned(),
             name: self.name.clone(),
-            bounds: Bounds { context_tokens, slots, queue: self.queue, pages },
+            worker_limits: WorkerLimits { context_tokens, slots, queue: self.queue, pages },
             threads: self.threads,
-            free_rows: self.free_rows,
-            need: self.need(slots, pages),
-            turns: turns.clone(),
+            draft_rows: self.draft_rows,
+            memory_estimate: self.memory_estimate(slots, pages),
+            step_lock: step_lock.clone(),
         }
     }
 }
 
-/// The weights once they are laid out, a little rounded up; `None` when that is beyond counting.
+/// Size of the repacked weights, rounded up a little; `None` on overflow.
 fn weights_bytes<R: Read + Seek>(file: &Gguf<R>) -> Option<u64> {
     let mut total = 0_u64;
     for name in file.tensor_names() {
         let info = file.tensor(name)?;
-        let laid_out = match info.dimensions.as_slice() {
-            [inputs, columns] => kernels::laid_out_bytes(*inputs, *columns)?,
+        let repacked_bytes = match info.dimensions.as_slice() {
+            [inputs, columns] => kernels::tiled_bytes(*inputs, *columns)?,
             dimensions => {
                 dimensions.iter().try_fold(size_of::<f32>(), |bytes, len| bytes.checked_mul(*len))? as u64
             }
@@ -310,28 +317,28 @@ fn weights_bytes<R: Read + Seek>(file: &Gguf<R>) -> Option<u64> {
             total = total.checked_add(info.byte_len)?;
         }
         if !is_embedding || file.tensor("output.weight").is_none() {
-            total = total.checked_add(laid_out)?;
+            total = total.checked_add(repacked_bytes)?;
         }
     }
     Some(total)
 }
 
-/// A count between 1 and `limit`.
-fn bounded(
+/// Checks that an option lies between 1 and `limit`.
+fn ensure_in_range(
     path: &Path,
     option: &'static str,
-    asked: Option<usize>,
+    requested: Option<usize>,
     limit: usize,
     default: impl FnOnce() -> usize,
 ) -> Result<usize, LoadError> {
-    match asked {
+    match requested {
         None => Ok(default()),
         Some(value) if (1..=limit).contains(&value) => Ok(value),
-        Some(value) => Err(LoadError::Option {
+        Some(value) => Err(LoadError::InvalidOption {
             path: path.to_owned(),
             option,
-            asked: value as u64,
-            reason: format!("it lies between 1 and {limit}"),
+            requested: value as u64,
+            reason: format!("must be from 1 to {limit}"),
         }),
     }
 }

@@ -1,107 +1,106 @@
-//! Which full pages hold which tokens, so that a beginning that was seen before is not computed again. It knows pages
-//! by number only; who may hold how many of them is `PageLedger`'s business.
+//! Maps tokens to the complete pages that hold them, so that a known prefix is not computed again. It knows pages only
+//! by id; how many each table may hold is up to `PageAllocator`.
 //!
-//! A page's keys and values depend on every token up to its end, so a page is found by its own tokens and by the page
-//! before it, which stands for all tokens before it. That works because a page with a page behind it is never given
-//! up. The tokens are compared one by one, so a collision of hashes finds nothing; and the account is part of every
-//! key, so that no account ever reads what another's text left behind.
+//! A page's keys and values depend on every token up to its end. So its cache key is its own tokens and the page before
+//! it, which stands for all earlier tokens. That works because a page with followers is never evicted. Tokens are
+//! compared one by one, so a hash collision finds nothing. The account is part of every key, so that no account ever
+//! reads state computed from another's text.
 
-use crate::kv::PageId;
 use crate::limits::PAGE_TOKENS;
+use crate::paging::PageId;
 use chancery_domain::AccountId;
 use std::collections::{BTreeSet, HashMap};
 
-/// What a page is known by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PageKey {
     account: AccountId,
-    before: Option<PageId>,
+    previous: Option<PageId>,
     tokens: [u32; PAGE_TOKENS],
 }
 
 impl PageKey {
-    /// The key of the first full page of `rest`, which follows the page `before`; `None` when there is no full page.
-    pub fn new(account: AccountId, before: Option<PageId>, rest: &[u32]) -> Option<Self> {
-        Some(Self { account, before, tokens: *rest.first_chunk()? })
+    /// The key of the first full page of `rest`, which follows the page `previous`; `None` if `rest` does not fill a
+    /// page.
+    pub fn new(account: AccountId, previous: Option<PageId>, rest: &[u32]) -> Option<Self> {
+        Some(Self { account, previous, tokens: *rest.first_chunk()? })
     }
 }
 
-/// A page in the cache. Whoever holds a page holds all pages before it too, so a page that nobody holds has none held
-/// behind it.
+/// A page in the cache. A sequence that references a page references all pages before it too, so an unreferenced page
+/// has no referenced follower.
 #[derive(Debug)]
 struct CachedPage {
     key: PageKey,
-    /// Running sequences that read it.
-    holders: u32,
-    /// Cached pages directly behind it.
-    followers: u32,
+    /// Reference count: running sequences that read the page.
+    ref_count: u32,
+    /// Cached pages that directly follow it.
+    children: u32,
     last_used: u64,
 }
 
 impl CachedPage {
-    fn may_go(&self) -> bool {
-        self.holders == 0 && self.followers == 0
+    fn is_evictable(&self) -> bool {
+        self.ref_count == 0 && self.children == 0
     }
 }
 
 #[derive(Debug, Default)]
 pub struct PrefixCache {
-    /// Its keys come from callers' text, so it keeps the hasher that nobody can aim at.
-    found_by: HashMap<PageKey, PageId>,
+    /// The keys come from callers' text, so this keeps the standard hasher, which resists collision attacks.
+    page_by_key: HashMap<PageKey, PageId>,
     pages: HashMap<PageId, CachedPage>,
-    /// Pages that may go, the one that was not used for longest first. A page with others behind it is not among them,
-    /// and comes in at its own age once they are gone.
-    unused: BTreeSet<(u64, PageId)>,
-    /// Counts uses; it orders them in time.
-    uses: u64,
+    /// Evictable pages, least recently used first. A page with followers is not among them; it is added with its own
+    /// last-use time once they are evicted.
+    evictable: BTreeSet<(u64, PageId)>,
+    /// Logical clock that orders uses.
+    tick: u64,
 }
 
 impl PrefixCache {
-    /// The page with exactly these tokens behind exactly that page, for exactly that account; the caller holds it from
-    /// now on.
-    pub fn hold(&mut self, key: &PageKey) -> Option<PageId> {
-        let page = *self.found_by.get(key)?;
-        let cached = self.known(page);
-        cached.holders += 1;
-        let place = (cached.last_used, page);
-        self.unused.remove(&place);
+    /// Looks up a page by account, preceding page and tokens, all exactly equal, and takes a reference to it.
+    pub fn acquire(&mut self, key: &PageKey) -> Option<PageId> {
+        let page = *self.page_by_key.get(key)?;
+        let cached = self.cached_page_mut(page);
+        cached.ref_count += 1;
+        let entry = (cached.last_used, page);
+        self.evictable.remove(&entry);
         Some(page)
     }
 
-    /// Takes in a page that was computed to its end; the caller holds it from now on.
+    /// Adds a complete page; the caller gets a reference to it.
     pub fn insert(&mut self, key: PageKey, page: PageId) {
-        if let Some(before) = key.before {
-            self.known(before).followers += 1;
+        if let Some(previous) = key.previous {
+            self.cached_page_mut(previous).children += 1;
         }
-        self.found_by.insert(key.clone(), page);
-        self.pages.insert(page, CachedPage { key, holders: 1, followers: 0, last_used: self.uses });
+        self.page_by_key.insert(key.clone(), page);
+        self.pages.insert(page, CachedPage { key, ref_count: 1, children: 0, last_used: self.tick });
     }
 
-    /// The caller of `hold` or `insert` no longer reads these pages.
-    pub fn let_go(&mut self, pages: &[PageId]) {
-        self.uses += 1;
+    /// Drops the references taken by `acquire` or `insert`.
+    pub fn release(&mut self, pages: &[PageId]) {
+        self.tick += 1;
         for page in pages {
-            let uses = self.uses;
-            let cached = self.known(*page);
-            cached.holders -= 1;
-            cached.last_used = uses;
-            if cached.may_go() {
-                self.unused.insert((uses, *page));
+            let tick = self.tick;
+            let cached = self.cached_page_mut(*page);
+            cached.ref_count -= 1;
+            cached.last_used = tick;
+            if cached.is_evictable() {
+                self.evictable.insert((tick, *page));
             }
         }
     }
 
-    /// Gives up the page that was not used for longest.
+    /// Evicts the least recently used page.
     pub fn evict(&mut self) -> Option<PageId> {
-        let (_, page) = self.unused.pop_first()?;
+        let (_, page) = self.evictable.pop_first()?;
         let cached = self.pages.remove(&page)?;
-        self.found_by.remove(&cached.key);
-        if let Some(before) = cached.key.before {
-            let parent = self.known(before);
-            parent.followers -= 1;
-            if parent.may_go() {
-                let place = (parent.last_used, before);
-                self.unused.insert(place);
+        self.page_by_key.remove(&cached.key);
+        if let Some(previous) = cached.key.previous {
+            let parent = self.cached_page_mut(previous);
+            parent.children -= 1;
+            if parent.is_evictable() {
+                let entry = (parent.last_used, previous);
+                self.evictable.insert(entry);
             }
         }
         Some(page)
@@ -112,8 +111,8 @@ impl PrefixCache {
     }
 
     /// # Panics
-    /// When the page is not in the cache: a mistake in the counting, after which no page may be trusted.
-    fn known(&mut self, page: PageId) -> &mut CachedPage {
+    /// If the page is not in the cache: the reference counts are wrong, and no page can be trusted any more.
+    fn cached_page_mut(&mut self, page: PageId) -> &mut CachedPage {
         match self.pages.get_mut(&page) {
             Some(cached) => cached,
             None => unreachable!("page {page:?} is used but not cached"),
@@ -121,8 +120,8 @@ impl PrefixCache {
     }
 
     #[cfg(test)]
-    pub fn holders(&self) -> HashMap<PageId, u32> {
-        self.pages.iter().map(|(page, cached)| (*page, cached.holders)).collect()
+    pub fn ref_count(&self) -> HashMap<PageId, u32> {
+        self.pages.iter().map(|(page, cached)| (*page, cached.ref_count)).collect()
     }
 }
 
@@ -133,55 +132,55 @@ mod tests {
     const A: AccountId = AccountId(1);
     const B: AccountId = AccountId(2);
 
-    fn key(account: AccountId, before: Option<u32>, token: u32) -> PageKey {
-        PageKey::new(account, before.map(PageId::numbered), &[token; PAGE_TOKENS]).unwrap()
+    fn key(account: AccountId, previous: Option<u32>, token: u32) -> PageKey {
+        PageKey::new(account, previous.map(PageId::from_index), &[token; PAGE_TOKENS]).unwrap()
     }
 
     fn with_chain_of_three() -> PrefixCache {
         let mut cache = PrefixCache::default();
         for page in 0_u32..3 {
-            cache.insert(key(A, page.checked_sub(1), page), PageId::numbered(page));
+            cache.insert(key(A, page.checked_sub(1), page), PageId::from_index(page));
         }
         cache
     }
 
     #[test]
-    fn a_page_is_found_only_by_its_own_account_tokens_and_beginning() {
+    fn page_is_found_only_by_its_account_tokens_and_prefix() {
         let mut cache = with_chain_of_three();
-        assert_eq!(cache.hold(&key(A, Some(0), 1)), Some(PageId::numbered(1)));
-        assert_eq!(cache.hold(&key(B, Some(0), 1)), None, "another account");
-        assert_eq!(cache.hold(&key(B, None, 0)), None, "another account");
-        assert_eq!(cache.hold(&key(A, Some(0), 2)), None, "other tokens");
-        assert_eq!(cache.hold(&key(A, None, 1)), None, "another beginning");
+        assert_eq!(cache.acquire(&key(A, Some(0), 1)), Some(PageId::from_index(1)));
+        assert_eq!(cache.acquire(&key(B, Some(0), 1)), None, "another account");
+        assert_eq!(cache.acquire(&key(B, None, 0)), None, "another account");
+        assert_eq!(cache.acquire(&key(A, Some(0), 2)), None, "other tokens");
+        assert_eq!(cache.acquire(&key(A, None, 1)), None, "another beginning");
         assert!(PageKey::new(A, None, &[0; PAGE_TOKENS - 1]).is_none(), "not a full page");
     }
 
     #[test]
-    fn a_page_that_is_held_never_goes_and_the_last_of_a_chain_goes_first() {
+    fn pages_in_use_are_not_evicted_and_chains_evict_from_the_end() {
         let mut cache = with_chain_of_three();
-        let first = cache.hold(&key(A, None, 0)).unwrap();
+        let first = cache.acquire(&key(A, None, 0)).unwrap();
         assert_eq!(cache.evict(), None);
-        cache.let_go(&[0, 1, 2].map(PageId::numbered));
-        assert_eq!(cache.evict(), Some(PageId::numbered(2)));
-        assert_eq!(cache.evict(), Some(PageId::numbered(1)));
+        cache.release(&[0, 1, 2].map(PageId::from_index));
+        assert_eq!(cache.evict(), Some(PageId::from_index(2)));
+        assert_eq!(cache.evict(), Some(PageId::from_index(1)));
         assert_eq!(cache.evict(), None, "the first is still held");
-        cache.let_go(&[first]);
+        cache.release(&[first]);
         assert_eq!(cache.evict(), Some(first));
-        assert!(cache.found_by.is_empty() && cache.pages.is_empty());
+        assert!(cache.page_by_key.is_empty() && cache.pages.is_empty());
     }
 
     #[test]
-    fn what_was_not_used_for_longest_goes_first() {
+    fn least_recently_used_page_is_evicted_first() {
         let mut cache = PrefixCache::default();
         for page in 0..3 {
-            cache.insert(key(A, None, page), PageId::numbered(page));
+            cache.insert(key(A, None, page), PageId::from_index(page));
         }
         for page in 0..3 {
-            cache.let_go(&[PageId::numbered(page)]);
+            cache.release(&[PageId::from_index(page)]);
         }
-        let used_again = cache.hold(&key(A, None, 0)).unwrap();
-        cache.let_go(&[used_again]);
+        let used_again = cache.acquire(&key(A, None, 0)).unwrap();
+        cache.release(&[used_again]);
         let order: Vec<_> = std::iter::from_fn(|| cache.evict()).collect();
-        assert_eq!(order, [1, 2, 0].map(PageId::numbered));
+        assert_eq!(order, [1, 2, 0].map(PageId::from_index));
     }
 }

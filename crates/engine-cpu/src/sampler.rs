@@ -1,29 +1,29 @@
-//! Chooses the next token of one sequence from what a survey found of its row. Draws depend on the seed, how many were
-//! made before, and the weights alone. The vocabulary is never sorted: only the tokens that can matter are looked at,
-//! and of these only so many are put in order as it takes to find the last one that stays.
+//! Samples the next token of one sequence from the statistics of its logits row. The result depends only on the seed,
+//! the number of earlier draws, and the weights. The vocabulary is never sorted: only tokens that can matter become
+//! candidates, and only as many of these are ranked as it takes to find the cutoff.
 
-use crate::kernels::{BLOCK_TOKENS, Survey};
+use crate::kernels::{BLOCK_TOKENS, LogitStats};
 use chancery_engine::Sampling;
 use std::cmp::Ordering;
 
-/// Weights down to which tokens are looked at, one after the other, until enough are found. The likeliest has weight 1,
-/// and most rows are done with the first.
-const LEVELS: [f32; 4] = [1.0 / 64.0, 1.0 / 16_384.0, 1.0 / 1_073_741_824.0, 0.0];
-/// So few candidates are put in order whole.
-const SORTED_AT_MOST: usize = 32;
+/// Weight thresholds for collecting candidates, tried in order until enough are found. The most likely token has weight
+/// 1, and the first threshold suffices for most rows.
+const WEIGHT_THRESHOLDS: [f32; 4] = [1.0 / 64.0, 1.0 / 16_384.0, 1.0 / 1_073_741_824.0, 0.0];
+/// Up to this many candidates are sorted outright.
+const MAX_SORTED: usize = 32;
 
 #[derive(Debug)]
 pub struct Sampler {
     sampling: Sampling,
-    draws: u64,
+    draw_count: u64,
 }
 
-/// Room that all sequences share, kept from token to token; it grows to the most candidates a row ever had.
+/// Buffers shared by all sequences and reused from token to token; they grow to the largest candidate count of any row.
 #[derive(Debug, Default)]
-pub struct SamplerRoom {
-    /// In the order of their ids.
+pub struct SamplerScratch {
+    /// Ordered by id.
     candidates: Vec<Candidate>,
-    /// The same, on the way to being ordered by weight.
+    /// The same, partially ordered by weight.
     ranked: Vec<Candidate>,
 }
 
@@ -34,7 +34,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// The likeliest first, and of equals the lowest id.
+    /// Most likely first; among equals, lowest id first.
     fn rank(&self, other: &Self) -> Ordering {
         other.weight.total_cmp(&self.weight).then(self.id.cmp(&other.id))
     }
@@ -42,230 +42,231 @@ impl Candidate {
 
 impl Sampler {
     pub fn new(sampling: Sampling) -> Self {
-        Self { sampling, draws: 0 }
+        Self { sampling, draw_count: 0 }
     }
 
-    /// What the row is to be surveyed at; 0 where the likeliest token is always taken.
+    /// The temperature for the row's softmax; 0 means greedy.
     pub fn temperature(&self) -> f32 {
         let Sampling { temperature, top_k, .. } = self.sampling;
         let only_one = top_k.is_some_and(|count| count.get() == 1);
-        // Written so that a temperature that is not a number counts as none.
+        // Written so that NaN counts as 0.
         if temperature > 0.0 && temperature.is_finite() && !only_one { temperature } else { 0.0 }
     }
 
-    /// The next token. `weights` are what the survey left in the row.
-    pub fn choose(&mut self, survey: &Survey, weights: &[f32], room: &mut SamplerRoom) -> u32 {
-        if survey.blocks.is_empty() {
-            return survey.likeliest;
+    /// Samples the next token. `weights` are the softmax weights that the statistics pass left in the row.
+    pub fn sample(&mut self, logit_stats: &LogitStats, weights: &[f32], scratch: &mut SamplerScratch) -> u32 {
+        if logit_stats.blocks.is_empty() {
+            return logit_stats.argmax;
         }
-        let share = uniform(self.sampling.seed, self.draws);
-        self.draws += 1;
+        let quantile = uniform(self.sampling.seed, self.draw_count);
+        self.draw_count += 1;
         let Sampling { top_k, top_p, min_p, .. } = self.sampling;
-        let drawn = if top_k.is_none() && top_p >= 1.0 && min_p <= 0.0 {
-            draw_from_all(survey, weights, share)
+        let sampled = if top_k.is_none() && top_p >= 1.0 && min_p <= 0.0 {
+            sample_unfiltered(logit_stats, weights, quantile)
         } else {
-            room.keep(self.sampling, survey, weights);
-            draw(room.candidates.iter().copied(), total(&room.candidates) * share)
+            scratch.filter_candidates(self.sampling, logit_stats, weights);
+            sample_from(scratch.candidates.iter().copied(), total(&scratch.candidates) * quantile)
         };
-        drawn.unwrap_or(survey.likeliest)
+        sampled.unwrap_or(logit_stats.argmax)
     }
 }
 
-impl SamplerRoom {
-    /// Leaves as candidates the tokens that are drawn from.
-    fn keep(&mut self, sampling: Sampling, survey: &Survey, weights: &[f32]) {
+impl SamplerScratch {
+    /// Reduces the candidates to the tokens that remain after top-k, top-p and min-p.
+    fn filter_candidates(&mut self, sampling: Sampling, logit_stats: &LogitStats, weights: &[f32]) {
         let Sampling { top_k, top_p, min_p, .. } = sampling;
-        let most = top_k.map_or(usize::MAX, |count| count.get() as usize);
-        let all: f64 = survey.blocks.iter().map(|block| f64::from(block.sum)).sum();
-        let wanted_share = f64::from(top_p.max(0.0));
-        // What `min_p` drops still counts in the share that `top_p` is of.
-        let least = if top_p >= 1.0 { min_p } else { 0.0 };
-        for level in LEVELS {
-            let level = level.max(least);
-            self.gather(survey, weights, level);
+        let max_candidates = top_k.map_or(usize::MAX, |count| count.get() as usize);
+        let total_weight: f64 = logit_stats.blocks.iter().map(|block| f64::from(block.sum)).sum();
+        let top_p_share = f64::from(top_p.max(0.0));
+        // Tokens that `min_p` drops still count in the probability mass for `top_p`.
+        let minimum = if top_p >= 1.0 { min_p } else { 0.0 };
+        for threshold in WEIGHT_THRESHOLDS {
+            let threshold = threshold.max(minimum);
+            self.collect_candidates(logit_stats, weights, threshold);
             let enough = match top_k {
-                Some(_) => self.candidates.len() >= most,
-                None => total(&self.candidates) >= all * wanted_share,
+                Some(_) => self.candidates.len() >= max_candidates,
+                None => total(&self.candidates) >= total_weight * top_p_share,
             };
-            if enough || level <= least {
+            if enough || threshold <= minimum {
                 break;
             }
         }
 
-        let mut last = None;
-        if self.candidates.len() > most || top_p < 1.0 {
+        let mut cutoff = None;
+        if self.candidates.len() > max_candidates || top_p < 1.0 {
             self.ranked.clone_from(&self.candidates);
             let ranked = &mut self.ranked[..];
-            let ranked = if ranked.len() > most {
-                let (above, at, _) = ranked.select_nth_unstable_by(most - 1, Candidate::rank);
-                last = Some(*at);
-                let kept = above.len() + 1;
-                &mut ranked[..kept]
+            let ranked = if ranked.len() > max_candidates {
+                let (above, at, _) = ranked.select_nth_unstable_by(max_candidates - 1, Candidate::rank);
+                cutoff = Some(*at);
+                let retained = above.len() + 1;
+                &mut ranked[..retained]
             } else {
                 ranked
             };
             if top_p < 1.0 {
-                let of = if top_k.is_some() { total(ranked) } else { all };
-                last = reaching(ranked, of * wanted_share).or(last);
+                let mass = if top_k.is_some() { total(ranked) } else { total_weight };
+                cutoff = top_p_cutoff(ranked, mass * top_p_share).or(cutoff);
             }
         }
         self.candidates.retain(|candidate| {
-            candidate.weight >= min_p && last.is_none_or(|last| candidate.rank(&last).is_le())
+            candidate.weight >= min_p && cutoff.is_none_or(|cutoff| candidate.rank(&cutoff).is_le())
         });
     }
 
-    /// Takes in every token that weighs anything and at least so much.
-    fn gather(&mut self, survey: &Survey, weights: &[f32], least: f32) {
+    /// Collects every token with nonzero weight of at least `minimum`.
+    fn collect_candidates(&mut self, logit_stats: &LogitStats, weights: &[f32], minimum: f32) {
         self.candidates.clear();
-        let counts = |weight: f32| weight >= least && weight > 0.0;
+        let is_candidate = |weight: f32| weight >= minimum && weight > 0.0;
         for (index, weights) in
-            blocks(survey, weights).filter(|(index, _)| counts(survey.blocks[*index].largest))
+            blocks(logit_stats, weights).filter(|(index, _)| is_candidate(logit_stats.blocks[*index].largest))
         {
             let first_id = (index * BLOCK_TOKENS) as u32;
             let candidates = (first_id..).zip(weights).map(|(id, weight)| Candidate { weight: *weight, id });
-            self.candidates.extend(candidates.filter(|candidate| counts(candidate.weight)));
+            self.candidates.extend(candidates.filter(|candidate| is_candidate(candidate.weight)));
         }
     }
 }
 
-fn blocks<'a>(survey: &Survey, weights: &'a [f32]) -> impl Iterator<Item = (usize, &'a [f32])> {
-    weights.chunks(BLOCK_TOKENS).take(survey.blocks.len()).enumerate()
+fn blocks<'a>(logit_stats: &LogitStats, weights: &'a [f32]) -> impl Iterator<Item = (usize, &'a [f32])> {
+    weights.chunks(BLOCK_TOKENS).take(logit_stats.blocks.len()).enumerate()
 }
 
 fn total(candidates: &[Candidate]) -> f64 {
     candidates.iter().map(|candidate| f64::from(candidate.weight)).sum()
 }
 
-/// The candidate with which the likeliest reach `wanted`, or the last when all do not. Halves what is in question until
-/// it is few, so that it takes time in proportion to their number.
-fn reaching(mut candidates: &mut [Candidate], mut wanted: f64) -> Option<Candidate> {
-    while candidates.len() > SORTED_AT_MOST {
+/// The candidate with which the cumulative weight, most likely first, reaches `target`, or the last one if the total is
+/// less. Quickselect: halves the range until it is small, so that it takes linear time.
+fn top_p_cutoff(mut candidates: &mut [Candidate], mut target: f64) -> Option<Candidate> {
+    while candidates.len() > MAX_SORTED {
         let half = candidates.len() / 2;
         candidates.select_nth_unstable_by(half, Candidate::rank);
         let (likelier, rest) = candidates.split_at_mut(half);
-        let held = total(likelier);
-        if held >= wanted {
+        let likelier_mass = total(likelier);
+        if likelier_mass >= target {
             candidates = likelier;
         } else {
-            wanted -= held;
+            target -= likelier_mass;
             candidates = rest;
         }
     }
     candidates.sort_unstable_by(Candidate::rank);
     let reached = candidates.iter().find(|candidate| {
-        wanted -= f64::from(candidate.weight);
-        wanted <= 0.0
+        target -= f64::from(candidate.weight);
+        target <= 0.0
     });
     reached.or(candidates.last()).copied()
 }
 
-/// One token of the whole row by its weight: the block first, then the token in it.
-fn draw_from_all(survey: &Survey, weights: &[f32], share: f64) -> Option<u32> {
-    let mut left = survey.blocks.iter().map(|block| f64::from(block.sum)).sum::<f64>() * share;
-    let mut drawn = None;
-    for (index, weights) in blocks(survey, weights) {
-        let sum = f64::from(survey.blocks[index].sum);
+/// Samples from the whole row: the block first, then the token in it.
+fn sample_unfiltered(logit_stats: &LogitStats, weights: &[f32], quantile: f64) -> Option<u32> {
+    let mut remaining = logit_stats.blocks.iter().map(|block| f64::from(block.sum)).sum::<f64>() * quantile;
+    let mut sampled = None;
+    for (index, weights) in blocks(logit_stats, weights) {
+        let sum = f64::from(logit_stats.blocks[index].sum);
         if sum > 0.0 {
-            drawn = Some((index, weights, left));
-            if left < sum {
+            sampled = Some((index, weights, remaining));
+            if remaining < sum {
                 break;
             }
         }
-        left -= sum;
+        remaining -= sum;
     }
-    let (index, weights, left) = drawn?;
+    let (index, weights, remaining) = sampled?;
     let first_id = (index * BLOCK_TOKENS) as u32;
-    draw((first_id..).zip(weights).map(|(id, weight)| Candidate { weight: *weight, id }), left)
+    sample_from((first_id..).zip(weights).map(|(id, weight)| Candidate { weight: *weight, id }), remaining)
 }
 
-/// The candidate in which `left` of the weight lies, or the last that weighs anything; `None` when none does.
-fn draw(candidates: impl Iterator<Item = Candidate>, mut left: f64) -> Option<u32> {
-    let mut drawn = None;
+/// Inverse CDF: the candidate at cumulative weight `remaining`, or the last with nonzero weight; `None` if all weights are
+/// 0.
+fn sample_from(candidates: impl Iterator<Item = Candidate>, mut remaining: f64) -> Option<u32> {
+    let mut sampled = None;
     for Candidate { weight, id } in candidates.filter(|candidate| candidate.weight > 0.0) {
-        drawn = Some(id);
-        left -= f64::from(weight);
-        if left < 0.0 {
+        sampled = Some(id);
+        remaining -= f64::from(weight);
+        if remaining < 0.0 {
             break;
         }
     }
-    drawn
+    sampled
 }
 
-/// The number `index` of the stream that `seed` names, from 0 to below 1 (SplitMix64).
+/// Number `index` of the stream for `seed`, in [0, 1) (SplitMix64).
 fn uniform(seed: u64, index: u64) -> f64 {
     let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    // As many bits as a float of this size holds.
+    // An f64 holds 53 bits.
     ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::{Arithmetic, Kernels, LogitRows};
+    use crate::kernels::{Kernels, LogitRows, Precision};
     use proptest::prelude::*;
     use std::num::NonZeroU32;
 
     const DRAWING: Sampling = Sampling { temperature: 1.0, ..Sampling::GREEDY };
 
-    /// A sampler with all it needs, for logits as they come.
-    struct Bench {
+    /// A sampler with everything it needs, for raw logits.
+    struct Harness {
         kernels: Kernels,
         sampler: Sampler,
-        surveys: Vec<Survey>,
-        room: SamplerRoom,
+        logit_stats: Vec<LogitStats>,
+        scratch: SamplerScratch,
         weights: Vec<f32>,
     }
 
-    impl Bench {
+    impl Harness {
         fn new(sampling: Sampling) -> Self {
             Self::on(None, sampling)
         }
 
         fn on(kernel: Option<&str>, sampling: Sampling) -> Self {
             Self {
-                kernels: Kernels::start_with(1, kernel, Arithmetic::Fixed).unwrap(),
+                kernels: Kernels::start_with(1, kernel, Precision::Int8).unwrap(),
                 sampler: Sampler::new(sampling),
-                surveys: Vec::new(),
-                room: SamplerRoom::default(),
+                logit_stats: Vec::new(),
+                scratch: SamplerScratch::default(),
                 weights: Vec::new(),
             }
         }
 
-        fn choose(&mut self, logits: &[f32]) -> u32 {
+        fn sample(&mut self, logits: &[f32]) -> u32 {
             self.weights.clear();
             self.weights.extend_from_slice(logits);
             let rows =
-                LogitRows { values: &mut self.weights, stride: logits.len(), vocabulary: logits.len() };
-            self.kernels.survey(rows, &[self.sampler.temperature()], &mut self.surveys);
-            self.sampler.choose(&self.surveys[0], &self.weights, &mut self.room)
+                LogitRows { values: &mut self.weights, stride: logits.len(), vocab_size: logits.len() };
+            self.kernels.logit_stats(rows, &[self.sampler.temperature()], &mut self.logit_stats);
+            self.sampler.sample(&self.logit_stats[0], &self.weights, &mut self.scratch)
         }
     }
 
     #[test]
-    fn greedy_takes_the_likeliest_and_the_first_of_equals() {
+    fn greedy_selects_the_first_token_with_the_highest_logit() {
         let mut logits = vec![0.0; 200];
         (logits[70], logits[130]) = (3.0, 3.0);
         logits[10] = f32::NAN;
         let one = Sampling { temperature: 2.0, top_k: NonZeroU32::new(1), seed: 9, ..Sampling::GREEDY };
-        let no_number = Sampling { temperature: f32::NAN, ..Sampling::GREEDY };
-        for sampling in [Sampling::GREEDY, one, no_number] {
-            assert_eq!(Bench::new(sampling).choose(&logits), 70);
-            assert_eq!(Bench::new(sampling).choose(&[f32::NAN; 3]), 0);
+        let nan_temperature = Sampling { temperature: f32::NAN, ..Sampling::GREEDY };
+        for sampling in [Sampling::GREEDY, one, nan_temperature] {
+            assert_eq!(Harness::new(sampling).sample(&logits), 70);
+            assert_eq!(Harness::new(sampling).sample(&[f32::NAN; 3]), 0);
         }
         for top_p in [0.5, 1.0] {
             let sampling = Sampling { temperature: 1.0, top_p, seed: 1, ..Sampling::GREEDY };
-            assert!(Bench::new(sampling).choose(&[f32::NAN; 3]) < 3);
+            assert!(Harness::new(sampling).sample(&[f32::NAN; 3]) < 3);
         }
     }
 
-    /// Draws 40,000 times and holds the counts against the shares.
+    /// Draws 40,000 times and compares the counts with the expected shares.
     fn assert_draws_follow(sampling: Sampling, logits: &[f32], shares: &[f64]) {
-        let mut bench = Bench::new(sampling);
+        let mut harness = Harness::new(sampling);
         let mut counts = vec![0_i32; logits.len()];
         for _ in 0..40_000 {
-            counts[bench.choose(logits) as usize] += 1;
+            counts[harness.sample(logits) as usize] += 1;
         }
         for (count, share) in counts.iter().zip(shares) {
             assert!((f64::from(*count) - 40_000.0 * share).abs() < 500.0, "{counts:?}");
@@ -274,13 +275,13 @@ mod tests {
     }
 
     #[test]
-    fn draws_follow_the_probabilities_of_what_stays() {
+    fn samples_follow_the_truncated_distribution() {
         let logits = [8.0_f32, 2.0, 0.0, 4.0, 1.0, 1.0].map(f32::ln);
         let seeded = Sampling { seed: 42, ..DRAWING };
         assert_draws_follow(seeded, &logits, &[0.5, 0.125, 0.0, 0.25, 0.0625, 0.0625]);
         let two = Sampling { top_k: NonZeroU32::new(2), ..seeded };
         assert_draws_follow(two, &logits, &[2.0 / 3.0, 0.0, 0.0, 1.0 / 3.0]);
-        // Half of the four likeliest is the likeliest alone; a little more needs the second too.
+        // Half of the top four is the most likely token alone; slightly more needs the second too.
         let four = Sampling { top_k: NonZeroU32::new(4), ..seeded };
         assert_draws_follow(Sampling { top_p: 0.53, ..four }, &logits, &[1.0]);
         assert_draws_follow(Sampling { top_p: 0.54, ..four }, &logits, &[2.0 / 3.0, 0.0, 0.0, 1.0 / 3.0]);
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_follow_the_probabilities_over_many_blocks() {
+    fn samples_follow_the_distribution_across_blocks() {
         let mut logits = vec![f32::NEG_INFINITY; 2_000];
         for at in [3, 255, 256, 1_999] {
             logits[at] = 1.0;
@@ -305,71 +306,75 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_draws_the_same_tokens_and_another_does_not() {
+    fn same_seed_samples_the_same_tokens() {
         let logits: Vec<f32> = (0..1_000).map(|id| (id as f32).sin()).collect();
-        let draw = |seed| {
-            let mut bench = Bench::new(Sampling { top_p: 0.9, seed, ..DRAWING });
-            (0..20).map(|_| bench.choose(&logits)).collect::<Vec<_>>()
+        let sample_from = |seed| {
+            let mut harness = Harness::new(Sampling { top_p: 0.9, seed, ..DRAWING });
+            (0..20).map(|_| harness.sample(&logits)).collect::<Vec<_>>()
         };
-        assert_eq!(draw(7), draw(7));
-        assert_ne!(draw(7), draw(8));
+        assert_eq!(sample_from(7), sample_from(7));
+        assert_ne!(sample_from(7), sample_from(8));
     }
 
-    /// What is promised of a seed: the same logits draw the same tokens. Where a machine does not fuse multiplication
-    /// and addition, weights may differ in their last bits, and a draw only where it falls that near a boundary.
+    /// The guarantee of a seed: the same logits sample the same tokens. On a machine without fused multiply-add,
+    /// weights may differ in their last bits, so a draw may differ only if it falls that close to a boundary.
     #[test]
-    fn the_same_seed_draws_the_same_tokens_on_every_kernel() {
+    fn same_seed_samples_the_same_tokens_on_every_kernel() {
         let logits: Vec<f32> = (0..5_000).map(|id| (id as f32 * 0.7).sin() * 6.0).collect();
         let narrow = Sampling { top_k: NonZeroU32::new(400), top_p: 0.95, min_p: 0.05, seed: 3, ..DRAWING };
         for sampling in [Sampling { seed: 3, ..DRAWING }, narrow] {
-            let draw = |kernel: &str| {
-                let mut bench = Bench::on(Some(kernel), sampling);
-                (0..500).map(|_| bench.choose(&logits)).collect::<Vec<_>>()
+            let sample_from = |kernel: &str| {
+                let mut harness = Harness::on(Some(kernel), sampling);
+                (0..500).map(|_| harness.sample(&logits)).collect::<Vec<_>>()
             };
-            let portable = draw("portable");
+            let portable = sample_from("portable");
             for kernel in Kernels::available_names() {
-                assert!(draw(kernel) == portable, "{kernel}");
+                assert!(sample_from(kernel) == portable, "{kernel}");
             }
         }
     }
 
     #[test]
-    fn numbers_drawn_are_spread_over_zero_to_one() {
-        let drawn: Vec<f64> = (0..10_000).map(|index| uniform(1, index)).collect();
-        assert!(drawn.iter().all(|number| (0.0..1.0).contains(number)));
-        let mean = drawn.iter().sum::<f64>() / 10_000.0;
+    fn random_numbers_are_uniform_in_0_to_1() {
+        let sampled: Vec<f64> = (0..10_000).map(|index| uniform(1, index)).collect();
+        assert!(sampled.iter().all(|number| (0.0..1.0).contains(number)));
+        let mean = sampled.iter().sum::<f64>() / 10_000.0;
         assert!((mean - 0.5).abs() < 0.02, "{mean}");
     }
 
-    /// The plain way: sort everything, cut in the order that the documents give.
-    fn kept_by_sorting(weights: &[f32], sampling: Sampling) -> (Vec<u32>, f64) {
+    /// Reference: sorts everything and applies the filters in their documented order.
+    fn reference_filter(weights: &[f32], sampling: Sampling) -> (Vec<u32>, f64) {
         let mut ids: Vec<u32> = (0..weights.len() as u32).filter(|id| weights[*id as usize] > 0.0).collect();
         let weight = |id: u32| f64::from(weights[id as usize]);
         ids.sort_by(|a, b| weight(*b).total_cmp(&weight(*a)).then(a.cmp(b)));
         ids.truncate(sampling.top_k.map_or(usize::MAX, |count| count.get() as usize));
         let total: f64 = ids.iter().map(|id| weight(*id)).sum();
-        // How near to the cut the nearest sum was: within rounding of it, either side is right.
+        // Distance from the cutoff to the nearest cumulative sum: within rounding error, either side is correct.
         let mut margin = f64::INFINITY;
         if sampling.top_p < 1.0 {
-            let wanted = total * f64::from(sampling.top_p);
-            let mut held = 0.0;
+            let expected = total * f64::from(sampling.top_p);
+            let mut cumulative = 0.0;
             let sums: Vec<f64> = ids
                 .iter()
                 .map(|id| {
-                    held += weight(*id);
-                    held
+                    cumulative += weight(*id);
+                    cumulative
                 })
                 .collect();
-            let stays = sums.iter().position(|held| *held >= wanted).map_or(sums.len(), |last| last + 1);
-            margin = sums.iter().map(|held| (held - wanted).abs() / total).fold(margin, f64::min);
-            ids.truncate(stays);
+            let cutoff_len = sums
+                .iter()
+                .position(|cumulative| *cumulative >= expected)
+                .map_or(sums.len(), |last| last + 1);
+            margin =
+                sums.iter().map(|cumulative| (cumulative - expected).abs() / total).fold(margin, f64::min);
+            ids.truncate(cutoff_len);
         }
         ids.retain(|id| weights[*id as usize] >= sampling.min_p);
         ids.sort_unstable();
         (ids, margin)
     }
 
-    /// Rows as models give them: peaked, flat, in steps, with equals.
+    /// Rows as models produce them: peaked, flat, in steps, with ties.
     fn rows() -> impl Strategy<Value = Vec<f32>> {
         let len = 1_usize..2_000;
         prop_oneof![
@@ -391,7 +396,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(400))]
 
         #[test]
-        fn exactly_those_tokens_stay_that_sorting_would_leave(
+        fn truncation_keeps_the_same_tokens_as_sorting(
             logits in rows(),
             temperature in 0.1_f32..3.0,
             top_k in proptest::option::of(1_u32..2_500),
@@ -400,20 +405,20 @@ mod tests {
             seed in any::<u64>(),
         ) {
             let sampling = Sampling { temperature, top_k: top_k.and_then(NonZeroU32::new), top_p, min_p, seed };
-            let mut bench = Bench::new(sampling);
-            let drawn = bench.choose(&logits);
-            prop_assert!((drawn as usize) < logits.len());
+            let mut harness = Harness::new(sampling);
+            let sampled = harness.sample(&logits);
+            prop_assert!((sampled as usize) < logits.len());
             if sampling.top_k.is_some_and(|count| count.get() == 1) || (top_k.is_none() && top_p >= 1.0 && min_p <= 0.0) {
                 return Ok(());
             }
-            let kept: Vec<u32> = bench.room.candidates.iter().map(|candidate| candidate.id).collect();
-            let (wanted, margin) = kept_by_sorting(&bench.weights, sampling);
-            prop_assert!(kept.contains(&drawn));
+            let retained: Vec<u32> = harness.scratch.candidates.iter().map(|candidate| candidate.id).collect();
+            let (expected, margin) = reference_filter(&harness.weights, sampling);
+            prop_assert!(retained.contains(&sampled));
             if margin > 1e-5 {
-                prop_assert_eq!(kept, wanted);
+                prop_assert_eq!(retained, expected);
             } else {
-                prop_assert!(kept.len().abs_diff(wanted.len()) <= 1);
-                let (fewer, more) = if kept.len() < wanted.len() { (kept, wanted) } else { (wanted, kept) };
+                prop_assert!(retained.len().abs_diff(expected.len()) <= 1);
+                let (fewer, more) = if retained.len() < expected.len() { (retained, expected) } else { (expected, retained) };
                 prop_assert!(fewer.iter().all(|id| more.contains(id)));
             }
         }

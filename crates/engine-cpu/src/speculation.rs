@@ -1,92 +1,98 @@
-//! Guesses at the tokens to come, for texts that repeat their prompt or themselves: where the text ended like this
-//! before, it may go on as it did then. Where few sequences run, a step checks several guesses of one sequence for
-//! little more than it takes without them. What it chooses does not depend on them, so a wrong guess costs time and
-//! never changes the text.
+//! Speculative decoding by prompt lookup: if the last tokens occurred earlier in the text, the tokens that followed
+//! them are the draft. With few sequences, a step verifies several drafted tokens for little more than the cost of one.
+//! The chosen tokens do not depend on the draft, so a wrong draft costs time and never changes the text.
 
-use crate::limits::{MAX_DRAFT_PAUSE_STEPS, MAX_DRAFT_TOKENS, MAX_LOOKUP_TOKENS};
+use crate::limits::{MAX_DRAFT_BACKOFF_STEPS, MAX_DRAFT_TOKENS, MAX_LOOKUP_TOKENS};
 
-/// A place counts when at least so many tokens before it are those at the end; two are needed to tell most phrases.
-const MIN_MATCH_TOKENS: usize = 2;
-/// More than this many need not be compared: a longer match is no better.
-const MAX_MATCH_TOKENS: usize = 8;
-/// The first guess of a sequence: few, because nothing is known of it yet.
-const FIRST_DRAFT_TOKENS: usize = 3;
+/// Minimum n-gram length of a match; two tokens identify most phrases.
+const MIN_NGRAM_TOKENS: usize = 2;
+/// Maximum n-gram length to compare: a longer match predicts no better.
+const MAX_NGRAM_TOKENS: usize = 8;
+/// Length of a sequence's first draft: short, because its acceptance rate is unknown.
+const INITIAL_DRAFT_TOKENS: usize = 3;
 
-/// How one sequence's guesses have gone, and how much is guessed next: twice as much after all were right, as many as
-/// were right and one when some were; and after none was, fewer, with a pause twice as long each time.
+/// Adapts the draft length of one sequence to its acceptance rate. If all tokens were accepted, the length doubles; if
+/// some were, it is their number plus one. If none was, it halves, and drafting pauses, twice as long each time.
 #[derive(Clone, Debug)]
-pub struct Drafting {
-    next: usize,
-    pause_steps: u32,
+pub struct DraftState {
+    draft_len: usize,
+    backoff_steps: u32,
     misses: u32,
     drafted_total: u64,
-    right_total: u64,
+    accepted_total: u64,
 }
 
-impl Default for Drafting {
+impl Default for DraftState {
     fn default() -> Self {
-        Self { next: FIRST_DRAFT_TOKENS, pause_steps: 0, misses: 0, drafted_total: 0, right_total: 0 }
+        Self {
+            draft_len: INITIAL_DRAFT_TOKENS,
+            backoff_steps: 0,
+            misses: 0,
+            drafted_total: 0,
+            accepted_total: 0,
+        }
     }
 }
 
-impl Drafting {
+impl DraftState {
     pub fn drafted_total(&self) -> u64 {
         self.drafted_total
     }
 
-    pub fn right_total(&self) -> u64 {
-        self.right_total
+    pub fn accepted_total(&self) -> u64 {
+        self.accepted_total
     }
 
-    /// Whether it is worth asking for a guess.
+    /// Whether to draft in this step.
     pub fn is_ready(&self) -> bool {
-        self.pause_steps == 0
+        self.backoff_steps == 0
     }
 
-    /// A step goes by without a guess.
-    pub fn wait_a_step(&mut self) {
-        self.pause_steps = self.pause_steps.saturating_sub(1);
+    /// Counts down the pause by one step.
+    pub fn skip_step(&mut self) {
+        self.backoff_steps = self.backoff_steps.saturating_sub(1);
     }
 
-    /// Appends up to `most` guesses; returns how many.
-    pub fn draft(&self, tokens: &mut Vec<u32>, most: usize) -> usize {
-        let most = most.min(self.next);
-        let Some(from) = went_on_at(tokens).filter(|_| most > 0) else { return 0 };
-        // One by one, because the guess may repeat what it has itself appended.
-        for at in from..from + most {
-            tokens.push(tokens[at]);
+    /// Appends up to `max_drafts` drafted tokens; returns how many.
+    pub fn draft(&self, tokens: &mut Vec<u32>, max_drafts: usize) -> usize {
+        let max_drafts = max_drafts.min(self.draft_len);
+        let Some(start) = find_ngram_match(tokens).filter(|_| max_drafts > 0) else { return 0 };
+        // One by one, because the draft may repeat tokens that it appended itself.
+        for index in start..start + max_drafts {
+            tokens.push(tokens[index]);
         }
-        most
+        max_drafts
     }
 
-    /// What came of a guess of so many tokens: how many, from the first, were right.
-    pub fn settle(&mut self, drafted: usize, right: usize) {
+    /// Records the outcome of a draft: how many leading tokens were accepted.
+    pub fn record_outcome(&mut self, drafted: usize, accepted: usize) {
         self.drafted_total += drafted as u64;
-        self.right_total += right as u64;
-        if right == 0 {
+        self.accepted_total += accepted as u64;
+        if accepted == 0 {
             self.misses += 1;
-            self.pause_steps = (1_u32 << self.misses.min(31)).min(MAX_DRAFT_PAUSE_STEPS);
-            self.next = (self.next / 2).max(1);
+            self.backoff_steps = (1_u32 << self.misses.min(31)).min(MAX_DRAFT_BACKOFF_STEPS);
+            self.draft_len = (self.draft_len / 2).max(1);
         } else {
             self.misses = 0;
-            let next = if right == drafted { 2 * self.next.max(drafted) } else { right + 1 };
-            self.next = next.min(MAX_DRAFT_TOKENS);
+            let draft_len = if accepted == drafted { 2 * self.draft_len.max(drafted) } else { accepted + 1 };
+            self.draft_len = draft_len.min(MAX_DRAFT_TOKENS);
         }
     }
 }
 
-/// Where the text went on when it last ended as it does now; the longest such ending counts, and of equals the latest.
-/// Looks back a bounded way.
-fn went_on_at(tokens: &[u32]) -> Option<usize> {
+/// The position after the latest earlier occurrence of the current ending. The longest match wins, and among equals the
+/// latest. Searches at most `MAX_LOOKUP_TOKENS` back.
+fn find_ngram_match(tokens: &[u32]) -> Option<usize> {
     let last = tokens.len().checked_sub(1)?;
     let first = last.saturating_sub(MAX_LOOKUP_TOKENS);
-    let mut best = (MIN_MATCH_TOKENS - 1, None);
-    for place in (first..last).rev().filter(|place| tokens[*place] == tokens[last]) {
-        let before = tokens[..place].iter().rev().zip(tokens[..last].iter().rev());
-        let matched = 1 + before.take(MAX_MATCH_TOKENS - 1).take_while(|(then, now)| then == now).count();
+    let mut best = (MIN_NGRAM_TOKENS - 1, None);
+    for position in (first..last).rev().filter(|position| tokens[*position] == tokens[last]) {
+        let before = tokens[..position].iter().rev().zip(tokens[..last].iter().rev());
+        let matched =
+            1 + before.take(MAX_NGRAM_TOKENS - 1).take_while(|(earlier, current)| earlier == current).count();
         if matched > best.0 {
-            best = (matched, Some(place + 1));
-            if matched == MAX_MATCH_TOKENS {
+            best = (matched, Some(position + 1));
+            if matched == MAX_NGRAM_TOKENS {
                 break;
             }
         }
@@ -99,16 +105,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn drafted(tokens: &[u32], most: usize) -> Vec<u32> {
+    fn drafted(tokens: &[u32], max_drafts: usize) -> Vec<u32> {
         let mut all = tokens.to_vec();
-        let count = Drafting { next: MAX_DRAFT_TOKENS, ..Drafting::default() }.draft(&mut all, most);
+        let count =
+            DraftState { draft_len: MAX_DRAFT_TOKENS, ..DraftState::default() }.draft(&mut all, max_drafts);
         assert_eq!(all[..tokens.len()], *tokens);
         assert_eq!(all.len(), tokens.len() + count);
         all.split_off(tokens.len())
     }
 
     #[test]
-    fn a_draft_goes_on_as_the_text_did_before() {
+    fn draft_continues_the_longest_earlier_match() {
         assert_eq!(drafted(&[1, 2, 3, 4, 5, 9, 2, 3], 2), [4, 5]);
         assert_eq!(drafted(&[1, 2, 3, 4, 2, 3, 5, 2, 3], 1), [5], "the latest of equals");
         assert_eq!(drafted(&[1, 2, 3, 4, 9, 2, 3, 5, 1, 2, 3], 1), [4], "the longest ending first");
@@ -118,13 +125,13 @@ mod tests {
     }
 
     #[test]
-    fn a_draft_may_repeat_itself() {
+    fn draft_may_overlap_its_own_match() {
         assert_eq!(drafted(&[1, 2, 3, 1, 2, 3], 7), [1, 2, 3, 1, 2, 3, 1]);
         assert_eq!(drafted(&[7, 7, 7], 4), [7, 7, 7, 7]);
     }
 
     #[test]
-    fn a_draft_is_looked_for_a_bounded_way_back() {
+    fn draft_lookup_is_bounded() {
         let mut tokens = vec![1, 2, 3];
         tokens.extend(10..MAX_LOOKUP_TOKENS as u32 + 10);
         tokens.extend([1, 2]);
@@ -133,55 +140,56 @@ mod tests {
         assert_eq!(drafted(&tokens, 1), [3]);
     }
 
-    /// The plain way: every place, from the last to the first, and every length.
-    fn plainly(tokens: &[u32]) -> Option<usize> {
-        let lens = (MIN_MATCH_TOKENS..=MAX_MATCH_TOKENS.min(tokens.len())).rev();
-        let mut places = lens.flat_map(|len| {
-            let ending = &tokens[tokens.len() - len..];
-            (len..tokens.len()).rev().filter(move |end| &tokens[end - len..*end] == ending)
+    /// Brute-force reference: every match length from the longest, every position from the last.
+    fn naive_search(tokens: &[u32]) -> Option<usize> {
+        let lens = (MIN_NGRAM_TOKENS..=MAX_NGRAM_TOKENS.min(tokens.len())).rev();
+        let mut matches = lens.flat_map(|len| {
+            let suffix = &tokens[tokens.len() - len..];
+            (len..tokens.len()).rev().filter(move |end| &tokens[end - len..*end] == suffix)
         });
-        places.next()
+        matches.next()
     }
 
     proptest! {
         #[test]
-        fn the_place_found_is_that_of_a_plain_search(tokens in proptest::collection::vec(0_u32..4, 0..60)) {
-            prop_assert_eq!(went_on_at(&tokens), plainly(&tokens));
+        fn draft_lookup_equals_a_naive_search(tokens in proptest::collection::vec(0_u32..4, 0..60)) {
+            prop_assert_eq!(find_ngram_match(&tokens), naive_search(&tokens));
         }
 
         #[test]
-        fn guesses_stay_within_what_was_asked_and_come_from_the_text(
-            tokens in proptest::collection::vec(0_u32..3, 0..40), most in 0_usize..40,
+        fn drafts_respect_the_requested_length_and_come_from_the_text(
+            tokens in proptest::collection::vec(0_u32..3, 0..40), max_drafts in 0_usize..40,
         ) {
-            let drafted = drafted(&tokens, most);
-            prop_assert!(drafted.len() <= most.min(MAX_DRAFT_TOKENS));
+            let drafted = drafted(&tokens, max_drafts);
+            prop_assert!(drafted.len() <= max_drafts.min(MAX_DRAFT_TOKENS));
             prop_assert!(drafted.iter().all(|token| tokens.contains(token)));
         }
 
-        /// However the guesses go: they stay within their bound, and where none is ever right, ever fewer are made.
+        /// Whatever the outcomes, the draft length stays within its bound, and drafts become rare if none is ever
+        /// accepted.
         #[test]
-        fn wrong_guesses_become_rare_and_right_ones_grow(outcomes in proptest::collection::vec(0_usize..20, 1..200)) {
-            let mut drafting = Drafting::default();
+        fn rejected_drafts_become_rare_and_accepted_drafts_grow(outcomes in proptest::collection::vec(0_usize..20, 1..200)) {
+            let mut draft_state = DraftState::default();
             for outcome in outcomes {
-                while !drafting.is_ready() {
-                    drafting.wait_a_step();
+                while !draft_state.is_ready() {
+                    draft_state.skip_step();
                 }
-                let drafted = drafting.next;
+                let drafted = draft_state.draft_len;
                 prop_assert!((1..=MAX_DRAFT_TOKENS).contains(&drafted));
-                drafting.settle(drafted, outcome.min(drafted));
-                prop_assert!(drafting.pause_steps <= MAX_DRAFT_PAUSE_STEPS);
-                prop_assert_eq!(drafting.is_ready(), outcome > 0);
+                draft_state.record_outcome(drafted, outcome.min(drafted));
+                prop_assert!(draft_state.backoff_steps <= MAX_DRAFT_BACKOFF_STEPS);
+                prop_assert_eq!(draft_state.is_ready(), outcome > 0);
                 if outcome >= drafted {
-                    prop_assert_eq!(drafting.next, (2 * drafted).min(MAX_DRAFT_TOKENS));
+                    prop_assert_eq!(draft_state.draft_len, (2 * drafted).min(MAX_DRAFT_TOKENS));
                 }
             }
             let (mut steps, mut drafted) = (0, 0);
             while steps < 1_000 {
-                if drafting.is_ready() {
-                    drafted += drafting.next;
-                    drafting.settle(drafting.next, 0);
+                if draft_state.is_ready() {
+                    drafted += draft_state.draft_len;
+                    draft_state.record_outcome(draft_state.draft_len, 0);
                 } else {
-                    drafting.wait_a_step();
+                    draft_state.skip_step();
                 }
                 steps += 1;
             }

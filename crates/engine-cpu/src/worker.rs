@@ -1,16 +1,16 @@
-//! The one thread that owns the model. How a job goes through it:
-//! 1. `Requests::submit` puts the job into the bounded queue, or refuses it at once.
-//! 2. The worker takes it when it is its account's turn, a slot is free and the pages it may need at most can be
-//!    promised to it; a job that has waited too long is refused instead.
-//! 3. Each step moves all running sequences together: the next part of a prompt, or the next token of a reply; where few
-//!    run, tokens that the reply may go on with are drafted and checked in the same step (see `speculation`). Pages of
-//!    the prompt that the account's prefix cache holds are taken from there instead, at the start and between steps.
-//!    Every page that a step completed goes into that cache, generated tokens included: they begin the next prompt
-//!    when a reply is followed up.
-//! 4. It ends, by its own end or because its caller is gone, and its pages go back.
+//! The one thread that owns the model. The life of a job:
+//! 1. `JobQueue::submit` adds the job to the bounded queue, or rejects it immediately.
+//! 2. The worker starts it when it is its account's turn, a slot is free, and the maximum number of pages it may need
+//!    can be reserved. A job that has waited too long fails instead.
+//! 3. Each step advances all running sequences together: the next chunk of a prompt, or the next token of a reply. With
+//!    few sequences, tokens are drafted and verified in the same step (see `speculation`). At the start and between
+//!    steps, prompt pages that are in the account's prefix cache are reused instead of computed. Every page that a step
+//!    completes is added to that cache, including generated tokens: they are a prefix of the next prompt when the
+//!    conversation continues.
+//! 4. The job ends, by itself or because its caller is gone, and its pages are released.
 //!
-//! Whether a caller is gone is asked before every step, of the waiting as well as of the running. What happens after a
-//! panic is told in `supervisor`.
+//! Cancellation is checked before every step, for waiting and for running jobs. `supervisor` describes what happens
+//! after a panic.
 
 mod supervisor;
 
@@ -18,86 +18,98 @@ pub use supervisor::{Supervisor, SupervisorMetrics};
 
 mod sequence;
 
-use crate::fair_queue::{FairQueue, NextUp, Taken};
-use crate::forward::{Segment, StepModel};
-use crate::kernels::Survey;
-use crate::kv::{KvPages, Lane, PageLedger, PageTable, pages_for};
+use crate::fair_queue::{DequeuedJob, FairQueue, JobPosition};
+use crate::forward::{BatchEntry, ForwardModel};
+use crate::kernels::LogitStats;
 use crate::limits::{
-    FAIR_QUANTUM_TOKENS, MAX_RETRY_AFTER_S, MAX_WAIT, MIN_RETRY_AFTER_S, SHORT_JOB_PAGES, SHORT_LANE_PAGES,
+    FAIR_QUANTUM_TOKENS, MAX_QUEUE_WAIT, MAX_RETRY_AFTER_S, MIN_RETRY_AFTER_S, SHORT_JOB_PAGES,
+    SHORT_POOL_PAGES,
 };
+use crate::paging::{KvPageUsage, PageAllocator, PagePool, PageTable, pages_for};
 use crate::prefix_cache::PageKey;
-use crate::sampler::SamplerRoom;
-use crate::scheduler::{Pending, drafts_each, plan_step};
+use crate::sampler::SamplerScratch;
+use crate::scheduler::{PendingWork, drafts_per_sequence, plan_step};
 use crate::tokenizer::Tokenizer;
 use chancery_domain::Clock;
-use chancery_engine::{Ended, EngineError, Generation, GenerationSink, Job, StopReason};
+use chancery_engine::{EngineError, Finished, Generation, GenerationSink, Job, StopReason};
 use metrics::{Counter, Gauge};
-use sequence::{Sequence, Start, reply_limit};
+use sequence::{Sequence, SequenceStart, reply_limit};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What bounds the worker.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct WorkerLimits {
     pub context_tokens: usize,
     pub slots: usize,
     pub queue: usize,
-    /// Pages for jobs of any length; short jobs have `SHORT_LANE_PAGES` more.
+    /// Pages for jobs of any length; short jobs have `SHORT_POOL_PAGES` more.
     pub pages: usize,
 }
 
-/// How much a finished job's time moves the running mean.
-const MEAN_WEIGHT: f64 = 0.1;
+/// Smoothing factor of the moving average of job durations.
+const EWMA_ALPHA: f64 = 0.1;
 
 /// The queue between callers and the worker.
-pub struct Requests {
+pub struct JobQueue {
     state: Mutex<State>,
     changed: Condvar,
-    bounds: Bounds,
-    vocabulary: usize,
+    worker_limits: WorkerLimits,
+    vocab_size: usize,
     clock: Arc<dyn Clock>,
     queue_depth: Gauge,
 }
 
 struct State {
-    queue: FairQueue<Waiting>,
+    queue: FairQueue<QueuedJob>,
     /// Set while there is no model to run jobs on.
-    away: Option<Away>,
-    /// No new jobs; those that are here still run.
-    closed: bool,
-    /// Everything ends at the next step.
-    stopping: bool,
+    outage: Option<Outage>,
+    /// New jobs are rejected; accepted ones still run.
+    is_closed: bool,
+    /// All jobs end at the next step.
+    is_stopping: bool,
     running: usize,
-    /// As they were before the last step.
-    kv_pages: KvPages,
+    /// As of the start of the last step.
+    kv_pages: KvPageUsage,
     mean_job_s: f64,
 }
 
-/// The model is being built anew.
-struct Away {
-    /// When that should be done.
+/// The model is being rebuilt.
+struct Outage {
+    /// When the rebuild should be done.
     until: Instant,
     reason: String,
 }
 
-struct Waiting {
+struct QueuedJob {
     job: Job,
     sink: GenerationSink,
-    since: Instant,
+    queued_at: Instant,
 }
 
-impl Requests {
-    pub fn new(bounds: Bounds, vocabulary: usize, clock: Arc<dyn Clock>, queue_depth: Gauge) -> Self {
+impl JobQueue {
+    pub fn new(
+        worker_limits: WorkerLimits,
+        vocab_size: usize,
+        clock: Arc<dyn Clock>,
+        queue_depth: Gauge,
+    ) -> Self {
         let state = State {
-            queue: FairQueue::new(bounds.queue, FAIR_QUANTUM_TOKENS),
-            away: None,
-            closed: false,
-            stopping: false,
+            queue: FairQueue::new(worker_limits.queue, FAIR_QUANTUM_TOKENS),
+            outage: None,
+            is_closed: false,
+            is_stopping: false,
             running: 0,
-            kv_pages: KvPages::default(),
+            kv_pages: KvPageUsage::default(),
             mean_job_s: 1.0,
         };
-        Self { state: Mutex::new(state), changed: Condvar::new(), bounds, vocabulary, clock, queue_depth }
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            worker_limits,
+            vocab_size,
+            clock,
+            queue_depth,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -106,27 +118,28 @@ impl Requests {
 
     pub fn submit(&self, job: Job) -> Result<Generation, EngineError> {
         let prompt_tokens = job.prompt.token_ids().len();
-        if prompt_tokens >= self.bounds.context_tokens {
+        if prompt_tokens >= self.worker_limits.context_tokens {
             return Err(EngineError::InputTooLong {
                 prompt_tokens: Some(job.prompt.prompt_tokens()),
-                context_tokens: u32::try_from(self.bounds.context_tokens).unwrap_or(u32::MAX),
+                context_tokens: u32::try_from(self.worker_limits.context_tokens).unwrap_or(u32::MAX),
             });
         }
-        let is_known = |id: &u32| (*id as usize) < self.vocabulary;
+        let is_known = |id: &u32| (*id as usize) < self.vocab_size;
         if prompt_tokens == 0 || job.max_output_tokens == 0 || !job.prompt.token_ids().iter().all(is_known) {
-            return Err(EngineError::Failed("the job is not one of this engine's prompts".to_owned()));
+            return Err(EngineError::Failed("invalid prompt for this engine".to_owned()));
         }
         let mut state = self.lock();
-        if state.closed {
+        if state.is_closed {
             return Err(EngineError::ShuttingDown);
         }
-        if let Some(away) = &state.away {
-            return Err(away.refusal(self.clock.monotonic()));
+        if let Some(outage) = &state.outage {
+            return Err(outage.to_error(self.clock.monotonic()));
         }
         let (sink, generation) = chancery_engine::channel();
-        let cost = job.prompt.prompt_tokens().saturating_add(reply_limit(&job, self.bounds.context_tokens).0);
-        let waiting = Waiting { sink, since: self.clock.monotonic(), job };
-        if state.queue.push(waiting.job.account, cost, waiting).is_err() {
+        let cost =
+            job.prompt.prompt_tokens().saturating_add(reply_limit(&job, self.worker_limits.context_tokens).0);
+        let queued = QueuedJob { sink, queued_at: self.clock.monotonic(), job };
+        if state.queue.push(queued.job.account, cost, queued).is_err() {
             return Err(EngineError::Overloaded { retry_after_s: state.retry_after_s() });
         }
         self.queue_depth.set(state.queue.len() as f64);
@@ -135,41 +148,41 @@ impl Requests {
         Ok(generation)
     }
 
-    pub fn kv_pages(&self) -> KvPages {
+    pub fn kv_pages(&self) -> KvPageUsage {
         self.lock().kv_pages
     }
 
-    /// Refuses new jobs from now on.
+    /// Rejects new jobs from now on.
     pub fn close(&self) {
-        self.lock().closed = true;
+        self.lock().is_closed = true;
         self.changed.notify_one();
     }
 
-    /// Refuses new jobs and fails those that are here.
+    /// Rejects new jobs and fails those already accepted.
     pub fn stop(&self) {
         let mut state = self.lock();
-        state.closed = true;
-        state.stopping = true;
+        state.is_closed = true;
+        state.is_stopping = true;
         drop(state);
         self.changed.notify_one();
     }
 }
 
-impl Away {
-    fn refusal(&self, now: Instant) -> EngineError {
-        let left = self.until.saturating_duration_since(now).as_secs_f64();
-        EngineError::Restarting { retry_after_s: retry_after_s(left) }
+impl Outage {
+    fn to_error(&self, now: Instant) -> EngineError {
+        let remaining = self.until.saturating_duration_since(now).as_secs_f64();
+        EngineError::Restarting { retry_after_s: retry_after_s(remaining) }
     }
 }
 
-/// Whole seconds, within the bounds of what is advised.
+/// Rounds up to whole seconds, within the bounds.
 fn retry_after_s(seconds: f64) -> u32 {
-    // A float that is out of range saturates, and the clamp does the rest.
+    // Out-of-range floats saturate, and the clamp does the rest.
     (seconds.ceil() as u32).clamp(MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S)
 }
 
 impl State {
-    /// About when a running job ends and the queue moves up by one.
+    /// Estimated time until a running job ends and the queue advances by one.
     fn retry_after_s(&self) -> u32 {
         retry_after_s(self.mean_job_s / self.running.max(1) as f64)
     }
@@ -178,11 +191,11 @@ impl State {
 pub struct Worker<M> {
     model: M,
     tokenizer: Arc<Tokenizer>,
-    requests: Arc<Requests>,
+    job_queue: Arc<JobQueue>,
     clock: Arc<dyn Clock>,
-    ledger: PageLedger,
+    allocator: PageAllocator,
     running: Vec<Sequence>,
-    room: Room,
+    scratch: Scratch,
     running_gauge: Gauge,
     steps: Counter,
     cached_tokens: Counter,
@@ -190,58 +203,57 @@ pub struct Worker<M> {
     accepted_tokens: Counter,
 }
 
-/// Buffers that are kept from step to step. A step in which no job comes or goes, no prompt is read and no page begins
-/// or is completed allocates nothing.
+/// Buffers reused from step to step. A step allocates nothing if no job starts or ends, no prompt is prefilled, and no
+/// page is started or completed.
 #[derive(Default)]
-struct Room {
-    pending: Vec<Pending<PageKey>>,
-    shares: Vec<usize>,
+struct Scratch {
+    pending: Vec<PendingWork<PageKey>>,
+    token_counts: Vec<usize>,
     /// Empty between steps.
-    segments: Vec<Segment<'static>>,
-    /// Of every row of logits.
+    batch: Vec<BatchEntry<'static>>,
+    /// One per row of logits.
     temperatures: Vec<f32>,
-    surveys: Vec<Survey>,
-    sampler: SamplerRoom,
+    logit_stats: Vec<LogitStats>,
+    sampler: SamplerScratch,
     ended: Vec<(usize, StopReason)>,
 }
 
-/// The same buffer without its contents, and so without what they borrowed: collecting in place keeps the allocation.
-fn emptied(mut segments: Vec<Segment<'_>>) -> Vec<Segment<'static>> {
-    segments.clear();
-    segments.into_iter().map(|_| unreachable!("there are none")).collect()
+/// The same buffer without its contents, and so without their borrows: collecting in place keeps the allocation.
+fn clear_borrows(mut batch: Vec<BatchEntry<'_>>) -> Vec<BatchEntry<'static>> {
+    batch.clear();
+    batch.into_iter().map(|_| unreachable!("there are none")).collect()
 }
 
-/// Where the worker's numbers go.
 #[derive(Clone)]
 pub struct WorkerMetrics {
     pub running: Gauge,
     pub steps: Counter,
-    /// Prompt tokens that the prefix cache saved.
+    /// Prompt tokens that came from the prefix cache.
     pub cached_tokens: Counter,
-    /// Tokens that were guessed, and those of them that proved right.
+    /// Drafted tokens, and those that were accepted.
     pub drafted_tokens: Counter,
     pub accepted_tokens: Counter,
 }
 
-impl<M: StepModel> Worker<M> {
+impl<M: ForwardModel> Worker<M> {
     fn new(
         model: M,
         tokenizer: Arc<Tokenizer>,
-        requests: Arc<Requests>,
+        job_queue: Arc<JobQueue>,
         clock: Arc<dyn Clock>,
         metrics: WorkerMetrics,
     ) -> Self {
-        let ledger = PageLedger::new(requests.bounds.pages, SHORT_LANE_PAGES);
+        let allocator = PageAllocator::new(job_queue.worker_limits.pages, SHORT_POOL_PAGES);
         let WorkerMetrics { running: running_gauge, steps, cached_tokens, drafted_tokens, accepted_tokens } =
             metrics;
         Self {
             model,
             tokenizer,
-            requests,
+            job_queue,
             clock,
-            ledger,
+            allocator,
             running: Vec::new(),
-            room: Room::default(),
+            scratch: Scratch::default(),
             running_gauge,
             steps,
             cached_tokens,
@@ -252,21 +264,21 @@ impl<M: StepModel> Worker<M> {
 
     /// Serves until the engine is dropped.
     fn serve(&mut self) {
-        while self.turn() {}
+        while self.run_once() {}
     }
 
-    /// Ends what runs with an error that says `reason`, and nobody pays for it.
+    /// Fails the running jobs with `reason`; they are not billed.
     fn fail_running(&mut self, reason: &str) {
         for sequence in self.running.drain(..) {
             sequence.sink.fail(EngineError::Failed(reason.to_owned()));
         }
         self.running_gauge.set(0.0);
-        self.requests.lock().running = 0;
+        self.job_queue.lock().running = 0;
     }
 
-    /// Waits for work, lets jobs in and makes one step; false when it is time to stop.
-    fn turn(&mut self) -> bool {
-        if !self.let_in() {
+    /// Waits for work, starts jobs and runs one step; returns false when it is time to stop.
+    fn run_once(&mut self) -> bool {
+        if !self.admit() {
             return false;
         }
         self.end_cancelled();
@@ -277,24 +289,24 @@ impl<M: StepModel> Worker<M> {
         true
     }
 
-    fn let_in(&mut self) -> bool {
-        let requests = Arc::clone(&self.requests);
-        let mut state = requests.lock();
-        state.kv_pages = self.ledger.usage();
-        while self.running.is_empty() && state.queue.is_empty() && !state.stopping {
+    fn admit(&mut self) -> bool {
+        let job_queue = Arc::clone(&self.job_queue);
+        let mut state = job_queue.lock();
+        state.kv_pages = self.allocator.usage();
+        while self.running.is_empty() && state.queue.is_empty() && !state.is_stopping {
             self.running_gauge.set(0.0);
             state.running = 0;
-            state = requests.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = job_queue.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        if state.stopping {
-            let waiting = state.queue.take_all().into_iter().map(|waiting| waiting.sink);
-            for sink in waiting.chain(self.running.drain(..).map(|sequence| sequence.sink)) {
+        if state.is_stopping {
+            let queued = state.queue.drain_all().into_iter().map(|queued| queued.sink);
+            for sink in queued.chain(self.running.drain(..).map(|sequence| sequence.sink)) {
                 sink.fail(EngineError::ShuttingDown);
             }
             return false;
         }
-        for waiting in state.queue.take_gone(|waiting| waiting.sink.is_cancelled()) {
-            waiting.sink.end(Ended {
+        for queued in state.queue.remove_where(|queued| queued.sink.is_cancelled()) {
+            queued.sink.end(Finished {
                 reason: StopReason::Cancelled,
                 output_tokens: 0,
                 cached_tokens: 0,
@@ -302,49 +314,52 @@ impl<M: StepModel> Worker<M> {
             });
         }
         let now = self.clock.monotonic();
-        let too_long = |waiting: &Waiting| now.saturating_duration_since(waiting.since) >= MAX_WAIT;
-        let overdue = state.queue.take_gone(too_long);
+        let is_overdue =
+            |queued: &QueuedJob| now.saturating_duration_since(queued.queued_at) >= MAX_QUEUE_WAIT;
+        let overdue = state.queue.remove_where(is_overdue);
         if !overdue.is_empty() {
-            tracing::warn!(refused = overdue.len(), "jobs waited too long for their turn");
+            tracing::warn!(rejected = overdue.len(), "queued jobs timed out");
             let retry_after_s = state.retry_after_s();
-            for waiting in overdue {
-                waiting.sink.fail(EngineError::Overloaded { retry_after_s });
+            for queued in overdue {
+                queued.sink.fail(EngineError::Overloaded { retry_after_s });
             }
         }
-        while self.running.len() < requests.bounds.slots {
-            let Some((next, pages)) = self.first_that_fits(&state.queue) else { break };
-            let Some(Taken { account, job: Waiting { job, sink, .. }, paid }) = state.queue.take(next) else {
-                self.ledger.release(pages);
+        while self.running.len() < job_queue.worker_limits.slots {
+            let Some((next, pages)) = self.next_admissible(&state.queue) else { break };
+            let Some(DequeuedJob { account, job: QueuedJob { job, sink, .. }, charged }) =
+                state.queue.take(next)
+            else {
+                self.allocator.release(pages);
                 break;
             };
-            let start = Start { account, paid, sink, pages, started: now };
-            self.running.push(Sequence::new(&job, requests.bounds.context_tokens, start));
+            let start = SequenceStart { account, charged, sink, pages, started: now };
+            self.running.push(Sequence::new(&job, job_queue.worker_limits.context_tokens, start));
         }
         state.running = self.running.len();
-        requests.queue_depth.set(state.queue.len() as f64);
+        job_queue.queue_depth.set(state.queue.len() as f64);
         self.running_gauge.set(self.running.len() as f64);
         true
     }
 
-    /// The next job and its pages. A job that has to wait for room keeps its turn: only short jobs go past it, on pages
-    /// that it could not have. So it never starves, and they never wait for it.
-    fn first_that_fits(&mut self, queue: &FairQueue<Waiting>) -> Option<(NextUp, PageTable)> {
-        let mut somebody_waits = false;
+    /// The next job and its pages. A job that waits for pages keeps its turn: only short jobs pass it, on pages that it
+    /// could not have used. So it never starves, and they never wait for it.
+    fn next_admissible(&mut self, queue: &FairQueue<QueuedJob>) -> Option<(JobPosition, PageTable)> {
+        let mut is_blocked = false;
         for next in queue.in_order() {
             let job = &queue.get(next)?.job;
-            let (limit, _) = reply_limit(job, self.requests.bounds.context_tokens);
+            let (limit, _) = reply_limit(job, self.job_queue.worker_limits.context_tokens);
             let pages = pages_for(job.prompt.token_ids().len() + limit as usize);
-            let mut promised = None;
+            let mut reserved = None;
             if pages <= SHORT_JOB_PAGES {
-                promised = self.ledger.promise(pages, Lane::Short);
+                reserved = self.allocator.reserve(pages, PagePool::Short);
             }
-            if promised.is_none() && !somebody_waits {
-                promised = self.ledger.promise(pages, Lane::Any);
+            if reserved.is_none() && !is_blocked {
+                reserved = self.allocator.reserve(pages, PagePool::General);
             }
-            if let Some(pages) = promised {
+            if let Some(pages) = reserved {
                 return Some((next, pages));
             }
-            somebody_waits = true;
+            is_blocked = true;
         }
         None
     }
@@ -360,93 +375,97 @@ impl<M: StepModel> Worker<M> {
         }
     }
 
-    /// Takes from the prefix cache what it has of the running prompts. Asked before every step, because one sequence's
-    /// page may be what another was about to compute.
-    fn reuse(&mut self) {
-        for sequence in self.running.iter_mut().filter(|sequence| sequence.prompt_left() > 0) {
-            sequence.reuse(&mut self.ledger);
+    /// Takes pages of the running prompts from the prefix cache. Called before every step, because a page that one
+    /// sequence completed may be what another was about to compute.
+    fn reuse_cached(&mut self) {
+        for sequence in self.running.iter_mut().filter(|sequence| sequence.remaining_prompt() > 0) {
+            sequence.reuse_cached(&mut self.allocator);
         }
     }
 
     fn step(&mut self) {
-        self.reuse();
+        self.reuse_cached();
         self.plan();
-        let Self { model, tokenizer, ledger, running, room, .. } = self;
-        for (sequence, share) in running.iter_mut().zip(&room.shares) {
-            ledger.grow(&mut sequence.pages, sequence.computed + share);
+        let Self { model, tokenizer, allocator, running, scratch, .. } = self;
+        for (sequence, token_count) in running.iter_mut().zip(&scratch.token_counts) {
+            allocator.grow(&mut sequence.pages, sequence.computed + token_count);
         }
-        let mut segments: Vec<Segment<'_>> = std::mem::take(&mut room.segments);
-        room.temperatures.clear();
-        for (sequence, share) in running.iter().zip(&room.shares).filter(|(_, share)| **share > 0) {
-            let segment = sequence.segment(*share);
-            room.temperatures.extend(std::iter::repeat_n(sequence.temperature(), segment.logits_rows));
-            segments.push(segment);
+        let mut batch: Vec<BatchEntry<'_>> = std::mem::take(&mut scratch.batch);
+        scratch.temperatures.clear();
+        for (sequence, token_count) in
+            running.iter().zip(&scratch.token_counts).filter(|(_, token_count)| **token_count > 0)
+        {
+            let entry = sequence.batch_entry(*token_count);
+            scratch.temperatures.extend(std::iter::repeat_n(sequence.temperature(), entry.logits_rows));
+            batch.push(entry);
         }
-        let mut logits = model.step(&segments);
-        room.segments = emptied(segments);
-        logits.survey(&room.temperatures, &mut room.surveys);
+        let mut logits = model.step(&batch);
+        scratch.batch = clear_borrows(batch);
+        logits.logit_stats(&scratch.temperatures, &mut scratch.logit_stats);
 
-        let mut rows = room.surveys.iter().zip(logits.rows());
-        room.ended.clear();
-        for (index, share) in room.shares.iter().enumerate().filter(|(_, share)| **share > 0) {
+        let mut rows = scratch.logit_stats.iter().zip(logits.rows());
+        scratch.ended.clear();
+        for (index, token_count) in
+            scratch.token_counts.iter().enumerate().filter(|(_, token_count)| **token_count > 0)
+        {
             let sequence = &mut running[index];
-            match sequence.logits_rows(*share) {
-                0 => sequence.computed += share,
-                wanted => {
-                    let mut rows = rows.by_ref().take(wanted);
-                    if let Some(reason) = sequence.take(&mut rows, &mut room.sampler, tokenizer) {
-                        room.ended.push((index, reason));
+            match sequence.logits_rows(*token_count) {
+                0 => sequence.computed += token_count,
+                logits_rows => {
+                    let mut rows = rows.by_ref().take(logits_rows);
+                    if let Some(reason) = sequence.accept_tokens(&mut rows, &mut scratch.sampler, tokenizer) {
+                        scratch.ended.push((index, reason));
                     }
-                    // What follows a wrong draft says nothing.
+                    // Rows after a rejected draft token are meaningless.
                     rows.for_each(drop);
                 }
             }
             let computed = &sequence.tokens[..sequence.computed];
-            ledger.keep(&mut sequence.pages, sequence.account, computed);
+            allocator.cache_full_pages(&mut sequence.pages, sequence.account, computed);
         }
         drop(rows);
-        // From the back, so that the places of the others stay right.
-        while let Some((index, reason)) = self.room.ended.pop() {
+        // From the back, so that the other indexes stay valid.
+        while let Some((index, reason)) = self.scratch.ended.pop() {
             self.end(index, reason);
         }
     }
 
-    /// How many tokens each sequence gets in this step, drafts included.
+    /// Decides how many tokens each sequence gets in this step, drafts included.
     fn plan(&mut self) {
-        let Self { model, running, room, .. } = self;
-        room.pending.clear();
-        room.pending.extend(running.iter().map(Sequence::pending));
-        plan_step(&room.pending, &mut room.shares);
-        let ready = running.iter().filter(|sequence| sequence.may_draft()).count();
-        let most = drafts_each(room.shares.iter().sum(), ready, model.free_rows());
-        for (sequence, share) in running.iter_mut().zip(&mut room.shares) {
-            *share += sequence.draft(most);
+        let Self { model, running, scratch, .. } = self;
+        scratch.pending.clear();
+        scratch.pending.extend(running.iter().map(Sequence::pending));
+        plan_step(&scratch.pending, &mut scratch.token_counts);
+        let ready = running.iter().filter(|sequence| sequence.can_draft()).count();
+        let max_drafts = drafts_per_sequence(scratch.token_counts.iter().sum(), ready, model.draft_rows());
+        for (sequence, token_count) in running.iter_mut().zip(&mut scratch.token_counts) {
+            *token_count += sequence.draft(max_drafts);
         }
     }
 
     fn end(&mut self, index: usize, reason: StopReason) {
         let sequence = self.running.remove(index);
-        let unused = sequence.paid.saturating_sub(sequence.used_tokens());
-        self.ledger.release(sequence.pages);
+        let unused = sequence.charged.saturating_sub(sequence.used_tokens());
+        self.allocator.release(sequence.pages);
         if reason != StopReason::StopSequence {
-            let rest = sequence.text.held_back();
+            let rest = sequence.text.pending_text();
             if !rest.is_empty() {
                 sequence.sink.text(rest);
             }
         }
-        let took: Duration = self.clock.monotonic().saturating_duration_since(sequence.started);
-        let mut state = self.requests.lock();
+        let duration: Duration = self.clock.monotonic().saturating_duration_since(sequence.started);
+        let mut state = self.job_queue.lock();
         state.queue.refund(sequence.account, unused);
-        state.mean_job_s += (took.as_secs_f64() - state.mean_job_s) * MEAN_WEIGHT;
+        state.mean_job_s += (duration.as_secs_f64() - state.mean_job_s) * EWMA_ALPHA;
         state.running = self.running.len();
         drop(state);
-        self.cached_tokens.increment(sequence.from_cache as u64);
-        self.drafted_tokens.increment(sequence.drafting.drafted_total());
-        self.accepted_tokens.increment(sequence.drafting.right_total());
-        sequence.sink.end(Ended {
+        self.cached_tokens.increment(sequence.cached_prompt_tokens as u64);
+        self.drafted_tokens.increment(sequence.draft_state.drafted_total());
+        self.accepted_tokens.increment(sequence.draft_state.accepted_total());
+        sequence.sink.end(Finished {
             reason,
             output_tokens: sequence.generated,
-            cached_tokens: u32::try_from(sequence.from_cache).unwrap_or(u32::MAX),
+            cached_tokens: u32::try_from(sequence.cached_prompt_tokens).unwrap_or(u32::MAX),
             input_tokens: None,
         });
     }

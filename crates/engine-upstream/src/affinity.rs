@@ -1,7 +1,7 @@
-//! Which server probably knows a prompt's beginning already. Servers keep what they computed of a prompt, so jobs of one
-//! account with the same instructions go to the same one where they can. Rendezvous hashing: every server has a score for
-//! every key, the highest wins, and a server that comes or goes moves only the keys that it wins. All nodes give the same
-//! scores, of whatever version they are: SHA-256 over bytes that are written down here. Pure.
+//! Predicts which server has a prompt's prefix cached. Servers cache prompt prefixes, so jobs of one account with the
+//! same instructions go to the same server if possible. Uses rendezvous hashing: every server has a score per key and
+//! the highest wins. Adding or removing a server moves only the keys that it wins. All nodes compute the same scores in
+//! every version: SHA-256 over bytes that are specified here. Pure.
 
 use chancery_domain::AccountId;
 use chancery_engine::{Role, Turn};
@@ -11,11 +11,11 @@ use sha2::{Digest, Sha256};
 pub(super) struct AffinityKey(u64);
 
 impl AffinityKey {
-    /// None where there are no instructions: then there is no beginning that is worth finding again.
+    /// Returns `None` without instructions: there is no prefix worth reusing.
     pub(super) fn of(account: AccountId, turns: &[Turn]) -> Option<Self> {
-        let beginning = turns.iter().take_while(|turn| turn.role == Role::System);
+        let system_turns = turns.iter().take_while(|turn| turn.role == Role::System);
         let texts: Vec<&str> =
-            beginning.map(|turn| turn.text.as_str()).filter(|text| !text.is_empty()).collect();
+            system_turns.map(|turn| turn.text.as_str()).filter(|text| !text.is_empty()).collect();
         if texts.is_empty() {
             return None;
         }
@@ -41,12 +41,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scores_are_the_same_in_every_version() {
-        let key =
-            AffinityKey::of(AccountId(7), &Turn::instructions_and_input("Draft a letter.", "x")).unwrap();
+    fn affinity_scores_are_stable_across_versions() {
+        let key = AffinityKey::of(AccountId(7), &Turn::from_instructions_and_input("Draft a letter.", "x"))
+            .unwrap();
         assert_eq!((key.0, key.score("http://10.0.0.7:8000/v1")), KNOWN);
     }
 
-    /// Written down once; a change moves every key of a running cluster to another server.
+    /// Golden values. A change would move every key of a running cluster to another server.
     const KNOWN: (u64, u64) = (7_805_047_404_303_463_996, 9_978_339_484_748_944_141);
 }

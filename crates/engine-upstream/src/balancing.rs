@@ -1,30 +1,30 @@
-//! Which of several servers gets a job: the one that knows the prompt's beginning unless it has much more to do than the
-//! others, else the one with the least to do. What a server has to do is counted in tokens, because jobs differ more in these
-//! than servers do. Pure.
+//! Chooses the server for a job: the one with the prompt's prefix cached, unless its load is far above the others';
+//! otherwise the least loaded. Load is counted in tokens, because jobs differ in tokens more than servers differ in
+//! speed. Pure.
 
 use super::limits::{AFFINITY_LOAD_PERCENT, AFFINITY_SLACK_TOKENS};
 
-/// A server that takes jobs.
+/// A server that accepts jobs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
-    /// The most that the jobs may have which it was given and has not ended.
+    /// Upper bound on the tokens of its unfinished jobs.
     pub(super) outstanding_tokens: u64,
-    /// How likely it is to know the beginning of this job's prompt, compared with the others; None where nothing is known.
+    /// Relative likelihood that it has this prompt's prefix cached. `None` if nothing is known.
     pub(super) affinity: Option<u64>,
 }
 
-/// The index of the one to take; None where there is none. Between equals they take turns: each node has turns of its own, so
-/// that several nodes do not send their first jobs to the same server.
-pub(super) fn choose(candidates: &[Candidate], job_tokens: u64, turn: u64) -> Option<usize> {
-    let first = usize::try_from(turn % (candidates.len().max(1) as u64)).unwrap_or(0);
+/// Returns the index of the chosen candidate, or `None` if there are none. Ties rotate. Each node has its own rotation,
+/// so that several nodes do not send their first jobs to the same server.
+pub(super) fn choose(candidates: &[Candidate], job_tokens: u64, round_robin: u64) -> Option<usize> {
+    let first = usize::try_from(round_robin % (candidates.len().max(1) as u64)).unwrap_or(0);
     let (before, from_first) = candidates.split_at(first);
     let indexed = || (first..).zip(from_first).chain((0..).zip(before));
     let outstanding_total: u64 = candidates.iter().map(|candidate| candidate.outstanding_tokens).sum();
     let mean = (outstanding_total + job_tokens) / (candidates.len().max(1) as u64);
     let bound = (mean * AFFINITY_LOAD_PERCENT / 100).max(mean + AFFINITY_SLACK_TOKENS);
-    let nearest = indexed().filter(|(_, candidate)| candidate.affinity.is_some());
-    let nearest = nearest.max_by_key(|(_, candidate)| candidate.affinity);
-    if let Some((index, candidate)) = nearest
+    let preferred = indexed().filter(|(_, candidate)| candidate.affinity.is_some());
+    let preferred = preferred.max_by_key(|(_, candidate)| candidate.affinity);
+    if let Some((index, candidate)) = preferred
         && candidate.outstanding_tokens + job_tokens <= bound
     {
         return Some(index);
@@ -44,11 +44,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn candidates(loads: &[u64], key: Option<AffinityKey>, names: &[String]) -> Vec<Candidate> {
-        let of = |(load, name): (&u64, &String)| Candidate {
+        let to_candidate = |(load, name): (&u64, &String)| Candidate {
             outstanding_tokens: *load,
             affinity: key.map(|key| key.score(name)),
         };
-        loads.iter().zip(names).map(of).collect()
+        loads.iter().zip(names).map(to_candidate).collect()
     }
 
     fn names(count: usize) -> Vec<String> {
@@ -56,24 +56,25 @@ mod tests {
     }
 
     fn key(account: i64, instructions: &str) -> AffinityKey {
-        AffinityKey::of(AccountId(account), &Turn::instructions_and_input(instructions, "x")).unwrap()
+        AffinityKey::of(AccountId(account), &Turn::from_instructions_and_input(instructions, "x")).unwrap()
     }
 
     #[test]
-    fn without_a_known_beginning_the_least_outstanding_tokens_win() {
+    fn request_without_affinity_goes_to_the_least_loaded_server() {
         assert_eq!(choose(&candidates(&[500, 20, 90], None, &names(3)), 10, 0), Some(1));
         assert_eq!(choose(&[], 10, 7), None);
         assert_eq!(AffinityKey::of(AccountId(1), &[Turn::user("x")]), None);
     }
 
     #[test]
-    fn equals_take_turns() {
-        let chosen = |turn| choose(&candidates(&[5, 5, 9, 5], None, &names(4)), 10, turn).unwrap();
+    fn equally_loaded_servers_are_used_round_robin() {
+        let chosen =
+            |round_robin| choose(&candidates(&[5, 5, 9, 5], None, &names(4)), 10, round_robin).unwrap();
         assert_eq!([0, 1, 2, 3, 4, 5].map(chosen), [0, 1, 3, 3, 0, 1]);
     }
 
     #[test]
-    fn a_server_that_comes_or_goes_moves_only_the_keys_that_it_wins() {
+    fn adding_a_server_moves_only_the_keys_it_wins() {
         let (few, many) = (names(4), names(5));
         let mut moved = 0;
         for number in 0..1_000 {
@@ -89,18 +90,18 @@ mod tests {
     }
 
     #[test]
-    fn accounts_with_the_same_instructions_are_apart() {
-        let places: std::collections::BTreeSet<_> = (0..50)
+    fn same_instructions_of_different_accounts_spread_over_servers() {
+        let used_servers: std::collections::BTreeSet<_> = (0..50)
             .map(|account| {
                 choose(&candidates(&[0; 4], Some(key(account, "same")), &names(4)), 10, 0).unwrap()
             })
             .collect();
-        assert_eq!(places.len(), 4);
+        assert_eq!(used_servers.len(), 4);
     }
 
     proptest! {
         #[test]
-        fn however_popular_its_keys_no_server_has_much_more_than_the_mean(
+        fn affinity_never_overloads_a_server(
             jobs in proptest::collection::vec((0_i64..3, 1_u64..5_000), 1..400),
             count in 1_usize..9,
         ) {

@@ -1,22 +1,23 @@
-//! The circuit breaker of one server. Pure: time comes in.
+//! The circuit breaker of one server. Pure: the current time is a parameter.
 //!
-//! 1. **Closed.** Jobs go there. Failures in a row are counted; enough of them open it.
-//! 2. **Open.** Nothing goes there until a pause is over, which doubles with every opening in a row.
-//! 3. **Half open.** One job goes there as a probe, and no other until it brings text or has ended. If it does, the breaker closes, if not
-//!    it opens again; a job that ends without a verdict (its caller hung up) leaves the place to the next.
+//! 1. **Closed.** Jobs are sent. Consecutive failures are counted; enough of them open it.
+//! 2. **Open.** No jobs are sent during a pause, which doubles with every consecutive opening.
+//! 3. **Half open.** One job is sent as a probe, and no other until it yields text or ends. If it succeeds, the breaker
+//!    closes; otherwise it opens again. A job that ends without a verdict (its caller disconnected) leaves the probe to the
+//!    next job.
 //!
-//! What jobs tell that began before the breaker last opened changes nothing.
+//! Verdicts of jobs that started before the breaker last opened are ignored.
 
-use super::limits::{FAILURES_TO_OPEN, FIRST_OPEN_PAUSE, LAST_OPEN_PAUSE};
+use super::limits::{FAILURE_THRESHOLD, INITIAL_OPEN_DURATION, MAX_OPEN_DURATION};
 use std::time::Instant;
 
 #[derive(Debug)]
 pub(super) struct Breaker {
     state: State,
-    /// Openings since it last was closed.
-    openings: u32,
-    /// Counts the changes between closed and not, so that late verdicts can be told.
-    era: u64,
+    /// Openings since it was last closed.
+    consecutive_opens: u32,
+    /// Counts transitions between closed and not closed, to detect late verdicts.
+    generation: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,90 +25,92 @@ enum State {
     Closed {
         failures: u32,
     },
-    /// None: the next job is the probe.
+    /// `None` means that the next job is the probe.
     Open {
         until: Option<Instant>,
     },
-    Probing,
+    HalfOpen,
 }
 
-/// A job's leave to go there, to be given back with its verdict.
+/// Permission to send a job, returned with its verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pass {
-    era: u64,
+pub(super) struct CallPermit {
+    generation: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    Good,
-    Bad,
-    /// Nothing was learnt.
-    None,
+pub(super) enum CallOutcome {
+    Success,
+    Failure,
+    /// Says nothing about the server.
+    Unknown,
 }
 
 impl Breaker {
     pub(super) fn new() -> Self {
-        Self { state: State::Closed { failures: 0 }, openings: 0, era: 0 }
+        Self { state: State::Closed { failures: 0 }, consecutive_opens: 0, generation: 0 }
     }
 
-    pub(super) fn would_pass(&self, now: Instant) -> bool {
+    pub(super) fn allows_call(&self, now: Instant) -> bool {
         match self.state {
             State::Closed { .. } => true,
             State::Open { until } => until.is_none_or(|until| now >= until),
-            State::Probing => false,
+            State::HalfOpen => false,
         }
     }
 
-    /// Whether it keeps every job away for now.
-    pub(super) fn is_pausing(&self, now: Instant) -> bool {
-        matches!(self.state, State::Open { .. }) && !self.would_pass(now)
+    /// Whether it currently blocks all jobs.
+    pub(super) fn is_open(&self, now: Instant) -> bool {
+        matches!(self.state, State::Open { .. }) && !self.allows_call(now)
     }
 
     pub(super) fn is_closed(&self) -> bool {
         matches!(self.state, State::Closed { .. })
     }
 
-    pub(super) fn pass(&mut self, now: Instant) -> Option<Pass> {
-        if !self.would_pass(now) {
+    pub(super) fn acquire(&mut self, now: Instant) -> Option<CallPermit> {
+        if !self.allows_call(now) {
             return None;
         }
         if !self.is_closed() {
-            self.state = State::Probing;
+            self.state = State::HalfOpen;
         }
-        Some(Pass { era: self.era })
+        Some(CallPermit { generation: self.generation })
     }
 
-    /// Whether this verdict opened it.
-    pub(super) fn judge(&mut self, pass: Pass, verdict: Verdict, now: Instant) -> bool {
-        if pass.era != self.era {
+    /// Returns whether this verdict opened the breaker.
+    pub(super) fn record(&mut self, permit: CallPermit, call_outcome: CallOutcome, now: Instant) -> bool {
+        if permit.generation != self.generation {
             return false;
         }
-        match (self.state, verdict) {
-            (State::Closed { .. }, Verdict::Good) => self.state = State::Closed { failures: 0 },
-            (State::Closed { failures }, Verdict::Bad) => {
+        match (self.state, call_outcome) {
+            (State::Closed { .. }, CallOutcome::Success) => self.state = State::Closed { failures: 0 },
+            (State::Closed { failures }, CallOutcome::Failure) => {
                 let failures = failures + 1;
                 self.state = State::Closed { failures };
-                if failures >= FAILURES_TO_OPEN {
+                if failures >= FAILURE_THRESHOLD {
                     self.open(now);
                     return true;
                 }
             }
-            (State::Probing, Verdict::Good) => *self = Self { era: self.era + 1, ..Self::new() },
-            (State::Probing, Verdict::Bad) => {
+            (State::HalfOpen, CallOutcome::Success) => {
+                *self = Self { generation: self.generation + 1, ..Self::new() }
+            }
+            (State::HalfOpen, CallOutcome::Failure) => {
                 self.open(now);
                 return true;
             }
-            (State::Probing, Verdict::None) => self.state = State::Open { until: None },
+            (State::HalfOpen, CallOutcome::Unknown) => self.state = State::Open { until: None },
             (State::Closed { .. } | State::Open { .. }, _) => {}
         }
         false
     }
 
     fn open(&mut self, now: Instant) {
-        let doubled = FIRST_OPEN_PAUSE.saturating_mul(1 << self.openings.min(16));
-        self.state = State::Open { until: Some(now + doubled.min(LAST_OPEN_PAUSE)) };
-        self.openings += 1;
-        self.era += 1;
+        let doubled = INITIAL_OPEN_DURATION.saturating_mul(1 << self.consecutive_opens.min(16));
+        self.state = State::Open { until: Some(now + doubled.min(MAX_OPEN_DURATION)) };
+        self.consecutive_opens += 1;
+        self.generation += 1;
     }
 }
 
@@ -119,67 +122,67 @@ mod tests {
 
     fn opened(now: Instant) -> Breaker {
         let mut breaker = Breaker::new();
-        for _ in 0..FAILURES_TO_OPEN {
-            let pass = breaker.pass(now).unwrap();
-            breaker.judge(pass, Verdict::Bad, now);
+        for _ in 0..FAILURE_THRESHOLD {
+            let permit = breaker.acquire(now).unwrap();
+            breaker.record(permit, CallOutcome::Failure, now);
         }
         breaker
     }
 
     #[test]
-    fn failures_in_a_row_open_it_and_a_success_in_between_does_not_let_them_add_up() {
+    fn only_consecutive_failures_open_the_breaker() {
         let now = SystemClock.monotonic();
         let mut breaker = Breaker::new();
         for _ in 0..10 {
-            for verdict in [Verdict::Bad, Verdict::Bad, Verdict::Good] {
-                let pass = breaker.pass(now).unwrap();
-                assert!(!breaker.judge(pass, verdict, now));
+            for call_outcome in [CallOutcome::Failure, CallOutcome::Failure, CallOutcome::Success] {
+                let permit = breaker.acquire(now).unwrap();
+                assert!(!breaker.record(permit, call_outcome, now));
             }
         }
         assert!(breaker.is_closed());
-        assert!(!opened(now).would_pass(now));
+        assert!(!opened(now).allows_call(now));
     }
 
     #[test]
-    fn after_the_pause_one_probe_at_a_time_goes_through_and_closes_it() {
+    fn half_open_breaker_admits_one_probe_and_closes_on_success() {
         let now = SystemClock.monotonic();
         let mut breaker = opened(now);
-        let later = now + FIRST_OPEN_PAUSE;
-        assert!(!breaker.would_pass(later - Duration::from_millis(1)));
-        let probe = breaker.pass(later).unwrap();
-        assert_eq!(breaker.pass(later), None);
-        assert!(!breaker.is_pausing(later), "somebody is finding out");
-        breaker.judge(probe, Verdict::None, later);
-        let probe = breaker.pass(later).unwrap();
-        breaker.judge(probe, Verdict::Good, later);
+        let later = now + INITIAL_OPEN_DURATION;
+        assert!(!breaker.allows_call(later - Duration::from_millis(1)));
+        let probe = breaker.acquire(later).unwrap();
+        assert_eq!(breaker.acquire(later), None);
+        assert!(!breaker.is_open(later), "somebody is finding out");
+        breaker.record(probe, CallOutcome::Unknown, later);
+        let probe = breaker.acquire(later).unwrap();
+        breaker.record(probe, CallOutcome::Success, later);
         assert!(breaker.is_closed());
     }
 
     #[test]
-    fn a_failed_probe_doubles_the_pause_up_to_the_longest() {
+    fn failed_probe_doubles_the_pause_up_to_the_maximum() {
         let now = SystemClock.monotonic();
         let mut breaker = opened(now);
         let mut at = now;
-        let mut pause = FIRST_OPEN_PAUSE;
+        let mut pause = INITIAL_OPEN_DURATION;
         for _ in 0..12 {
-            assert!(!breaker.would_pass(at + pause - Duration::from_millis(1)));
+            assert!(!breaker.allows_call(at + pause - Duration::from_millis(1)));
             at += pause;
-            let probe = breaker.pass(at).unwrap();
-            assert!(breaker.judge(probe, Verdict::Bad, at));
-            pause = (pause * 2).min(LAST_OPEN_PAUSE);
+            let probe = breaker.acquire(at).unwrap();
+            assert!(breaker.record(probe, CallOutcome::Failure, at));
+            pause = (pause * 2).min(MAX_OPEN_DURATION);
         }
     }
 
     #[test]
-    fn what_began_before_it_opened_changes_nothing() {
+    fn outcome_of_an_earlier_request_does_not_close_the_breaker() {
         let now = SystemClock.monotonic();
         let mut breaker = Breaker::new();
-        let early = breaker.pass(now).unwrap();
-        for _ in 0..FAILURES_TO_OPEN {
-            let pass = breaker.pass(now).unwrap();
-            breaker.judge(pass, Verdict::Bad, now);
+        let early = breaker.acquire(now).unwrap();
+        for _ in 0..FAILURE_THRESHOLD {
+            let permit = breaker.acquire(now).unwrap();
+            breaker.record(permit, CallOutcome::Failure, now);
         }
-        breaker.judge(early, Verdict::Good, now);
-        assert!(!breaker.would_pass(now));
+        breaker.record(early, CallOutcome::Success, now);
+        assert!(!breaker.allows_call(now));
     }
 }

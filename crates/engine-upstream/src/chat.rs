@@ -1,24 +1,24 @@
-//! Chat Completions as this side speaks it: the body of a job, and what a chunk of its stream says. Whatever else a server
-//! sends is passed over.
+//! Chat Completions as spoken to upstream servers: the request body of a job and the chunks of its stream. Unknown
+//! fields are ignored.
 
-use super::fault::{Fault, Trouble};
+use super::error::{UpstreamError, UpstreamErrorKind};
 use chancery_engine::{Job, Turn};
 use serde::{Deserialize, Serialize};
 
-/// After it, nothing comes.
+/// Terminates the stream.
 pub(super) const DONE: &str = "[DONE]";
 
-/// The option to report what was counted so far with every chunk, which is vLLM's.
-pub(super) const RUNNING_USAGE: &str = "continuous_usage_stats";
+/// vLLM's option to report the usage so far with every chunk.
+pub(super) const CONTINUOUS_USAGE_OPTION: &str = "continuous_usage_stats";
 
-/// What of a job's body may differ between two sendings of it.
+/// The parts of a request body that may change between attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Form {
+pub(super) struct BodyOptions {
     pub(super) max_tokens: u32,
-    /// Whether usage shall come with every chunk, so that a caller who hangs up can be billed for the prompt.
-    pub(super) has_running_usage: bool,
-    /// Empty turns go along like all others, as they do in the embedded engine: a template may well put words of its own in
-    /// the place of a system turn that is missing. But some servers refuse them.
+    /// Whether usage comes with every chunk, so that the prompt can be billed if the caller disconnects.
+    pub(super) has_continuous_usage: bool,
+    /// Whether to send empty turns, as the embedded engine does: a template may insert its own text for a missing
+    /// system turn. Some servers reject them.
     pub(super) has_empty_turns: bool,
 }
 
@@ -26,12 +26,12 @@ pub(super) struct Form {
 struct Body<'a> {
     model: &'a str,
     messages: Vec<Message<'a>>,
-    /// The name that all servers know; today's other name is not known to all.
+    /// The older name, which all servers know. Not all know the new one.
     max_tokens: u32,
     temperature: f32,
     #[serde(skip_serializing_if = "Option::is_none")]
     top_p: Option<f32>,
-    /// These two are no part of OpenAI's API, but of vLLM's, SGLang's and llama-server's.
+    /// `top_k` and `min_p` are not part of OpenAI's API, but of vLLM's, SGLang's and llama-server's.
     #[serde(skip_serializing_if = "Option::is_none")]
     top_k: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,29 +57,37 @@ struct StreamOptions {
     continuous_usage_stats: bool,
 }
 
-pub(super) fn body(upstream_model: &str, turns: &[Turn], job: &Job, form: Form) -> Result<Vec<u8>, Fault> {
+pub(super) fn body(
+    upstream_model: &str,
+    turns: &[Turn],
+    job: &Job,
+    options: BodyOptions,
+) -> Result<Vec<u8>, UpstreamError> {
     let sampling = job.sampling;
-    let draws = sampling.temperature > 0.0;
+    let is_sampled = sampling.temperature > 0.0;
     let body = Body {
         model: upstream_model,
         messages: turns
             .iter()
-            .filter(|turn| form.has_empty_turns || !turn.text.is_empty())
+            .filter(|turn| options.has_empty_turns || !turn.text.is_empty())
             .map(|turn| Message { role: turn.role.as_str(), content: &turn.text })
             .collect(),
-        max_tokens: form.max_tokens,
+        max_tokens: options.max_tokens,
         temperature: sampling.temperature,
         top_p: (sampling.top_p < 1.0).then_some(sampling.top_p),
         top_k: sampling.top_k.map(u32::from),
         min_p: (sampling.min_p > 0.0).then_some(sampling.min_p),
-        // Servers take a signed number; where nothing is drawn, none is needed.
-        seed: draws.then_some(sampling.seed & i64::MAX.cast_unsigned()),
+        // Servers expect a signed integer. Greedy decoding needs no seed.
+        seed: is_sampled.then_some(sampling.seed & i64::MAX.cast_unsigned()),
         stop: &job.stop,
         stream: true,
-        stream_options: StreamOptions { include_usage: true, continuous_usage_stats: form.has_running_usage },
+        stream_options: StreamOptions {
+            include_usage: true,
+            continuous_usage_stats: options.has_continuous_usage,
+        },
     };
     serde_json::to_vec(&body)
-        .map_err(|error| Fault::broken(format!("a job cannot be written as JSON: {error}")))
+        .map_err(|error| UpstreamError::server_failure(format!("cannot serialize the request: {error}")))
 }
 
 #[derive(Debug, Deserialize)]
@@ -98,10 +106,10 @@ struct Choice {
     delta: Option<Delta>,
     #[serde(default)]
     finish_reason: Option<String>,
-    /// What of `stop` ended it, as vLLM says it; a number is a token's.
+    /// vLLM: which `stop` string matched. A number is a token id.
     #[serde(default)]
     stop_reason: Option<serde_json::Value>,
-    /// The same as SGLang says it.
+    /// SGLang: the same.
     #[serde(default)]
     matched_stop: Option<serde_json::Value>,
 }
@@ -110,14 +118,14 @@ struct Choice {
 struct Delta {
     #[serde(default)]
     content: Option<String>,
-    /// What the model thinks before it answers, under either name. It is not handed on.
+    /// The model's reasoning, under either name. It is not passed on.
     #[serde(default)]
     reasoning_content: Option<serde_json::Value>,
     #[serde(default)]
     reasoning: Option<serde_json::Value>,
 }
 
-/// What the server says it counted.
+/// Token usage as reported by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Usage {
     pub(super) prompt_tokens: u32,
@@ -125,25 +133,29 @@ pub(super) struct Usage {
     pub(super) cached_tokens: u32,
 }
 
-/// Why a server says it stopped.
+/// The server's finish reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Finish {
-    /// By itself.
+pub(super) enum ServerFinishReason {
+    /// The model ended the reply.
     Stop,
     StopSequence,
     Length,
 }
 
 impl Chunk {
-    /// What is told of a chunk that cannot be read has nothing of its text: that is a caller's.
-    pub(super) fn parse(data: &str) -> Result<Self, Fault> {
+    /// The error contains nothing of the chunk's text, because that belongs to a caller.
+    pub(super) fn parse(data: &str) -> Result<Self, UpstreamError> {
         let chunk: Self = serde_json::from_str(data).map_err(|error| {
             let (kind, column) = (error.classify(), error.column());
-            Fault::broken(format!("an event is no chunk of a chat completion ({kind:?} at column {column})"))
+            UpstreamError::server_failure(format!(
+                "invalid chat completion chunk ({kind:?} at column {column})"
+            ))
         })?;
         match &chunk.error {
             None | Some(serde_json::Value::Null) => Ok(chunk),
-            Some(error) => Err(Fault::broken(format!("it failed in the middle{}", kind_of_error(error)))),
+            Some(error) => {
+                Err(UpstreamError::server_failure(format!("error in stream{}", error_code_suffix(error))))
+            }
         }
     }
 
@@ -151,7 +163,7 @@ impl Chunk {
         self.choice()?.delta.as_ref()?.content.as_deref().filter(|text| !text.is_empty())
     }
 
-    /// Whether it shows the model at work before its answer begins.
+    /// Whether the chunk shows the model reasoning before its answer.
     pub(super) fn has_reasoning(&self) -> bool {
         let Some(delta) = self.choice().and_then(|choice| choice.delta.as_ref()) else { return false };
         let is_text = |value: &Option<serde_json::Value>| {
@@ -160,28 +172,31 @@ impl Chunk {
         is_text(&delta.reasoning_content) || is_text(&delta.reasoning)
     }
 
-    pub(super) fn finish(&self) -> Result<Option<Finish>, Fault> {
+    pub(super) fn finish_reason(&self) -> Result<Option<ServerFinishReason>, UpstreamError> {
         let Some(choice) = self.choice() else { return Ok(None) };
         let is_text = |value: &Option<serde_json::Value>| matches!(value, Some(serde_json::Value::String(_)));
         match choice.finish_reason.as_deref() {
             None | Some("") => Ok(None),
             Some("stop" | "eos") if is_text(&choice.stop_reason) || is_text(&choice.matched_stop) => {
-                Ok(Some(Finish::StopSequence))
+                Ok(Some(ServerFinishReason::StopSequence))
             }
-            Some("stop" | "eos") => Ok(Some(Finish::Stop)),
-            Some("length") => Ok(Some(Finish::Length)),
-            // These tell of the server: it gave the job up.
+            Some("stop" | "eos") => Ok(Some(ServerFinishReason::Stop)),
+            Some("length") => Ok(Some(ServerFinishReason::Length)),
+            // The server itself aborted the job.
             Some(failed @ ("abort" | "error")) => {
-                Err(Fault::broken(format!("it ended with the finish_reason {failed}")))
+                Err(UpstreamError::server_failure(format!("finish_reason {failed}")))
             }
             Some(other) => {
-                let named = word(other).unwrap_or("of its own");
-                Err(Fault::new(Trouble::Unusable, format!("it ended with the finish_reason {named}")))
+                let named = identifier(other).unwrap_or("(not an identifier)");
+                Err(UpstreamError::new(
+                    UpstreamErrorKind::UnsupportedFinish,
+                    format!("unsupported finish_reason {named}"),
+                ))
             }
         }
     }
 
-    /// None where it says nothing that can be used.
+    /// Returns `None` if the usage is missing or incomplete.
     pub(super) fn usage(&self) -> Option<Usage> {
         let usage = self.usage.as_ref()?;
         let count = |value: &serde_json::Value| Some(u32::try_from(value.as_u64()?).unwrap_or(u32::MAX));
@@ -197,15 +212,15 @@ impl Chunk {
     }
 }
 
-/// The type or code of an error as OpenAI's family has it, for the log. Its message is left out: servers repeat in it what they
-/// were sent, and a prompt is never logged.
-pub(super) fn kind_of_error(error: &serde_json::Value) -> String {
-    let name = |name: &str| error[name].as_str().and_then(word);
+/// The type or code of an OpenAI-style error, for the log. The message is left out: servers quote their input in it,
+/// and prompts are never logged.
+pub(super) fn error_code_suffix(error: &serde_json::Value) -> String {
+    let name = |name: &str| error[name].as_str().and_then(identifier);
     name("code").or_else(|| name("type")).map_or_else(String::new, |kind| format!(" ({kind})"))
 }
 
-/// A name such as `context_length_exceeded`, and no sentence.
-fn word(text: &str) -> Option<&str> {
+/// Accepts an identifier such as `context_length_exceeded`, but not a sentence.
+fn identifier(text: &str) -> Option<&str> {
     const MAX_BYTES: usize = 64;
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' || byte == b'.';
     (!text.is_empty() && text.len() <= MAX_BYTES && text.bytes().all(is_name)).then_some(text)
@@ -216,44 +231,48 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_a_text_is_in_what_is_logged() {
+    fn logged_errors_contain_no_model_text() {
         for data in [
             r#"{"choices":[{"delta":{"content":5},"finish_reason":"SECRET words"}]}"#,
             r#"{"choices":"SECRET"}"#,
             r#"{"error":{"message":"SECRET","type":"BadRequestError SECRET","code":400}}"#,
             r#"{"choices":[{"delta":{},"finish_reason":"SECRET words"}]}"#,
         ] {
-            let fault = Chunk::parse(data).and_then(|chunk| chunk.finish()).unwrap_err();
-            assert!(!fault.story.contains("SECRET"), "{}", fault.story);
+            let error = Chunk::parse(data).and_then(|chunk| chunk.finish_reason()).unwrap_err();
+            assert!(!error.detail.contains("SECRET"), "{}", error.detail);
         }
         let known = Chunk::parse(r#"{"error":{"message":"x","type":"server_error"}}"#).unwrap_err();
-        assert_eq!(known.story, "it failed in the middle (server_error)");
+        assert_eq!(known.detail, "error in stream (server_error)");
     }
 
     #[test]
-    fn both_names_of_what_stopped_it_may_be_there_at_once() {
+    fn stop_reason_and_matched_stop_may_both_be_present() {
         let end = |stops: &str| {
             let data = format!(r#"{{"choices":[{{"delta":{{}},"finish_reason":"stop",{stops}}}]}}"#);
-            Chunk::parse(&data).and_then(|chunk| chunk.finish()).unwrap()
+            Chunk::parse(&data).and_then(|chunk| chunk.finish_reason()).unwrap()
         };
-        assert_eq!(end(r#""stop_reason":null,"matched_stop":"END""#), Some(Finish::StopSequence));
-        assert_eq!(end(r#""stop_reason":"END","matched_stop":"END""#), Some(Finish::StopSequence));
-        assert_eq!(end(r#""stop_reason":2,"matched_stop":2"#), Some(Finish::Stop));
+        assert_eq!(end(r#""stop_reason":null,"matched_stop":"END""#), Some(ServerFinishReason::StopSequence));
+        assert_eq!(
+            end(r#""stop_reason":"END","matched_stop":"END""#),
+            Some(ServerFinishReason::StopSequence)
+        );
+        assert_eq!(end(r#""stop_reason":2,"matched_stop":2"#), Some(ServerFinishReason::Stop));
     }
 
     #[test]
-    fn a_reason_to_end_that_is_the_jobs_own_is_no_fault_of_the_server() {
+    fn job_specific_finish_reason_is_not_a_server_error() {
         for reason in ["content_filter", "tool_calls", "function_call", "of their own"] {
             let data = format!(r#"{{"choices":[{{"delta":{{}},"finish_reason":"{reason}"}}]}}"#);
-            let fault = Chunk::parse(&data).and_then(|chunk| chunk.finish()).unwrap_err();
-            assert!(!fault.speaks_against_the_server() && !fault.is_worth_another_try(), "{reason}");
+            let error = Chunk::parse(&data).and_then(|chunk| chunk.finish_reason()).unwrap_err();
+            assert!(!error.is_server_failure() && !error.is_retryable(), "{reason}");
         }
-        let abort = Chunk::parse(r#"{"choices":[{"finish_reason":"abort"}]}"#).unwrap().finish().unwrap_err();
-        assert!(abort.speaks_against_the_server() && abort.is_worth_another_try());
+        let abort =
+            Chunk::parse(r#"{"choices":[{"finish_reason":"abort"}]}"#).unwrap().finish_reason().unwrap_err();
+        assert!(abort.is_server_failure() && abort.is_retryable());
     }
 
     #[test]
-    fn reasoning_is_seen_under_either_name() {
+    fn reasoning_is_detected_under_either_field_name() {
         for (delta, expected) in [
             (r#"{"reasoning_content":"Hm"}"#, true),
             (r#"{"reasoning":"Hm"}"#, true),
@@ -266,12 +285,12 @@ mod tests {
     }
 
     #[test]
-    fn what_servers_leave_out_or_set_to_null_is_passed_over() {
+    fn missing_and_null_chunk_fields_are_ignored() {
         for data in
             [r#"{}"#, r#"{"choices":null,"usage":null,"error":null}"#, r#"{"choices":[{"delta":null}]}"#]
         {
             let chunk = Chunk::parse(data).unwrap();
-            assert_eq!((chunk.text(), chunk.finish(), chunk.usage()), (None, Ok(None), None));
+            assert_eq!((chunk.text(), chunk.finish_reason(), chunk.usage()), (None, Ok(None), None));
         }
         let usage =
             Chunk::parse(r#"{"usage":{"prompt_tokens":99999999999,"completion_tokens":2}}"#).unwrap().usage();

@@ -1,5 +1,5 @@
-//! How long a model's context is, as its servers say it with their list of models. OpenAI's API has no field for it; each kind
-//! of server has one of its own.
+//! Reads a model's context length from the server's list of models. OpenAI's API has no field for it, so each kind of
+//! server has its own.
 
 use serde::Deserialize;
 
@@ -11,16 +11,16 @@ struct ModelList {
 #[derive(Deserialize)]
 struct ModelEntry {
     id: String,
-    /// vLLM's and SGLang's.
+    /// vLLM and SGLang.
     #[serde(default)]
     max_model_len: Option<u32>,
-    /// Chancery's own, for a node behind another.
+    /// Chancery itself, for a node behind another.
     #[serde(default)]
     context_tokens: Option<u32>,
-    /// Of some gateways.
+    /// Some gateways.
     #[serde(default)]
     context_length: Option<u32>,
-    /// llama-server's.
+    /// llama-server.
     #[serde(default)]
     meta: Option<Meta>,
 }
@@ -31,17 +31,17 @@ struct Meta {
     n_ctx: Option<u32>,
 }
 
-/// None where the list does not say it, or is none.
+/// Returns `None` if the list does not say, or cannot be parsed.
 pub(super) fn context_tokens(list: &[u8], upstream_model: &str) -> Option<u32> {
     let list: ModelList = serde_json::from_slice(list).ok()?;
     let only = if list.data.len() == 1 { list.data.first() } else { None };
     let entry = list.data.iter().find(|entry| entry.id == upstream_model).or(only)?;
-    let of_meta = entry.meta.as_ref().and_then(|meta| meta.n_ctx);
+    let meta_tokens = entry.meta.as_ref().and_then(|meta| meta.n_ctx);
     entry
         .max_model_len
         .or(entry.context_tokens)
         .or(entry.context_length)
-        .or(of_meta)
+        .or(meta_tokens)
         .filter(|tokens| *tokens > 0)
 }
 
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_of_server_is_understood() {
+    fn context_length_is_read_from_every_server_format() {
         for (entry, expected) in [
             (r#"{"id":"m","object":"model","max_model_len":32768}"#, Some(32_768)),
             (r#"{"id":"m","context_tokens":8192,"currency":"USD"}"#, Some(8_192)),

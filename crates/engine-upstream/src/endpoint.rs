@@ -1,9 +1,9 @@
-//! One server of a pool: what it has to do, whether it is well, and the leases by which jobs go there.
+//! One server of a pool: its load, its health, and the leases under which jobs run on it.
 
-use super::breaker::{Breaker, Pass, Verdict};
-use super::fault::{Fault, Trouble};
-use super::limits::{BUSY_PAUSE, FAILED_LOOKS, HUNG_AFTER, LAST_BUSY_PAUSE};
-use super::transport::Addressee;
+use super::breaker::{Breaker, CallOutcome, CallPermit};
+use super::error::{UpstreamError, UpstreamErrorKind};
+use super::limits::{DEFAULT_BUSY_BACKOFF, HANG_THRESHOLD, MAX_BUSY_BACKOFF, MAX_FAILED_HEALTH_CHECKS};
+use super::transport::EndpointAddress;
 use chancery_domain::Clock;
 use chancery_engine::{EndpointState, EndpointStatus};
 use metrics::Counter;
@@ -12,43 +12,43 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub(super) struct Endpoint {
-    /// Up to and with `/v1`, without a slash at the end.
+    /// Includes `/v1`, without a trailing slash.
     pub(super) url: String,
     state: Mutex<State>,
-    outcomes: Outcomes,
+    outcomes: OutcomeCounters,
 }
 
 struct State {
-    /// The key that this server is sent, which is kept with it so that no other's ever is.
+    /// The API key for this server, stored with it so that it is never sent to another.
     authorization: Option<HeaderValue>,
     outstanding_tokens: u64,
     running: usize,
     breaker: Breaker,
-    /// It has said that it has too much to do.
+    /// The server reported that it is overloaded.
     busy_until: Option<Instant>,
-    failed_looks: u32,
-    /// When a reply of it last showed life, whosever it was.
-    last_life: Option<Instant>,
-    /// The last thing that went wrong.
-    trouble: Option<String>,
+    failed_health_checks: u32,
+    /// When any reply from it last showed activity.
+    last_active: Option<Instant>,
+    /// The most recent error.
+    last_error: Option<String>,
     is_draining: bool,
-    /// The length of the context that it said last.
+    /// The context length that it last reported.
     context_tokens: Option<u32>,
-    /// Whether it refused to report usage all along.
-    has_no_running_usage: bool,
+    /// Whether it rejected `continuous_usage_stats`.
+    lacks_continuous_usage: bool,
 }
 
-struct Outcomes {
-    good: Counter,
-    bad: Counter,
+struct OutcomeCounters {
+    succeeded: Counter,
+    failed: Counter,
     busy: Counter,
-    refused: Counter,
+    rejected: Counter,
     cancelled: Counter,
 }
 
 impl State {
     fn is_down(&self) -> bool {
-        self.failed_looks >= FAILED_LOOKS
+        self.failed_health_checks >= MAX_FAILED_HEALTH_CHECKS
     }
 
     fn is_busy(&self, now: Instant) -> bool {
@@ -56,12 +56,12 @@ impl State {
     }
 }
 
-/// How well a server could take a job now.
+/// Whether the server can accept a job now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Fitness {
-    /// The last looks at it failed; but looks may fail where jobs do not, so it is better than nothing.
-    Doubtful,
-    Fit,
+pub(super) enum Availability {
+    /// The last health checks failed. They may fail where jobs do not, so it is still better than no server.
+    Degraded,
+    Healthy,
 }
 
 impl Endpoint {
@@ -79,18 +79,18 @@ impl Endpoint {
                 running: 0,
                 breaker: Breaker::new(),
                 busy_until: None,
-                failed_looks: 0,
-                last_life: None,
-                trouble: None,
+                failed_health_checks: 0,
+                last_active: None,
+                last_error: None,
                 is_draining: false,
                 context_tokens: None,
-                has_no_running_usage: false,
+                lacks_continuous_usage: false,
             }),
-            outcomes: Outcomes {
-                good: outcome("good"),
-                bad: outcome("failed"),
+            outcomes: OutcomeCounters {
+                succeeded: outcome("good"),
+                failed: outcome("failed"),
                 busy: outcome("busy"),
-                refused: outcome("refused"),
+                rejected: outcome("refused"),
                 cancelled: outcome("cancelled"),
             },
         }
@@ -104,9 +104,9 @@ impl Endpoint {
         self.lock().authorization.clone()
     }
 
-    /// With its own authorization, which the caller has asked it for.
-    pub(super) fn addressee<'a>(&'a self, authorization: Option<&'a HeaderValue>) -> Addressee<'a> {
-        Addressee { url: &self.url, authorization }
+    /// Pairs the URL with this server's own authorization.
+    pub(super) fn address<'a>(&'a self, authorization: Option<&'a HeaderValue>) -> EndpointAddress<'a> {
+        EndpointAddress { url: &self.url, authorization }
     }
 
     pub(super) fn outstanding_tokens(&self) -> u64 {
@@ -117,49 +117,50 @@ impl Endpoint {
         self.lock().running == 0
     }
 
-    /// It gets jobs from now on, or goes on getting them, with this key.
-    pub(super) fn serve_with(&self, authorization: Option<HeaderValue>) {
+    /// Accepts jobs from now on, with this key.
+    pub(super) fn activate(&self, authorization: Option<HeaderValue>) {
         let mut state = self.lock();
         state.is_draining = false;
         state.authorization = authorization;
     }
 
-    /// From now on it gets no new jobs.
+    /// Stops accepting new jobs.
     pub(super) fn drain(&self) {
         self.lock().is_draining = true;
     }
 
-    pub(super) fn takes_running_usage(&self) -> bool {
-        !self.lock().has_no_running_usage
+    pub(super) fn supports_continuous_usage(&self) -> bool {
+        !self.lock().lacks_continuous_usage
     }
 
-    pub(super) fn set_no_running_usage(&self) {
-        self.lock().has_no_running_usage = true;
+    pub(super) fn disable_continuous_usage(&self) {
+        self.lock().lacks_continuous_usage = true;
     }
 
-    /// Something of a reply has come from it.
-    pub(super) fn shows_life(&self, now: Instant) {
-        self.lock().last_life = Some(now);
+    /// Records activity of a reply.
+    pub(super) fn record_activity(&self, now: Instant) {
+        self.lock().last_active = Some(now);
     }
 
-    /// None where it takes nothing now.
-    pub(super) fn fitness(&self, now: Instant) -> Option<Fitness> {
+    /// Returns `None` if it accepts no jobs now.
+    pub(super) fn availability(&self, now: Instant) -> Option<Availability> {
         let state = self.lock();
-        if state.is_draining || !state.breaker.would_pass(now) || state.is_busy(now) {
+        if state.is_draining || !state.breaker.allows_call(now) || state.is_busy(now) {
             return None;
         }
-        Some(if state.is_down() { Fitness::Doubtful } else { Fitness::Fit })
+        Some(if state.is_down() { Availability::Degraded } else { Availability::Healthy })
     }
 
-    /// What is wrong with it, where it is out of use: it does not answer, or its breaker keeps jobs away. Once its pause
-    /// is over it is not out any more: only a job can close the breaker, and a node that is taken for unusable gets none.
+    /// Why the server is out of service: it does not respond, or its breaker blocks jobs. Once the breaker's pause is
+    /// over, the server no longer counts as out: only a job can close the breaker, and a node reported as unusable
+    /// would get none.
     pub(super) fn outage(&self, now: Instant) -> Option<String> {
         let state = self.lock();
-        let is_out = state.is_down() || state.breaker.is_pausing(now);
-        is_out.then(|| state.trouble.clone().unwrap_or_default())
+        let is_out = state.is_down() || state.breaker.is_open(now);
+        is_out.then(|| state.last_error.clone().unwrap_or_default())
     }
 
-    /// When a server that is busy says it will not be any more.
+    /// How long an overloaded server stays busy by its own account.
     pub(super) fn busy_for(&self, now: Instant) -> Option<Duration> {
         self.lock().busy_until.and_then(|until| until.checked_duration_since(now))
     }
@@ -176,78 +177,74 @@ impl Endpoint {
         EndpointStatus {
             url: self.url.clone(),
             state: kind,
-            trouble: if kind == EndpointState::Up { None } else { state.trouble.clone() },
+            last_error: if kind == EndpointState::Up { None } else { state.last_error.clone() },
             running: state.running,
             outstanding_tokens: state.outstanding_tokens,
         }
     }
 
-    /// None where somebody else has just taken the place of the one probe.
+    /// Returns `None` if another job has just taken the breaker's only probe.
     pub(super) fn lease(self: &Arc<Self>, tokens: u64, clock: &Arc<dyn Clock>) -> Option<Lease> {
         let now = clock.monotonic();
         let mut state = self.lock();
-        let pass = state.breaker.pass(now)?;
+        let permit = state.breaker.acquire(now)?;
         state.running += 1;
         state.outstanding_tokens += tokens;
         drop(state);
         Some(Lease {
             endpoint: Arc::clone(self),
             clock: Arc::clone(clock),
-            began: now,
+            started_at: now,
             tokens,
-            pass: Some(pass),
+            permit: Some(permit),
             has_text: false,
         })
     }
 
-    /// What a look at its health gave.
-    pub(super) fn looked(&self, outcome: Result<(), &Fault>) {
+    /// Records the result of a health check.
+    pub(super) fn record_health_check(&self, outcome: Result<(), &UpstreamError>) {
         let mut state = self.lock();
         let was_down = state.is_down();
         match outcome {
-            Ok(()) => state.failed_looks = 0,
-            Err(fault) => {
-                state.failed_looks = state.failed_looks.saturating_add(1);
-                state.trouble = Some(fault.story.clone());
+            Ok(()) => state.failed_health_checks = 0,
+            Err(error) => {
+                state.failed_health_checks = state.failed_health_checks.saturating_add(1);
+                state.last_error = Some(error.detail.clone());
             }
         }
         let is_down = state.is_down();
         drop(state);
         match (was_down, is_down, outcome) {
-            (false, true, Err(fault)) => {
-                tracing::warn!(
-                    endpoint = self.url,
-                    trouble = fault.story,
-                    "an upstream server does not answer"
-                );
+            (false, true, Err(error)) => {
+                tracing::warn!(endpoint = self.url, last_error = error.detail, "upstream server down");
             }
-            (true, false, _) => tracing::info!(endpoint = self.url, "an upstream server answers again"),
+            (true, false, _) => tracing::info!(endpoint = self.url, "upstream server up"),
             _ => {}
         }
     }
 
-    /// A server that was exchanged for one with a shorter context refuses what the others take; that is told once.
-    pub(super) fn says_context(&self, context_tokens: u32, assumed_tokens: u32) {
+    /// A server replaced by one with a shorter context rejects jobs that the others accept. Warns once.
+    pub(super) fn record_context_tokens(&self, context_tokens: u32, assumed_tokens: u32) {
         let last = self.lock().context_tokens.replace(context_tokens);
         if context_tokens < assumed_tokens && last != Some(context_tokens) {
             tracing::warn!(
                 endpoint = self.url,
                 context_tokens,
                 assumed_tokens,
-                "an upstream server's context is shorter than this model's; restart, or set `context_tokens`"
+                "upstream server has a shorter context than the model; restart, or set `context_tokens`"
             );
         }
     }
 }
 
-/// A job's place at a server, to be given back with what was learnt of it. Dropping it is for a job that nobody waits for
-/// any more: that says nothing about the server, unless it kept the caller waiting in vain.
+/// A job running on a server, ended with a verdict on the server. Dropping it means that the caller is gone, which says
+/// nothing about the server, unless it kept the caller waiting in vain.
 pub(super) struct Lease {
     endpoint: Arc<Endpoint>,
     clock: Arc<dyn Clock>,
-    began: Instant,
+    started_at: Instant,
     tokens: u64,
-    pass: Option<Pass>,
+    permit: Option<CallPermit>,
     has_text: bool,
 }
 
@@ -260,94 +257,95 @@ impl Lease {
         &self.endpoint
     }
 
-    /// A server that brings text works again: where this job was the probe, others need not wait for its end.
-    pub(super) fn note_text(&mut self) {
+    /// A server that yields text works. If this job was the probe, other jobs need not wait for its end.
+    pub(super) fn record_text(&mut self) {
         self.has_text = true;
         let now = self.clock.monotonic();
         let mut state = self.endpoint.lock();
-        state.last_life = Some(now);
-        if let Some(pass) = self.pass.filter(|_| !state.breaker.is_closed()) {
-            state.breaker.judge(pass, Verdict::Good, now);
-            // One that began before the breaker opened does not become its probe by this.
+        state.last_active = Some(now);
+        if let Some(permit) = self.permit.filter(|_| !state.breaker.is_closed()) {
+            state.breaker.record(permit, CallOutcome::Success, now);
+            // A job that started before the breaker opened must not become its probe.
             if state.breaker.is_closed() {
-                self.pass = state.breaker.pass(now);
+                self.permit = state.breaker.acquire(now);
             }
         }
     }
 
-    /// A job that went well answers every doubt that looks may have left.
-    pub(super) fn went_well(mut self) {
-        self.endpoint.outcomes.good.increment(1);
-        self.endpoint.lock().failed_looks = 0;
-        self.judge(Verdict::Good);
+    /// A successful job clears failed health checks.
+    pub(super) fn succeeded(mut self) {
+        self.endpoint.outcomes.succeeded.increment(1);
+        self.endpoint.lock().failed_health_checks = 0;
+        self.record(CallOutcome::Success);
     }
 
-    /// It is not held against the server where it is not blamed.
-    pub(super) fn failed(mut self, fault: &Fault, is_blamed: bool) {
+    /// Unless `counts_against_server`, the failure does not count against the server.
+    pub(super) fn failed(mut self, error: &UpstreamError, counts_against_server: bool) {
         let outcomes = &self.endpoint.outcomes;
-        if fault.speaks_against_the_server() {
-            outcomes.bad.increment(1);
-            if !is_blamed {
-                return self.judge(Verdict::None);
+        if error.is_server_failure() {
+            outcomes.failed.increment(1);
+            if !counts_against_server {
+                return self.record(CallOutcome::Unknown);
             }
-            self.endpoint.lock().trouble = Some(fault.story.clone());
-            return self.judge(Verdict::Bad);
+            self.endpoint.lock().last_error = Some(error.detail.clone());
+            return self.record(CallOutcome::Failure);
         }
-        match fault.trouble {
-            Trouble::Busy { retry_after_s } => {
+        match error.kind {
+            UpstreamErrorKind::Busy { retry_after_s } => {
                 outcomes.busy.increment(1);
-                let pause = retry_after_s.map_or(BUSY_PAUSE, |seconds| Duration::from_secs(seconds.into()));
+                let backoff =
+                    retry_after_s.map_or(DEFAULT_BUSY_BACKOFF, |seconds| Duration::from_secs(seconds.into()));
                 let mut state = self.endpoint.lock();
-                state.busy_until = Some(self.clock.monotonic() + pause.min(LAST_BUSY_PAUSE));
-                state.trouble = Some(fault.story.clone());
+                state.busy_until = Some(self.clock.monotonic() + backoff.min(MAX_BUSY_BACKOFF));
+                state.last_error = Some(error.detail.clone());
                 drop(state);
-                self.judge(Verdict::None);
+                self.record(CallOutcome::Unknown);
             }
-            Trouble::Unusable => {
-                outcomes.refused.increment(1);
-                self.judge(Verdict::None);
+            UpstreamErrorKind::UnsupportedFinish => {
+                outcomes.rejected.increment(1);
+                self.record(CallOutcome::Unknown);
             }
             _ => {
-                outcomes.refused.increment(1);
-                // It answered, and rightly.
-                self.judge(Verdict::Good);
+                outcomes.rejected.increment(1);
+                // The server responded correctly.
+                self.record(CallOutcome::Success);
             }
         }
     }
 
-    fn judge(&mut self, verdict: Verdict) {
-        let Some(pass) = self.pass.take() else { return };
+    fn record(&mut self, call_outcome: CallOutcome) {
+        let Some(permit) = self.permit.take() else { return };
         let now = self.clock.monotonic();
         let mut state = self.endpoint.lock();
-        let has_opened = state.breaker.judge(pass, verdict, now);
-        let trouble = state.trouble.clone();
+        let has_opened = state.breaker.record(permit, call_outcome, now);
+        let last_error = state.last_error.clone();
         drop(state);
         if has_opened {
             tracing::warn!(
                 endpoint = self.endpoint.url,
-                trouble,
-                "an upstream server gets no jobs for a while"
+                last_error,
+                "circuit breaker opened for upstream server"
             );
         }
     }
 
-    fn was_dropped(&mut self) {
+    fn on_drop(&mut self) {
         self.endpoint.outcomes.cancelled.increment(1);
-        let waited = self.clock.monotonic().saturating_duration_since(self.began);
-        let has_worked = self.endpoint.lock().last_life.is_some_and(|at| at >= self.began);
-        if self.has_text || has_worked || waited < HUNG_AFTER {
-            return self.judge(Verdict::None);
+        let waited = self.clock.monotonic().saturating_duration_since(self.started_at);
+        let was_active = self.endpoint.lock().last_active.is_some_and(|at| at >= self.started_at);
+        if self.has_text || was_active || waited < HANG_THRESHOLD {
+            return self.record(CallOutcome::Unknown);
         }
-        let trouble = format!("nobody waited any longer, {} s after a job was sent", waited.as_secs());
-        self.endpoint.lock().trouble = Some(trouble);
-        self.judge(Verdict::Bad);
+        let last_error = format!("client disconnected after {} s without a response", waited.as_secs());
+        self.endpoint.lock().last_error = Some(last_error);
+        self.record(CallOutcome::Failure);
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if self.pass.is_some() {
-            self.was_dropped();
+        if self.permit.is_some() {
+            self.on_drop();
         }
         let mut state = self.endpoint.lock();
         state.running = state.running.saturating_sub(1);

@@ -1,10 +1,10 @@
-//! Looks at every server of a pool now and then, so that one that does not answer gets no jobs before a caller finds out, and
-//! one that does again gets them back.
+//! Periodic health checks of every server in a pool. A server that stops responding gets no jobs before a caller
+//! notices, and gets them back when it recovers.
 
 use super::context;
 use super::endpoint::Endpoint;
-use super::fault::{Fault, Trouble};
-use super::limits::{HEALTH_PAUSE, HEALTH_TIMEOUT, LOOKS_AT_ONCE};
+use super::error::{UpstreamError, UpstreamErrorKind};
+use super::limits::{HEALTH_CHECK_CONCURRENCY, HEALTH_CHECK_INTERVAL, HEALTH_CHECK_TIMEOUT};
 use super::run::Upstream;
 use super::transport::Transport;
 use chancery_domain::Randomness;
@@ -13,52 +13,56 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// What a server answered that was looked at: its list of models, or why there is none.
-pub(super) type Look = (Arc<Endpoint>, Result<Vec<u8>, Fault>);
+/// The result of a health check: the server's list of models, or why there is none.
+pub(super) type HealthCheck = (Arc<Endpoint>, Result<Vec<u8>, UpstreamError>);
 
-/// Ends when the engine is gone.
-pub(super) async fn keep_looking(upstream: Weak<Upstream>, randomness: Arc<dyn Randomness>) {
+/// Ends when the engine is dropped.
+pub(super) async fn run_health_checks(upstream: Weak<Upstream>, randomness: Arc<dyn Randomness>) {
     while let Some(upstream) = upstream.upgrade() {
         let (transport, endpoints) = (Arc::clone(&upstream.transport), upstream.pool.serving());
         let (context_tokens, upstream_model) = (upstream.context_tokens, upstream.upstream_model.clone());
         drop(upstream);
-        for (endpoint, outcome) in look_at(&transport, endpoints).await {
+        for (endpoint, outcome) in check_all(&transport, endpoints).await {
             match outcome {
                 Ok(list) => {
-                    endpoint.looked(Ok(()));
-                    if let Some(said) = context::context_tokens(&list, &upstream_model) {
-                        endpoint.says_context(said, context_tokens);
+                    endpoint.record_health_check(Ok(()));
+                    if let Some(reported) = context::context_tokens(&list, &upstream_model) {
+                        endpoint.record_context_tokens(reported, context_tokens);
                     }
                 }
-                Err(fault) if fault.is_an_answer_to_a_look() => endpoint.looked(Ok(())),
-                Err(fault) => endpoint.looked(Err(&fault)),
+                Err(error) if error.is_health_check_response() => endpoint.record_health_check(Ok(())),
+                Err(error) => endpoint.record_health_check(Err(&error)),
             }
         }
-        // Shorter by up to a quarter.
-        let parts_of_1024 = u32::try_from(randomness.next_u64() % 256).unwrap_or(0);
-        sleep(HEALTH_PAUSE - HEALTH_PAUSE * parts_of_1024 / 1024).await;
+        // Jitter: shorten the pause by up to a quarter.
+        let jitter_1024ths = u32::try_from(randomness.next_u64() % 256).unwrap_or(0);
+        sleep(HEALTH_CHECK_INTERVAL - HEALTH_CHECK_INTERVAL * jitter_1024ths / 1024).await;
     }
 }
 
-/// Looks at all of them, at many at the same time.
-pub(super) async fn look_at(transport: &Arc<Transport>, endpoints: Vec<Arc<Endpoint>>) -> Vec<Look> {
-    let places = Arc::new(Semaphore::new(LOOKS_AT_ONCE));
-    let mut looks = JoinSet::new();
+/// Checks all servers, many of them concurrently.
+pub(super) async fn check_all(transport: &Arc<Transport>, endpoints: Vec<Arc<Endpoint>>) -> Vec<HealthCheck> {
+    let permits = Arc::new(Semaphore::new(HEALTH_CHECK_CONCURRENCY));
+    let mut checks = JoinSet::new();
     for endpoint in endpoints {
-        let (transport, places) = (Arc::clone(transport), Arc::clone(&places));
-        looks.spawn(async move {
-            let _place = places.acquire().await;
-            let outcome = look(&transport, &endpoint).await;
+        let (transport, permits) = (Arc::clone(transport), Arc::clone(&permits));
+        checks.spawn(async move {
+            let _permit = permits.acquire().await;
+            let outcome = check(&transport, &endpoint).await;
             (endpoint, outcome)
         });
     }
-    looks.join_all().await
+    checks.join_all().await
 }
 
-async fn look(transport: &Transport, endpoint: &Endpoint) -> Result<Vec<u8>, Fault> {
+async fn check(transport: &Transport, endpoint: &Endpoint) -> Result<Vec<u8>, UpstreamError> {
     let authorization = endpoint.authorization();
-    let late =
-        |_| Fault::new(Trouble::TimedOut, format!("no list of models within {} s", HEALTH_TIMEOUT.as_secs()));
-    let models = transport.models(endpoint.addressee(authorization.as_ref()));
-    timeout(HEALTH_TIMEOUT, models).await.map_err(late)?
+    let timed_out = |_| {
+        UpstreamError::new(
+            UpstreamErrorKind::TimedOut,
+            format!("no /models response within {} s", HEALTH_CHECK_TIMEOUT.as_secs()),
+        )
+    };
+    let models = transport.models(endpoint.address(authorization.as_ref()));
+    timeout(HEALTH_CHECK_TIMEOUT, models).await.map_err(timed_out)?
 }

@@ -1,93 +1,95 @@
-//! Bounds of everything that goes to an upstream server and comes from it, in one place.
+//! Limits on everything sent to and received from upstream servers.
 
 use std::time::Duration;
 
-/// Servers of one model.
+/// Servers per model.
 pub const MAX_ENDPOINTS: usize = 256;
 
-/// Jobs of one model that are under way at once; past it, new ones are refused as overload.
-pub(super) const MAX_RUNNING: usize = 10_000;
+/// Concurrent jobs per model. Beyond this, new jobs are rejected as overload.
+pub(super) const MAX_CONCURRENT_JOBS: usize = 10_000;
 
-/// At how many servers a job is tried before it fails.
+/// Servers tried before a job fails.
 pub(super) const MAX_ATTEMPTS: usize = 3;
 
-/// One event of a stream: a piece of text with a few hundred bytes around it.
+/// Size of one stream event: a piece of text with a few hundred bytes of JSON.
 pub(super) const MAX_EVENT_BYTES: usize = 256 * 1024;
 
-/// What is read of a list of models; a router of a large cluster may have hundreds.
+/// Size of a list of models. The router of a large cluster may have hundreds.
 pub(super) const MAX_MODELS_BYTES: usize = 1024 * 1024;
 
-/// What is read of a refusal, and for how long is waited for it: its status is known without it.
-pub(super) const MAX_REFUSAL_BYTES: usize = 4 * 1024;
-pub(super) const REFUSAL_PATIENCE: Duration = Duration::from_secs(1);
+/// How much of an error response is read, and for how long. The status is known without it.
+pub(super) const MAX_ERROR_BODY_BYTES: usize = 4 * 1024;
+pub(super) const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a caller is told at most of a server's reason for a refusal.
+/// Length of a server's error message as shown to a caller.
 pub(super) const MAX_REASON_CHARS: usize = 300;
 
-/// No vocabulary has longer tokens on average over a reply; a server that sends more text than this for every token it
-/// was allowed does not keep to what it was asked.
+/// No vocabulary has longer tokens on average over a reply. A server that sends more text per requested token ignores
+/// the cap.
 pub(super) const MAX_BYTES_PER_TOKEN: usize = 256;
 
-/// Where nothing counts a prompt beforehand, what it is likely to have is judged by its bytes; and once a server has found
-/// it too long without saying by how much, by so few bytes to a token as few texts have.
-pub(super) const LIKELY_BYTES_PER_TOKEN: u32 = 4;
-pub(super) const FEW_BYTES_PER_TOKEN: u32 = 2;
+/// Without a tokenizer, a prompt's tokens are estimated from its bytes: first by the likely ratio. If a server rejects
+/// the prompt as too long without saying by how much, by a ratio that few texts fall below.
+pub(super) const TYPICAL_BYTES_PER_TOKEN: u32 = 4;
+pub(super) const MIN_BYTES_PER_TOKEN: u32 = 2;
 
-/// The largest tokenizer file that is read.
+/// Maximum size of a tokenizer file.
 pub(super) const MAX_TOKENIZER_BYTES: u64 = 256 * 1024 * 1024;
 
-/// A character has four bytes at most, so three tokens may be of one that was cut off; they are in no text.
-pub(super) const MAX_CUT_TOKENS: u32 = 3;
+/// A character has at most four bytes, so up to three tokens may belong to one that was cut off. They appear in no
+/// text.
+pub(super) const MAX_PARTIAL_CHAR_TOKENS: u32 = 3;
 
-/// Tokenizers cut a text before they look for tokens, most of them by a regular expression, whose library gives up without
-/// a word on a stretch of about a hundred thousand bytes that it cannot cut. Texts that have such a stretch are refused.
-pub(super) const MAX_UNCUT_BYTES: usize = 64 * 1024;
+/// Tokenizers split a text before they look for tokens, mostly by a regular expression. Its library silently gives up
+/// on about a hundred thousand bytes that it cannot split. Texts with such a run are rejected.
+pub(super) const MAX_PRETOKEN_BYTES: usize = 64 * 1024;
 
-/// Longer replies are counted on a thread of their own, so that they do not hold up others.
+/// Longer replies are counted on a blocking thread, so that they do not delay others.
 pub(super) const INLINE_TEXT_BYTES: usize = 8 * 1024;
 
-/// What a chat template may add around the texts, which this side cannot know: for the template itself (some have a
-/// preamble of their own), and for every turn.
+/// Upper bound on what an unknown chat template adds: for the template itself (some have a preamble), and for every
+/// turn.
 pub(super) const TEMPLATE_TOKENS: u32 = 48;
 pub(super) const TEMPLATE_TOKENS_PER_TURN: u32 = 8;
 
-/// Failures in a row after which a server gets no more jobs for a while, and how long that is, doubled each time.
-pub(super) const FAILURES_TO_OPEN: u32 = 3;
-pub(super) const FIRST_OPEN_PAUSE: Duration = Duration::from_secs(1);
-pub(super) const LAST_OPEN_PAUSE: Duration = Duration::from_secs(30);
+/// Consecutive failures that open the circuit breaker, and its pause, which doubles each time up to the maximum.
+pub(super) const FAILURE_THRESHOLD: u32 = 3;
+pub(super) const INITIAL_OPEN_DURATION: Duration = Duration::from_secs(1);
+pub(super) const MAX_OPEN_DURATION: Duration = Duration::from_secs(30);
 
-/// A caller who hangs up so long after sending, and before anything came from that server for anybody, tells of one that hangs: callers are less patient
-/// than the time for the first text, and without this a server that takes jobs and does nothing would always look idle.
-pub(super) const HUNG_AFTER: Duration = Duration::from_secs(10);
+/// If a caller disconnects this long after sending, and the server has sent nothing to anyone meanwhile, the server
+/// counts as hung. Callers give up before the first-token timeout. Without this rule, a server that accepts jobs and
+/// does nothing would always look idle.
+pub(super) const HANG_THRESHOLD: Duration = Duration::from_secs(10);
 
-/// Pause between two looks at a server's health (shortened by chance, so that many nodes do not ask at once), and how
-/// long an answer may take.
-pub(super) const HEALTH_PAUSE: Duration = Duration::from_secs(5);
-pub(super) const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
-/// Looks that must fail in a row before a server counts as down; one that succeeds brings it back.
-pub(super) const FAILED_LOOKS: u32 = 2;
+/// Interval of health checks (randomly shortened, so that many nodes do not check at once), and the timeout of each.
+pub(super) const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+pub(super) const HEALTH_CHECK_TIMEOUT: Duration = Duration::from_secs(3);
+/// Consecutive failed checks before a server counts as down. One success brings it back.
+pub(super) const MAX_FAILED_HEALTH_CHECKS: u32 = 2;
 
-/// Servers that are looked at at the same time.
-pub(super) const LOOKS_AT_ONCE: usize = 64;
+/// Servers checked concurrently.
+pub(super) const HEALTH_CHECK_CONCURRENCY: usize = 64;
 
-/// How long a server that said it is busy is left alone where it does not say for how long, and at most.
-pub(super) const BUSY_PAUSE: Duration = Duration::from_secs(1);
-pub(super) const LAST_BUSY_PAUSE: Duration = Duration::from_secs(10);
+/// How long an overloaded server gets no jobs: the default, and the maximum if it names a delay.
+pub(super) const DEFAULT_BUSY_BACKOFF: Duration = Duration::from_secs(1);
+pub(super) const MAX_BUSY_BACKOFF: Duration = Duration::from_secs(10);
 
-/// How far above the mean of all servers the load of the one that knows a prompt's beginning may be: a share of the mean,
-/// and in any case as many tokens as are nothing to a server.
+/// How far above the mean load the server with the cached prefix may be: a percentage of the mean, or at least a number
+/// of tokens that is negligible for a server.
 pub(super) const AFFINITY_LOAD_PERCENT: u64 = 125;
 pub(super) const AFFINITY_SLACK_TOKENS: u64 = 8_192;
 
-/// How long the count of a reply that has ended may take to follow, and the end of the stream after it, for which nobody waits.
-pub(super) const USAGE_PATIENCE: Duration = Duration::from_secs(5);
-pub(super) const REST_PATIENCE: Duration = Duration::from_millis(500);
+/// How long to wait for the usage after the text is complete, and then for the end of the stream, which blocks nobody.
+pub(super) const USAGE_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A connection that is not used is closed before servers usually do it, which would look like a failure.
-pub(super) const IDLE_CONNECTION_KEPT: Duration = Duration::from_secs(4);
+/// Close idle connections before servers usually do, which would look like a failure.
+pub(super) const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The longest that a job may take, all tries together: metering gives up on it after 600 seconds, and must not be first.
+/// Upper bound on a job's total time, including all attempts. Metering gives up after 600 seconds and must not be
+/// first.
 pub const MAX_TOTAL_TIMEOUT: Duration = Duration::from_secs(590);
 
-const _: () = assert!(FIRST_OPEN_PAUSE.as_millis() <= LAST_OPEN_PAUSE.as_millis());
+const _: () = assert!(INITIAL_OPEN_DURATION.as_millis() <= MAX_OPEN_DURATION.as_millis());
 const _: () = assert!(AFFINITY_LOAD_PERCENT > 100);

@@ -1,10 +1,10 @@
-//! The servers of one model: which of them gets a job, and which of them there are. Servers come and go while jobs run:
-//! one that is taken out gets no new jobs, and finishes those it has.
+//! The servers of one model: which ones there are, and which of them gets a job. Servers can be added and removed while
+//! jobs run. A removed server gets no new jobs and finishes those it has.
 
 use super::affinity::AffinityKey;
 use super::balancing::{Candidate, choose};
-use super::endpoint::{Endpoint, Fitness, Lease};
-use super::settings::CheckedServers;
+use super::endpoint::{Availability, Endpoint, Lease};
+use super::settings::ValidatedServers;
 use chancery_domain::Clock;
 use chancery_engine::EndpointStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,31 +14,36 @@ use std::time::Duration;
 pub(super) struct Pool {
     model: String,
     clock: Arc<dyn Clock>,
-    turns: AtomicU64,
+    next_round_robin: AtomicU64,
     members: Mutex<Members>,
 }
 
 struct Members {
     serving: Vec<Arc<Endpoint>>,
-    /// Taken out, with jobs that still run.
+    /// Removed, with jobs still running.
     draining: Vec<Arc<Endpoint>>,
 }
 
-/// A job that looks for a server.
+/// A job waiting for a server.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct LeaseRequest {
     pub(super) affinity: Option<AffinityKey>,
-    /// The most tokens that it may have, prompt and reply.
+    /// Upper bound on its tokens, prompt and reply together.
     pub(super) tokens: u64,
 }
 
 impl Pool {
-    /// Which of equals is first is up to the caller, who should not choose the same on every node.
-    pub(super) fn new(model: &str, servers: CheckedServers, clock: Arc<dyn Clock>, first_turn: u64) -> Self {
+    /// `first_round_robin` starts the rotation between equally loaded servers and should differ between nodes.
+    pub(super) fn new(
+        model: &str,
+        servers: ValidatedServers,
+        clock: Arc<dyn Clock>,
+        first_round_robin: u64,
+    ) -> Self {
         let pool = Self {
             model: model.to_owned(),
             clock,
-            turns: AtomicU64::new(first_turn),
+            next_round_robin: AtomicU64::new(first_round_robin),
             members: Mutex::new(Members { serving: Vec::new(), draining: Vec::new() }),
         };
         pool.replace(servers);
@@ -49,10 +54,9 @@ impl Pool {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on these are the servers, with their key. One that stays keeps all that is known of it; one that goes keeps
-    /// the key it had.
-    pub(super) fn replace(&self, servers: CheckedServers) {
-        let CheckedServers { endpoints, authorization } = servers;
+    /// Replaces the servers and their key. A server that stays keeps its state; one that is removed keeps its old key.
+    pub(super) fn replace(&self, servers: ValidatedServers) {
+        let ValidatedServers { endpoints, authorization } = servers;
         let mut members = self.lock();
         let mut known: Vec<Arc<Endpoint>> = members.serving.drain(..).collect();
         known.append(&mut members.draining);
@@ -61,7 +65,7 @@ impl Pool {
                 Some(index) => known.swap_remove(index),
                 None => Arc::new(Endpoint::new(&self.model, url, None)),
             };
-            endpoint.serve_with(authorization.clone());
+            endpoint.activate(authorization.clone());
             members.serving.push(endpoint);
         }
         known.retain(|endpoint| !endpoint.is_idle());
@@ -71,35 +75,36 @@ impl Pool {
         members.draining = known;
     }
 
-    /// A place at a server that is none of those where the job was before; None where there is no such server.
-    pub(super) fn lease(&self, wanted: Wanted, tried: &[Arc<Endpoint>]) -> Option<Lease> {
+    /// Leases a server that the job has not tried yet. Returns `None` if there is none.
+    pub(super) fn lease(&self, request: LeaseRequest, attempted: &[Arc<Endpoint>]) -> Option<Lease> {
         let members = self.lock();
         let now = self.clock.monotonic();
-        let is_new = |endpoint: &&Arc<Endpoint>| !tried.iter().any(|tried| Arc::ptr_eq(tried, endpoint));
-        let mut fit: Vec<(Fitness, &Arc<Endpoint>)> = members
+        let is_new =
+            |endpoint: &&Arc<Endpoint>| !attempted.iter().any(|attempted| Arc::ptr_eq(attempted, endpoint));
+        let mut available: Vec<(Availability, &Arc<Endpoint>)> = members
             .serving
             .iter()
             .filter(is_new)
-            .filter_map(|endpoint| Some((endpoint.fitness(now)?, endpoint)))
+            .filter_map(|endpoint| Some((endpoint.availability(now)?, endpoint)))
             .collect();
-        let best = fit.iter().map(|(fitness, _)| *fitness).max()?;
-        fit.retain(|(fitness, _)| *fitness == best);
-        let candidate = |(_, endpoint): &(Fitness, &Arc<Endpoint>)| Candidate {
+        let best = available.iter().map(|(availability, _)| *availability).max()?;
+        available.retain(|(availability, _)| *availability == best);
+        let candidate = |(_, endpoint): &(Availability, &Arc<Endpoint>)| Candidate {
             outstanding_tokens: endpoint.outstanding_tokens(),
-            affinity: wanted.affinity.map(|key| key.score(&endpoint.url)),
+            affinity: request.affinity.map(|key| key.score(&endpoint.url)),
         };
-        let candidates: Vec<Candidate> = fit.iter().map(candidate).collect();
-        let turn = self.turns.fetch_add(1, Ordering::Relaxed);
-        let (_, endpoint) = fit.get(choose(&candidates, wanted.tokens, turn)?)?;
-        // Places are given one at a time, under this lock, so the probe's place cannot be gone meanwhile.
-        endpoint.lease(wanted.tokens, &self.clock)
+        let candidates: Vec<Candidate> = available.iter().map(candidate).collect();
+        let round_robin = self.next_round_robin.fetch_add(1, Ordering::Relaxed);
+        let (_, endpoint) = available.get(choose(&candidates, request.tokens, round_robin)?)?;
+        // Leases are granted one at a time under this lock, so the probe is still available.
+        endpoint.lease(request.tokens, &self.clock)
     }
 
     pub(super) fn serving(&self) -> Vec<Arc<Endpoint>> {
         self.lock().serving.clone()
     }
 
-    /// Where every server that works has said that it has too much to do: how soon one may not.
+    /// The shortest wait until an overloaded server may accept jobs, if any is overloaded.
     pub(super) fn busy_for(&self) -> Option<Duration> {
         let now = self.clock.monotonic();
         self.lock().serving.iter().filter_map(|endpoint| endpoint.busy_for(now)).min()
@@ -112,28 +117,28 @@ impl Pool {
         members.serving.iter().chain(&members.draining).map(|endpoint| endpoint.status(now)).collect()
     }
 
-    /// Why no server can be given a job, where that is so.
+    /// Why no server can accept a job, if so.
     pub(super) fn outage(&self) -> Option<String> {
         let now = self.clock.monotonic();
         let members = self.lock();
-        let troubles: Option<Vec<String>> =
+        let errors: Option<Vec<String>> =
             members.serving.iter().map(|endpoint| endpoint.outage(now)).collect();
-        let trouble = troubles?.into_iter().find(|trouble| !trouble.is_empty());
-        Some(trouble.unwrap_or_else(|| "there is no upstream server".to_owned()))
+        let last_error = errors?.into_iter().find(|last_error| !last_error.is_empty());
+        Some(last_error.unwrap_or_else(|| "no upstream server configured".to_owned()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault::Fault;
-    use crate::limits::{FAILED_LOOKS, FAILURES_TO_OPEN, FIRST_OPEN_PAUSE, HUNG_AFTER};
+    use crate::error::UpstreamError;
+    use crate::limits::{FAILURE_THRESHOLD, HANG_THRESHOLD, INITIAL_OPEN_DURATION, MAX_FAILED_HEALTH_CHECKS};
     use chancery_domain::{AccountId, ManualClock, UnixMillis};
     use chancery_engine::{EndpointState, Turn};
 
-    fn servers(names: &[&str]) -> CheckedServers {
+    fn servers(names: &[&str]) -> ValidatedServers {
         let endpoints = names.iter().map(|&name| name.to_owned()).collect();
-        CheckedServers { endpoints, authorization: None }
+        ValidatedServers { endpoints, authorization: None }
     }
 
     fn pool(names: &[&str]) -> Pool {
@@ -146,112 +151,112 @@ mod tests {
     }
 
     fn open(pool: &Pool) {
-        for _ in 0..FAILURES_TO_OPEN {
-            pool.lease(wanted(1), &[]).unwrap().failed(&Fault::broken("500"), true);
+        for _ in 0..FAILURE_THRESHOLD {
+            pool.lease(request(1), &[]).unwrap().failed(&UpstreamError::server_failure("500"), true);
         }
     }
 
-    fn wanted(tokens: u64) -> Wanted {
-        Wanted { affinity: None, tokens }
+    fn request(tokens: u64) -> LeaseRequest {
+        LeaseRequest { affinity: None, tokens }
     }
 
     #[test]
-    fn the_next_job_goes_where_the_fewest_tokens_are_outstanding() {
+    fn next_job_goes_to_the_server_with_fewest_outstanding_tokens() {
         let pool = pool(&["a", "b"]);
-        let big = pool.lease(wanted(10_000), &[]).unwrap();
-        let small: Vec<Lease> = (0..4).map(|_| pool.lease(wanted(100), &[]).unwrap()).collect();
+        let big = pool.lease(request(10_000), &[]).unwrap();
+        let small: Vec<Lease> = (0..4).map(|_| pool.lease(request(100), &[]).unwrap()).collect();
         assert!(small.iter().all(|lease| lease.url() != big.url()));
         drop(big);
-        assert_ne!(pool.lease(wanted(100), &[]).unwrap().url(), small[0].url());
+        assert_ne!(pool.lease(request(100), &[]).unwrap().url(), small[0].url());
     }
 
     #[test]
-    fn one_accounts_instructions_stay_at_one_server_until_it_has_much_more_to_do() {
+    fn affinity_holds_until_the_server_is_overloaded() {
         let pool = pool(&["a", "b", "c"]);
-        let turns = Turn::instructions_and_input("Draft a letter.", "x");
-        let wanted = Wanted { affinity: AffinityKey::of(AccountId(7), &turns), tokens: 1_000 };
-        let leases: Vec<Lease> = (0..6).map(|_| pool.lease(wanted, &[]).unwrap()).collect();
+        let turns = Turn::from_instructions_and_input("Draft a letter.", "x");
+        let request = LeaseRequest { affinity: AffinityKey::of(AccountId(7), &turns), tokens: 1_000 };
+        let leases: Vec<Lease> = (0..6).map(|_| pool.lease(request, &[]).unwrap()).collect();
         assert!(leases.iter().all(|lease| lease.url() == leases[0].url()));
-        let more: Vec<Lease> = (0..60).map(|_| pool.lease(wanted, &[]).unwrap()).collect();
+        let more: Vec<Lease> = (0..60).map(|_| pool.lease(request, &[]).unwrap()).collect();
         assert!(more.iter().any(|lease| lease.url() != leases[0].url()));
     }
 
     #[test]
-    fn a_server_that_was_taken_out_gets_nothing_and_keeps_what_it_has() {
+    fn removed_server_gets_no_jobs_and_drains() {
         let pool = pool(&["a", "b"]);
-        let held: Vec<Lease> = (0..2).map(|_| pool.lease(wanted(100), &[]).unwrap()).collect();
+        let leases: Vec<Lease> = (0..2).map(|_| pool.lease(request(100), &[]).unwrap()).collect();
         pool.replace(servers(&["b", "c"]));
         for _ in 0..50 {
-            assert_ne!(pool.lease(wanted(100), &[]).unwrap().url(), "a");
+            assert_ne!(pool.lease(request(100), &[]).unwrap().url(), "a");
         }
         let state_of_a =
             || pool.statuses().into_iter().find(|status| status.url == "a").map(|status| status.state);
         assert_eq!(state_of_a(), Some(EndpointState::Draining));
-        drop(held);
+        drop(leases);
         assert_eq!(state_of_a(), None);
     }
 
     #[test]
-    fn a_server_that_is_put_back_while_it_drains_keeps_its_count() {
+    fn server_added_back_while_draining_keeps_its_load() {
         let pool = pool(&["a"]);
-        let _held = pool.lease(wanted(100), &[]).unwrap();
+        let _lease = pool.lease(request(100), &[]).unwrap();
         pool.replace(servers(&[]));
-        assert!(pool.lease(wanted(1), &[]).is_none());
+        assert!(pool.lease(request(1), &[]).is_none());
         pool.replace(servers(&["a"]));
         assert_eq!(pool.statuses()[0].outstanding_tokens, 100);
     }
 
     #[test]
-    fn a_server_that_does_not_answer_gets_jobs_only_where_there_is_no_other() {
+    fn down_server_gets_jobs_only_if_no_other_is_left() {
         let pool = pool(&["a", "b"]);
-        let fault = Fault::broken("no answer");
+        let error = UpstreamError::server_failure("no answer");
         for endpoint in pool.serving().iter().filter(|endpoint| endpoint.url == "a") {
-            (0..FAILED_LOOKS).for_each(|_| endpoint.looked(Err(&fault)));
+            (0..MAX_FAILED_HEALTH_CHECKS).for_each(|_| endpoint.record_health_check(Err(&error)));
         }
-        assert!((0..20).all(|_| pool.lease(wanted(1), &[]).unwrap().url() == "b"));
+        assert!((0..20).all(|_| pool.lease(request(1), &[]).unwrap().url() == "b"));
         assert_eq!(pool.outage(), None);
         let b = pool.serving().into_iter().find(|endpoint| endpoint.url == "b").unwrap();
-        assert_eq!(pool.lease(wanted(1), &[Arc::clone(&b)]).unwrap().url(), "a");
-        (0..FAILED_LOOKS).for_each(|_| b.looked(Err(&fault)));
+        assert_eq!(pool.lease(request(1), &[Arc::clone(&b)]).unwrap().url(), "a");
+        (0..MAX_FAILED_HEALTH_CHECKS).for_each(|_| b.record_health_check(Err(&error)));
         assert_eq!(pool.outage().as_deref(), Some("no answer"));
-        b.looked(Ok(()));
+        b.record_health_check(Ok(()));
         assert_eq!(pool.outage(), None);
     }
 
     #[test]
-    fn while_a_probe_is_under_way_nobody_else_goes_there_and_a_dropped_probe_leaves_its_place() {
+    fn probe_is_exclusive_and_a_dropped_probe_frees_the_next() {
         let (pool, clock) = pool_at(&["a"]);
         open(&pool);
-        assert!(pool.lease(wanted(1), &[]).is_none());
-        clock.advance(FIRST_OPEN_PAUSE);
-        let probe = pool.lease(wanted(1), &[]).unwrap();
-        assert!(pool.lease(wanted(1), &[]).is_none());
+        assert!(pool.lease(request(1), &[]).is_none());
+        clock.advance(INITIAL_OPEN_DURATION);
+        let probe = pool.lease(request(1), &[]).unwrap();
+        assert!(pool.lease(request(1), &[]).is_none());
         drop(probe);
-        pool.lease(wanted(1), &[]).unwrap().went_well();
+        pool.lease(request(1), &[]).unwrap().succeeded();
         assert_eq!(pool.statuses()[0].state, EndpointState::Up);
     }
 
     #[test]
-    fn a_breaker_whose_pause_is_over_makes_no_outage_though_no_job_has_come() {
+    fn half_open_breaker_is_not_an_outage() {
         let (pool, clock) = pool_at(&["a"]);
         open(&pool);
         assert_eq!(pool.outage().as_deref(), Some("500"));
-        clock.advance(FIRST_OPEN_PAUSE);
+        clock.advance(INITIAL_OPEN_DURATION);
         assert_eq!(pool.outage(), None);
-        let _probe = pool.lease(wanted(1), &[]).unwrap();
+        let _probe = pool.lease(request(1), &[]).unwrap();
         assert_eq!(pool.outage(), None, "somebody is finding out");
     }
 
     #[test]
-    fn a_server_that_lets_callers_wait_in_vain_is_found_out_by_their_hanging_up() {
+    fn callers_hanging_up_after_a_long_wait_open_the_breaker() {
         let (pool, clock) = pool_at(&["a", "b"]);
-        for _ in 0..2 * FAILURES_TO_OPEN {
-            let lease = pool.lease(wanted(1), &[]).unwrap();
+        for _ in 0..2 * FAILURE_THRESHOLD {
+            let lease = pool.lease(request(1), &[]).unwrap();
             if lease.url() == "a" {
-                clock.advance(HUNG_AFTER);
+                clock.advance(HANG_THRESHOLD);
                 drop(lease);
             } else {
-                lease.went_well();
+                lease.succeeded();
             }
         }
         let state = |name| pool.statuses().into_iter().find(|status| status.url == name).unwrap().state;
@@ -259,46 +264,47 @@ mod tests {
     }
 
     #[test]
-    fn a_hang_up_after_the_first_text_or_soon_after_sending_says_nothing() {
+    fn early_hang_up_or_one_after_the_first_text_is_no_failure() {
         let (pool, clock) = pool_at(&["a"]);
         for _ in 0..10 {
-            let mut lease = pool.lease(wanted(1), &[]).unwrap();
-            lease.note_text();
-            clock.advance(HUNG_AFTER * 2);
+            let mut lease = pool.lease(request(1), &[]).unwrap();
+            lease.record_text();
+            clock.advance(HANG_THRESHOLD * 2);
             drop(lease);
-            drop(pool.lease(wanted(1), &[]).unwrap());
+            drop(pool.lease(request(1), &[]).unwrap());
         }
         assert_eq!(pool.statuses()[0].state, EndpointState::Up);
     }
 
     #[test]
-    fn a_job_that_went_well_brings_back_a_server_that_cannot_be_looked_at() {
+    fn successful_job_restores_a_server_with_failing_health_checks() {
         let pool = pool(&["a"]);
         let endpoint = pool.serving().remove(0);
-        (0..FAILED_LOOKS).for_each(|_| endpoint.looked(Err(&Fault::broken("no list"))));
+        (0..MAX_FAILED_HEALTH_CHECKS)
+            .for_each(|_| endpoint.record_health_check(Err(&UpstreamError::server_failure("no list"))));
         assert_eq!(pool.statuses()[0].state, EndpointState::Down);
-        pool.lease(wanted(1), &[]).unwrap().went_well();
+        pool.lease(request(1), &[]).unwrap().succeeded();
         assert_eq!(pool.statuses()[0].state, EndpointState::Up);
     }
 
     #[test]
-    fn a_server_that_was_taken_out_keeps_the_key_it_had() {
-        let keyed = |names: &[&str], key: &'static str| CheckedServers {
+    fn removed_server_keeps_its_old_api_key() {
+        let keyed = |names: &[&str], key: &'static str| ValidatedServers {
             authorization: Some(reqwest::header::HeaderValue::from_static(key)),
             ..servers(names)
         };
         let pool = Pool::new("m", keyed(&["a", "b"], "old"), Arc::new(ManualClock::at(UnixMillis(0))), 0);
-        let held: Vec<Lease> = (0..2).map(|_| pool.lease(wanted(100), &[]).unwrap()).collect();
+        let leases: Vec<Lease> = (0..2).map(|_| pool.lease(request(100), &[]).unwrap()).collect();
         pool.replace(keyed(&["b", "c"], "new"));
         let key_of = |lease: &Lease| lease.endpoint().authorization().unwrap();
-        for lease in &held {
+        for lease in &leases {
             assert_eq!(key_of(lease), if lease.url() == "a" { "old" } else { "new" });
         }
-        assert_eq!(key_of(&pool.lease(wanted(1), &[]).unwrap()), "new");
+        assert_eq!(key_of(&pool.lease(request(1), &[]).unwrap()), "new");
     }
 
     #[test]
-    fn a_server_that_has_nothing_to_do_is_gone_when_it_is_taken_out() {
+    fn idle_removed_server_is_dropped_immediately() {
         let pool = pool(&["a", "b"]);
         pool.replace(servers(&["b"]));
         assert_eq!(pool.lock().draining.len(), 0);

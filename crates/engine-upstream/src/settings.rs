@@ -1,59 +1,58 @@
-//! What an upstream model is set up with.
+//! Configuration of an upstream model.
 
-use super::counting::TokenCounter;
 use super::limits::MAX_TOTAL_TIMEOUT;
+use super::token_counter::TokenCounter;
 use reqwest::header::HeaderValue;
 use std::time::Duration;
 
-/// Everything but the model's prices.
+/// Everything except prices.
 pub struct UpstreamSettings {
-    /// As callers name it; labels of metrics have it too.
+    /// The name for callers, also used as a metrics label.
     pub model: String,
-    /// As the servers name it.
+    /// The name for the servers.
     pub upstream_model: String,
     pub servers: Servers,
-    /// None: asked of the servers when the engine starts.
+    /// `None`: queried from the servers at startup.
     pub context_tokens: Option<u32>,
-    /// None: the servers' own counts are believed.
+    /// `None`: the servers' own counts are used.
     pub tokenizer: Option<TokenCounter>,
     pub timeouts: Timeouts,
-    /// How long is waited for the first text before a second server is asked beside the first; None: never.
+    /// How long to wait for the first text before also asking a second server. `None`: never.
     pub hedge_after: Option<Duration>,
 }
 
-/// What can change while jobs run.
+/// Settings that can change while jobs run.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Servers {
-    /// Addresses up to and with `/v1`.
+    /// URLs including `/v1`.
     pub endpoints: Vec<String>,
     pub api_key: Option<String>,
 }
 
-/// Without the key.
+/// Omits the key.
 impl std::fmt::Debug for Servers {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Servers").field("endpoints", &self.endpoints).finish_non_exhaustive()
     }
 }
 
-/// Servers that were found to be usable, so that nothing can fail any more when they take the place of others.
+/// Validated servers: replacing others with them cannot fail.
 #[derive(Debug)]
-pub struct CheckedServers {
+pub struct ValidatedServers {
     pub(super) endpoints: Vec<String>,
-    /// Marked as secret, so not shown.
+    /// Marked as sensitive, so `Debug` does not print it.
     pub(super) authorization: Option<HeaderValue>,
 }
 
-/// How long is waited for a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For a connection.
+    /// To establish a connection.
     pub connect: Duration,
-    /// From sending the job until the first text, the server's own queue included.
+    /// From sending the job to the first text, including the server's own queue.
     pub first_token: Duration,
-    /// Between two signs of life after that.
+    /// Between two signs of activity after that.
     pub idle: Duration,
-    /// For the whole job, all tries together.
+    /// For the whole job, including all attempts.
     pub total: Duration,
 }
 

@@ -1,168 +1,176 @@
-//! A reply as it comes from a server: its events read within bounds, and what was said of how it ended. Text waits here until
-//! somebody takes it, because until the first of it has left, another server's reply may still take this one's place.
+//! A streamed reply from a server, read within limits. Text is buffered until it is taken: before the first text is
+//! passed on, another server's reply may still replace this one.
 
-use super::chat::{Chunk, DONE, Finish, Usage};
-use super::fault::{Fault, Trouble};
-use super::limits::{MAX_BYTES_PER_TOKEN, MAX_EVENT_BYTES, REST_PATIENCE, USAGE_PATIENCE};
-use super::transport::of_failed_reading;
+use super::chat::{Chunk, DONE, ServerFinishReason, Usage};
+use super::error::{UpstreamError, UpstreamErrorKind};
+use super::limits::{DRAIN_TIMEOUT, MAX_BYTES_PER_TOKEN, MAX_EVENT_BYTES, USAGE_TIMEOUT};
+use super::transport::from_read_error;
 use chancery_http_client::EventReader;
 use reqwest::Response;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// What is expected of a reply.
+/// Limits on a reply.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
-    /// What the server was asked for.
+pub(super) struct ReplyLimits {
+    /// The cap that was sent to the server.
     pub(super) max_tokens: u32,
-    /// Between two signs of life.
+    /// Between two signs of activity.
     pub(super) idle: Duration,
-    /// Whether the text is kept to be counted.
-    pub(super) keeps_text: bool,
+    /// Whether to keep the text for counting.
+    pub(super) retains_text: bool,
 }
 
-/// What has come so far.
+/// What has arrived so far.
 #[derive(Debug, Default)]
 pub(super) struct Received {
-    /// All of it, where it is kept.
+    /// The whole text, if it is kept for counting.
     pub(super) text: String,
     text_bytes: usize,
-    /// Events with text; each has a token or more.
-    pub(super) pieces: u32,
-    pub(super) finish: Option<Finish>,
-    /// The last that was said of it.
+    /// Events with text. Each has at least one token.
+    pub(super) text_chunks: u32,
+    pub(super) finish_reason: Option<ServerFinishReason>,
+    /// The latest usage report.
     pub(super) usage: Option<Usage>,
-    /// Whether that was said at the end or after it, and so of the whole reply.
-    is_usage_whole: bool,
-    /// Whether the model has been seen at work, be it only on what it does not hand on.
-    shows_life: bool,
+    /// Whether that report came at or after the end, and so covers the whole reply.
+    is_usage_final: bool,
+    /// Whether the model has been active, even if only on reasoning that is not passed on.
+    has_activity: bool,
     is_done: bool,
 }
 
 pub(super) struct Reply {
     response: Response,
     events: EventReader,
-    bounds: Bounds,
+    reply_limits: ReplyLimits,
     pub(super) received: Received,
-    /// Text that nobody has taken yet.
-    waiting: String,
+    /// Text not yet taken.
+    pending_text: String,
 }
 
 impl Reply {
-    pub(super) fn new(response: Response, bounds: Bounds) -> Self {
+    pub(super) fn new(response: Response, reply_limits: ReplyLimits) -> Self {
         Self {
             response,
             events: EventReader::new(MAX_EVENT_BYTES),
-            bounds,
+            reply_limits,
             received: Received::default(),
-            waiting: String::new(),
+            pending_text: String::new(),
         }
     }
 
     pub(super) fn max_tokens(&self) -> u32 {
-        self.bounds.max_tokens
+        self.reply_limits.max_tokens
     }
 
-    /// The text that has come since it was last taken.
+    /// Hands over the text since the last call.
     pub(super) fn take_text(&mut self, take: impl FnOnce(&str)) {
-        if !self.waiting.is_empty() {
-            take(&self.waiting);
-            self.waiting.clear();
+        if !self.pending_text.is_empty() {
+            take(&self.pending_text);
+            self.pending_text.clear();
         }
     }
 
-    /// Until the model is seen at work, or the end where it is not.
-    pub(super) async fn until_life(&mut self) -> Result<(), Fault> {
-        while !self.received.shows_life && self.received.finish.is_none() {
-            self.more().await?;
-        }
-        Ok(())
-    }
-
-    /// From there on until the first text, or the end where there is none.
-    pub(super) async fn until_text(&mut self) -> Result<(), Fault> {
-        while self.received.pieces == 0 && self.received.finish.is_none() {
-            self.more_in_time().await?;
+    /// Reads until the first activity of the model, or the end.
+    pub(super) async fn wait_for_activity(&mut self) -> Result<(), UpstreamError> {
+        while !self.received.has_activity && self.received.finish_reason.is_none() {
+            self.read_chunk().await?;
         }
         Ok(())
     }
 
-    /// Until more has come.
-    pub(super) async fn more_in_time(&mut self) -> Result<(), Fault> {
-        let idle = self.bounds.idle;
-        let late = |_| {
-            let story = format!("nothing came for {} ms in the middle of a reply", idle.as_millis());
-            Fault::new(Trouble::TimedOut, story)
+    /// Reads on until the first text, or the end if there is none.
+    pub(super) async fn wait_for_text(&mut self) -> Result<(), UpstreamError> {
+        while self.received.text_chunks == 0 && self.received.finish_reason.is_none() {
+            self.read_with_idle_timeout().await?;
+        }
+        Ok(())
+    }
+
+    /// Reads until more data arrives.
+    pub(super) async fn read_with_idle_timeout(&mut self) -> Result<(), UpstreamError> {
+        let idle = self.reply_limits.idle;
+        let timed_out = |_| {
+            let detail = format!("no data for {} ms during the response", idle.as_millis());
+            UpstreamError::new(UpstreamErrorKind::TimedOut, detail)
         };
-        timeout(idle, self.more()).await.map_err(late)?
+        timeout(idle, self.read_chunk()).await.map_err(timed_out)?
     }
 
-    /// The text is whole; only the server's count is still to come, and where it does not, the caller decides.
-    pub(super) async fn until_counted(&mut self) {
-        let counting = async { while !self.is_counted() && self.more().await.is_ok() {} };
-        let _ = timeout(USAGE_PATIENCE, counting).await;
+    /// The text is complete; waits only for the server's usage. If it does not come, the caller decides.
+    pub(super) async fn wait_for_usage(&mut self) {
+        let counting = async { while !self.is_counted() && self.read_chunk().await.is_ok() {} };
+        let _ = timeout(USAGE_TIMEOUT, counting).await;
     }
 
-    /// A connection whose reply was read to its end can be used again.
-    pub(super) async fn read_to_the_end(mut self) {
+    /// A connection can be reused only if its response was read to the end.
+    pub(super) async fn drain(mut self) {
         let reading = async { while let Ok(Some(_)) = self.response.chunk().await {} };
-        let _ = timeout(REST_PATIENCE, reading).await;
+        let _ = timeout(DRAIN_TIMEOUT, reading).await;
     }
 
     fn is_counted(&self) -> bool {
-        self.received.is_done || self.received.is_usage_whole
+        self.received.is_done || self.received.is_usage_final
     }
 
-    async fn more(&mut self) -> Result<(), Fault> {
-        let Self { response, events, bounds, received, waiting } = self;
-        match response.chunk().await.map_err(of_failed_reading)? {
-            Some(bytes) => events.read(&bytes, |_, data| received.event(data, *bounds, waiting)),
-            // Servers that end without a last word are taken at their finish_reason.
-            None if received.finish.is_some() => {
+    async fn read_chunk(&mut self) -> Result<(), UpstreamError> {
+        let Self { response, events, reply_limits, received, pending_text } = self;
+        match response.chunk().await.map_err(from_read_error)? {
+            Some(bytes) => {
+                events.read(&bytes, |_, data| received.handle_event(data, *reply_limits, pending_text))
+            }
+            // Some servers end without `[DONE]`. A `finish_reason` is enough.
+            None if received.finish_reason.is_some() => {
                 received.is_done = true;
                 Ok(())
             }
-            None => Err(Fault::new(Trouble::Unreachable, "the reply ended in the middle")),
+            None => Err(UpstreamError::new(UpstreamErrorKind::Unreachable, "response ended early")),
         }
     }
 }
 
 impl Received {
-    fn event(&mut self, data: &str, bounds: Bounds, waiting: &mut String) -> Result<(), Fault> {
+    fn handle_event(
+        &mut self,
+        data: &str,
+        reply_limits: ReplyLimits,
+        pending_text: &mut String,
+    ) -> Result<(), UpstreamError> {
         if data == DONE {
-            if self.finish.is_none() {
-                return Err(Fault::broken("the reply ended without a finish_reason"));
+            if self.finish_reason.is_none() {
+                return Err(UpstreamError::server_failure("response ended without a finish_reason"));
             }
             self.is_done = true;
             return Ok(());
         }
         let chunk = Chunk::parse(data)?;
-        if let Some(text) = chunk.text().filter(|_| self.finish.is_none()) {
-            self.take(text, bounds)?;
-            waiting.push_str(text);
+        if let Some(text) = chunk.text().filter(|_| self.finish_reason.is_none()) {
+            self.push_text(text, reply_limits)?;
+            pending_text.push_str(text);
         }
-        self.shows_life |= self.pieces > 0 || chunk.has_reasoning();
-        self.finish = self.finish.or(chunk.finish()?);
+        self.has_activity |= self.text_chunks > 0 || chunk.has_reasoning();
+        self.finish_reason = self.finish_reason.or(chunk.finish_reason()?);
         if let Some(usage) = chunk.usage() {
             self.usage = Some(usage);
-            self.is_usage_whole = self.finish.is_some();
+            self.is_usage_final = self.finish_reason.is_some();
         }
         Ok(())
     }
 
-    fn take(&mut self, text: &str, bounds: Bounds) -> Result<(), Fault> {
-        let most = (bounds.max_tokens as usize).saturating_add(1).saturating_mul(MAX_BYTES_PER_TOKEN);
+    fn push_text(&mut self, text: &str, reply_limits: ReplyLimits) -> Result<(), UpstreamError> {
+        let max_bytes =
+            (reply_limits.max_tokens as usize).saturating_add(1).saturating_mul(MAX_BYTES_PER_TOKEN);
         self.text_bytes = self.text_bytes.saturating_add(text.len());
-        if self.text_bytes > most {
-            let max_tokens = bounds.max_tokens;
-            return Err(Fault::broken(format!(
-                "a reply of at most {max_tokens} tokens has more than {most} bytes"
+        if self.text_bytes > max_bytes {
+            let max_tokens = reply_limits.max_tokens;
+            return Err(UpstreamError::server_failure(format!(
+                "response for at most {max_tokens} tokens exceeds {max_bytes} bytes"
             )));
         }
-        if bounds.keeps_text {
+        if reply_limits.retains_text {
             self.text.push_str(text);
         }
-        self.pieces = self.pieces.saturating_add(1);
+        self.text_chunks = self.text_chunks.saturating_add(1);
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
-//! HTTP to the servers of a pool: within bounds of time and size, never where a reply would send it.
+//! HTTP to the servers of a pool, with limits on time and size. Never follows redirects.
 
-use super::fault::{Fault, Trouble};
-use super::limits::{IDLE_CONNECTION_KEPT, MAX_MODELS_BYTES, MAX_REFUSAL_BYTES, REFUSAL_PATIENCE};
-use super::refusal;
+use super::error::{UpstreamError, UpstreamErrorKind};
+use super::error_response;
+use super::limits::{ERROR_BODY_TIMEOUT, IDLE_CONNECTION_TIMEOUT, MAX_ERROR_BODY_BYTES, MAX_MODELS_BYTES};
 use chancery_http_client::{BodyError, client_builder, describe, read_body};
 use reqwest::Response;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
@@ -10,128 +10,136 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The HTTP client cannot be made, or not used with this key; the text says why.
+/// Why the HTTP client cannot be built, or cannot be used with this key.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct TransportError(String);
 
 pub(super) struct Transport {
     connect_timeout: Duration,
-    without_tls: reqwest::Client,
-    /// Made only where a server's address is https: it needs the machine's certificates, which there may be none of.
-    with_tls: OnceLock<reqwest::Client>,
+    http_client: reqwest::Client,
+    /// Created only for https URLs: it needs the system's root certificates, which may be missing.
+    https_client: OnceLock<reqwest::Client>,
 }
 
-/// Where a request goes and the key that goes with it: never one without the other.
+/// A URL together with its key, so that the key never goes to another server.
 #[derive(Clone, Copy)]
-pub(super) struct Addressee<'a> {
+pub(super) struct EndpointAddress<'a> {
     pub(super) url: &'a str,
     pub(super) authorization: Option<&'a HeaderValue>,
 }
 
 impl Transport {
     pub(super) fn new(connect_timeout: Duration) -> Result<Self, TransportError> {
-        let without_tls = client(connect_timeout).tls_certs_only(std::iter::empty());
-        Ok(Self { connect_timeout, without_tls: built(without_tls)?, with_tls: OnceLock::new() })
+        let http_client = client(connect_timeout).tls_certs_only(std::iter::empty());
+        Ok(Self { connect_timeout, http_client: build(http_client)?, https_client: OnceLock::new() })
     }
 
-    /// To be called before these are used.
-    pub(super) fn prepare_for(&self, endpoints: &[String]) -> Result<(), TransportError> {
-        if self.with_tls.get().is_none() && endpoints.iter().any(|url| has_tls(url)) {
-            // Somebody else may have made one meanwhile, which is as good.
-            let _ = self.with_tls.set(built(client(self.connect_timeout))?);
+    /// Call this before these endpoints are used.
+    pub(super) fn ensure_tls_client(&self, endpoints: &[String]) -> Result<(), TransportError> {
+        if self.https_client.get().is_none() && endpoints.iter().any(|url| is_https(url)) {
+            // Another thread may have created one meanwhile, which is just as good.
+            let _ = self.https_client.set(build(client(self.connect_timeout))?);
         }
         Ok(())
     }
 
-    /// Sends a job, and gives the reply once its head is there and says that it went well.
-    pub(super) async fn chat(&self, to: Addressee<'_>, body: Vec<u8>) -> Result<Response, Fault> {
-        let request = self.http(to.url).post(format!("{}/chat/completions", to.url));
-        send(to, request.header(CONTENT_TYPE, "application/json").body(body)).await
+    /// Sends a job and returns the response once its head reports success.
+    pub(super) async fn chat(
+        &self,
+        endpoint: EndpointAddress<'_>,
+        body: Vec<u8>,
+    ) -> Result<Response, UpstreamError> {
+        let request = self.client_for(endpoint.url).post(format!("{}/chat/completions", endpoint.url));
+        send(endpoint, request.header(CONTENT_TYPE, "application/json").body(body)).await
     }
 
-    /// The server's list of models.
-    pub(super) async fn models(&self, of: Addressee<'_>) -> Result<Vec<u8>, Fault> {
-        let mut reply = send(of, self.http(of.url).get(format!("{}/models", of.url))).await?;
-        read_body(&mut reply, MAX_MODELS_BYTES).await.map_err(|error| match error {
-            BodyError::Failed(error) => of_failed_reading(error),
-            too_large => Fault::broken(format!("its list of models cannot be used: {too_large}")),
+    /// Fetches the server's list of models.
+    pub(super) async fn models(&self, endpoint: EndpointAddress<'_>) -> Result<Vec<u8>, UpstreamError> {
+        let mut response =
+            send(endpoint, self.client_for(endpoint.url).get(format!("{}/models", endpoint.url))).await?;
+        read_body(&mut response, MAX_MODELS_BYTES).await.map_err(|error| match error {
+            BodyError::Failed(error) => from_read_error(error),
+            too_large => UpstreamError::server_failure(format!("invalid /models response: {too_large}")),
         })
     }
 
-    fn http(&self, url: &str) -> &reqwest::Client {
-        match self.with_tls.get() {
-            Some(with_tls) if has_tls(url) => with_tls,
-            _ => &self.without_tls,
+    fn client_for(&self, url: &str) -> &reqwest::Client {
+        match self.https_client.get() {
+            Some(https_client) if is_https(url) => https_client,
+            _ => &self.http_client,
         }
     }
 }
 
-fn has_tls(url: &str) -> bool {
+fn is_https(url: &str) -> bool {
     url.starts_with("https://")
 }
 
 fn client(connect_timeout: Duration) -> reqwest::ClientBuilder {
     client_builder()
         .user_agent("chancery")
-        .pool_idle_timeout(IDLE_CONNECTION_KEPT)
+        .pool_idle_timeout(IDLE_CONNECTION_TIMEOUT)
         .connect_timeout(connect_timeout)
         .tcp_nodelay(true)
-        // Generation servers stand beside this one; a proxy of the network is for what is outside.
+        // Upstream servers are on the local network. A network proxy is for what is outside.
         .no_proxy()
 }
 
-fn built(client: reqwest::ClientBuilder) -> Result<reqwest::Client, TransportError> {
+fn build(client: reqwest::ClientBuilder) -> Result<reqwest::Client, TransportError> {
     client.build().map_err(|error| TransportError(describe(error)))
 }
 
-/// The whole header, marked as secret.
+/// The whole header, marked as sensitive.
 pub(super) fn authorization(api_key: Option<&str>) -> Result<Option<HeaderValue>, TransportError> {
     let Some(key) = api_key else { return Ok(None) };
-    let unfit = |_| TransportError("the API key has characters that no header takes".to_owned());
-    let mut header = HeaderValue::from_str(&format!("Bearer {key}")).map_err(unfit)?;
+    let invalid_header = |_| TransportError("API key contains characters not allowed in a header".to_owned());
+    let mut header = HeaderValue::from_str(&format!("Bearer {key}")).map_err(invalid_header)?;
     header.set_sensitive(true);
     Ok(Some(header))
 }
 
-async fn send(to: Addressee<'_>, request: reqwest::RequestBuilder) -> Result<Response, Fault> {
-    let request = match to.authorization {
+async fn send(
+    endpoint: EndpointAddress<'_>,
+    request: reqwest::RequestBuilder,
+) -> Result<Response, UpstreamError> {
+    let request = match endpoint.authorization {
         Some(authorization) => request.header(AUTHORIZATION, authorization.clone()),
         None => request,
     };
-    let reply = request.send().await.map_err(of_failed_sending)?;
-    if reply.status().is_success() { Ok(reply) } else { Err(of_refusal(reply).await) }
+    let response = request.send().await.map_err(from_send_error)?;
+    if response.status().is_success() { Ok(response) } else { Err(from_error_response(response).await) }
 }
 
-/// A refusal is one however much of its words comes.
-async fn of_refusal(mut reply: Response) -> Fault {
-    let status = reply.status();
-    let retry_after = reply.headers().get(RETRY_AFTER).and_then(|seconds| seconds.to_str().ok());
+/// The status alone makes it an error, however much of the body arrives.
+async fn from_error_response(mut response: Response) -> UpstreamError {
+    let status = response.status();
+    let retry_after = response.headers().get(RETRY_AFTER).and_then(|seconds| seconds.to_str().ok());
     let retry_after_s = retry_after.and_then(|seconds| seconds.parse().ok());
     let mut body = Vec::new();
     let reading = async {
-        while body.len() < MAX_REFUSAL_BYTES {
-            let Ok(Some(chunk)) = reply.chunk().await else { break };
+        while body.len() < MAX_ERROR_BODY_BYTES {
+            let Ok(Some(chunk)) = response.chunk().await else { break };
             body.extend_from_slice(&chunk);
         }
     };
-    let _ = timeout(REFUSAL_PATIENCE, reading).await;
-    body.truncate(MAX_REFUSAL_BYTES);
-    refusal::read(status, retry_after_s, &String::from_utf8_lossy(&body))
+    let _ = timeout(ERROR_BODY_TIMEOUT, reading).await;
+    body.truncate(MAX_ERROR_BODY_BYTES);
+    error_response::read(status, retry_after_s, &String::from_utf8_lossy(&body))
 }
 
-/// Before the reply's head.
-fn of_failed_sending(error: reqwest::Error) -> Fault {
-    let trouble = match (error.is_connect(), error.is_timeout()) {
-        (true, _) => Trouble::Unreachable,
-        (false, true) => Trouble::TimedOut,
-        (false, false) => Trouble::Lost,
+/// Maps an error before the response head.
+fn from_send_error(error: reqwest::Error) -> UpstreamError {
+    let kind = match (error.is_connect(), error.is_timeout()) {
+        (true, _) => UpstreamErrorKind::Unreachable,
+        (false, true) => UpstreamErrorKind::TimedOut,
+        (false, false) => UpstreamErrorKind::ConnectionClosed,
     };
-    Fault::new(trouble, describe(error))
+    UpstreamError::new(kind, describe(error))
 }
 
-/// After it.
-pub(super) fn of_failed_reading(error: reqwest::Error) -> Fault {
-    let trouble = if error.is_timeout() { Trouble::TimedOut } else { Trouble::Unreachable };
-    Fault::new(trouble, describe(error))
+/// Maps an error after the response head.
+pub(super) fn from_read_error(error: reqwest::Error) -> UpstreamError {
+    let kind = if error.is_timeout() { UpstreamErrorKind::TimedOut } else { UpstreamErrorKind::Unreachable };
+    UpstreamError::new(kind, describe(error))
 }

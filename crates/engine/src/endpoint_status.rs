@@ -1,14 +1,14 @@
-//! What operators are told of a pool's servers.
+//! Status of a pool's servers, as shown to operators.
 
-/// One server of a model's pool.
+/// One server in a model's pool.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct EndpointStatus {
     pub url: String,
     pub state: EndpointState,
-    /// The last thing that went wrong, where it matters.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<String>,
-    /// Jobs that it has now, and the most tokens they may have.
+    /// The last error, if it affects the state.
+    #[serde(rename = "trouble", skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// Jobs running now, and the maximum number of tokens they may use.
     pub running: usize,
     pub outstanding_tokens: u64,
 }
@@ -17,12 +17,12 @@ pub struct EndpointStatus {
 #[serde(rename_all = "snake_case")]
 pub enum EndpointState {
     Up,
-    /// It has said that it has too much to do, and is left alone for a moment.
+    /// The server reported that it is overloaded; it gets no jobs for a moment.
     Busy,
-    /// It does not answer when it is asked how it is; it gets jobs only where there is no other.
+    /// The server fails its health checks; it gets jobs only if no other server is available.
     Down,
-    /// Jobs failed there in a row; one at a time is tried after a pause.
+    /// The circuit breaker is open after consecutive failures; after a pause, one job at a time probes the server.
     Open,
-    /// It was taken out of the configuration, and finishes what it has.
+    /// Removed from the configuration; it finishes its running jobs.
     Draining,
 }

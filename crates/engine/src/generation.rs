@@ -1,62 +1,63 @@
-//! The two ends of one running generation. The engine holds the sink, the caller the `Generation`; dropping the
-//! `Generation`, or calling `cancel`, asks the engine to stop at its next step.
+//! The two ends of one running generation: the engine holds the sink, the caller holds the `Generation`. Dropping the
+//! `Generation`, or calling `cancel`, tells the engine to stop at its next step.
 
 use crate::{EngineError, StopReason};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// What a running generation tells.
+/// An event of a running generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// New text: whole characters only, never part of a stop string. It is several tokens' worth where the caller asks
-    /// more rarely than the engine makes them.
+    /// New text: whole characters only, never part of a stop string. It covers several tokens if the caller polls less
+    /// often than the engine generates.
     Text(String),
     /// The last event.
-    Ended(Ended),
+    Finished(Finished),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct Finished {
     pub reason: StopReason,
-    /// Every token generated, the end marker not counted.
+    /// All generated tokens, excluding the end-of-sequence token.
     pub output_tokens: u32,
-    /// How many tokens of the prompt, scaffolding included, did not have to be computed. It never changes the text or
-    /// the bill.
+    /// Prompt tokens, scaffolding included, that came from the prefix cache. Affects neither the text nor the bill.
     pub cached_tokens: u32,
-    /// Where the prompt's count was only the most that it could be: what it truly was.
+    /// The actual prompt tokens, if `Prompt::input_tokens` was only an upper bound.
     pub input_tokens: Option<u32>,
 }
 
-/// Makes the two ends. Between them lies the text that the caller has not taken yet: never more than one reply, and a
-/// reply is bounded by `max_output_tokens`.
+/// Creates both ends. The text buffered between them is at most one reply, which `max_output_tokens` bounds.
 pub fn channel() -> (GenerationSink, Generation) {
-    let between = Arc::new(Between {
-        waiting: Mutex::new(Waiting {
-            text: String::with_capacity(TEXT_ROOM_BYTES),
+    let shared = Arc::new(Shared {
+        pending: Mutex::new(Pending {
+            text: String::with_capacity(TEXT_BUFFER_BYTES),
             outcome: Outcome::Running,
         }),
-        changed: Notify::new(),
+        notify: Notify::new(),
         cancelled: AtomicBool::new(false),
-        cancel_noted: Notify::new(),
+        cancel_notify: Notify::new(),
     });
-    (GenerationSink { between: Arc::clone(&between), ended: false }, Generation { between, spare: None })
+    (
+        GenerationSink { shared: Arc::clone(&shared), is_finished: false },
+        Generation { shared, spare_buffer: None },
+    )
 }
 
-/// Room for text that waits, in each of the two buffers that go back and forth. The caller makes them, so an engine
-/// allocates only for a caller who has fallen this far behind, and then ever more rarely.
-const TEXT_ROOM_BYTES: usize = 256;
+/// Capacity of each of the two text buffers that the ends swap. The caller allocates them, so the engine allocates only
+/// when the caller falls this far behind, and then ever more rarely.
+const TEXT_BUFFER_BYTES: usize = 256;
 
 #[derive(Debug)]
-struct Between {
-    waiting: Mutex<Waiting>,
-    changed: Notify,
+struct Shared {
+    pending: Mutex<Pending>,
+    notify: Notify,
     cancelled: AtomicBool,
-    cancel_noted: Notify,
+    cancel_notify: Notify,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct Pending {
     text: String,
     outcome: Outcome,
 }
@@ -64,62 +65,63 @@ struct Waiting {
 #[derive(Debug)]
 enum Outcome {
     Running,
-    Known(Result<Ended, EngineError>),
-    Told,
+    Ready(Result<Finished, EngineError>),
+    Taken,
 }
 
-impl Between {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn settle(&self, outcome: Result<Ended, EngineError>) {
-        self.lock().outcome = Outcome::Known(outcome);
-        self.changed.notify_one();
+    fn set_outcome(&self, outcome: Result<Finished, EngineError>) {
+        self.lock().outcome = Outcome::Ready(outcome);
+        self.notify.notify_one();
     }
 }
 
 /// The caller's end.
 #[derive(Debug)]
 pub struct Generation {
-    between: Arc<Between>,
-    /// The buffer that takes the place of the next text. Made outside the lock, so that the engine never waits for it.
-    spare: Option<String>,
+    shared: Arc<Shared>,
+    /// Replaces the buffer of the next text. Allocated outside the lock, so that the engine never waits for it.
+    spare_buffer: Option<String>,
 }
 
 impl Generation {
-    /// The next event: all the text since the last one, or the end. After `Ended` or an error there is no further one.
+    /// Returns all text since the last event, or the end. No event follows `Finished` or an error.
     pub async fn next(&mut self) -> Result<Event, EngineError> {
         loop {
             if let Some(event) = self.take() {
                 return event;
             }
-            self.between.changed.notified().await;
+            self.shared.notify.notified().await;
         }
     }
 
-    /// What there is now.
+    /// Returns the pending event without waiting.
     fn take(&mut self) -> Option<Result<Event, EngineError>> {
-        let spare = self.spare.take().unwrap_or_else(|| String::with_capacity(TEXT_ROOM_BYTES));
-        let mut waiting = self.between.lock();
-        if !waiting.text.is_empty() {
-            return Some(Ok(Event::Text(std::mem::replace(&mut waiting.text, spare))));
+        let spare_buffer =
+            self.spare_buffer.take().unwrap_or_else(|| String::with_capacity(TEXT_BUFFER_BYTES));
+        let mut pending = self.shared.lock();
+        if !pending.text.is_empty() {
+            return Some(Ok(Event::Text(std::mem::replace(&mut pending.text, spare_buffer))));
         }
-        match std::mem::replace(&mut waiting.outcome, Outcome::Told) {
+        match std::mem::replace(&mut pending.outcome, Outcome::Taken) {
             Outcome::Running => {
-                waiting.outcome = Outcome::Running;
-                self.spare = Some(spare);
+                pending.outcome = Outcome::Running;
+                self.spare_buffer = Some(spare_buffer);
                 None
             }
-            Outcome::Known(outcome) => Some(outcome.map(Event::Ended)),
-            Outcome::Told => Some(Err(EngineError::Failed("the generation has ended already".to_owned()))),
+            Outcome::Ready(outcome) => Some(outcome.map(Event::Finished)),
+            Outcome::Taken => Some(Err(EngineError::Failed("generation already finished".to_owned()))),
         }
     }
 
-    /// Asks the engine to stop; the `Ended` event still comes, and says how much was generated.
+    /// Tells the engine to stop. The `Finished` event still arrives, with the number of tokens generated.
     pub fn cancel(&self) {
-        self.between.cancelled.store(true, Ordering::Release);
-        self.between.cancel_noted.notify_one();
+        self.shared.cancelled.store(true, Ordering::Release);
+        self.shared.cancel_notify.notify_one();
     }
 }
 
@@ -132,45 +134,46 @@ impl Drop for Generation {
 /// The engine's end.
 #[derive(Debug)]
 pub struct GenerationSink {
-    between: Arc<Between>,
-    ended: bool,
+    shared: Arc<Shared>,
+    is_finished: bool,
 }
 
 impl GenerationSink {
-    /// Whether the caller no longer wants the rest; to be asked before every step.
+    /// Whether the caller cancelled; engines check this before every step.
     pub fn is_cancelled(&self) -> bool {
-        self.between.cancelled.load(Ordering::Acquire)
+        self.shared.cancelled.load(Ordering::Acquire)
     }
 
-    /// Waits until the caller no longer wants the rest, for engines that wait for others. One at a time.
+    /// Waits until the caller cancels, for engines that wait on I/O. Supports one waiter at a time.
     pub async fn cancelled(&self) {
         while !self.is_cancelled() {
-            self.between.cancel_noted.notified().await;
+            self.shared.cancel_notify.notified().await;
         }
     }
 
-    /// Adds to the text that the caller takes next.
+    /// Appends to the text that the caller takes next.
     pub fn text(&self, text: &str) {
-        self.between.lock().text.push_str(text);
-        self.between.changed.notify_one();
+        self.shared.lock().text.push_str(text);
+        self.shared.notify.notify_one();
     }
 
-    pub fn end(mut self, ended: Ended) {
-        self.ended = true;
-        self.between.settle(Ok(ended));
+    pub fn end(mut self, finished: Finished) {
+        self.is_finished = true;
+        self.shared.set_outcome(Ok(finished));
     }
 
     pub fn fail(mut self, error: EngineError) {
-        self.ended = true;
-        self.between.settle(Err(error));
+        self.is_finished = true;
+        self.shared.set_outcome(Err(error));
     }
 }
 
-/// An engine that forgets a sink, or panics while it holds one, fails the generation instead of leaving it waiting.
+/// An engine that drops a sink, or panics while holding one, fails the generation instead of leaving the caller
+/// waiting.
 impl Drop for GenerationSink {
     fn drop(&mut self) {
-        if !self.ended {
-            self.between.settle(Err(EngineError::Failed("the engine stopped in the middle".to_owned())));
+        if !self.is_finished {
+            self.shared.set_outcome(Err(EngineError::Failed("engine dropped the generation".to_owned())));
         }
     }
 }
@@ -180,7 +183,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_dropped_sink_fails_the_generation_instead_of_hanging_it() {
+    async fn dropped_sink_fails_the_generation() {
         let (sink, mut generation) = channel();
         sink.text("Dear");
         drop(sink);
@@ -189,21 +192,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn text_that_was_not_taken_comes_in_one_piece_and_before_the_end() {
+    async fn unread_text_is_joined_and_precedes_the_end() {
         let (sink, mut generation) = channel();
-        let ended =
-            Ended { reason: StopReason::Complete, output_tokens: 3, cached_tokens: 0, input_tokens: None };
+        let finished =
+            Finished { reason: StopReason::Complete, output_tokens: 3, cached_tokens: 0, input_tokens: None };
         for text in ["Dear", " ", "Ruth"] {
             sink.text(text);
         }
-        sink.end(ended);
+        sink.end(finished);
         assert_eq!(generation.next().await, Ok(Event::Text("Dear Ruth".to_owned())));
-        assert_eq!(generation.next().await, Ok(Event::Ended(ended)));
+        assert_eq!(generation.next().await, Ok(Event::Finished(finished)));
         assert!(matches!(generation.next().await, Err(EngineError::Failed(_))));
     }
 
     #[tokio::test]
-    async fn a_caller_who_waits_is_woken_by_every_text_and_by_the_end() {
+    async fn waiting_caller_is_woken_by_text_and_by_the_end() {
         let (sink, mut generation) = channel();
         let caller = tokio::spawn(async move {
             let mut texts = String::new();
@@ -216,7 +219,7 @@ mod tests {
             sink.text("ab");
             tokio::task::yield_now().await;
         }
-        sink.end(Ended {
+        sink.end(Finished {
             reason: StopReason::Complete,
             output_tokens: 3,
             cached_tokens: 0,
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn dropping_the_generation_cancels_the_work() {
+    async fn dropping_the_generation_cancels_the_sink() {
         let (sink, generation) = channel();
         assert!(!sink.is_cancelled());
         drop(generation);

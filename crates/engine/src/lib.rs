@@ -1,13 +1,14 @@
-//! What an engine is to the rest of Chancery: something that counts a prompt exactly and generates text from it, step
-//! by step, until it ends or is told to stop. How it does so is the business of the crates that implement it.
+//! The engine interface: an engine counts the tokens of a prompt and generates text step by step, until the reply ends
+//! or is cancelled. Implementations live in other crates.
 
 mod endpoint_status;
 mod generation;
 mod scripted;
 mod turn;
 
+pub use chancery_domain::StopReason;
 pub use endpoint_status::{EndpointState, EndpointStatus};
-pub use generation::{Ended, Event, Generation, GenerationSink, channel};
+pub use generation::{Event, Finished, Generation, GenerationSink, channel};
 pub use scripted::ScriptedEngine;
 pub use turn::{MAX_TURNS, Role, Turn};
 
@@ -17,64 +18,64 @@ use std::sync::Arc;
 
 /// One loaded model.
 pub trait Engine: Send + Sync + 'static {
-    /// The longest prompt and reply together, template included.
+    /// Maximum length of prompt and reply together, chat template included.
     fn context_tokens(&self) -> u32;
 
-    /// Renders a conversation by the model's chat template, for the model to answer, and tokenizes it. It takes time in
-    /// proportion to the text, so call it off the async threads when the text is long.
+    /// Renders a conversation with the model's chat template, including the generation prompt, and tokenizes it. Takes
+    /// time proportional to the text, so call it off the async threads when the text is long.
     fn prepare(&self, turns: &[Turn]) -> Result<Prompt, EngineError>;
 
-    /// Queues a job. It returns at once: with the events to come, or with a refusal when the queue is full.
+    /// Queues a job and returns immediately: with the event stream, or with an error if the queue is full.
     fn start(&self, job: Job) -> Result<Generation, EngineError>;
 
-    /// Why no job can be started at the moment, for operators and never for a caller; `None` when jobs can.
+    /// Why no job can start right now, for operators and never for a caller; `None` if jobs can start.
     fn outage(&self) -> Option<String> {
         None
     }
 
-    /// The servers it hands its jobs to; none where it runs them itself.
+    /// The servers that jobs are sent to; empty if the engine runs them itself.
     fn endpoints(&self) -> Vec<EndpointStatus> {
         Vec::new()
     }
 }
 
-/// A prompt ready to run, with the count that is billed.
+/// A prompt ready to run, with the token count that is billed.
 #[derive(Clone, Debug)]
 pub struct Prompt {
-    pub form: PromptForm,
-    /// The tokens of every turn's text, each counted on its own, scaffolding not counted. An engine that learns the count
-    /// only with the reply gives the most that it can be here, and the true one with `Ended`.
+    pub content: PromptContent,
+    /// Tokens of every turn's text, each tokenized on its own, excluding scaffolding. An engine that learns the count
+    /// only with the reply returns an upper bound here and the actual count in `Finished`.
     pub input_tokens: u32,
 }
 
-/// A prompt as its engine takes it.
+/// The prompt in the form that its engine takes.
 #[derive(Clone, Debug)]
-pub enum PromptForm {
-    /// Everything the model reads, the chat template's scaffolding included.
+pub enum PromptContent {
+    /// Everything the model reads, including the chat template's scaffolding.
     Tokens(Arc<[u32]>),
-    /// What somebody else renders, who knows the chat template. The tokens are what the context must have room for besides
-    /// the reply, scaffolding included; 0 where nobody here can count them.
+    /// Turns that an upstream server renders, because it has the chat template. `prompt_tokens` is the context space
+    /// that they need beside the reply, scaffolding included; 0 if this process cannot count it.
     Turns { turns: Arc<[Turn]>, prompt_tokens: u32 },
 }
 
 impl Prompt {
     pub fn prompt_tokens(&self) -> u32 {
-        match &self.form {
-            PromptForm::Tokens(ids) => u32::try_from(ids.len()).unwrap_or(u32::MAX),
-            PromptForm::Turns { prompt_tokens, .. } => *prompt_tokens,
+        match &self.content {
+            PromptContent::Tokens(ids) => u32::try_from(ids.len()).unwrap_or(u32::MAX),
+            PromptContent::Turns { prompt_tokens, .. } => *prompt_tokens,
         }
     }
 
-    /// Whether `input_tokens` is the true count, and not the most that it can be.
+    /// Whether `input_tokens` is the actual count rather than an upper bound.
     pub fn is_counted(&self) -> bool {
-        !matches!(self.form, PromptForm::Turns { prompt_tokens: 0, .. })
+        !matches!(self.content, PromptContent::Turns { prompt_tokens: 0, .. })
     }
 
-    /// Empty where somebody else makes them.
+    /// Empty if an upstream server tokenizes the prompt.
     pub fn token_ids(&self) -> &[u32] {
-        match &self.form {
-            PromptForm::Tokens(ids) => ids,
-            PromptForm::Turns { .. } => &[],
+        match &self.content {
+            PromptContent::Tokens(ids) => ids,
+            PromptContent::Turns { .. } => &[],
         }
     }
 }
@@ -82,30 +83,31 @@ impl Prompt {
 /// One generation to run.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Whose work it is: engines share their time fairly between accounts and keep accounts' text apart.
+    /// Engines schedule fairly between accounts and never share cached text across them.
     pub account: AccountId,
     pub prompt: Prompt,
     /// At least 1.
     pub max_output_tokens: u32,
     pub sampling: Sampling,
-    /// Texts that end the reply when they appear in it; they are left out of it.
+    /// Stop strings: each ends the reply when it appears, and is not part of the reply.
     pub stop: Vec<String>,
 }
 
-/// How the next token is chosen. The logits are divided by the temperature; then only the `top_k` likeliest tokens stay;
-/// of these only the likeliest that together hold the share `top_p` of their probability; and of these only those at
-/// least `min_p` times as likely as the likeliest. What stays is drawn from in proportion.
+/// How the next token is chosen. Filters apply in this order: logits are divided by the temperature; `top_k` keeps the
+/// most likely tokens; `top_p` keeps the smallest set of the most likely ones that reaches this share of the remaining
+/// probability; `min_p` keeps those at least `min_p` times as likely as the most likely. The token is sampled from the
+/// rest, in proportion to probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// 0 always takes the likeliest token.
+    /// 0 means greedy: always the most likely token.
     pub temperature: f32,
-    /// None keeps all.
+    /// `None` disables the filter.
     pub top_k: Option<NonZeroU32>,
-    /// 1 keeps all.
+    /// 1 disables the filter.
     pub top_p: f32,
-    /// 0 keeps all.
+    /// 0 disables the filter.
     pub min_p: f32,
-    /// The same seed and the same job draw the same tokens.
+    /// The same seed and the same job sample the same tokens.
     pub seed: u64,
 }
 
@@ -113,40 +115,30 @@ impl Sampling {
     pub const GREEDY: Self = Self { temperature: 0.0, top_k: None, top_p: 1.0, min_p: 0.0, seed: 0 };
 }
 
-/// Why a reply ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StopReason {
-    Complete,
-    MaxOutputTokens,
-    StopSequence,
-    ContextLength,
-    /// Nobody wants the rest any more.
-    Cancelled,
-}
-
-fn of_tokens(tokens: Option<u32>) -> String {
+fn token_count_suffix(tokens: Option<u32>) -> String {
     tokens.map_or_else(String::new, |tokens| format!(" of {tokens} tokens"))
 }
 
-fn because(reason: Option<&str>) -> String {
+fn reason_suffix(reason: Option<&str>) -> String {
     reason.map_or_else(String::new, |reason| format!(": {reason}"))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
-    /// How many tokens the prompt has with the chat template, where that is known.
-    #[error("the prompt{} does not fit the model's context, which holds {context_tokens}", of_tokens(*.prompt_tokens))]
+    /// `prompt_tokens` includes the chat template, and is `None` if the count is unknown.
+    #[error("the prompt{} exceeds the model's context length of {context_tokens} tokens", token_count_suffix(*.prompt_tokens))]
     InputTooLong { prompt_tokens: Option<u32>, context_tokens: u32 },
-    /// The model's own server finds something wrong with the request. The reason, where there is one, is fit for a caller.
-    #[error("the request was refused{}", because(.reason.as_deref()))]
-    InputRefused { reason: Option<String> },
-    /// The model's chat template does not take these roles in this order. The text is the template's own, for the log.
-    #[error("the chat template does not take these turns: {0}")]
-    TurnsRefused(String),
-    /// The queue is full, or the job has waited in it for too long. Nothing was generated.
-    #[error("the engine has too much work waiting")]
+    /// The upstream server rejected the request. The reason, if present, may be shown to the caller.
+    #[error("request rejected{}", reason_suffix(.reason.as_deref()))]
+    InputRejected { reason: Option<String> },
+    /// The model's chat template does not accept these roles in this order. The text is the template's own, for the
+    /// log.
+    #[error("chat template rejected the conversation: {0}")]
+    TurnsRejected(String),
+    /// The queue is full, or the job waited in it for too long. Nothing was generated.
+    #[error("engine queue full")]
     Overloaded { retry_after_s: u32 },
-    /// The engine failed and is being set up anew; this job was not begun.
+    /// The engine failed and is being rebuilt; this job had not started.
     #[error("the engine is restarting after a failure")]
     Restarting { retry_after_s: u32 },
     #[error("the engine is shutting down")]

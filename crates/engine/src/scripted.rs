@@ -1,7 +1,7 @@
-//! An engine that plays a script, for tests of what stands around an engine: it fails, stalls and ends when told to,
-//! which a real model does not. Its tokens are words.
+//! A scripted engine for tests of the code around an engine: it fails, stalls and ends on demand, which a real model
+//! does not. Its tokens are words.
 
-use crate::{Engine, EngineError, Generation, GenerationSink, Job, Prompt, PromptForm, Turn, channel};
+use crate::{Engine, EngineError, Generation, GenerationSink, Job, Prompt, PromptContent, Turn, channel};
 use std::sync::Arc;
 
 pub struct ScriptedEngine {
@@ -10,7 +10,7 @@ pub struct ScriptedEngine {
 }
 
 impl ScriptedEngine {
-    /// The script runs on a thread of its own for every job.
+    /// The script runs on its own thread for every job.
     pub fn new(context_tokens: u32, script: impl Fn(Job, GenerationSink) + Send + Sync + 'static) -> Self {
         Self { context_tokens, script: Arc::new(script) }
     }
@@ -22,15 +22,15 @@ impl Engine for ScriptedEngine {
     }
 
     fn prepare(&self, turns: &[Turn]) -> Result<Prompt, EngineError> {
-        let words = turns.iter().flat_map(|turn| turn.text.split_whitespace()).count();
-        let input_tokens = u32::try_from(words).unwrap_or(u32::MAX);
+        let word_count = turns.iter().flat_map(|turn| turn.text.split_whitespace()).count();
+        let input_tokens = u32::try_from(word_count).unwrap_or(u32::MAX);
         if input_tokens >= self.context_tokens {
             return Err(EngineError::InputTooLong {
                 prompt_tokens: Some(input_tokens),
                 context_tokens: self.context_tokens,
             });
         }
-        Ok(Prompt { form: PromptForm::Tokens((0..input_tokens).collect()), input_tokens })
+        Ok(Prompt { content: PromptContent::Tokens((0..input_tokens).collect()), input_tokens })
     }
 
     fn start(&self, job: Job) -> Result<Generation, EngineError> {

@@ -1,20 +1,19 @@
-//! What a prompt is made of: the turns of a conversation, in the order in which they were said.
+//! The turns of a conversation, in order, from which a prompt is rendered.
 
-/// The longest conversation, in turns. Whoever takes conversations in refuses longer ones.
+/// Maximum length of a conversation, in turns. The API rejects longer ones.
 pub const MAX_TURNS: usize = 1_024;
 
-/// Whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Says how to answer.
+    /// Instructions for the model.
     System,
     User,
-    /// What was answered before.
+    /// An earlier reply of the model.
     Assistant,
 }
 
 impl Role {
-    /// As chat templates name it.
+    /// The role's name in chat templates.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::System => "system",
@@ -43,9 +42,11 @@ impl Turn {
         Self { role: Role::Assistant, text: text.into() }
     }
 
-    /// The shortest conversation that has both: a job, and the material it runs on. Both turns are there even where a
-    /// text is empty.
-    pub fn instructions_and_input(instructions: impl Into<String>, input: impl Into<String>) -> Vec<Self> {
+    /// A conversation of one system turn and one user turn. Both are present even if their text is empty.
+    pub fn from_instructions_and_input(
+        instructions: impl Into<String>,
+        input: impl Into<String>,
+    ) -> Vec<Self> {
         vec![Self::system(instructions), Self::user(input)]
     }
 }

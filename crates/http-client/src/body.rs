@@ -1,16 +1,16 @@
-//! A whole body within a bound of size. How long it may take is the client's or the caller's to say.
+//! Reads a whole body within a size limit. Timeouts are set by the client or the caller.
 
 use reqwest::Response;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    #[error("it has more than {max_bytes} bytes")]
+    #[error("larger than {max_bytes} bytes")]
     TooLarge { max_bytes: usize },
     #[error(transparent)]
     Failed(#[from] reqwest::Error),
 }
 
-/// Fails as soon as the body says or shows that it is larger, before that much is in memory.
+/// Fails as soon as the body declares or reaches a larger size, before that much is in memory.
 pub async fn read_body(response: &mut Response, max_bytes: usize) -> Result<Vec<u8>, BodyError> {
     if response.content_length().is_some_and(|bytes| bytes > max_bytes as u64) {
         return Err(BodyError::TooLarge { max_bytes });
@@ -30,21 +30,21 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    /// The body of a server's raw reply, read up to 8 bytes.
-    async fn read(reply: &'static str) -> Result<Vec<u8>, BodyError> {
+    /// Reads the body of a raw response, up to 8 bytes.
+    async fn read(raw_response: &'static str) -> Result<Vec<u8>, BodyError> {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             let _ = stream.read(&mut [0; 4096]).await;
-            stream.write_all(format!("HTTP/1.1 200 OK\r\n{reply}").as_bytes()).await.unwrap();
+            stream.write_all(format!("HTTP/1.1 200 OK\r\n{raw_response}").as_bytes()).await.unwrap();
         });
         let client = crate::client_builder().no_proxy().build().unwrap();
         read_body(&mut client.get(url).send().await.unwrap(), 8).await
     }
 
     #[tokio::test]
-    async fn a_body_is_read_up_to_the_bound_and_rejected_past_it() {
+    async fn body_over_the_limit_is_rejected() {
         let whole = read("content-length: 8\r\n\r\n12345678").await.unwrap();
         assert_eq!(whole, b"12345678");
         let chunked = read("transfer-encoding: chunked\r\n\r\n4\r\n1234\r\n4\r\n5678\r\n0\r\n\r\n").await;

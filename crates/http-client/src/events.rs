@@ -1,21 +1,22 @@
-//! Server-Sent Events, taken out of bytes as they come, within a bound. Pure; ids, retry times and comments are left out.
+//! Parses Server-Sent Events incrementally, within a size limit. Pure. Ignores ids, retry times and comments.
 //!
-//! Not a crate's: `eventsource-stream`, `async-sse` and `sseer` bound neither a line nor an event; `sse-parse` does, but puts U+FFFD
-//! where bytes are no text, which must fail here, and allocates for every event, of which there is one for each token.
+//! Existing crates do not fit: `eventsource-stream`, `async-sse` and `sseer` limit neither a line nor an event.
+//! `sse-parse` does, but replaces invalid UTF-8 with U+FFFD, which must fail here. It also allocates per event, and
+//! there is one event per token.
 
-/// The bytes are no stream of events, or have an event without an end.
+/// The bytes are not a valid event stream, or an event is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventError {
-    #[error("an event has more than {max_bytes} bytes")]
+    #[error("event larger than {max_bytes} bytes")]
     TooLarge { max_bytes: usize },
-    #[error("an event is not UTF-8")]
+    #[error("event is not valid UTF-8")]
     NotUtf8,
 }
 
 #[derive(Debug)]
 pub struct EventReader {
     max_event_bytes: usize,
-    /// A line that is not whole yet.
+    /// An incomplete line.
     line: Vec<u8>,
     name: String,
     data: String,
@@ -28,8 +29,8 @@ impl EventReader {
         Self { max_event_bytes, line, name, data, has_data: false }
     }
 
-    /// Hands on the name (empty where there is none) and the data of each event that these bytes complete, until told to
-    /// stop by an error.
+    /// Calls `on_event` with the name (empty if there is none) and the data of each event that these bytes complete,
+    /// until it returns an error.
     pub fn read<E: From<EventError>>(
         &mut self,
         bytes: &[u8],
@@ -54,7 +55,7 @@ impl EventReader {
         Ok(self.check_size()?)
     }
 
-    /// Whether the line ends an event.
+    /// Returns whether the line ends an event.
     fn take_line(&mut self) -> Result<bool, EventError> {
         let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
         let value_of = |field: &[u8]| {
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_or_an_event_without_an_end_is_rejected_before_it_fills_the_memory() {
+    fn endless_line_or_event_is_rejected_within_the_limit() {
         let mut reader = EventReader::new(MAX_BYTES);
         let endless = [b'x'; 4096];
         let error = (0..1_000).find_map(|_| read(&mut reader, &endless).err());
@@ -115,14 +116,14 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_not_utf8_is_rejected() {
+    fn non_utf8_event_is_rejected() {
         for broken in [&b"data: \xff\n"[..], b"data: \xff\n\n", b"event: \xff\n"] {
             assert_eq!(read(&mut EventReader::new(MAX_BYTES), broken), Err(EventError::NotUtf8));
         }
     }
 
     #[test]
-    fn an_event_that_is_not_wanted_ends_the_reading() {
+    fn callback_error_stops_reading() {
         let mut seen = 0;
         let outcome = EventReader::new(MAX_BYTES).read(b"data: 1\n\ndata: 2\n\n", |_, _| {
             seen += 1;
@@ -133,7 +134,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn events_are_the_same_however_the_bytes_are_cut(cuts in proptest::collection::vec(0..STREAM.len(), 0..12)) {
+        fn events_do_not_depend_on_chunk_boundaries(cuts in proptest::collection::vec(0..STREAM.len(), 0..12)) {
             let mut cuts = cuts;
             cuts.extend([0, STREAM.len()]);
             cuts.sort_unstable();
@@ -152,7 +153,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_the_reader_panic(bytes: Vec<u8>) {
+        fn reader_never_panics_on_arbitrary_bytes(bytes: Vec<u8>) {
             let _ = read(&mut EventReader::new(MAX_BYTES), &bytes);
         }
     }

@@ -1,6 +1,6 @@
 //! The lines of an invoice as CSV.
 
-use chancery_domain::{Invoice, LineItem, csv_cell};
+use chancery_domain::{Invoice, LineItem, escape_csv_formula};
 
 const COLUMNS: [&str; 11] = [
     "number",
@@ -16,7 +16,7 @@ const COLUMNS: [&str; 11] = [
     "row",
 ];
 
-/// What of a row is its own; the rest is the same on all.
+/// The cells that differ between rows.
 #[derive(Default)]
 struct Row {
     model: String,
@@ -25,14 +25,14 @@ struct Row {
     price_per_million: String,
     exact: String,
     amount: String,
-    /// Which kind of row it is: `line`, `subtotal`, `tax`, `total`.
+    /// The type of row: `line`, `subtotal`, `tax`, `total`.
     row: &'static str,
 }
 
-/// One row for each line, then subtotal, tax and total. Cells are safe against formulas.
+/// Writes one row per line item, then subtotal, tax and total. Text cells are escaped against formula injection.
 pub fn csv(invoice: &Invoice) -> Result<Vec<u8>, csv::Error> {
     let bill = &invoice.bill;
-    let amount = |amount| bill.currency.decimal(amount);
+    let amount = |amount| bill.currency.to_decimal_string(amount);
     let line = |line: &chancery_domain::InvoiceLine| {
         let row =
             Row { exact: line.exact.to_string(), amount: amount(line.amount), row: "line", ..Row::default() };
@@ -61,23 +61,23 @@ pub fn csv(invoice: &Invoice) -> Result<Vec<u8>, csv::Error> {
         ..Row::default()
     }));
     rows.push(Row { amount: amount(bill.total), row: "total", ..Row::default() });
-    written(invoice, &rows)
+    write_rows(invoice, &rows)
 }
 
-fn written(invoice: &Invoice, rows: &[Row]) -> Result<Vec<u8>, csv::Error> {
+fn write_rows(invoice: &Invoice, rows: &[Row]) -> Result<Vec<u8>, csv::Error> {
     let (number, month) = (invoice.number.to_string(), invoice.month.to_string());
-    let account = csv_cell(invoice.buyer.name.as_str());
+    let account = escape_csv_formula(invoice.buyer.name.as_str());
     let currency = invoice.bill.currency;
     let mut writer = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(Vec::new());
     writer.write_record(COLUMNS)?;
     for row in rows {
         let Row { model, direction, tokens, price_per_million, exact, amount, row } = row;
-        // Figures are never formulas, though negative ones begin like one.
+        // Figures are not escaped: negative ones begin like a formula but are none.
         let cells: [&str; COLUMNS.len()] = [
             &number,
             &account,
             &month,
-            &csv_cell(model),
+            &escape_csv_formula(model),
             direction,
             tokens,
             price_per_million,
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_for_each_line_and_then_the_sums() {
+    fn csv_has_a_row_per_line_followed_by_the_totals() {
         let text = text(&samples::ordinary());
         let rows: Vec<&str> = text.split("\r\n").collect();
         assert_eq!(rows.len(), 1 + 6 + 3 + 1, "{text}");
@@ -121,8 +121,8 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_no_formula_and_a_negative_amount_is_a_number() {
-        let text = text(&samples::credit(&samples::hostile(), CreditAmount::Whole, "x"));
+    fn csv_escapes_formulas_but_not_negative_amounts() {
+        let text = text(&samples::credit(&samples::hostile(), CreditAmount::Full, "x"));
         assert!(
             text.contains(",'=SUM(A1:A9),input,1000000000000,0.10,-100000.00,-100000.00,CHF,line"),
             "{text}"

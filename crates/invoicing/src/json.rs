@@ -1,16 +1,16 @@
-//! Invoices as JSON. Amounts are decimals in strings, so that no reader takes them for binary fractions.
+//! Invoices as JSON. Amounts are decimal strings, so that no parser reads them as binary floating point.
 
 use chancery_domain::{
-    Invoice, InvoiceDeed, InvoiceEvent, InvoiceKind, InvoiceLine, LineItem, MinorUnits, MoneyError,
+    Invoice, InvoiceEvent, InvoiceEventKind, InvoiceKind, InvoiceLine, LineItem, MinorUnits, MoneyError,
     outstanding,
 };
 use chancery_store::InvoiceRecord;
 use serde_json::{Value, json};
 
-/// What is on the document.
+/// The issued document, without its later history.
 pub fn document_json(invoice: &Invoice) -> Value {
     let Invoice { number, kind, month, issued_at, due, seller, buyer, bill } = invoice;
-    let amount = |amount: MinorUnits| bill.currency.decimal(amount);
+    let amount = |amount: MinorUnits| bill.currency.to_decimal_string(amount);
     let (kind, credit_of, reason) = match kind {
         InvoiceKind::Invoice => ("invoice", None, None),
         InvoiceKind::CreditNote { of, reason } => ("credit_note", Some(of), Some(reason)),
@@ -56,29 +56,29 @@ fn line_json(line: &InvoiceLine, amount: &impl Fn(MinorUnits) -> String) -> Valu
     value
 }
 
-/// The document with what became of it.
+/// The document with its state, credits and timeline.
 pub fn record_json(record: &InvoiceRecord) -> Result<Value, MoneyError> {
     let InvoiceRecord { invoice, state, credited, events, .. } = record;
     let outstanding = outstanding(&invoice.kind, *state, invoice.bill.total, *credited)?;
     let currency = &invoice.bill.currency;
     let mut value = document_json(invoice);
     value["state"] = json!(state.as_str());
-    value["credited"] = json!(currency.decimal(credited.total));
-    value["outstanding"] = json!(currency.decimal(outstanding));
+    value["credited"] = json!(currency.to_decimal_string(credited.total));
+    value["outstanding"] = json!(currency.to_decimal_string(outstanding));
     value["events"] = events.iter().map(event_json).collect();
     Ok(value)
 }
 
 fn event_json(event: &InvoiceEvent) -> Value {
-    let (deed, note) = match event.deed {
-        InvoiceDeed::Issued => ("issued", None),
-        InvoiceDeed::Paid => ("paid", None),
-        InvoiceDeed::PaymentTakenBack => ("payment_taken_back", None),
-        InvoiceDeed::Credited(note) => ("credited", Some(note)),
-        InvoiceDeed::Voided(note) => ("voided", Some(note)),
+    let (kind, note) = match event.kind {
+        InvoiceEventKind::Issued => ("issued", None),
+        InvoiceEventKind::Paid => ("paid", None),
+        InvoiceEventKind::MarkedUnpaid => ("payment_taken_back", None),
+        InvoiceEventKind::Credited(note) => ("credited", Some(note)),
+        InvoiceEventKind::Voided(note) => ("voided", Some(note)),
     };
     let by = event.by.as_ref().map(|person| person.email.as_str());
-    json!({ "deed": deed, "at": event.at.to_iso(), "by": by, "note": note })
+    json!({ "deed": kind, "at": event.at.to_iso(), "by": by, "note": note })
 }
 
 #[cfg(test)]
@@ -89,13 +89,13 @@ mod tests {
 
     fn record(invoice: Invoice, state: InvoiceState, credited: Credited) -> InvoiceRecord {
         let note = invoice.number;
-        let event = |deed| InvoiceEvent { deed, at: UnixMillis(0), by: None };
-        let events = vec![event(InvoiceDeed::Issued), event(InvoiceDeed::Credited(note))];
+        let event = |kind| InvoiceEvent { kind, at: UnixMillis(0), by: None };
+        let events = vec![event(InvoiceEventKind::Issued), event(InvoiceEventKind::Credited(note))];
         InvoiceRecord { invoice, state, credited, events, document_hash: [0; 32] }
     }
 
     #[test]
-    fn amounts_are_decimals_in_strings_and_nothing_that_is_on_the_document_is_left_out() {
+    fn json_has_all_document_fields_with_amounts_as_decimal_strings() {
         let credited = Credited { subtotal: MinorUnits(1000), total: MinorUnits(1062) };
         let value = record_json(&record(samples::ordinary(), InvoiceState::Issued, credited)).unwrap();
         assert_eq!(
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_outstanding_of_what_is_paid_void_or_a_credit_note() {
+    fn paid_and_void_invoices_and_credit_notes_have_0_outstanding() {
         for state in [InvoiceState::Paid, InvoiceState::Void] {
             let value = record_json(&record(samples::ordinary(), state, Credited::default())).unwrap();
             assert_eq!(value["outstanding"], "0.00");

@@ -1,9 +1,9 @@
-//! Invoices as documents: the PDF that a firm sends, a CSV and JSON. Whether they are what the ledger says is `verify`'s.
+//! Invoices as documents: PDF, CSV and JSON. Checking them against the ledger is up to `verify`.
 
 mod csv;
 mod json;
 mod pdf;
-pub mod words;
+pub mod text;
 
 pub use csv::csv;
 pub use json::{document_json, record_json};

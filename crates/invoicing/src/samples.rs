@@ -1,8 +1,9 @@
-//! Invoices for the tests of this crate, the sample page's among them.
+//! Sample invoices for the tests of this crate.
 
 use chancery_domain::{
-    AccountId, AccountName, Bill, Buyer, ContactEmail, CreditAmount, Credited, Invoice, InvoiceKind,
-    InvoiceNumber, InvoiceTerms, ModelUsage, Nanos, PostalAddress, Prices, Seller, TokenPrice, UnixMillis,
+    AccountId, AccountName, Buyer, ContactEmail, CreditAmount, Credited, Invoice, InvoiceAmounts,
+    InvoiceKind, InvoiceNumber, InvoiceTerms, ModelUsage, Nanos, PostalAddress, Prices, Seller, TokenPrice,
+    UnixMillis,
 };
 
 pub fn used(model: &str, (input, output): (i64, i64), input_tokens: u64, output_tokens: u64) -> ModelUsage {
@@ -41,11 +42,11 @@ pub fn invoice(usage: &[ModelUsage], terms: &InvoiceTerms) -> Invoice {
             address: PostalAddress::from_stored("Rob Santangelo\n210 Pier Road\nSalem, MA 01970".into()),
             email: ContactEmail::from_stored("accounts@brightwater.example".into()),
         },
-        bill: Bill::of(usage, terms).unwrap(),
+        bill: InvoiceAmounts::of(usage, terms).unwrap(),
     }
 }
 
-/// The one of the sample page.
+/// A typical invoice.
 pub fn ordinary() -> Invoice {
     let usage = [
         used("smollm2-135m", (100, 400), 1_284_310, 96_204),
@@ -55,7 +56,6 @@ pub fn ordinary() -> Invoice {
     invoice(&usage, &terms("USD", Some("6.25")))
 }
 
-/// So many lines.
 pub fn long(lines: u64) -> Invoice {
     let usage: Vec<ModelUsage> = (0..lines / 2)
         .map(|n| used(&format!("model-{n:03}"), (100 + n as i64, 400), 1_000_003 * (n + 1), 77_777 * n + 1))
@@ -64,7 +64,7 @@ pub fn long(lines: u64) -> Invoice {
 }
 
 pub fn credit(of: &Invoice, amount: CreditAmount, reason: &str) -> Invoice {
-    let (bill, _) = of.bill.credited(amount, Credited::default()).unwrap();
+    let (bill, _) = of.bill.credit_note(amount, Credited::default()).unwrap();
     Invoice {
         number: InvoiceNumber { year: 2026, serial: of.number.serial + 1 },
         kind: InvoiceKind::CreditNote { of: of.number, reason: reason.to_owned() },
@@ -74,7 +74,7 @@ pub fn credit(of: &Invoice, amount: CreditAmount, reason: &str) -> Invoice {
     }
 }
 
-/// Names that try to leave their place.
+/// Names that try to break the layout.
 pub fn hostile() -> Invoice {
     let usage = [
         used(
@@ -99,7 +99,7 @@ pub fn hostile() -> Invoice {
     invoice
 }
 
-/// Figures as long as they can be.
+/// Figures of maximum length.
 pub fn largest() -> Invoice {
     let usage = [
         used("tokens", (0, 0), i64::MAX as u64, 1),

@@ -1,8 +1,8 @@
-//! Letters to people: by SMTP where the firm has it, else as files in an outbox folder. It knows nothing of what letters say.
+//! Sends email: by SMTP if configured, else as files in an outbox folder. What emails say is up to the caller.
 
 mod mailer;
 mod outbox;
 mod route;
 
-pub use mailer::{Letter, MailError, Mailer};
+pub use mailer::{Email, MailError, Mailer};
 pub use route::{MailRoute, MailRouteError};

@@ -1,4 +1,4 @@
-//! Sends letters, one at a time and within bounds.
+//! Sends one email per call, with time-outs.
 
 use crate::outbox;
 use crate::{MailRoute, MailRouteError};
@@ -10,27 +10,27 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the mail server may take at each step.
+/// Time-out of each SMTP command.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a letter may take altogether; a person waits for it.
-const LETTER_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time-out of the whole delivery. A user is waiting for it.
+const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What is to be sent, as plain text.
+/// A plain-text email.
 #[derive(Clone, Debug)]
-pub struct Letter {
+pub struct Email {
     pub to: EmailAddress,
     pub subject: String,
     pub text: String,
 }
 
-/// For the log: it may name the server and what it said.
+/// For the log only: it may name the server and contain its reply.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct MailError(String);
 
 pub struct Mailer {
     from: Mailbox,
-    /// Letters are named after the sender's domain, as mail servers expect it.
+    /// The sender's domain, used in `Message-ID` as mail servers expect.
     id_domain: String,
     transport: Transport,
     clock: Arc<dyn Clock>,
@@ -42,20 +42,20 @@ enum Transport {
 }
 
 impl Mailer {
-    /// `from_name` is the firm's name, as readers see it.
+    /// `from_name` is the firm's name, shown to recipients.
     pub fn new(
         route: &MailRoute,
         from: &EmailAddress,
         from_name: &str,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, MailRouteError> {
-        let unreadable = |error: &dyn std::fmt::Display| MailRouteError::Unreadable(error.to_string());
-        let address: Address = from.as_str().parse().map_err(|error| unreadable(&error))?;
+        let invalid = |error: &dyn std::fmt::Display| MailRouteError::Invalid(error.to_string());
+        let address: Address = from.as_str().parse().map_err(|error| invalid(&error))?;
         let transport = match route {
             MailRoute::Outbox(folder) => Transport::Outbox(folder.clone()),
             MailRoute::Smtp(url) => {
-                let builder = AsyncSmtpTransport::<Tokio1Executor>::from_url(url)
-                    .map_err(|error| unreadable(&error))?;
+                let builder =
+                    AsyncSmtpTransport::<Tokio1Executor>::from_url(url).map_err(|error| invalid(&error))?;
                 Transport::Smtp(builder.timeout(Some(STEP_TIMEOUT)).build())
             }
         };
@@ -63,52 +63,53 @@ impl Mailer {
         Ok(Self { from: Mailbox::new(Some(one_line(from_name)), address), id_domain, transport, clock })
     }
 
-    /// Returns when the mail server, or the outbox, has taken the letter.
-    pub async fn send(&self, letter: &Letter) -> Result<(), MailError> {
-        let failed =
-            |error: &dyn std::fmt::Display| MailError(format!("a letter could not be sent: {error}"));
-        let to: Address = letter.to.as_str().parse().map_err(|error| failed(&error))?;
+    /// Returns once the mail server, or the outbox, has accepted the email.
+    pub async fn send(&self, email: &Email) -> Result<(), MailError> {
+        let failed = |error: &dyn std::fmt::Display| MailError(format!("email not sent: {error}"));
+        let to: Address = email.to.as_str().parse().map_err(|error| failed(&error))?;
         let message = Message::builder()
             .from(self.from.clone())
             .to(Mailbox::new(None, to))
-            .subject(one_line(&letter.subject))
+            .subject(one_line(&email.subject))
             .message_id(Some(format!(
                 "<{}@{}>",
                 SecretToken::generate(&OsRandomness).reveal(),
                 self.id_domain
             )))
             .header(ContentType::TEXT_PLAIN)
-            .body(letter.text.clone())
+            .body(email.text.clone())
             .map_err(|error| failed(&error))?;
         match &self.transport {
-            Transport::Smtp(smtp) => match tokio::time::timeout(LETTER_TIMEOUT, smtp.send(message)).await {
+            Transport::Smtp(smtp) => match tokio::time::timeout(SEND_TIMEOUT, smtp.send(message)).await {
                 Ok(Ok(_)) => Ok(()),
                 Ok(Err(error)) => Err(failed(&error)),
-                Err(_) => Err(failed(&format!("the mail server took longer than {LETTER_TIMEOUT:?}"))),
+                Err(_) => Err(failed(&format!("the mail server timed out after {SEND_TIMEOUT:?}"))),
             },
             Transport::Outbox(folder) => {
                 let (folder, at) = (folder.clone(), self.clock.now());
-                let kept =
-                    tokio::task::spawn_blocking(move || outbox::keep(&folder, &message.formatted(), at));
-                kept.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
+                let storing = tokio::task::spawn_blocking(move || {
+                    outbox::store_email(&folder, &message.formatted(), at)
+                });
+                storing.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
             }
         }
     }
 
-    /// Removes from the outbox what is older than a day; says how many letters. A mail server keeps its own.
-    pub async fn forget_old_letters(&self) -> Result<u64, MailError> {
+    /// Deletes emails older than a day from the outbox and returns their number. With SMTP there is nothing to delete.
+    pub async fn delete_expired_emails(&self) -> Result<u64, MailError> {
         let Transport::Outbox(folder) = &self.transport else { return Ok(0) };
         let (folder, now) = (folder.clone(), self.clock.now());
-        let failed =
-            |error: &dyn std::fmt::Display| MailError(format!("old letters stay in the outbox: {error}"));
-        let forgotten = tokio::task::spawn_blocking(move || outbox::forget_old(&folder, now));
-        forgotten.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
+        let failed = |error: &dyn std::fmt::Display| {
+            MailError(format!("expired emails not deleted from the outbox: {error}"))
+        };
+        let deletion = tokio::task::spawn_blocking(move || outbox::delete_expired(&folder, now));
+        deletion.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
     }
 }
 
-/// Nothing that could begin another header, and nothing that lettre stumbles over.
+/// Prevents header injection, and removes what lettre rejects.
 fn one_line(text: &str) -> String {
-    text.chars().map(|sign| if sign.is_control() { ' ' } else { sign }).collect()
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -124,12 +125,12 @@ mod tests {
         Mailer::new(&MailRoute::Outbox(folder.to_owned()), &from, from_name, clock).unwrap()
     }
 
-    fn letter(subject: &str, text: &str) -> Letter {
+    fn email(subject: &str, text: &str) -> Email {
         let to = "ann@example.com".parse().unwrap();
-        Letter { to, subject: subject.to_owned(), text: text.to_owned() }
+        Email { to, subject: subject.to_owned(), text: text.to_owned() }
     }
 
-    fn kept(folder: &Path) -> Vec<PathBuf> {
+    fn stored_files(folder: &Path) -> Vec<PathBuf> {
         let mut files: Vec<_> =
             std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.sort();
@@ -137,15 +138,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn letters_in_the_outbox_are_for_its_owner_alone() {
+    async fn outbox_files_are_readable_by_the_owner_only() {
         let data = tempfile::tempdir().unwrap();
         let outbox = data.path().join("outbox");
         let mailer = mailer(&outbox, "Marlow & Finch");
-        mailer.send(&letter("Your code", "123456\n")).await.unwrap();
-        mailer.send(&letter("Your code", "654321\n")).await.unwrap();
+        mailer.send(&email("Your code", "123456\n")).await.unwrap();
+        mailer.send(&email("Your code", "654321\n")).await.unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&outbox), 0o700);
-        let files = kept(&outbox);
+        let files = stored_files(&outbox);
         assert_eq!(files.len(), 2, "no letter takes another's place, and nothing else is left there");
         for file in files {
             assert_eq!(mode(&file), 0o600);
@@ -155,13 +156,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_letter_is_plain_text_with_sender_receiver_subject_and_date() {
+    async fn email_is_plain_text_with_standard_headers() {
         let outbox = tempfile::tempdir().unwrap();
-        mailer(outbox.path(), "Marlow & Finch")
-            .send(&letter("Your code", "It is\n\n123456\n"))
-            .await
-            .unwrap();
-        let text = std::fs::read_to_string(&kept(outbox.path())[0]).unwrap();
+        mailer(outbox.path(), "Marlow & Finch").send(&email("Your code", "It is\n\n123456\n")).await.unwrap();
+        let text = std::fs::read_to_string(&stored_files(outbox.path())[0]).unwrap();
         let (headers, body) = text.split_once("\r\n\r\n").unwrap();
         for header in [
             "From: =?utf-8?b?TWFybG93ICYgRmluY2g=?= <portal@example.com>",
@@ -181,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_subject_or_name_can_add_a_header_or_a_receiver() {
+    async fn subject_and_sender_name_cannot_inject_headers() {
         let outbox = tempfile::tempdir().unwrap();
         for evil in [
             "x\r\nBcc: eve@evil.example",
@@ -189,10 +187,10 @@ mod tests {
             "x\rBcc: eve@evil.example",
             "x\r\n\r\nBcc: y",
         ] {
-            mailer(outbox.path(), evil).send(&letter(evil, "hello\n")).await.unwrap();
+            mailer(outbox.path(), evil).send(&email(evil, "hello\n")).await.unwrap();
         }
-        assert_eq!(kept(outbox.path()).len(), 4);
-        for file in kept(outbox.path()) {
+        assert_eq!(stored_files(outbox.path()).len(), 4);
+        for file in stored_files(outbox.path()) {
             let bytes = std::fs::read(&file).unwrap();
             let text = String::from_utf8_lossy(&bytes);
             let (headers, _) = text.split_once("\r\n\r\n").unwrap();
@@ -203,10 +201,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_of_any_script_is_written_so_that_every_mail_server_takes_it() {
+    async fn non_ascii_sender_names_are_encoded() {
         let outbox = tempfile::tempdir().unwrap();
-        mailer(outbox.path(), "Müller & Søn 法律").send(&letter("Grüße", "plain\n")).await.unwrap();
-        let bytes = std::fs::read(&kept(outbox.path())[0]).unwrap();
+        mailer(outbox.path(), "Müller & Søn 法律").send(&email("Grüße", "plain\n")).await.unwrap();
+        let bytes = std::fs::read(&stored_files(outbox.path())[0]).unwrap();
         assert!(bytes.is_ascii());
         let text = String::from_utf8(bytes).unwrap();
         assert!(text.contains("From: \"=?utf-8?b?") || text.contains("From: =?utf-8?b?"), "{text}");
@@ -214,31 +212,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn letters_stay_a_day_in_the_outbox_and_other_files_for_good() {
+    async fn outbox_deletes_emails_after_a_day_and_no_other_files() {
         let outbox = tempfile::tempdir().unwrap();
         let folder = MailRoute::Outbox(outbox.path().join("outbox"));
         let clock = Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000)));
         let from = "portal@example.com".parse().unwrap();
         let mailer = Mailer::new(&folder, &from, "Firm", Arc::<ManualClock>::clone(&clock)).unwrap();
-        assert_eq!(mailer.forget_old_letters().await.unwrap(), 0, "there is no outbox yet");
-        mailer.send(&letter("Your code", "123456\n")).await.unwrap();
+        assert_eq!(mailer.delete_expired_emails().await.unwrap(), 0, "there is no outbox yet");
+        mailer.send(&email("Your code", "123456\n")).await.unwrap();
         let other = outbox.path().join("outbox/1-notes.txt");
         std::fs::write(&other, "mine").unwrap();
         clock.advance(Duration::from_secs(24 * 60 * 60 - 1));
-        mailer.send(&letter("Your code", "654321\n")).await.unwrap();
-        assert_eq!(mailer.forget_old_letters().await.unwrap(), 0);
+        mailer.send(&email("Your code", "654321\n")).await.unwrap();
+        assert_eq!(mailer.delete_expired_emails().await.unwrap(), 0);
         clock.advance(Duration::from_secs(1));
-        assert_eq!(mailer.forget_old_letters().await.unwrap(), 1);
-        let left = kept(&outbox.path().join("outbox"));
+        assert_eq!(mailer.delete_expired_emails().await.unwrap(), 1);
+        let left = stored_files(&outbox.path().join("outbox"));
         assert!(left.len() == 2 && left.contains(&other), "{left:?}");
     }
 
     #[tokio::test]
-    async fn an_outbox_that_cannot_be_written_is_an_error_and_not_a_lost_letter() {
+    async fn unwritable_outbox_is_an_error() {
         let data = tempfile::tempdir().unwrap();
         let outbox = data.path().join("outbox");
         std::fs::write(&outbox, "in the way").unwrap();
-        let error = mailer(&outbox, "Firm").send(&letter("Your code", "123456\n")).await.unwrap_err();
-        assert!(error.to_string().contains("a letter could not be sent"), "{error}");
+        let error = mailer(&outbox, "Firm").send(&email("Your code", "123456\n")).await.unwrap_err();
+        assert!(error.to_string().contains("email not sent"), "{error}");
     }
 }

@@ -1,5 +1,5 @@
-//! A folder with a file for each letter, oldest name first. Only the folder's owner can read them: they hold codes. They go
-//! after a day: nobody needs a code for longer, and addresses are nobody's to keep.
+//! A folder with one file per email; names sort by time. The files contain codes, so only the folder's owner can read them. They
+//! are deleted after a day: codes expire sooner, and addresses should not be retained.
 
 use chancery_domain::UnixMillis;
 use std::fs::DirBuilder;
@@ -7,43 +7,43 @@ use std::io::{ErrorKind, Result, Write};
 use std::path::Path;
 use std::time::Duration;
 
-const LETTERS_ARE_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+const EMAIL_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
-pub(crate) fn keep(folder: &Path, letter: &[u8], at: UnixMillis) -> Result<()> {
+pub(crate) fn store_email(folder: &Path, email: &[u8], at: UnixMillis) -> Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(folder)?;
-    // Temporary files are made with mode 0600, and renaming keeps it: a letter is there whole or not at all.
+    // Temporary files have mode 0600, which a rename preserves. The rename makes the email appear complete or not at all.
     let mut file = tempfile::Builder::new().prefix(".letter-").tempfile_in(folder)?;
-    file.write_all(letter)?;
-    let mark = file.path().file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let name = format!("{}-{}.eml", at.0, mark.trim_start_matches(".letter-"));
+    file.write_all(email)?;
+    let suffix = file.path().file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = format!("{}-{}.eml", at.0, suffix.trim_start_matches(".letter-"));
     file.persist(folder.join(name))?;
     Ok(())
 }
 
-/// Removes letters that are older than a day, by the time in their names, and touches no other file. Says how many.
-pub(crate) fn forget_old(folder: &Path, now: UnixMillis) -> Result<u64> {
-    let oldest = now.0.saturating_sub(i64::try_from(LETTERS_ARE_KEPT.as_millis()).unwrap_or(i64::MAX));
+/// Deletes emails older than a day, by the time in their names, and no other files. Returns their number.
+pub(crate) fn delete_expired(folder: &Path, now: UnixMillis) -> Result<u64> {
+    let oldest = now.0.saturating_sub(i64::try_from(EMAIL_RETENTION.as_millis()).unwrap_or(i64::MAX));
     let files = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
         files => files?,
     };
-    let mut forgotten = 0;
+    let mut deleted = 0;
     for file in files {
         let file = file?;
         let sent_at = file.file_name().to_str().and_then(sent_at);
         if sent_at.is_some_and(|at| at <= oldest) {
             std::fs::remove_file(file.path())?;
-            forgotten += 1;
+            deleted += 1;
         }
     }
-    Ok(forgotten)
+    Ok(deleted)
 }
 
-/// Of a letter's file, by its name.
+/// The time in the name of an email's file.
 fn sent_at(name: &str) -> Option<i64> {
     let (at, _) = name.strip_suffix(".eml")?.split_once('-')?;
     at.parse().ok()

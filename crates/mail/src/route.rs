@@ -1,4 +1,4 @@
-//! Where letters go, as the configuration says it: `mail.smtp` is a URL, and without one there is the outbox.
+//! How email is delivered: `mail.smtp` is a URL; without one, email goes to the outbox.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,27 +6,25 @@ use std::path::PathBuf;
 #[derive(Clone, PartialEq, Eq)]
 pub enum MailRoute {
     Outbox(PathBuf),
-    /// A URL that lettre takes, with its TLS said outright.
+    /// A URL in lettre's format, with TLS stated explicitly.
     Smtp(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MailRouteError {
-    #[error(
-        "a mail server is `smtps://USER:PASSWORD@HOST` (TLS from the start) or `smtp://USER:PASSWORD@HOST:587` (STARTTLS)"
-    )]
+    #[error("use `smtps://USER:PASSWORD@HOST` (implicit TLS) or `smtp://USER:PASSWORD@HOST:587` (STARTTLS)")]
     NotSmtp,
     #[error(
-        "after `smtp://HOST` may stand `?tls=required`, `?tls=opportunistic`, or `?tls=none` for a server on this machine, and nothing else"
+        "unknown parameter after `smtp://HOST`; use `?tls=required`, `?tls=opportunistic`, or `?tls=none` for a local server"
     )]
     Parameter,
-    #[error("the mail server's URL cannot be read ({0})")]
-    Unreadable(String),
+    #[error("invalid mail server URL: {0}")]
+    Invalid(String),
 }
 
 impl MailRoute {
-    /// A password never goes over a network in the clear because somebody left something out: `smtp://` means STARTTLS,
-    /// unless the server is on this machine, or the URL says `?tls=opportunistic` outright.
+    /// Requires TLS by default, so that an incomplete URL never sends a password in the clear: `smtp://` means STARTTLS, unless
+    /// the server is on this machine or the URL says `?tls=opportunistic`.
     pub fn smtp(text: &str) -> Result<Self, MailRouteError> {
         let (address, tls) = match text.split_once('?') {
             None => (text, None),
@@ -45,7 +43,7 @@ impl MailRoute {
         let url = match (is_plain, tls) {
             (false, None) => address.to_owned(),
             (true, Some("required" | "opportunistic")) => text.to_owned(),
-            // A mail server of this machine has seldom a certificate that anybody could check.
+            // A local mail server seldom has a certificate that could be verified.
             (true, None | Some("none")) if is_on_this_machine(rest) => address.to_owned(),
             (true, None) => format!("{address}?tls=required"),
             _ => return Err(MailRouteError::Parameter),
@@ -62,7 +60,7 @@ fn is_on_this_machine(rest: &str) -> bool {
         .any(|local| host.strip_prefix(local).is_some_and(|port| port.is_empty() || port.starts_with(':')))
 }
 
-/// Without the password.
+/// Omits the password.
 impl fmt::Display for MailRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -87,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mail_server_elsewhere_is_spoken_to_in_secret() {
+    fn remote_mail_servers_require_tls() {
         for (text, url) in [
             ("smtp://mail.example.com:587", "smtp://mail.example.com:587?tls=required"),
             ("smtp://u:p@mail.example.com", "smtp://u:p@mail.example.com?tls=required"),
@@ -114,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_password_is_not_shown() {
+    fn mail_route_display_hides_the_password() {
         let route = MailRoute::smtp("smtps://firm:hunter2@mail.example.com").unwrap();
         assert_eq!(route.to_string(), "smtps://mail.example.com");
         assert!(!format!("{route:?}").contains("hunter2"));

@@ -1,31 +1,32 @@
-//! What people read about an account's day beside its bill: how often its requests were refused, by the code that the caller got,
-//! and its busiest sixty seconds, as the limits saw them.
+//! Daily statistics per account beside the bill: rejected requests by error code, and the busiest 60 seconds as seen by the rate
+//! limiter.
 //!
-//! 1. **Count.** A request that is refused, and one whose work begins, changes a number in this process's memory. Nothing of it
-//!    waits for a database. A key that is unknown or revoked is nobody's, and leaves no trace.
-//! 2. **Note.** Every few seconds, and once more when the process ends, what has changed goes to the store: refusals are added
-//!    to those of their day, and peaks raise those of theirs, so several nodes come to one sum.
-//! 3. **Keep.** It goes in parts, so that nobody waits long for them. What the store did not take is kept for the next time. Where its answer was lost, refusals may be added twice.
+//! 1. **Count.** Each rejected or admitted request updates a counter in memory, without waiting for a database. Unknown and
+//!    revoked keys belong to no account and are not counted.
+//! 2. **Flush.** Every few seconds, and once more at shutdown, changes go to the store: rejections are added to their day's, and
+//!    peaks raise their day's, so the counts of several nodes add up.
+//! 3. **Retry.** A flush is split into parts, so that other writers do not wait long. What the store did not accept stays for
+//!    the next flush. If its response was lost, rejections may be added twice.
 //!
-//! A process that dies loses the refusals of a few seconds. Nothing is billed by these numbers.
+//! A process that crashes loses a few seconds of rejections. Nothing is billed by these numbers.
 
-use crate::limits::{MAX_COUNTED_PEAKS, MAX_COUNTED_REFUSALS};
+use crate::limits::{MAX_COUNTED_PEAKS, MAX_COUNTED_REJECTIONS};
 use crate::{Caller, MeterError};
-use chancery_domain::{AccountId, Amount, Clock, Day, KeyId, UnixMillis};
-use chancery_store::{ACTIVITY_LINES_AT_ONCE, DbError, MeteringStore, PeakDay, RefusedDay};
+use chancery_domain::{AccountId, Clock, Day, KeyId, LimitUsage, UnixMillis};
+use chancery_store::{DailyPeak, DailyRejections, DbError, MAX_ACTIVITY_ROWS, MeteringStore};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Refusals that are counted, by the code that the caller gets.
+/// The rejections that are counted, by the error code that the caller gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum RefusedFor {
+pub(crate) enum RejectionReason {
     RateLimited,
     NoBillingAccount,
     SpendingCapReached,
 }
 
-impl RefusedFor {
+impl RejectionReason {
     fn of(error: &MeterError) -> Option<Self> {
         match error {
             MeterError::RateLimited { .. } => Some(Self::RateLimited),
@@ -47,107 +48,111 @@ impl RefusedFor {
 pub(crate) struct Activity {
     clock: Arc<dyn Clock>,
     counts: Mutex<Counts>,
-    /// One at a time, so that the last one at the end finds what the one before it could not note.
-    noting: tokio::sync::Mutex<()>,
+    /// Serializes flushes, so that the last one at shutdown sees what an earlier one could not store.
+    flush_lock: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct Counts {
-    refusals: HashMap<RefusalLine, Refusals>,
+    rejections: HashMap<RejectionKey, RejectionCount>,
     peaks: HashMap<(AccountId, Day), Peak>,
-    /// Whether some of the peaks are noted.
-    may_have_noted: bool,
-    /// Refusals and admissions for which there was no room.
-    left_out: u64,
+    /// Whether peaks were flushed since flushed ones were last evicted.
+    has_flushed_peaks: bool,
+    /// Rejections and admissions that did not fit into the counters.
+    dropped: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct RefusalLine {
+struct RejectionKey {
     account: Option<AccountId>,
     key: KeyId,
     day: Day,
-    why: RefusedFor,
+    reason: RejectionReason,
 }
 
 #[derive(Clone, Copy)]
-struct Refusals {
+struct RejectionCount {
     count: u64,
     last_at: UnixMillis,
 }
 
-/// The day's highest so far, as far as this process remembers.
+/// The day's peak so far, as seen by this process.
 struct Peak {
-    highest: PeakDay,
-    /// Noted peaks stay for a while, so that only what rises is noted again.
-    is_noted: bool,
+    highest: DailyPeak,
+    /// Flushed peaks stay in memory for a while, so that only a higher one is flushed again.
+    is_flushed: bool,
 }
 
 impl Activity {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, counts: Mutex::default(), noting: tokio::sync::Mutex::default() }
+        Self { clock, counts: Mutex::default(), flush_lock: tokio::sync::Mutex::default() }
     }
 
-    /// Counts the refusal if it is one of those that are.
-    pub(crate) fn refused(&self, account: Option<AccountId>, key: KeyId, error: &MeterError) {
-        let Some(why) = RefusedFor::of(error) else { return };
+    /// Counts the rejection if `RejectionReason` has its error.
+    pub(crate) fn record_rejection(&self, account: Option<AccountId>, key: KeyId, error: &MeterError) {
+        let Some(reason) = RejectionReason::of(error) else { return };
         let at = self.clock.now();
-        let line = RefusalLine { account, key, day: Day::of(at), why };
-        self.counts().add(line, Refusals { count: 1, last_at: at });
+        let rejection_key = RejectionKey { account, key, day: Day::containing(at), reason };
+        self.counts().add(rejection_key, RejectionCount { count: 1, last_at: at });
     }
 
-    /// `used` is where the account stands with this request.
-    pub(crate) fn admitted(&self, caller: Caller, used: Amount) {
+    /// `used` is the account's usage including this request.
+    pub(crate) fn record_admission(&self, caller: Caller, used: LimitUsage) {
         let at = self.clock.now();
-        let Amount { requests, tokens } = used;
-        let (account, day) = (caller.account, Day::of(at));
-        self.counts().raise(PeakDay { account, day, requests, requests_at: at, tokens, tokens_at: at });
+        let LimitUsage { requests, tokens } = used;
+        let (account, day) = (caller.account, Day::containing(at));
+        self.counts().raise_peak(DailyPeak {
+            account,
+            day,
+            requests,
+            requests_at: at,
+            tokens,
+            tokens_at: at,
+        });
     }
 
-    /// What is to be noted. Whoever takes it notes it or gives it back.
-    fn take(&self) -> Taken {
-        let today = Day::of(self.clock.now());
+    /// Takes what is to be flushed. The caller flushes it or gives it to `restore`.
+    fn take(&self) -> Batch {
+        let today = Day::containing(self.clock.now());
         let mut counts = self.counts();
-        let left_out = std::mem::take(&mut counts.left_out);
-        let refusals = std::mem::take(&mut counts.refusals).into_iter().collect();
-        counts.peaks.retain(|(_, day), peak| !peak.is_noted || *day >= today);
-        let unnoted = counts.peaks.values_mut().filter(|peak| !peak.is_noted).map(|peak| {
-            peak.is_noted = true;
+        let dropped = std::mem::take(&mut counts.dropped);
+        let rejections = std::mem::take(&mut counts.rejections).into_iter().collect();
+        counts.peaks.retain(|(_, day), peak| !peak.is_flushed || *day >= today);
+        let unflushed = counts.peaks.values_mut().filter(|peak| !peak.is_flushed).map(|peak| {
+            peak.is_flushed = true;
             peak.highest
         });
-        let peaks = unnoted.collect();
-        counts.may_have_noted = true;
-        Taken { refusals, peaks, left_out }
+        let peaks = unflushed.collect();
+        counts.has_flushed_peaks = true;
+        Batch { rejections, peaks, dropped }
     }
 
-    fn give_back(&self, taken: Taken) {
+    fn restore(&self, batch: Batch) {
         let mut counts = self.counts();
-        for (line, refusals) in taken.refusals {
-            counts.add(line, refusals);
+        for (rejection_key, rejections) in batch.rejections {
+            counts.add(rejection_key, rejections);
         }
-        for peak in taken.peaks {
-            // It is remembered as noted, which it is not.
+        for peak in batch.peaks {
+            // `take` marked it as flushed, but it was not stored.
             match counts.peaks.get_mut(&(peak.account, peak.day)) {
-                Some(remembered) => remembered.is_noted = false,
-                None => counts.raise(peak),
+                Some(existing) => existing.is_flushed = false,
+                None => counts.raise_peak(peak),
             }
         }
     }
 
-    /// Gives the store what was counted since the last time.
-    pub(crate) async fn note(&self, store: &MeteringStore) -> Result<(), DbError> {
-        let _turn = self.noting.lock().await;
-        let mut taken = self.take();
-        if taken.left_out > 0 {
-            let left_out = taken.left_out;
-            tracing::warn!(
-                left_out,
-                "so many keys and accounts were active at once that some refusals or peaks were not counted"
-            );
-            metrics::counter!("chancery_activity_left_out_total").increment(left_out);
+    /// Writes what was counted since the last flush to the store.
+    pub(crate) async fn flush(&self, store: &MeteringStore) -> Result<(), DbError> {
+        let _guard = self.flush_lock.lock().await;
+        let mut batch = self.take();
+        if batch.dropped > 0 {
+            let dropped = batch.dropped;
+            tracing::warn!(dropped, "activity counters full, some rejections or peaks were not counted");
+            metrics::counter!("chancery_activity_left_out_total").increment(dropped);
         }
-        let outcome = taken.note_in_parts(store).await;
+        let outcome = batch.flush_in_batches(store).await;
         if outcome.is_err() {
-            self.give_back(taken);
+            self.restore(batch);
         }
         outcome
     }
@@ -158,82 +163,82 @@ impl Activity {
 }
 
 impl Counts {
-    fn add(&mut self, line: RefusalLine, more: Refusals) {
-        let is_full = self.refusals.len() >= MAX_COUNTED_REFUSALS;
-        match self.refusals.entry(line) {
-            Entry::Occupied(known) => {
-                let known = known.into_mut();
-                known.count = known.count.saturating_add(more.count);
-                known.last_at = known.last_at.max(more.last_at);
+    fn add(&mut self, rejection_key: RejectionKey, more: RejectionCount) {
+        let is_full = self.rejections.len() >= MAX_COUNTED_REJECTIONS;
+        match self.rejections.entry(rejection_key) {
+            Entry::Occupied(existing) => {
+                let existing = existing.into_mut();
+                existing.count = existing.count.saturating_add(more.count);
+                existing.last_at = existing.last_at.max(more.last_at);
             }
-            Entry::Vacant(_) if is_full => self.left_out = self.left_out.saturating_add(more.count),
-            Entry::Vacant(free) => {
-                free.insert(more);
+            Entry::Vacant(_) if is_full => self.dropped = self.dropped.saturating_add(more.count),
+            Entry::Vacant(vacant) => {
+                vacant.insert(more);
             }
         }
     }
 
-    fn raise(&mut self, more: PeakDay) {
+    fn raise_peak(&mut self, more: DailyPeak) {
         if self.peaks.len() >= MAX_COUNTED_PEAKS && !self.peaks.contains_key(&(more.account, more.day)) {
-            // What is noted is remembered only to save work. Looking through all of it is done once between two notes.
-            if std::mem::take(&mut self.may_have_noted) {
-                self.peaks.retain(|_, peak| !peak.is_noted);
+            // Flushed peaks are kept only to save writes, so they can be evicted. One scan between two flushes is enough.
+            if std::mem::take(&mut self.has_flushed_peaks) {
+                self.peaks.retain(|_, peak| !peak.is_flushed);
             }
             if self.peaks.len() >= MAX_COUNTED_PEAKS {
-                self.left_out = self.left_out.saturating_add(1);
+                self.dropped = self.dropped.saturating_add(1);
                 return;
             }
         }
         match self.peaks.entry((more.account, more.day)) {
-            Entry::Vacant(free) => {
-                free.insert(Peak { highest: more, is_noted: false });
+            Entry::Vacant(vacant) => {
+                vacant.insert(Peak { highest: more, is_flushed: false });
             }
-            Entry::Occupied(known) => {
-                let Peak { highest, is_noted } = known.into_mut();
+            Entry::Occupied(existing) => {
+                let Peak { highest, is_flushed } = existing.into_mut();
                 if more.requests > highest.requests {
                     (highest.requests, highest.requests_at) = (more.requests, more.requests_at);
-                    *is_noted = false;
+                    *is_flushed = false;
                 }
                 if more.tokens > highest.tokens {
                     (highest.tokens, highest.tokens_at) = (more.tokens, more.tokens_at);
-                    *is_noted = false;
+                    *is_flushed = false;
                 }
             }
         }
     }
 }
 
-struct Taken {
-    refusals: Vec<(RefusalLine, Refusals)>,
-    peaks: Vec<PeakDay>,
-    left_out: u64,
+struct Batch {
+    rejections: Vec<(RejectionKey, RejectionCount)>,
+    peaks: Vec<DailyPeak>,
+    dropped: u64,
 }
 
-impl Taken {
-    /// Leaves what was not noted.
-    async fn note_in_parts(&mut self, store: &MeteringStore) -> Result<(), DbError> {
-        while let Some(part) = self.refusals.rchunks(ACTIVITY_LINES_AT_ONCE).next() {
-            let part: Vec<RefusedDay> = part.iter().map(refused_day).collect();
-            store.activity.note_activity(&part, &[]).await?;
-            self.refusals.truncate(self.refusals.len() - part.len());
+impl Batch {
+    /// After an error, the batch contains what was not stored.
+    async fn flush_in_batches(&mut self, store: &MeteringStore) -> Result<(), DbError> {
+        while let Some(part) = self.rejections.rchunks(MAX_ACTIVITY_ROWS).next() {
+            let part: Vec<DailyRejections> = part.iter().map(rejected_day).collect();
+            store.activity.record_activity(&part, &[]).await?;
+            self.rejections.truncate(self.rejections.len() - part.len());
         }
-        while let Some(part) = self.peaks.rchunks(ACTIVITY_LINES_AT_ONCE).next() {
+        while let Some(part) = self.peaks.rchunks(MAX_ACTIVITY_ROWS).next() {
             let left = self.peaks.len() - part.len();
-            store.activity.note_activity(&[], part).await?;
+            store.activity.record_activity(&[], part).await?;
             self.peaks.truncate(left);
         }
         Ok(())
     }
 }
 
-fn refused_day((line, refusals): &(RefusalLine, Refusals)) -> RefusedDay {
-    RefusedDay {
-        account: line.account,
-        day: line.day,
-        key: line.key,
-        code: line.why.as_str().to_owned(),
-        refusals: refusals.count,
-        last_at: refusals.last_at,
+fn rejected_day((rejection_key, rejections): &(RejectionKey, RejectionCount)) -> DailyRejections {
+    DailyRejections {
+        account: rejection_key.account,
+        day: rejection_key.day,
+        key: rejection_key.key,
+        code: rejection_key.reason.as_str().to_owned(),
+        rejections: rejections.count,
+        last_at: rejections.last_at,
     }
 }
 
@@ -252,44 +257,44 @@ mod tests {
     }
 
     #[test]
-    fn more_than_there_is_room_for_is_left_out_and_told() {
+    fn counters_past_the_limit_are_dropped_and_counted() {
         let activity = activity();
         let more = 3;
-        for number in 0..(MAX_COUNTED_REFUSALS + more) as i64 {
-            activity.refused(None, KeyId(number), &MeterError::NoBillingAccount);
+        for number in 0..(MAX_COUNTED_REJECTIONS + more) as i64 {
+            activity.record_rejection(None, KeyId(number), &MeterError::NoBillingAccount);
         }
-        activity.refused(None, KeyId(0), &MeterError::NoBillingAccount);
-        let taken = activity.take();
-        assert_eq!((taken.refusals.len(), taken.left_out), (MAX_COUNTED_REFUSALS, more as u64));
-        assert_eq!(taken.refusals.iter().map(|(_, refusals)| refusals.count).max(), Some(2));
-        assert_eq!(activity.take().left_out, 0);
+        activity.record_rejection(None, KeyId(0), &MeterError::NoBillingAccount);
+        let batch = activity.take();
+        assert_eq!((batch.rejections.len(), batch.dropped), (MAX_COUNTED_REJECTIONS, more as u64));
+        assert_eq!(batch.rejections.iter().map(|(_, rejections)| rejections.count).max(), Some(2));
+        assert_eq!(activity.take().dropped, 0);
 
         for number in 0..(MAX_COUNTED_PEAKS + more) as i64 {
-            activity.admitted(caller(number), Amount { requests: 1, tokens: 1 });
+            activity.record_admission(caller(number), LimitUsage { requests: 1, tokens: 1 });
         }
-        let taken = activity.take();
-        assert_eq!((taken.peaks.len(), taken.left_out), (MAX_COUNTED_PEAKS, more as u64));
-        activity.admitted(caller(-1), Amount { requests: 1, tokens: 1 });
-        let taken = activity.take();
-        assert_eq!((taken.peaks.len(), taken.left_out), (1, 0), "what is noted makes room");
+        let batch = activity.take();
+        assert_eq!((batch.peaks.len(), batch.dropped), (MAX_COUNTED_PEAKS, more as u64));
+        activity.record_admission(caller(-1), LimitUsage { requests: 1, tokens: 1 });
+        let batch = activity.take();
+        assert_eq!((batch.peaks.len(), batch.dropped), (1, 0), "what is noted makes room");
     }
 
     #[test]
-    fn only_what_rises_is_noted_again_and_what_was_not_noted_is() {
+    fn peaks_are_recorded_again_only_if_higher_or_not_stored() {
         let activity = activity();
-        let note = |requests, tokens| {
-            activity.admitted(caller(1), Amount { requests, tokens });
+        let flush = |requests, tokens| {
+            activity.record_admission(caller(1), LimitUsage { requests, tokens });
             activity.take().peaks.iter().map(|peak| (peak.requests, peak.tokens)).collect::<Vec<_>>()
         };
-        assert_eq!(note(2, 20), [(2, 20)]);
-        assert_eq!(note(1, 20), []);
-        assert_eq!(note(3, 10), [(3, 20)]);
-        assert_eq!(note(1, 1), []);
-        activity.admitted(caller(1), Amount { requests: 4, tokens: 1 });
-        let taken = activity.take();
-        activity.admitted(caller(1), Amount { requests: 1, tokens: 30 });
-        activity.give_back(taken);
-        assert_eq!(note(1, 1), [(4, 30)]);
-        assert_eq!(note(1, 1), []);
+        assert_eq!(flush(2, 20), [(2, 20)]);
+        assert_eq!(flush(1, 20), []);
+        assert_eq!(flush(3, 10), [(3, 20)]);
+        assert_eq!(flush(1, 1), []);
+        activity.record_admission(caller(1), LimitUsage { requests: 4, tokens: 1 });
+        let batch = activity.take();
+        activity.record_admission(caller(1), LimitUsage { requests: 1, tokens: 30 });
+        activity.restore(batch);
+        assert_eq!(flush(1, 1), [(4, 30)]);
+        assert_eq!(flush(1, 1), []);
     }
 }

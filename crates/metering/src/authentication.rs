@@ -1,30 +1,30 @@
-//! Who is calling, and who pays. A key's state is read from the store and remembered for less than a second: that
-//! keeps the database out of most requests and still lets a revocation work within one second, on every node.
+//! Authenticates callers and finds the account that pays. A key's state is cached for less than a second. That keeps most
+//! requests off the database, and a revocation still takes effect within one second on every node.
 
 use crate::MeterError;
-use crate::limits::{KEY_MEMORY, KEYS_REMEMBERED};
+use crate::limits::{KEY_CACHE_CAPACITY, KEY_CACHE_TTL};
 use chancery_domain::{AccountId, AccountState, ApiKey, Clock, KeyId, KeyPrefix, KeyState, RateLimits};
-use chancery_store::{KeyOwner, MeteringStore};
+use chancery_store::{KeyWithAccount, MeteringStore};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// A key that was checked for this request, and the account that it bills.
+/// An authenticated key, and the account that it bills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub account: AccountId,
     pub key: KeyId,
-    /// The account's, at most as old as the key's state.
+    /// The account's limits, at most as old as the key's state.
     pub limits: RateLimits,
     /// Whether the account had a spending cap when its key was looked up.
     pub is_capped: bool,
 }
 
-/// A key that is valid, whether or not anybody pays for it.
-pub(crate) enum KnownKey {
-    Payer(Caller),
-    /// It bills no account, or one that is closed.
-    Unpaid {
+/// A valid key, with or without an account that pays.
+pub(crate) enum ValidKey {
+    Billable(Caller),
+    /// The key has no account, or a closed one.
+    NotBillable {
         account: Option<AccountId>,
         key: KeyId,
     },
@@ -33,72 +33,72 @@ pub(crate) enum KnownKey {
 pub struct Authenticator {
     store: Arc<MeteringStore>,
     clock: Arc<dyn Clock>,
-    remembered: Mutex<HashMap<KeyPrefix, Remembered>>,
+    cache: Mutex<HashMap<KeyPrefix, CachedKey>>,
 }
 
 #[derive(Clone)]
-struct Remembered {
-    owner: Arc<KeyOwner>,
-    /// When the store was asked, not when it answered: the answer may be as old as the question.
-    asked_at: Instant,
+struct CachedKey {
+    record: Arc<KeyWithAccount>,
+    /// When the query was sent, not when it returned: the result may be as old as the query.
+    read_at: Instant,
 }
 
 impl Authenticator {
     pub fn new(store: Arc<MeteringStore>, clock: Arc<dyn Clock>) -> Self {
-        Self { store, clock, remembered: Mutex::default() }
+        Self { store, clock, cache: Mutex::default() }
     }
 
-    /// `presented` is what followed `Bearer `, if anything did.
+    /// `presented` is the text after `Bearer `, if any.
     pub async fn authenticate(&self, presented: Option<&str>) -> Result<Caller, MeterError> {
-        match self.known_key(presented).await? {
-            KnownKey::Payer(caller) => Ok(caller),
-            KnownKey::Unpaid { .. } => Err(MeterError::NoBillingAccount),
+        match self.validate_key(presented).await? {
+            ValidKey::Billable(caller) => Ok(caller),
+            ValidKey::NotBillable { .. } => Err(MeterError::NoBillingAccount),
         }
     }
 
-    pub(crate) async fn known_key(&self, presented: Option<&str>) -> Result<KnownKey, MeterError> {
+    pub(crate) async fn validate_key(&self, presented: Option<&str>) -> Result<ValidKey, MeterError> {
         let key = presented.and_then(|text| ApiKey::parse(text).ok()).ok_or(MeterError::InvalidKey)?;
-        let owner = self.owner_of(&key.prefix()).await?.ok_or(MeterError::InvalidKey)?;
-        if !owner.key.hash.matches(&key.hash()) || owner.key.state != KeyState::Active {
+        let record = self.find_key(&key.prefix()).await?.ok_or(MeterError::InvalidKey)?;
+        if !record.key.hash.matches(&key.hash()) || record.key.state != KeyState::Active {
             return Err(MeterError::InvalidKey);
         }
-        let key = owner.key.id;
-        Ok(match &owner.account {
-            Some(account) if account.state == AccountState::Open => KnownKey::Payer(Caller {
+        let key = record.key.id;
+        Ok(match &record.account {
+            Some(account) if account.state == AccountState::Open => ValidKey::Billable(Caller {
                 account: account.id,
                 key,
                 limits: account.limits,
                 is_capped: account.spend_per_month.is_some(),
             }),
-            account => KnownKey::Unpaid { account: account.as_ref().map(|account| account.id), key },
+            account => ValidKey::NotBillable { account: account.as_ref().map(|account| account.id), key },
         })
     }
 
-    async fn owner_of(&self, prefix: &KeyPrefix) -> Result<Option<Arc<KeyOwner>>, MeterError> {
-        let asked_at = self.clock.monotonic();
-        if let Some(owner) = self.recall(prefix, asked_at) {
-            return Ok(Some(owner));
+    async fn find_key(&self, prefix: &KeyPrefix) -> Result<Option<Arc<KeyWithAccount>>, MeterError> {
+        let read_at = self.clock.monotonic();
+        if let Some(record) = self.cached(prefix, read_at) {
+            return Ok(Some(record));
         }
-        let Some(owner) = self.store.keys.key_with_prefix(prefix).await? else { return Ok(None) };
-        let owner = Arc::new(owner);
-        self.remember(prefix.clone(), Remembered { owner: Arc::clone(&owner), asked_at });
-        Ok(Some(owner))
+        let Some(record) = self.store.keys.key_by_prefix(prefix).await? else { return Ok(None) };
+        let record = Arc::new(record);
+        self.cache_key(prefix.clone(), CachedKey { record: Arc::clone(&record), read_at });
+        Ok(Some(record))
     }
 
-    fn recall(&self, prefix: &KeyPrefix, now: Instant) -> Option<Arc<KeyOwner>> {
-        let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = remembered.get(prefix)?;
-        (now.saturating_duration_since(known.asked_at) < KEY_MEMORY).then(|| Arc::clone(&known.owner))
+    fn cached(&self, prefix: &KeyPrefix, now: Instant) -> Option<Arc<KeyWithAccount>> {
+        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = cache.get(prefix)?;
+        (now.saturating_duration_since(entry.read_at) < KEY_CACHE_TTL).then(|| Arc::clone(&entry.record))
     }
 
-    fn remember(&self, prefix: KeyPrefix, known: Remembered) {
-        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        if remembered.len() >= KEYS_REMEMBERED {
-            remembered.retain(|_, old| known.asked_at.saturating_duration_since(old.asked_at) < KEY_MEMORY);
-            if remembered.len() >= KEYS_REMEMBERED {
-                remembered.clear();
+    fn cache_key(&self, prefix: KeyPrefix, entry: CachedKey) {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.len() >= KEY_CACHE_CAPACITY {
+            cache.retain(|_, old| entry.read_at.saturating_duration_since(old.read_at) < KEY_CACHE_TTL);
+            if cache.len() >= KEY_CACHE_CAPACITY {
+                cache.clear();
             }
         }
-        remembered.insert(prefix, known);
+        cache.insert(prefix, entry);
     }
 }

@@ -1,48 +1,49 @@
 //! Why a request was not served. The `Display` texts are for the log; the HTTP crates write their own for callers.
 
 use crate::rate_limits::LimiterUnavailable;
-use chancery_domain::{MoneyError, Nanos, RateLimits, Refusal, UnixMillis};
+use chancery_domain::{MoneyError, Nanos, RateLimitExceeded, RateLimits, UnixMillis};
 use chancery_engine::EngineError;
 use chancery_store::{AccountError, DbError, LedgerError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum MeterError {
-    /// No, malformed, unknown or revoked key: one answer for all, so that nothing can be guessed from it.
-    #[error("the API key is not valid")]
+    /// Missing, malformed, unknown or revoked key: one error for all, so that it reveals nothing.
+    #[error("invalid API key")]
     InvalidKey,
-    #[error("the key bills no account")]
+    #[error("key has no open billing account")]
     NoBillingAccount,
-    #[error("there is no model named {0:?}")]
+    #[error("unknown model {0:?}")]
     UnknownModel(String),
-    #[error("max_output_tokens is {asked}, and the model's context holds {context_tokens}")]
-    CapAboveContext { asked: u64, context_tokens: u32 },
-    #[error("the spending cap is reached: {0:?}")]
-    SpendingCapReached(CapReached),
-    /// Past a limit per minute, for now. `tokens` is all that the request may use.
-    #[error("{tokens} tokens and one request do not fit the account's limits now: {refusal:?}")]
-    RateLimited { refusal: Refusal, tokens: u64 },
-    /// More tokens than the account may use in a minute, so no waiting helps.
-    #[error("{input_tokens} tokens in and up to {max_output_tokens} out never fit the account's {limits:?}")]
-    NeverFits { input_tokens: u32, max_output_tokens: u32, limits: RateLimits },
-    /// A request with the same idempotency key is still under way.
-    #[error("a request with this idempotency key is under way")]
+    #[error("max_output_tokens {requested} exceeds the model's context length of {context_tokens}")]
+    MaxTokensAboveContext { requested: u64, context_tokens: u32 },
+    #[error("spending cap reached: {0:?}")]
+    SpendingCapReached(SpendingCapDetails),
+    /// Over a per-minute limit for now. `tokens` is the maximum that the request may use.
+    #[error("rate limit exceeded for {tokens} tokens and one request: {rejection:?}")]
+    RateLimited { rejection: RateLimitExceeded, tokens: u64 },
+    /// More tokens than the account may use in a minute, so waiting does not help.
+    #[error(
+        "{input_tokens} input tokens and up to {max_output_tokens} output tokens exceed the account's {limits:?}"
+    )]
+    ExceedsTokenLimit { input_tokens: u32, max_output_tokens: u32, limits: RateLimits },
+    /// A request with the same idempotency key is still running.
+    #[error("a request with this idempotency key is in flight")]
     IdempotencyInFlight,
-    #[error("this idempotency key was given to another request")]
+    #[error("idempotency key already used for another request")]
     IdempotencyMismatch,
     #[error(transparent)]
     Limiter(#[from] LimiterUnavailable),
-    /// What was generated may or may not have been billed. With an idempotency key it is safe to send it again.
-    #[error("the usage could not be recorded: {error}")]
-    Unrecorded { error: Box<MeterError>, has_key: bool },
-    /// The caller left before its work had begun; nobody is there to read this.
-    #[error("the caller hung up")]
-    HungUp,
+    /// The usage may or may not have been billed. With an idempotency key, retrying is safe.
+    #[error("cannot record usage: {error}")]
+    UsageNotRecorded { error: Box<MeterError>, has_key: bool },
+    /// The caller disconnected before the work began, so nobody reads this error.
+    #[error("client disconnected")]
+    ClientDisconnected,
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The ledger rejected it.
     #[error(transparent)]
     Ledger(LedgerError),
-    /// The account is not there any more.
+    /// The account no longer exists.
     #[error(transparent)]
     Account(AccountError),
     #[error(transparent)]
@@ -51,14 +52,14 @@ pub enum MeterError {
     Money(#[from] MoneyError),
     #[error("shutting down")]
     ShuttingDown,
-    /// A defect of ours, such as a task that panicked.
+    /// A bug, such as a task that panicked.
     #[error("internal: {0}")]
     Internal(String),
 }
 
 impl MeterError {
-    /// Whether it comes from the store, so that nobody knows what was written.
-    pub(crate) fn is_of_store(&self) -> bool {
+    /// Whether it comes from the store, so that it is unknown what was written.
+    pub(crate) fn is_store_error(&self) -> bool {
         matches!(self, Self::Ledger(_) | Self::Account(_) | Self::Database(_))
     }
 }
@@ -81,14 +82,14 @@ impl From<AccountError> for MeterError {
     }
 }
 
-/// Why a request was refused by its account's cap, and until when the same may happen again.
+/// Why the account's spending cap rejected a request, and when the cap resets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CapReached {
+pub struct SpendingCapDetails {
     pub cap: Nanos,
     pub spent: Nanos,
-    /// For requests that are under way.
-    pub set_aside: Nanos,
-    /// The most that this request may cost.
+    /// For running requests.
+    pub reserved: Nanos,
+    /// The maximum cost of this request.
     pub asked: Nanos,
     /// When the next month begins.
     pub resets_at: UnixMillis,

@@ -1,42 +1,38 @@
-//! While a request has something reserved in the store, others must be able to tell that its process lives: what a dead
-//! process had reserved is free for them. A process that was only thought dead finds it gone when it settles, and takes
-//! it again if it is still there to be taken.
+//! Renews the process's lease while a request has reservations in the store. Other processes may take over the reservations of
+//! a process whose lease expired. A process that was only slow finds them gone when it settles, and reserves again if it can.
 
 use crate::Meter;
-use crate::panics::panic_as_error;
+use crate::catch_panic::catch_panic;
 use chancery_domain::UnixMillis;
-use chancery_store::LEASE;
+use chancery_store::LEASE_DURATION;
 use std::future::Future;
 use std::time::Duration;
 
-/// Pause between two renewals. Whoever reserves something has renewed the lease as late as this before.
-pub(crate) const RENEWAL_PAUSE: Duration = Duration::from_secs(LEASE.as_secs() / 3);
+/// Pause between two renewals. When something is reserved, the last renewal is at most this long ago.
+pub(crate) const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_secs(LEASE_DURATION.as_secs() / 3);
 
-/// Does the work and renews this process's lease meanwhile, for the first time after the given pause; never where there
-/// is none.
+/// Runs the work while renewing this process's lease, first after `first_renewal`. `None` never renews it.
 pub(crate) async fn with_lease_renewal<T>(
     meter: &Meter,
-    first_pause: Option<Duration>,
+    first_renewal: Option<Duration>,
     work: impl Future<Output = T>,
 ) -> T {
     let renewal = async {
-        tokio::time::sleep(first_pause.unwrap_or_default()).await;
+        tokio::time::sleep(first_renewal.unwrap_or_default()).await;
         loop {
-            let renewed =
-                panic_as_error(async { Ok(meter.store.leases.renew_lease(meter.clock.now()).await?) });
+            let renewed = catch_panic(async { Ok(meter.store.leases.renew_lease(meter.clock.now()).await?) });
             if let Err(error) = renewed.await {
-                tracing::warn!(%error, "others may take this process for dead");
+                tracing::warn!(%error, "lease renewal failed, other nodes may reclaim this process's reservations");
             }
-            tokio::time::sleep(RENEWAL_PAUSE).await;
+            tokio::time::sleep(LEASE_RENEWAL_INTERVAL).await;
         }
     };
     tokio::select! {
         outcome = work => outcome,
-        never = renewal, if first_pause.is_some() => never,
+        never = renewal, if first_renewal.is_some() => never,
     }
 }
 
-/// When something ends that lasts this long from now.
 pub(crate) fn expiry(now: UnixMillis, after: Duration) -> UnixMillis {
     UnixMillis(now.0 + after.as_millis() as i64)
 }

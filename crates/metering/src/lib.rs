@@ -1,15 +1,16 @@
-//! From an API key to a billed reply. Here a request is authenticated, admitted, generated and settled, in that order;
-//! the HTTP crates only translate. Nothing in this crate knows about HTTP.
+//! From an API key to a billed reply: a request is authenticated, admitted, generated and settled, in that order. Nothing in
+//! this crate knows about HTTP; the HTTP crates only translate.
 
 mod activity;
 mod admitted_request;
 mod authentication;
+mod catch_panic;
 mod error;
 mod lease;
 pub mod limits;
+mod maintenance;
 mod meter;
 mod models;
-mod panics;
 mod prepared_request;
 mod rate_limits;
 mod replays;
@@ -18,15 +19,14 @@ mod request_task;
 mod running;
 mod spending;
 mod unrecorded;
-mod upkeep;
 
 pub use authentication::{Authenticator, Caller};
-pub use error::{CapReached, MeterError};
+pub use error::{MeterError, SpendingCapDetails};
 pub use meter::Meter;
 pub use models::{Model, Models};
 pub use rate_limits::{
     Decision, GuardedLimiter, LimitStoreUrl, LimitStoreUrlError, Limiter, LimiterUnavailable, MemoryLimiter,
     RedisLimiter, Reservation, open_limiter,
 };
-pub use request::{Call, Count, GenerateRequest, Idempotency, Reply};
-pub use running::{Beginning, Progress, Running};
+pub use request::{Call, CostEstimate, GenerateRequest, Idempotency, Reply};
+pub use running::{GenerationStream, StreamEvent, StreamStart};

@@ -1,12 +1,12 @@
-//! What the HTTP crates see of metering, apart from running a request: who calls, what a request counts, and stopping.
+//! The interface for the HTTP crates, apart from running a request: authentication, token counts and shutdown.
 
 use crate::activity::Activity;
-use crate::authentication::KnownKey;
+use crate::authentication::ValidKey;
 use crate::limits::RATE_LIMIT_STATUS_TIMEOUT;
 use crate::replays::Replays;
 use crate::spending::SpendingCaps;
-use crate::unrecorded::Unrecorded;
-use crate::{Authenticator, Caller, Count, GenerateRequest, Limiter, MeterError, Models};
+use crate::unrecorded::UnrecordedCounter;
+use crate::{Authenticator, Caller, CostEstimate, GenerateRequest, Limiter, MeterError, Models};
 use chancery_domain::{Clock, Randomness, RateLimitStatus, RequestId, UnixMillis};
 use chancery_store::{DbError, MeteringStore, UsageQuery, UsageSum};
 use std::sync::Arc;
@@ -25,14 +25,14 @@ pub struct Meter {
     pub(crate) clock: Arc<dyn Clock>,
     started_at: UnixMillis,
     pub(crate) randomness: Arc<dyn Randomness>,
-    /// Longer texts take turns.
-    pub(crate) tokenizing_turns: Semaphore,
-    pub(crate) unrecorded: Unrecorded,
-    /// Requests, and what is left to do of those that were interrupted.
+    /// Bounds how many longer texts are tokenized at once.
+    pub(crate) tokenize_permits: Semaphore,
+    pub(crate) unrecorded: UnrecordedCounter,
+    /// Running requests, and the settlers of interrupted ones.
     pub(crate) running: TaskTracker,
-    /// Set when the process stops taking work.
+    /// Cancelled when the process stops admitting requests.
     draining: CancellationToken,
-    /// Set when work still running is given up.
+    /// Cancelled when work that still runs is abandoned.
     pub(crate) abandoned: CancellationToken,
 }
 
@@ -55,8 +55,8 @@ impl Meter {
             started_at: clock.now(),
             clock,
             randomness,
-            tokenizing_turns: Semaphore::new(tokenizing_at_once()),
-            unrecorded: Unrecorded::default(),
+            tokenize_permits: Semaphore::new(tokenize_concurrency()),
+            unrecorded: UnrecordedCounter::default(),
             running: TaskTracker::new(),
             draining: CancellationToken::new(),
             abandoned: CancellationToken::new(),
@@ -71,7 +71,7 @@ impl Meter {
         self.clock.as_ref()
     }
 
-    /// Since when requests can be made.
+    /// When this meter started.
     pub fn started_at(&self) -> UnixMillis {
         self.started_at
     }
@@ -80,51 +80,48 @@ impl Meter {
         RequestId::new(self.clock.now(), self.randomness.as_ref())
     }
 
-    /// For a request that is answered with the error, if there is one: where nobody pays for the key, that is a refusal.
+    /// For requests that fail with the error. A key without an open account counts as a rejection.
     pub async fn authenticate(&self, presented: Option<&str>) -> Result<Caller, MeterError> {
-        match self.authenticator.known_key(presented).await? {
-            KnownKey::Payer(caller) => Ok(caller),
-            KnownKey::Unpaid { account, key } => {
+        match self.authenticator.validate_key(presented).await? {
+            ValidKey::Billable(caller) => Ok(caller),
+            ValidKey::NotBillable { account, key } => {
                 let error = MeterError::NoBillingAccount;
-                self.activity.refused(account, key, &error);
+                self.activity.record_rejection(account, key, &error);
                 Err(error)
             }
         }
     }
 
-    /// Who calls, for a reply that everybody gets.
-    pub async fn recognise(&self, presented: Option<&str>) -> Option<Caller> {
+    /// Identifies the caller for a public reply. A failure is not an error, and counts as no rejection.
+    pub async fn try_authenticate(&self, presented: Option<&str>) -> Option<Caller> {
         self.authenticator.authenticate(presented).await.ok()
     }
 
-    /// Where an account stands with its limits; None where the limits' store does not say soon enough: a reply is not
-    /// held up for it.
+    /// An account's rate-limit status; `None` if the limit store does not answer soon, because a reply does not wait for it.
     pub async fn rate_limit_status(&self, caller: Caller) -> Option<RateLimitStatus> {
-        let asking = self.limiter.status(caller.account, caller.limits);
-        tokio::time::timeout(RATE_LIMIT_STATUS_TIMEOUT, asking).await.ok()?.ok()
+        let status = self.limiter.status(caller.account, caller.limits);
+        tokio::time::timeout(RATE_LIMIT_STATUS_TIMEOUT, status).await.ok()?.ok()
     }
 
-    /// Whether requests can be admitted as far as the limits' store goes.
+    /// Whether the limit store answers, so that requests can be admitted.
     pub async fn ping_limiter(&self) -> Result<(), MeterError> {
         Ok(self.limiter.ping().await?)
     }
 
-    /// Whether what a request would use can be recorded, as far as the requests before it tell.
+    /// Whether new usage can be recorded, judging by earlier requests.
     pub fn can_record(&self) -> Result<(), MeterError> {
-        match self.unrecorded.are_too_many() {
+        match self.unrecorded.is_over_limit() {
             false => Ok(()),
-            true => {
-                Err(DbError::Unavailable("the usage of many requests could not be written".to_owned()).into())
-            }
+            true => Err(DbError::Unavailable("too many requests have unrecorded usage".to_owned()).into()),
         }
     }
 
     /// Counts and prices a request; runs nothing, writes nothing, costs nothing.
-    pub async fn count(&self, caller: Caller, request: &GenerateRequest) -> Result<Count, MeterError> {
+    pub async fn count(&self, caller: Caller, request: &GenerateRequest) -> Result<CostEstimate, MeterError> {
         let prepared = self.prepare(request, caller.limits).await?;
         let (input_tokens, prices) = (prepared.prompt.input_tokens, prepared.model.prices);
         let max_output_tokens = prepared.max_billed_output_tokens();
-        Ok(Count {
+        Ok(CostEstimate {
             input_tokens,
             max_output_tokens,
             input_cost: prices.cost(input_tokens, 0)?,
@@ -133,12 +130,11 @@ impl Meter {
         })
     }
 
-    /// The account's own usage.
     pub async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, MeterError> {
         Ok(self.store.ledger.usage(query).await?)
     }
 
-    /// From now on nothing new is taken.
+    /// From now on no request is admitted.
     pub fn stop_admitting(&self) {
         self.draining.cancel();
         self.running.close();
@@ -152,12 +148,12 @@ impl Meter {
         self.draining.is_cancelled()
     }
 
-    /// Waits until everything that was admitted is settled.
+    /// Waits until all admitted requests are settled.
     pub async fn wait_until_settled(&self) {
         self.running.wait().await;
     }
 
-    /// Gives up what still runs; those requests are answered with `ShuttingDown` and not billed.
+    /// Abandons running requests; they fail with `ShuttingDown` and are not billed.
     pub fn abandon_running(&self) {
         self.abandoned.cancel();
     }
@@ -166,14 +162,14 @@ impl Meter {
         self.running.len()
     }
 
-    /// Requests that have ended and whose rows cannot be written for now.
+    /// Finished requests whose usage rows cannot be written for now.
     pub fn unrecorded_requests(&self) -> usize {
         self.unrecorded.count()
     }
 }
 
-/// How many longer texts are tokenized at once. It costs much and is done before the limits are asked, so half of the
-/// cores are left to those who generate.
-fn tokenizing_at_once() -> usize {
+/// How many longer texts are tokenized at once. Tokenizing is expensive and comes before the rate limits, so half of the
+/// cores are left for generation.
+fn tokenize_concurrency() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
 }

@@ -13,7 +13,6 @@ pub struct Model {
     pub prices: Prices,
 }
 
-/// All models, by name.
 #[derive(Clone, Default)]
 pub struct Models(BTreeMap<String, Arc<Model>>);
 

@@ -1,13 +1,13 @@
-//! Sending a request again without running it again: a caller who gives a request a key of its own choice gets one run
-//! and one bill for it, however often and wherever it is sent, for a day. The reply is stored in the transaction that
-//! adds the ledger's row, and only while the key is this request's own, so a key has one row at most. What a caller who
-//! hung up has paid for is stored too, as far as it came. Claiming and freeing a key is the protocol's (`admitted_request`).
+//! Idempotent retries. A request with an idempotency key runs once and is billed once, however often and to whichever node it
+//! is sent, for a day. The reply is stored in the transaction that adds the ledger row, and only while this request holds the
+//! key, so a key has at most one row. The partial reply of a caller who disconnected is billed, so it is stored too. The
+//! protocol (`admitted_request`) claims and frees keys.
 
 use crate::lease::expiry;
-use crate::limits::{REPLY_MEMORY, RESERVATION_MEMORY};
+use crate::limits::{RESERVATION_TTL, STORED_REPLY_TTL};
 use crate::{Call, Idempotency, MeterError, Reply};
 use chancery_domain::{Clock, Fingerprint, UsageRow};
-use chancery_store::{Claim, Claimed, FinishedReply, KeptReply, KeyHolder, MeteringStore};
+use chancery_store::{ClaimOutcome, FinishedReply, IdempotencyRecord, KeyClaim, MeteringStore, StoredReply};
 use std::sync::Arc;
 
 pub(crate) struct Replays {
@@ -20,49 +20,50 @@ impl Replays {
         Self { store, clock }
     }
 
-    /// The stored reply, where the request was run before. It takes nothing of any limit and bills nothing.
-    pub(crate) async fn reply_to(&self, call: &Call) -> Result<Option<Reply>, MeterError> {
+    /// The stored reply, if the request ran before. A replay counts against no limit and bills nothing.
+    pub(crate) async fn find_replay(&self, call: &Call) -> Result<Option<Reply>, MeterError> {
         let Some(Idempotency { key, fingerprint }) = &call.idempotency else { return Ok(None) };
-        let holder = self.store.idempotency.key_holder(call.caller.account, key, self.clock.now()).await?;
+        let holder =
+            self.store.idempotency.idempotency_record(call.caller.account, key, self.clock.now()).await?;
         holder.map(|holder| replay(holder, *fingerprint)).transpose()
     }
 
-    /// Claims again what others took from a process that they thought dead, if it is still free. Otherwise this
-    /// request's work is not billed.
-    pub(crate) async fn claim_again(&self, claim: &Claim) -> Result<(), MeterError> {
+    /// Claims the key again after other processes took this one for dead, if it is still free. Otherwise this request's work is
+    /// not billed.
+    pub(crate) async fn reclaim(&self, claim: &KeyClaim) -> Result<(), MeterError> {
         let now = self.clock.now();
-        let claim = Claim { now, expires_at: expiry(now, RESERVATION_MEMORY), ..claim.clone() };
+        let claim = KeyClaim { now, expires_at: expiry(now, RESERVATION_TTL), ..claim.clone() };
         match self.store.idempotency.claim_key(&claim).await? {
-            Claimed::Yes => Ok(()),
-            Claimed::HeldBy(_) => Err(MeterError::IdempotencyInFlight),
+            ClaimOutcome::Claimed => Ok(()),
+            ClaimOutcome::AlreadyClaimed(_) => Err(MeterError::IdempotencyInFlight),
         }
     }
 
-    /// What is to be stored of a reply, for a day from now.
-    pub(crate) fn kept(&self, claim: &Claim, reply: &Reply) -> KeptReply {
-        KeptReply {
+    /// The part of a reply that is stored, for a day from now.
+    pub(crate) fn stored_reply(&self, claim: &KeyClaim, reply: &Reply) -> StoredReply {
+        StoredReply {
             key: claim.key.clone(),
             output_text: reply.output_text.clone(),
             cached_tokens: reply.cached_tokens,
-            expires_at: expiry(self.clock.now(), REPLY_MEMORY),
+            expires_at: expiry(self.clock.now(), STORED_REPLY_TTL),
         }
     }
 }
 
-/// The answer where a key is taken.
-pub(crate) fn replay(holder: KeyHolder, fingerprint: Fingerprint) -> Result<Reply, MeterError> {
+/// The outcome of a request whose key is already claimed.
+pub(crate) fn replay(holder: IdempotencyRecord, fingerprint: Fingerprint) -> Result<Reply, MeterError> {
     if holder.fingerprint != fingerprint {
         return Err(MeterError::IdempotencyMismatch);
     }
     let FinishedReply { row, output_text, cached_tokens } =
         holder.reply.ok_or(MeterError::IdempotencyInFlight)?;
-    let UsageRow { request_id, at, ended, input_tokens, output_tokens, model, .. } = row;
+    let UsageRow { request_id, at, stop_reason, input_tokens, output_tokens, model, .. } = row;
     metrics::counter!("chancery_replayed_replies_total", "model" => model).increment(1);
     Ok(Reply {
         id: request_id,
         at,
         output_text,
-        ended,
+        stop_reason,
         input_tokens,
         output_tokens,
         cached_tokens,

@@ -1,8 +1,7 @@
-//! A request whose work has begun, as its caller sees it: the text as it comes, then how it ended. Dropping it is
-//! hanging up.
+//! A started request as its caller sees it: the text as it is generated, then the outcome. Dropping it means disconnecting.
 //!
-//! The work never waits for its reader. Text that is not taken piles up, at most one reply's worth, and is then taken
-//! all at once; the usage row is written when the work ends, whether or not anybody has read so far.
+//! The work never waits for its reader. Unread text is buffered, at most one reply's worth, and is then read all at once. The
+//! usage row is written when the work ends, however far the caller has read.
 
 use crate::{MeterError, Reply};
 use chancery_domain::{RateLimitStatus, RequestId, UnixMillis};
@@ -12,84 +11,84 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// What is known when the work begins, before its first token.
 #[derive(Clone, Debug)]
-pub struct Beginning {
+pub struct StreamStart {
     /// The request that generates it, and when that was admitted. For a replay, that is an earlier one.
     pub id: RequestId,
     pub at: UnixMillis,
     pub input_tokens: u32,
-    /// Whether that is the count that is billed, and not the most that it can be.
+    /// Whether `input_tokens` is the billed count, as opposed to an upper bound.
     pub is_counted: bool,
     /// Whether it was generated and billed before, for an earlier request with the same idempotency key.
     pub is_replay: bool,
-    /// Where the account stands with everything reserved that this request may use; None where nothing was, for a
-    /// replay.
+    /// The account's rate-limit status including this request's full reservation; `None` for a replay, which reserves nothing.
     pub rate_limit_status: Option<RateLimitStatus>,
 }
 
 #[derive(Debug)]
-pub enum Progress {
-    /// What was generated since the last time; never empty.
+pub enum StreamEvent {
+    /// What was generated since the last event; never empty.
     Text(String),
-    /// The usage row is durable, or nothing was billed. It comes once, and nothing comes after it.
+    /// The usage row is durable, or nothing was billed. It comes exactly once, as the last item.
     Ended(Result<Reply, MeterError>),
 }
 
-pub struct Running {
-    beginning: Beginning,
+pub struct GenerationStream {
+    start: StreamStart,
     text: mpsc::UnboundedReceiver<String>,
     outcome: JoinHandle<Result<Reply, MeterError>>,
-    _hang_up: DropGuard,
+    _disconnect_guard: DropGuard,
 }
 
-/// The work's side of it.
-pub(crate) struct Reporter {
-    began: Option<oneshot::Sender<Beginning>>,
-    /// None where nobody wants the text before the end.
+/// The side of the request's task.
+pub(crate) struct ResponseSender {
+    start_sender: Option<oneshot::Sender<StreamStart>>,
+    /// `None` if the caller does not stream.
     text: Option<mpsc::UnboundedSender<String>>,
-    /// Set when the caller hangs up.
-    pub(crate) hung_up: CancellationToken,
+    /// Cancelled when the caller disconnects.
+    pub(crate) disconnected: CancellationToken,
 }
 
-/// Whether the caller wants the text as it comes, or only the reply.
+/// Whether the caller streams the text, or only wants the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wants {
-    Text,
-    Reply,
+pub(crate) enum ResponseMode {
+    Stream,
+    Whole,
 }
 
 /// The caller's side until the work has begun.
-pub(crate) struct Awaited {
-    began: oneshot::Receiver<Beginning>,
+pub(crate) struct PendingResponse {
+    start_receiver: oneshot::Receiver<StreamStart>,
     pub(crate) text: mpsc::UnboundedReceiver<String>,
-    hang_up: DropGuard,
+    disconnect_guard: DropGuard,
 }
 
-pub(crate) fn reporting(wants: Wants) -> (Reporter, Awaited) {
-    let (say_begun, began) = oneshot::channel();
-    let (say_text, text) = mpsc::unbounded_channel();
-    let hung_up = CancellationToken::new();
-    let awaited = Awaited { began, text, hang_up: hung_up.clone().drop_guard() };
-    let text = (wants == Wants::Text).then_some(say_text);
-    (Reporter { began: Some(say_begun), text, hung_up }, awaited)
+pub(crate) fn response_channel(mode: ResponseMode) -> (ResponseSender, PendingResponse) {
+    let (start_sender, start_receiver) = oneshot::channel();
+    let (text_sender, text) = mpsc::unbounded_channel();
+    let disconnected = CancellationToken::new();
+    let disconnect_guard = disconnected.clone().drop_guard();
+    let pending = PendingResponse { start_receiver, text, disconnect_guard };
+    let text = (mode == ResponseMode::Stream).then_some(text_sender);
+    (ResponseSender { start_sender: Some(start_sender), text, disconnected }, pending)
 }
 
-impl Reporter {
-    /// To a caller who has hung up.
-    pub(crate) fn absent() -> Self {
-        let hung_up = CancellationToken::new();
-        hung_up.cancel();
-        Self { began: None, text: None, hung_up }
+impl ResponseSender {
+    /// For a caller who has disconnected.
+    pub(crate) fn disconnected() -> Self {
+        let disconnected = CancellationToken::new();
+        disconnected.cancel();
+        Self { start_sender: None, text: None, disconnected }
     }
 
-    pub(crate) fn begin(&mut self, beginning: Beginning) {
-        if let Some(began) = self.began.take() {
-            // Nobody listens any more where the caller has hung up.
-            let _ = began.send(beginning);
+    pub(crate) fn begin(&mut self, start: StreamStart) {
+        if let Some(start_sender) = self.start_sender.take() {
+            // Fails if the caller has disconnected.
+            let _ = start_sender.send(start);
         }
     }
 
-    /// Whether text leaves before the end.
-    pub(crate) fn streams(&self) -> bool {
+    /// Whether text is sent before the end.
+    pub(crate) fn is_streaming(&self) -> bool {
         self.text.is_some()
     }
 
@@ -100,51 +99,54 @@ impl Reporter {
     }
 }
 
-impl Awaited {
+impl PendingResponse {
     /// Waits for the work to begin, or for the reason why it did not.
-    pub(crate) async fn beginning_of(
+    pub(crate) async fn started(
         self,
         work: JoinHandle<Result<Reply, MeterError>>,
-    ) -> Result<Running, MeterError> {
-        match self.began.await {
-            Ok(beginning) => {
-                Ok(Running { beginning, text: self.text, outcome: work, _hang_up: self.hang_up })
-            }
-            Err(_) => Err(match outcome_of(work).await {
+    ) -> Result<GenerationStream, MeterError> {
+        match self.start_receiver.await {
+            Ok(start) => Ok(GenerationStream {
+                start,
+                text: self.text,
+                outcome: work,
+                _disconnect_guard: self.disconnect_guard,
+            }),
+            Err(_) => Err(match join_outcome(work).await {
                 Err(error) => error,
-                Ok(_) => MeterError::Internal("work ended well without having begun".to_owned()),
+                Ok(_) => MeterError::Internal("generation finished without starting".to_owned()),
             }),
         }
     }
 }
 
-impl Running {
-    pub fn beginning(&self) -> &Beginning {
-        &self.beginning
+impl GenerationStream {
+    pub fn start(&self) -> &StreamStart {
+        &self.start
     }
 
     /// Safe to drop while it waits: nothing is lost, and it can be called again.
-    pub async fn next(&mut self) -> Progress {
+    pub async fn next(&mut self) -> StreamEvent {
         if let Some(mut text) = self.text.recv().await {
             while let Ok(more) = self.text.try_recv() {
                 text.push_str(&more);
             }
-            return Progress::Text(text);
+            return StreamEvent::Text(text);
         }
-        Progress::Ended(outcome_of(&mut self.outcome).await)
+        StreamEvent::Ended(join_outcome(&mut self.outcome).await)
     }
 
-    /// The whole reply.
+    /// Waits for the whole reply.
     pub async fn reply(mut self) -> Result<Reply, MeterError> {
         loop {
-            if let Progress::Ended(outcome) = self.next().await {
+            if let StreamEvent::Ended(outcome) = self.next().await {
                 return outcome;
             }
         }
     }
 }
 
-async fn outcome_of(
+async fn join_outcome(
     work: impl Future<Output = Result<Result<Reply, MeterError>, tokio::task::JoinError>>,
 ) -> Result<Reply, MeterError> {
     work.await.unwrap_or_else(|error| Err(MeterError::Internal(error.to_string())))

@@ -1,12 +1,12 @@
-//! The hard cap on what an account spends in a calendar month: the most that a request can cost is reserved of it in the
-//! store, in one step that many can race to, so that what is spent and reserved never passes the cap. Accounts without a
-//! cap write nothing. When a reservation begins and ends is the protocol's (`admitted_request`).
+//! The hard spending cap per account and calendar month. The maximum cost of a request is reserved in the store in one atomic
+//! step, so that spent plus reserved never exceeds the cap, even under races. Accounts without a cap write nothing. The protocol
+//! (`admitted_request`) decides when a reservation begins and ends.
 
-use crate::error::{CapReached, MeterError};
+use crate::error::{MeterError, SpendingCapDetails};
 use crate::lease::expiry;
-use crate::limits::RESERVATION_MEMORY;
+use crate::limits::RESERVATION_TTL;
 use chancery_domain::{AccountId, Clock, Month, Nanos, RequestId, UnixMillis};
-use chancery_store::{MeteringStore, Reserved, SpendingReservation};
+use chancery_store::{MeteringStore, ReserveOutcome, SpendingReservation};
 use std::sync::Arc;
 
 pub(crate) struct SpendingCaps {
@@ -14,13 +14,13 @@ pub(crate) struct SpendingCaps {
     clock: Arc<dyn Clock>,
 }
 
-/// A request and the most that it may cost.
+/// A request and its maximum cost.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Expense<'a> {
+pub(crate) struct Charge<'a> {
     pub(crate) request_id: &'a RequestId,
     pub(crate) account: AccountId,
     pub(crate) amount: Nanos,
-    /// When it was admitted.
+    /// When the request was admitted.
     pub(crate) at: UnixMillis,
 }
 
@@ -29,27 +29,29 @@ impl SpendingCaps {
         Self { store, clock }
     }
 
-    /// Whether something was reserved: where the account has no cap any more, nothing is.
-    pub(crate) async fn reserve(&self, expense: Expense<'_>) -> Result<bool, MeterError> {
+    /// Returns whether something was reserved. Nothing is if the account no longer has a cap.
+    pub(crate) async fn reserve(&self, charge: Charge<'_>) -> Result<bool, MeterError> {
         let now = self.clock.now();
         let reservation = SpendingReservation {
-            request_id: expense.request_id.clone(),
-            account: expense.account,
-            amount: expense.amount,
-            at: expense.at,
+            request_id: charge.request_id.clone(),
+            account: charge.account,
+            amount: charge.amount,
+            at: charge.at,
             now,
-            expires_at: expiry(now, RESERVATION_MEMORY),
+            expires_at: expiry(now, RESERVATION_TTL),
         };
         match self.store.spending.reserve_spending(reservation).await? {
-            Reserved::Yes => Ok(true),
-            Reserved::NotNeeded => Ok(false),
-            Reserved::Refused { cap, spent, set_aside } => Err(MeterError::SpendingCapReached(CapReached {
-                cap,
-                spent,
-                set_aside,
-                asked: expense.amount,
-                resets_at: Month::of(expense.at).next().first_day().start(),
-            })),
+            ReserveOutcome::Reserved => Ok(true),
+            ReserveOutcome::NoCap => Ok(false),
+            ReserveOutcome::Rejected { cap, spent, reserved } => {
+                Err(MeterError::SpendingCapReached(SpendingCapDetails {
+                    cap,
+                    spent,
+                    reserved,
+                    asked: charge.amount,
+                    resets_at: Month::containing(charge.at).next().first_day().start(),
+                }))
+            }
         }
     }
 }

@@ -1,22 +1,22 @@
-//! How many requests have ended whose row cannot be written for now. Each is tried again until it is, and holds its text
-//! meanwhile; so past a bound nothing more is admitted, because what would be generated could not be billed either.
+//! Counts finished requests whose usage row cannot be written for now. Each is retried until it succeeds, and keeps its text in
+//! memory meanwhile. Beyond a bound no request is admitted, because new usage could not be billed either.
 
-use crate::limits::MAX_UNRECORDED;
+use crate::limits::MAX_UNRECORDED_REQUESTS;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[derive(Clone, Default)]
-pub(crate) struct Unrecorded(Arc<AtomicUsize>);
+pub(crate) struct UnrecordedCounter(Arc<AtomicUsize>);
 
-impl Unrecorded {
+impl UnrecordedCounter {
     /// Counts until it is dropped.
-    pub(crate) fn one_more(&self) -> Counted {
+    pub(crate) fn count_one(&self) -> CountGuard {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Counted(self.clone())
+        CountGuard(self.clone())
     }
 
-    pub(crate) fn are_too_many(&self) -> bool {
-        self.count() >= MAX_UNRECORDED
+    pub(crate) fn is_over_limit(&self) -> bool {
+        self.count() >= MAX_UNRECORDED_REQUESTS
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -24,9 +24,9 @@ impl Unrecorded {
     }
 }
 
-pub(crate) struct Counted(Unrecorded);
+pub(crate) struct CountGuard(UnrecordedCounter);
 
-impl Drop for Counted {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,17 +1,17 @@
-//! Askers and what they ask about, in Cedar's terms.
+//! Principals and resources as Cedar entities.
 
-use crate::acts::Resource;
+use crate::actions::Resource;
 use cedar_policy::{Entity, EntityId, EntityTypeName, EntityUid, RestrictedExpression};
-use chancery_domain::{Action, Asker, PersonId, Role};
+use chancery_domain::{Action, PersonId, Principal, Role};
 use std::collections::{HashMap, HashSet};
 
-/// The owner of what has none: people's numbers begin with 1. So a number that is no client's is decided like any other, in the
-/// same steps and the same time.
-const NOBODY: PersonId = PersonId(0);
+/// The owner of a client without one; person ids start at 1. With it, an id that does not exist is decided like any other, in
+/// the same steps and the same time.
+const NO_OWNER: PersonId = PersonId(0);
 
-/// The names of Cedar's types, parsed once.
+/// Cedar's type names and ids, parsed once.
 #[derive(Debug)]
-pub(crate) struct Names {
+pub(crate) struct EntityNames {
     person: EntityTypeName,
     role: EntityTypeName,
     client: EntityTypeName,
@@ -20,7 +20,7 @@ pub(crate) struct Names {
     actions: HashMap<Action, EntityUid>,
 }
 
-impl Names {
+impl EntityNames {
     pub(crate) fn parse() -> Result<Self, String> {
         let type_name = |name: &str| name.parse::<EntityTypeName>().map_err(|error| error.to_string());
         let action_type = type_name("Action")?;
@@ -38,13 +38,13 @@ impl Names {
         self.actions.get(&action).cloned()
     }
 
-    pub(crate) fn asker(&self, asker: Asker) -> Entity {
-        match asker {
-            Asker::Person { id, role } => {
+    pub(crate) fn principal(&self, principal: Principal) -> Entity {
+        match principal {
+            Principal::Person { id, role } => {
                 let roles = HashSet::from([self.role(role)]);
                 Entity::new_no_attrs(self.person(id), roles)
             }
-            Asker::Operator => Entity::new_no_attrs(self.operator.clone(), HashSet::new()),
+            Principal::Operator => Entity::new_no_attrs(self.operator.clone(), HashSet::new()),
         }
     }
 
@@ -52,10 +52,10 @@ impl Names {
         match resource {
             Resource::Client { id, owner } => {
                 let id = id.map_or_else(|| "new".to_owned(), |id| id.to_string());
-                let owner = self.person(owner.unwrap_or(NOBODY));
+                let owner = self.person(owner.unwrap_or(NO_OWNER));
                 let owner = ("owner".to_owned(), RestrictedExpression::new_entity_uid(owner));
                 let client = uid(&self.client, &id);
-                // Attributes can only fail by what they compute, and this one computes nothing; without it nothing is allowed.
+                // An attribute fails only if its evaluation fails, and a plain id needs none. Without the attribute, nothing is allowed.
                 Entity::new(client.clone(), HashMap::from([owner]), HashSet::new())
                     .unwrap_or_else(|_| Entity::new_no_attrs(client, HashSet::new()))
             }

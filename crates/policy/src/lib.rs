@@ -1,16 +1,16 @@
-//! Who may do what in the portal. The rules are Cedar policies (`policies/portal.cedar`), held against their schema when the
-//! program starts. A decision that allows is a `Permit`, which nothing else can make, and which the store wants before it
-//! reads or changes a record; one that refuses is a `Denial`. Both are made for one request and used up by it.
+//! Authorization for the portal. The rules are Cedar policies (`policies/portal.cedar`), validated against their schema at
+//! startup. A decision that allows is a `Permit`. Nothing else can create one, and the store requires it to read or change a
+//! record. A decision that denies is a `Denial`. Each is for one request and consumed by it.
 
-mod acts;
+mod actions;
 mod entities;
 mod permit;
 mod policy;
 
-pub use acts::{
-    Act, ArchiveClient, ClientInQuestion, CreateClient, EditClient, ExportClient, ListClients,
-    ManageAccounts, ManageInvoices, ManageTeam, NewClientFor, ReadAccounts, ReadAudit, ReadClient,
-    ReadInvoices, ReadTeam, ReadUsage, ReassignClient, TheFirm,
+pub use actions::{
+    ArchiveClient, AuthzAction, ClientResource, CreateClient, EditClient, ExportClient, FirmResource,
+    ListClients, ManageAccounts, ManageInvoices, ManageTeam, NewClientResource, ReadAccounts, ReadAudit,
+    ReadClient, ReadInvoices, ReadTeam, ReadUsage, ReassignClient,
 };
-pub use permit::{Denial, Permit, Scope};
-pub use policy::{Asking, Policy, PolicyError};
+pub use permit::{ClientScope, Denial, Permit};
+pub use policy::{AuthzRequest, Policy, PolicyError};

@@ -1,10 +1,13 @@
-//! What a decision leaves behind.
+//! The results of a decision: permits and denials.
 
-use crate::acts::{Act, ListClients, Resource};
-use chancery_domain::{Asked, Asker, AuditEvent, AuditRow, AuditedDecision, ClientId, Decision, PersonId};
+use crate::actions::{AuthzAction, ListClients, Resource};
+use chancery_domain::{
+    AccessRequest, AuditEvent, AuditRow, AuditedDecision, ClientId, Decision, PersonId, Principal,
+};
 use std::marker::PhantomData;
 
-/// The policy allows this act, for this asker, in this request. It cannot be made or copied: who has one asked for it.
+/// Proof that the policy allowed this action for this principal in this request. It cannot be constructed or cloned outside
+/// this crate.
 ///
 /// ```compile_fail
 /// fn twice(permit: chancery_policy::Permit<chancery_policy::ReadClient>) {
@@ -13,90 +16,92 @@ use std::marker::PhantomData;
 /// ```
 #[derive(Debug)]
 #[must_use = "a decision is written down by the store's step that it is for"]
-pub struct Permit<A: Act> {
-    asked: Asked,
+pub struct Permit<A: AuthzAction> {
+    access_request: AccessRequest,
     owner: Option<PersonId>,
-    scope: Scope,
-    act: PhantomData<A>,
+    scope: ClientScope,
+    action: PhantomData<A>,
 }
 
-/// The policy does not allow it.
+/// Proof that the policy denied the action.
 #[derive(Debug)]
-#[must_use = "a refusal is written down too"]
+#[must_use = "a denial is written down too"]
 pub struct Denial {
-    asked: Asked,
+    access_request: AccessRequest,
 }
 
-/// Which clients the asker may read, as a list's condition has it.
+/// Which clients the principal may read, as a condition for lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum ClientScope {
     All,
     OwnedBy(PersonId),
-    Nothing,
+    Empty,
 }
 
-impl<A: Act> Permit<A> {
-    pub(crate) fn new(asked: Asked, resource: Resource, scope: Scope) -> Self {
+impl<A: AuthzAction> Permit<A> {
+    pub(crate) fn new(access_request: AccessRequest, resource: Resource, scope: ClientScope) -> Self {
         let owner = match resource {
             Resource::Client { owner, .. } => owner,
             Resource::Firm => None,
         };
-        Self { asked, owner, scope, act: PhantomData }
+        Self { access_request, owner, scope, action: PhantomData }
     }
 
-    pub fn asked(&self) -> &Asked {
-        &self.asked
+    pub fn access_request(&self) -> &AccessRequest {
+        &self.access_request
     }
 
-    pub fn by(&self) -> Asker {
-        self.asked.by
+    pub fn by(&self) -> Principal {
+        self.access_request.by
     }
 
-    /// The client that it is for.
+    /// The client that the permit is for.
     pub fn client(&self) -> Option<ClientId> {
-        self.asked.client
+        self.access_request.client
     }
 
-    /// Whose client it was when this was decided. The store makes sure that it still is.
+    /// The client's owner at the time of the decision. The store checks that it has not changed.
     pub fn owner(&self) -> Option<PersonId> {
         self.owner
     }
 
-    /// What goes on record.
+    /// The row for the audit log.
     pub fn to_audit_row(&self) -> AuditRow {
-        AuditRow::decision(self.asked.clone(), Decision::Allowed)
+        AuditRow::decision(self.access_request.clone(), Decision::Allowed)
     }
 
-    /// The same, with what was done about somebody's access.
-    pub fn to_audit_row_with(&self, effect: AuditEvent) -> AuditRow {
-        let (asked, decision) = (self.asked.clone(), Decision::Allowed);
-        AuditRow::Decision(AuditedDecision { asked, decision, effect: Some(effect) })
+    /// The same, with the change to a person's access.
+    pub fn to_audit_row_with_effect(&self, effect: AuditEvent) -> AuditRow {
+        let (access_request, decision) = (self.access_request.clone(), Decision::Allowed);
+        AuditRow::Decision(AuditedDecision { access_request, decision, effect: Some(effect) })
     }
 
     /// The same, for a client that has been created.
-    pub fn to_audit_row_of(&self, created: ClientId) -> AuditRow {
-        AuditRow::decision(Asked { client: Some(created), ..self.asked.clone() }, Decision::Allowed)
+    pub fn to_audit_row_for_client(&self, created: ClientId) -> AuditRow {
+        AuditRow::decision(
+            AccessRequest { client: Some(created), ..self.access_request.clone() },
+            Decision::Allowed,
+        )
     }
 }
 
 impl Permit<ListClients> {
-    /// Which clients the asker may read.
-    pub fn scope(&self) -> Scope {
+    pub fn scope(&self) -> ClientScope {
         self.scope
     }
 }
 
 impl Denial {
-    pub(crate) fn new(asked: Asked) -> Self {
-        Self { asked }
+    pub(crate) fn new(access_request: AccessRequest) -> Self {
+        Self { access_request }
     }
 
-    pub fn asked(&self) -> &Asked {
-        &self.asked
+    pub fn access_request(&self) -> &AccessRequest {
+        &self.access_request
     }
 
-    /// What goes on record.
+    /// The row for the audit log.
     pub fn to_audit_row(&self) -> AuditRow {
-        AuditRow::decision(self.asked.clone(), Decision::Refused)
+        AuditRow::decision(self.access_request.clone(), Decision::Denied)
     }
 }

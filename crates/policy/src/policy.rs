@@ -1,22 +1,22 @@
-//! The decision.
+//! Evaluates the policy.
 
-use crate::acts::{About, Act, ReadClient, Resource};
-use crate::entities::Names;
-use crate::permit::{Denial, Permit, Scope};
+use crate::actions::{AuthzAction, IntoResource, ReadClient, Resource};
+use crate::entities::EntityNames;
+use crate::permit::{ClientScope, Denial, Permit};
 use cedar_policy::{
     Authorizer, Context, Decision, Entities, PolicySet, Request, Schema, ValidationMode, Validator,
 };
-use chancery_domain::{Action, Asked, Asker, RequestId, UnixMillis};
+use chancery_domain::{AccessRequest, Action, Principal, RequestId, UnixMillis};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const POLICIES: &str = include_str!("../../../policies/portal.cedar");
 const SCHEMA: &str = include_str!("../../../policies/portal.cedarschema");
 
-/// The rules, ready to be asked.
+/// The parsed policies.
 #[derive(Debug)]
 pub struct Policy {
     policies: PolicySet,
-    names: Names,
+    names: EntityNames,
     authorizer: Authorizer,
     evaluations: AtomicU64,
 }
@@ -31,16 +31,16 @@ pub enum PolicyError {
     Invalid(String),
 }
 
-/// Who asks, in which request.
+/// The principal, and the request it makes.
 #[derive(Clone, Debug)]
-pub struct Asking {
-    pub by: Asker,
+pub struct AuthzRequest {
+    pub by: Principal,
     pub at: UnixMillis,
     pub request_id: RequestId,
 }
 
 impl Policy {
-    /// The policies that this program was built with, held against their schema.
+    /// Loads the policies that this program was built with, and validates them against their schema.
     pub fn load() -> Result<Self, PolicyError> {
         Self::parse(POLICIES, SCHEMA)
     }
@@ -58,56 +58,61 @@ impl Policy {
         if !validity.validation_passed_without_warnings() {
             return Err(PolicyError::Invalid(validity.to_string()));
         }
-        let names = Names::parse().map_err(PolicyError::Schema)?;
+        let names = EntityNames::parse().map_err(PolicyError::Schema)?;
         Ok(Self { policies, names, authorizer: Authorizer::new(), evaluations: AtomicU64::new(0) })
     }
 
-    /// Asks whether this may be done. Whatever the answer, it goes to the store: a permit with the step that it is for, a
+    /// Decides whether the action is allowed. The result goes to the store in either case: a permit with the step that it is for, a
     /// denial by itself.
-    pub fn decide<A: Act>(&self, asking: &Asking, about: A::About) -> Result<Permit<A>, Denial> {
-        let resource = about.resource();
+    pub fn decide<A: AuthzAction>(
+        &self,
+        authz_request: &AuthzRequest,
+        resource: A::Resource,
+    ) -> Result<Permit<A>, Denial> {
+        let resource = resource.resource();
         let client = match resource {
             Resource::Client { id, .. } => id,
             Resource::Firm => None,
         };
-        let Asking { by, at, request_id } = asking;
-        let asked = Asked { by: *by, action: A::ACTION, client, at: *at, request_id: request_id.clone() };
+        let AuthzRequest { by, at, request_id } = authz_request;
+        let access_request =
+            AccessRequest { by: *by, action: A::ACTION, client, at: *at, request_id: request_id.clone() };
         match self.allows(*by, A::ACTION, resource) {
-            true => Ok(Permit::new(asked, resource, self.scope(*by, A::ACTION))),
-            false => Err(Denial::new(asked)),
+            true => Ok(Permit::new(access_request, resource, self.scope(*by, A::ACTION))),
+            false => Err(Denial::new(access_request)),
         }
     }
 
-    /// For what a page offers: nobody is shown a button that would be refused, or colleagues to choose from whom they may not
-    /// know. It opens no record and leaves no row: what is done in the end is decided by `decide`.
-    pub fn would_allow<A: Act>(&self, by: Asker, about: A::About) -> bool {
-        self.allows(by, A::ACTION, about.resource())
+    /// For page rendering: hides buttons that would be denied, and colleagues that the person may not see. It gives no access and
+    /// writes no audit row; the action itself still needs `decide`.
+    pub fn is_allowed<A: AuthzAction>(&self, by: Principal, resource: A::Resource) -> bool {
+        self.allows(by, A::ACTION, resource.resource())
     }
 
-    /// How often Cedar was asked so far, so that a test can count what a page costs.
+    /// Number of Cedar evaluations so far, so that a test can measure the cost of a page.
     pub fn evaluations(&self) -> u64 {
         self.evaluations.load(Ordering::Relaxed)
     }
 
-    /// Whoever may read a client that is nobody's may read them all. No other permit lists any, so nothing is asked for it.
-    fn scope(&self, by: Asker, action: Action) -> Scope {
-        let nobodys = Resource::Client { id: None, owner: None };
+    /// A principal that may read or export an unowned client may list all of them. Only `ListClients` permits have a scope.
+    fn scope(&self, by: Principal, action: Action) -> ClientScope {
+        let unowned = Resource::Client { id: None, owner: None };
         match by {
-            _ if action != Action::ListClients => Scope::Nothing,
-            by if self.allows(by, ReadClient::ACTION, nobodys) => Scope::All,
-            by if self.allows(by, Action::ExportClient, nobodys) => Scope::All,
-            Asker::Person { id, .. } => Scope::OwnedBy(id),
-            Asker::Operator => Scope::Nothing,
+            _ if action != Action::ListClients => ClientScope::Empty,
+            by if self.allows(by, ReadClient::ACTION, unowned) => ClientScope::All,
+            by if self.allows(by, Action::ExportClient, unowned) => ClientScope::All,
+            Principal::Person { id, .. } => ClientScope::OwnedBy(id),
+            Principal::Operator => ClientScope::Empty,
         }
     }
 
-    /// What cannot be evaluated is refused.
-    fn allows(&self, by: Asker, action: Action, resource: Resource) -> bool {
+    /// Denies whatever cannot be evaluated.
+    fn allows(&self, by: Principal, action: Action, resource: Resource) -> bool {
         self.evaluations.fetch_add(1, Ordering::Relaxed);
-        let (asker, resource) = (self.names.asker(by), self.names.resource(resource));
+        let (principal, resource) = (self.names.principal(by), self.names.resource(resource));
         let Some(action) = self.names.action(action) else { return false };
-        let request = Request::new(asker.uid(), action, resource.uid(), Context::empty(), None);
-        let entities = Entities::from_entities([asker, resource], None);
+        let request = Request::new(principal.uid(), action, resource.uid(), Context::empty(), None);
+        let entities = Entities::from_entities([principal, resource], None);
         match (request, entities) {
             (Ok(request), Ok(entities)) => {
                 let response = self.authorizer.is_authorized(&request, &self.policies, &entities);
@@ -128,30 +133,30 @@ mod tests {
 
     static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::load().unwrap());
 
-    fn person(id: i64, role: Role) -> Asker {
-        Asker::Person { id: PersonId(id), role }
+    fn person(id: i64, role: Role) -> Principal {
+        Principal::Person { id: PersonId(id), role }
     }
 
-    fn asking(by: Asker) -> Asking {
+    fn authz_request(by: Principal) -> AuthzRequest {
         let request_id = RequestId::from_stored("req_1".to_owned());
-        Asking { by, at: UnixMillis(1_794_744_000_000), request_id }
+        AuthzRequest { by, at: UnixMillis(1_794_744_000_000), request_id }
     }
 
-    fn client(owner: Option<i64>) -> ClientInQuestion {
-        ClientInQuestion { id: ClientId(1042), owner: owner.map(PersonId) }
+    fn client(owner: Option<i64>) -> ClientResource {
+        ClientResource { id: ClientId(1042), owner: owner.map(PersonId) }
     }
 
-    /// For each act on a client: may its owner, another consultant, a partner, the command line?
+    /// The columns: the owner, another consultant, a consultant for an id that does not exist, a partner, the operator.
     #[test]
-    fn the_rules_are_those_of_the_specification() {
-        fn row<A: Act<About = ClientInQuestion>>() -> [bool; 5] {
+    fn policy_matches_specification_table() {
+        fn row<A: AuthzAction<Resource = ClientResource>>() -> [bool; 5] {
             let owned = client(Some(1));
             [
-                POLICY.would_allow::<A>(person(1, Role::Consultant), owned),
-                POLICY.would_allow::<A>(person(2, Role::Consultant), owned),
-                POLICY.would_allow::<A>(person(1, Role::Consultant), client(None)),
-                POLICY.would_allow::<A>(person(2, Role::Partner), owned),
-                POLICY.would_allow::<A>(Asker::Operator, owned),
+                POLICY.is_allowed::<A>(person(1, Role::Consultant), owned),
+                POLICY.is_allowed::<A>(person(2, Role::Consultant), owned),
+                POLICY.is_allowed::<A>(person(1, Role::Consultant), client(None)),
+                POLICY.is_allowed::<A>(person(2, Role::Partner), owned),
+                POLICY.is_allowed::<A>(Principal::Operator, owned),
             ]
         }
         assert_eq!(row::<ReadClient>(), [true, false, false, true, false]);
@@ -160,9 +165,9 @@ mod tests {
         assert_eq!(row::<ReassignClient>(), [false, false, false, true, true]);
         assert_eq!(row::<ExportClient>(), [true, false, false, true, true]);
 
-        fn firm<A: Act<About = TheFirm>>() -> [bool; 3] {
-            [person(1, Role::Consultant), person(2, Role::Partner), Asker::Operator]
-                .map(|by| POLICY.would_allow::<A>(by, TheFirm))
+        fn firm<A: AuthzAction<Resource = FirmResource>>() -> [bool; 3] {
+            [person(1, Role::Consultant), person(2, Role::Partner), Principal::Operator]
+                .map(|by| POLICY.is_allowed::<A>(by, FirmResource))
         }
         assert_eq!(firm::<ListClients>(), [true, true, true]);
         assert_eq!(firm::<ReadTeam>(), [false, true, true]);
@@ -177,35 +182,35 @@ mod tests {
         ];
         assert_eq!(billing, [[false, true, true]; 5]);
 
-        let creates = |by, owner| POLICY.would_allow::<CreateClient>(by, NewClientFor(PersonId(owner)));
+        let creates = |by, owner| POLICY.is_allowed::<CreateClient>(by, NewClientResource(PersonId(owner)));
         assert!(creates(person(1, Role::Consultant), 1) && !creates(person(1, Role::Consultant), 2));
-        assert!(creates(person(3, Role::Partner), 2) && creates(Asker::Operator, 2));
+        assert!(creates(person(3, Role::Partner), 2) && creates(Principal::Operator, 2));
     }
 
     #[test]
-    fn a_decision_says_for_the_record_who_asked_for_what_and_what_became_of_it() {
+    fn audit_row_names_principal_action_and_decision() {
         let consultant = person(1, Role::Consultant);
-        let permit = POLICY.decide::<ReadClient>(&asking(consultant), client(Some(1))).unwrap();
+        let permit = POLICY.decide::<ReadClient>(&authz_request(consultant), client(Some(1))).unwrap();
         assert_eq!(permit.client(), Some(ClientId(1042)));
         assert_eq!(permit.owner(), Some(PersonId(1)));
-        let listing = POLICY.decide::<ListClients>(&asking(consultant), TheFirm).unwrap();
-        assert_eq!(listing.scope(), Scope::OwnedBy(PersonId(1)));
+        let listing = POLICY.decide::<ListClients>(&authz_request(consultant), FirmResource).unwrap();
+        assert_eq!(listing.scope(), ClientScope::OwnedBy(PersonId(1)));
         let row = permit.to_audit_row();
         let row = row.as_decision().unwrap();
         assert_eq!(row.decision, chancery_domain::Decision::Allowed);
-        assert_eq!((row.asked.by, row.asked.action), (consultant, Action::ReadClient));
+        assert_eq!((row.access_request.by, row.access_request.action), (consultant, Action::ReadClient));
 
-        let denial = POLICY.decide::<ReadClient>(&asking(consultant), client(None)).unwrap_err();
+        let denial = POLICY.decide::<ReadClient>(&authz_request(consultant), client(None)).unwrap_err();
         let row = denial.to_audit_row();
         let row = row.as_decision().unwrap();
         assert_eq!(
-            (row.decision, row.asked.client),
-            (chancery_domain::Decision::Refused, Some(ClientId(1042)))
+            (row.decision, row.access_request.client),
+            (chancery_domain::Decision::Denied, Some(ClientId(1042)))
         );
     }
 
     #[test]
-    fn policies_that_do_not_fit_their_schema_are_named_at_the_start() {
+    fn policy_schema_mismatch_is_reported_at_load() {
         let misspelt = POLICIES.replace("resource.owner", "resource.onwer");
         let error = Policy::parse(&misspelt, SCHEMA).unwrap_err().to_string();
         assert!(error.contains("does not fit") && error.contains("onwer"), "{error}");
@@ -214,22 +219,22 @@ mod tests {
     }
 
     #[test]
-    fn every_action_that_the_program_asks_about_is_in_the_schema_and_no_other() {
+    fn schema_actions_equal_action_enum() {
         let (schema, _) = Schema::from_cedarschema_str(SCHEMA).unwrap();
         let mut declared: Vec<String> =
             schema.actions().map(|action| action.id().unescaped().to_owned()).collect();
-        let mut asked: Vec<String> = Action::ALL.iter().map(|action| action.to_string()).collect();
+        let mut known: Vec<String> = Action::ALL.iter().map(|action| action.to_string()).collect();
         declared.sort();
-        asked.sort();
-        assert_eq!(declared, asked);
+        known.sort();
+        assert_eq!(declared, known);
     }
 
     proptest! {
         #[test]
-        fn a_consultant_reads_their_own_clients_and_no_others(asker in 1_i64..20, owner in prop::option::of(1_i64..20)) {
-            let may = POLICY.would_allow::<ReadClient>(person(asker, Role::Consultant), client(owner));
-            prop_assert_eq!(may, owner == Some(asker));
-            prop_assert!(POLICY.would_allow::<ReadClient>(person(asker, Role::Partner), client(owner)));
+        fn consultant_reads_only_own_clients(reader in 1_i64..20, owner in prop::option::of(1_i64..20)) {
+            let may = POLICY.is_allowed::<ReadClient>(person(reader, Role::Consultant), client(owner));
+            prop_assert_eq!(may, owner == Some(reader));
+            prop_assert!(POLICY.is_allowed::<ReadClient>(person(reader, Role::Partner), client(owner)));
         }
     }
 }

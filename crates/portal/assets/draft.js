@@ -1,12 +1,12 @@
-// Streams a draft into the letter's editor. Without this script the same button sends the same form, and the reply is a page.
+// Streams a draft into the letter's editor. Without this script the same button submits the same form, and the reply is a page.
 //
-// What was in the editor is kept until the page goes, and comes back by one button; a draft that fails puts it back by itself.
+// The previous text is kept until the page unloads, and one button restores it. A draft that fails restores it automatically.
 "use strict";
 
 (() => {
-  /** Texts from before each draft, the newest last; one list for each form. */
+  /** The texts before each draft of a form, newest last. */
   const formerTexts = new WeakMap();
-  /** What stops the draft that runs in a form. */
+  /** The AbortController of a form's running draft. */
   const running = new WeakMap();
 
   const part = (form, name) => form.querySelector(`[data-draft-${name}]`);
@@ -19,9 +19,9 @@
       event.preventDefault();
       if (!running.has(form)) draft(form, button);
     } else if (running.has(form)) {
-      // Half a draft in the place of the person's own text is nothing to save.
+      // Do not save a partial draft in place of the user's own text.
       event.preventDefault();
-      say(form, "The model is still writing. Stop it or wait for it, then save.");
+      say(form, "The draft is still being written. Stop it or wait, then save.");
     }
   });
 
@@ -33,7 +33,7 @@
     else putBack(form);
   });
 
-  // Leaving the page hangs up, and the model stops.
+  // Leaving the page closes the connection, which stops the model.
   window.addEventListener("pagehide", () => document.querySelectorAll("form").forEach((form) => running.get(form)?.abort()));
 
   async function draft(form, button) {
@@ -43,7 +43,7 @@
     const body = new URLSearchParams(new FormData(form));
     running.set(form, stop);
     clear(form);
-    say(form, "The model is reading …");
+    say(form, "Reading context…");
     text.readOnly = true;
     text.setAttribute("aria-busy", "true");
     button.disabled = true;
@@ -65,7 +65,7 @@
       } else {
         for await (const { name, data } of events(reply.body)) {
           if (name === "delta") {
-            if (!written) say(form, "The model is writing …");
+            if (!written) say(form, "Writing draft…");
             written += data.text;
             text.value = written;
             text.scrollTop = text.scrollHeight;
@@ -94,22 +94,22 @@
       remember(form, mine);
     } else {
       text.value = mine;
-      // What came of it is still one press away.
+      // The partial draft can still be restored with one click.
       if (written) remember(form, written);
     }
-    // The editor's own watch for unsaved changes listens to this.
+    // Notifies the guard against unsaved changes (portal.js).
     text.dispatchEvent(new Event("input", { bubbles: true }));
     if (isFinished) {
       receipt(form, ending.data.words);
-      say(form, `The draft is in the editor. ${ending.data.words.cost}.`);
+      say(form, `Draft ready. Cost: ${ending.data.words.cost}.`);
       const button = part(form, "panel")?.querySelector("[data-draft]");
       if (button) button.textContent = "Draft again";
     } else if (isStopped) {
-      say(form, written ? "Stopped. What was written until then is in the editor and is billed." : "Stopped. Your text is untouched.");
+      say(form, written ? "Stopped. The partial draft is in the editor and is billed." : "Stopped. Your text is untouched.");
     } else {
       say(form, "");
       const words =
-        ending?.data?.words ?? "The connection broke off. Your text is untouched; what came until then may be billed. Try again.";
+        ending?.data?.words ?? "The connection was lost. Your text is untouched. The partial draft may be billed. Try again.";
       fail(form, words);
     }
   }
@@ -127,7 +127,7 @@
     show(part(form, "back"), texts.length > 0);
   }
 
-  /** Each press brings the text before; what was in the editor comes around again. */
+  /** Each click restores the previous text. The current one goes to the end of the rotation. */
   function putBack(form) {
     const text = editor(form);
     const texts = formerTexts.get(form) ?? [];
@@ -176,16 +176,16 @@
   }
 
   async function refusalWords(reply) {
-    if (reply.status === 401) return "You are signed out. Your text is untouched: copy it, sign in again, and paste it.";
+    if (reply.status === 401) return "You are signed out. Copy your text, sign in again and paste it.";
     try {
       const { error } = await reply.json();
       return `${error.reason} Your text is untouched.`;
     } catch {
-      return "The portal did not take this. Your text is untouched; try again in a moment.";
+      return "The request failed. Your text is untouched. Try again in a moment.";
     }
   }
 
-  /** Server-Sent Events of a reply's body: names, and data as JSON. */
+  /** Parses the server-sent events of a response: names, and data as JSON. */
   async function* events(body) {
     const reader = body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";

@@ -1,4 +1,4 @@
-// Keys for those who like them, and a guard for what is not saved. Every page works without this file.
+// Keyboard shortcuts and a guard against unsaved changes. Every page works without this file.
 "use strict";
 
 (() => {
@@ -6,7 +6,7 @@
     element instanceof HTMLElement &&
     (element.isContentEditable || ["INPUT", "SELECT", "TEXTAREA"].includes(element.tagName));
 
-  // ── What is not saved ─────────────────────────────────────────────────────
+  // ── Unsaved changes ───────────────────────────────────────────────────────
 
   let isSending = false;
 
@@ -21,30 +21,30 @@
     return "defaultValue" in field && field.value !== field.defaultValue;
   };
 
-  // A form that came back with something to put right holds text that is nowhere else.
+  // A form that is shown again with problems contains text that is saved nowhere.
   const isUnsaved = (form) => "unsaved" in form.dataset || [...form.elements].some(isChanged);
 
   const hasUnsaved = () => !isSending && [...document.querySelectorAll("form[data-guard]")].some(isUnsaved);
 
   addEventListener("submit", (event) => {
-    // A draft is asked for without leaving the page (draft.js).
+    // A draft is requested without leaving the page (draft.js).
     if (!event.defaultPrevented && event.target.matches("form[data-guard]")) isSending = true;
   });
 
-  // ── A new key ─────────────────────────────────────────────────────────────
+  // ── New key ───────────────────────────────────────────────────────────────
 
-  // One click or Tab takes all of it.
+  // Select the whole key on click or Tab.
   const take = (field) => field instanceof HTMLInputElement && "copy" in field.dataset && field.select();
 
   addEventListener("focusin", (event) => take(event.target));
   take(document.activeElement);
 
-  // ── Sent once ─────────────────────────────────────────────────────────────
+  // ── Double submission ─────────────────────────────────────────────────────
 
-  // So long after sending, whoever has stopped the page from loading may press again.
+  // After this long the user may submit again, in case loading was stopped.
   const SEND_AGAIN_AFTER_MS = 20_000;
 
-  /** The buttons that wait for the reply, of each form that was sent. */
+  /** Submitted forms, and their disabled buttons. */
   const sent = new Map();
 
   const freeButtons = (form) => {
@@ -52,7 +52,7 @@
     sent.delete(form);
   };
 
-  // A second press of the same button would do the same again: a note would be there twice.
+  // Prevents a second submission, which would, for example, create a note twice.
   addEventListener("submit", (event) => {
     const form = event.target;
     if (event.defaultPrevented || form.getAttribute("method")?.toLowerCase() !== "post") return;
@@ -62,14 +62,14 @@
     }
     const buttons = [...form.elements].filter((field) => field.type === "submit" && !field.disabled);
     sent.set(form, buttons);
-    // The browser reads the form after this, and leaves out what is disabled.
+    // Delayed, because the browser reads the form after this event and omits disabled buttons.
     setTimeout(() => {
       if (sent.has(form)) for (const button of buttons) button.disabled = true;
     });
     setTimeout(() => freeButtons(form), SEND_AGAIN_AFTER_MS);
   });
 
-  // Whoever goes on writing has stopped the page from loading.
+  // A user who continues typing has stopped the page from loading.
   addEventListener("input", (event) => {
     if (event.target.form) freeButtons(event.target.form);
   });
@@ -78,7 +78,7 @@
     if (hasUnsaved()) event.preventDefault();
   });
 
-  // A part of the page would take the form with it and the browser would not ask. As a whole page, it does.
+  // Replacing part of the page would discard the form without a warning. Loading the whole page triggers the browser's prompt.
   document.addEventListener("htmx:confirm", (event) => {
     const link = event.detail.elt.closest("a[href]");
     if (link && hasUnsaved()) {
@@ -87,13 +87,13 @@
     }
   });
 
-  // A page that comes out of the browser's own memory can be sent again.
+  // A page restored from the back-forward cache can be submitted again.
   addEventListener("pageshow", () => {
     isSending = false;
     for (const form of [...sent.keys()]) freeButtons(form);
   });
 
-  // ── When the portal does not answer ───────────────────────────────────────
+  // ── Connection errors ─────────────────────────────────────────────────────
 
   const trouble = document.getElementById("trouble");
 
@@ -104,23 +104,23 @@
   };
 
   document.addEventListener("htmx:sendError", () =>
-    say("The portal does not answer. What you see may be out of date; try again in a moment."),
+    say("The portal is not responding. This page may be out of date. Try again in a moment."),
   );
-  document.addEventListener("htmx:timeout", () => say("The portal takes too long to answer. Try again in a moment."));
+  document.addEventListener("htmx:timeout", () => say("The request timed out. Try again in a moment."));
   document.addEventListener("htmx:afterOnLoad", () => say(""));
 
-  // A page that refuses takes the place of the one that asked, and the reader goes there.
+  // An error page replaces the main content and gets the focus.
   document.addEventListener("htmx:afterSettle", (event) => {
     if (event.detail.target.id === "main") document.getElementById("main")?.focus();
   });
 
-  // ── Keys ──────────────────────────────────────────────────────────────────
+  // ── Keyboard shortcuts ────────────────────────────────────────────────────
 
   const SWITCH = "chancery-keys";
   const keys = document.getElementById("keys");
   const keysSwitch = document.getElementById("keys-switch");
 
-  // A browser that keeps nothing for us has the keys on.
+  // Shortcuts are on if local storage is unavailable.
   const areOn = () => {
     try {
       return localStorage.getItem(SWITCH) !== "off";
@@ -130,7 +130,7 @@
   };
 
   const showSwitch = () => {
-    if (keysSwitch) keysSwitch.textContent = areOn() ? "Switch these keys off" : "Switch these keys on";
+    if (keysSwitch) keysSwitch.textContent = areOn() ? "Turn off shortcuts" : "Turn on shortcuts";
   };
 
   if (keys) keys.hidden = false;
@@ -139,7 +139,7 @@
     try {
       localStorage.setItem(SWITCH, areOn() ? "off" : "on");
     } catch {
-      // Then they stay on.
+      // Local storage is unavailable, so shortcuts stay on.
     }
     showSwitch();
   });
@@ -171,7 +171,7 @@
     rows[next].scrollIntoView({ block: "nearest" });
   };
 
-  // A row of the list is a link, which the browser opens; an entry is opened by its own link.
+  // A row of the list is itself a link; an entry contains one.
   const open = () => {
     const row = document.activeElement;
     if (!row?.matches("[data-row]:not(a)")) return false;
@@ -212,6 +212,6 @@
     event.preventDefault();
   });
 
-  // A form that was opened, or that has something to put right, is where the reader goes on.
+  // A form with problems gets the focus at its summary.
   document.querySelector(".error-summary")?.focus();
 })();

@@ -1,18 +1,18 @@
-//! The portal's one error type, and the only place where errors of the store become pages. What a handler knows better, because
-//! it knows what was asked for, it says before it comes to this.
+//! The portal's error type, and the only place that maps store errors to pages. A handler that knows more about the request handles
+//! those errors before they get here.
 
-use crate::when::{in_utc, long_month};
+use crate::time_format::{long_month, utc_text};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use chancery_domain::{ClientId, InvoiceNumber, MoneyError};
+use chancery_domain::{Action, ClientId, InvoiceNumber, MoneyError};
 use chancery_store::{AccountError, ClientError, DbError, InvoiceError, LedgerError, PersonError};
 use chancery_web::ErrorPage;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use tokio::task::JoinError;
 
-/// A handler's `Err`: the error page, whatever it came from. It is a type of its own so that `?` turns other crates' errors into
-/// pages in the portal's words.
+/// A handler's `Err`: the error page, whatever its source. A separate type, so that `?` converts other crates' errors into
+/// pages with the portal's wording.
 #[derive(Debug)]
 pub(crate) struct PageError(ErrorPage);
 
@@ -42,14 +42,14 @@ impl From<ErrorPage> for PageError {
     }
 }
 
-/// Before anything of a file was sent.
+/// For errors before any part of a file was sent.
 impl From<io::Error> for PageError {
     fn from(error: io::Error) -> Self {
-        Self(ErrorPage::internal(format!("a line of a file cannot be written: {error}")))
+        Self(ErrorPage::internal(format!("writing the file failed: {error}")))
     }
 }
 
-/// Amounts that no document of ours can have.
+/// For amounts that cannot occur in our documents.
 impl From<MoneyError> for PageError {
     fn from(error: MoneyError) -> Self {
         Self(ErrorPage::internal(error.to_string()))
@@ -76,9 +76,9 @@ impl From<DbError> for PageError {
 impl From<PersonError> for PageError {
     fn from(error: PersonError) -> Self {
         match error {
-            // Whoever asks; about somebody else, `about_colleague` is asked first.
+            // The caller. Errors about another person go through `colleague_error` first.
             PersonError::PersonRemoved(_) | PersonError::NoSuchPerson(_) => {
-                person_removed().logged(error.to_string()).into()
+                person_removed().with_log_detail(error.to_string()).into()
             }
             PersonError::LastPartner => last_partner().into(),
             PersonError::Database(error) => error.into(),
@@ -89,8 +89,8 @@ impl From<PersonError> for PageError {
 impl From<ClientError> for PageError {
     fn from(error: ClientError) -> Self {
         match error {
-            ClientError::NoSuchClient(_) => no_such_client().into(),
-            ClientError::NoSuchPerson(_) => person_removed().logged(error.to_string()).into(),
+            ClientError::NoSuchClient(_) => client_not_found().into(),
+            ClientError::NoSuchPerson(_) => person_removed().with_log_detail(error.to_string()).into(),
             ClientError::OwnerChanged(_) | ClientError::TooManyEntries { .. } => {
                 ErrorPage::internal(error.to_string()).into()
             }
@@ -102,7 +102,7 @@ impl From<ClientError> for PageError {
 impl From<LedgerError> for PageError {
     fn from(error: LedgerError) -> Self {
         match error {
-            LedgerError::NoSuchAccountId(_) => no_such_account().into(),
+            LedgerError::NoSuchAccountId(_) => account_not_found().into(),
             LedgerError::Database(error) => error.into(),
             error => ErrorPage::internal(error.to_string()).into(),
         }
@@ -112,21 +112,19 @@ impl From<LedgerError> for PageError {
 impl From<AccountError> for PageError {
     fn from(error: AccountError) -> Self {
         Self(match &error {
-            AccountError::NoSuchAccountId(_) => no_such_account(),
-            AccountError::NoSuchKey => no_such_key(),
+            AccountError::NoSuchAccountId(_) => account_not_found(),
+            AccountError::NoSuchKey => key_not_found(),
             AccountError::AccountClosed(name) => {
-                let reason = format!("{name} is closed, so no key can bill it. Nothing was changed.");
-                ErrorPage::conflict("account_closed", "This account is closed", reason)
-                    .advice("Choose another account, or make a new one.")
-                    .next_link("/accounts", "Go to the accounts")
+                let reason = format!("{name} is closed and cannot have keys. Nothing was changed.");
+                ErrorPage::conflict("account_closed", "Account closed", reason)
+                    .advice("Choose another account or create one.")
+                    .next_link("/accounts", "Go to accounts")
             }
             AccountError::KeyRevoked(prefix) => {
-                let reason = format!(
-                    "{prefix} was revoked meanwhile, and a revoked key never works again. Nothing was changed."
-                );
-                ErrorPage::conflict("key_revoked", "This key is revoked", reason)
-                    .advice("Make a new key in its place.")
-                    .next_link("/accounts", "Go to the accounts")
+                let reason = format!("{prefix} was revoked and cannot be used again. Nothing was changed.");
+                ErrorPage::conflict("key_revoked", "Key revoked", reason)
+                    .advice("Create a new key.")
+                    .next_link("/accounts", "Go to accounts")
             }
             _ => match error {
                 AccountError::Database(error) => return error.into(),
@@ -139,38 +137,39 @@ impl From<AccountError> for PageError {
 impl From<InvoiceError> for PageError {
     fn from(error: InvoiceError) -> Self {
         Self(match &error {
-            InvoiceError::NoSuchAccountId(_) => no_such_account(),
-            InvoiceError::NoSuchInvoice(_) => no_such_invoice(),
+            InvoiceError::NoSuchAccountId(_) => account_not_found(),
+            InvoiceError::NoSuchInvoice(_) => invoice_not_found(),
             InvoiceError::MonthStillOpen { month } => {
                 let reason = format!(
-                    "{} is still running, or requests of it are still under way. Nothing was issued.",
+                    "{} has not ended, or its last requests are still running. Nothing was issued.",
                     long_month(*month)
                 );
-                ErrorPage::conflict("month_still_open", "This month cannot be invoiced yet", reason)
-                    .advice(format!("It can be issued from {} on.", in_utc(month.can_be_issued_from())))
-                    .next_link("/invoices", "Go to the invoices")
+                ErrorPage::conflict("month_still_open", "Month not ready to invoice", reason)
+                    .advice(format!("You can issue the invoice from {}.", utc_text(month.invoiceable_from())))
+                    .next_link("/invoices", "Go to invoices")
             }
             InvoiceError::NothingToBill { account, month } => {
                 let reason =
-                    format!("{account} used nothing in {} (UTC). Nothing was issued.", long_month(*month));
-                ErrorPage::conflict("nothing_to_bill", "There is nothing to invoice", reason)
-                    .next_link("/invoices", "Go to the invoices")
+                    format!("{account} has no usage in {} (UTC). Nothing was issued.", long_month(*month));
+                ErrorPage::conflict("nothing_to_bill", "Nothing to invoice", reason)
+                    .next_link("/invoices", "Go to invoices")
             }
             InvoiceError::InvoiceIsVoid(number) => invoice_is_void(*number),
-            InvoiceError::CreditRefused { number, why } => {
-                let reason = format!("Invoice {number} was not credited: {why}.");
-                ErrorPage::conflict("credit_refused", "This cannot be credited", reason)
-                    .next_link(format!("/invoices/{number}"), "Go to the invoice")
-            }
-            InvoiceError::CreditedMeanwhile(number) => {
+            InvoiceError::CreditRejected { number, why } => {
                 let reason =
-                    format!("Another credit note was made for invoice {number}. Nothing was issued.");
-                ErrorPage::conflict("credited_meanwhile", "This invoice was credited meanwhile", reason)
-                    .next_link(format!("/invoices/{number}"), "Go to the invoice")
+                    format!("Invoice {number} was not credited: {why}. Change the amount and try again.");
+                ErrorPage::conflict("credit_refused", "Invalid credit amount", reason)
+                    .next_link(format!("/invoices/{number}"), "Go to invoice")
+            }
+            InvoiceError::ConcurrentCredit(number) => {
+                let reason =
+                    format!("Someone else issued a credit note for invoice {number}. Nothing was issued.");
+                ErrorPage::conflict("credited_meanwhile", "Someone else credited this invoice", reason)
+                    .next_link(format!("/invoices/{number}"), "Go to invoice")
             }
             InvoiceError::DocumentFailed { .. } => {
                 let mut page = ErrorPage::internal(error.to_string());
-                page.reason = "The document could not be made, so nothing was issued.".to_owned();
+                page.reason = "The PDF could not be created. Nothing was issued.".to_owned();
                 page
             }
             _ => match error {
@@ -181,26 +180,46 @@ impl From<InvoiceError> for PageError {
     }
 }
 
-/// What the store says of a colleague, and not of the one who asks.
-pub(crate) fn about_colleague(error: PersonError) -> PageError {
+/// Maps store errors about another person, not the caller.
+pub(crate) fn colleague_error(error: PersonError) -> PageError {
     match error {
-        PersonError::NoSuchPerson(_) | PersonError::PersonRemoved(_) => no_such_colleague().into(),
+        PersonError::NoSuchPerson(_) | PersonError::PersonRemoved(_) => person_not_found().into(),
         error => error.into(),
     }
 }
 
-/// What the store says of the account that a month is invoiced to.
-pub(crate) fn about_month(error: InvoiceError) -> PageError {
+/// Maps store errors about the account that a month is invoiced to.
+pub(crate) fn invoice_account_error(error: InvoiceError) -> PageError {
     match error {
-        InvoiceError::NoSuchAccountId(_) => no_such_buyer().into(),
+        InvoiceError::NoSuchAccountId(_) => invoice_account_not_found().into(),
         error => error.into(),
     }
 }
 
-/// One answer for a client that is somebody else's, for a number that is no client's, and for a page that is not for this
-/// person's role.
-pub(crate) fn forbidden() -> ErrorPage {
-    let reason = "It may belong to another consultant, or it may not exist. We do not say which.";
+/// The page for a denied action.
+pub(crate) fn forbidden(action: Action) -> ErrorPage {
+    let title = match action {
+        Action::ReadInvoices | Action::ManageInvoices => "Only partners can open Invoices",
+        Action::ReadUsage => "Only partners can open Usage",
+        Action::ReadAccounts | Action::ManageAccounts => "Only partners can open Accounts",
+        Action::ReadTeam | Action::ManageTeam => "Only partners can open Team",
+        Action::ReadAudit => "Only partners can open Audit",
+        Action::ListClients
+        | Action::CreateClient
+        | Action::ReadClient
+        | Action::EditClient
+        | Action::ArchiveClient
+        | Action::ReassignClient
+        | Action::ExportClient => return client_forbidden(),
+    };
+    ErrorPage::new(StatusCode::FORBIDDEN, "forbidden", title, "Your role is consultant.")
+        .advice("Ask a partner if you need access.")
+        .next_link("/clients", "Go to your clients")
+}
+
+/// The same response for another consultant's client and for a client that does not exist.
+fn client_forbidden() -> ErrorPage {
+    let reason = "It may belong to another consultant, or it may not exist.";
     ErrorPage::new(StatusCode::FORBIDDEN, "forbidden", "You cannot open this page", reason)
         .advice(
             "If you need it for your work, ask a partner to assign the client to you. If you typed the address, check it.",
@@ -209,68 +228,66 @@ pub(crate) fn forbidden() -> ErrorPage {
 }
 
 fn person_removed() -> ErrorPage {
-    let reason = "The firm has taken you out of its client portal, so you cannot sign in.";
-    ErrorPage::new(StatusCode::FORBIDDEN, "person_removed", "You are no longer in this portal", reason)
-        .advice("If that is a mistake, ask the firm's administrator, who can let you in again.")
+    let reason = "You were removed from the client portal, so you cannot sign in.";
+    ErrorPage::new(StatusCode::FORBIDDEN, "person_removed", "Access removed", reason)
+        .advice("If this is a mistake, ask a partner to restore your access.")
         .next_link("/auth/sign-in?as=someone-else", "Sign in as someone else")
 }
 
-/// For those who may read every client: there is none of this number.
-pub(crate) fn no_such_client() -> ErrorPage {
-    ErrorPage::missing("There is no such client", "No client of the firm has this number.")
-        .advice("If you typed it, check it.")
-        .next_link("/clients", "Go to the clients")
+/// For users who may read every client.
+pub(crate) fn client_not_found() -> ErrorPage {
+    ErrorPage::missing("Client not found", "No client has this number.")
+        .advice("Check the number and try again.")
+        .next_link("/clients", "Go to clients")
 }
 
-/// A client has no entry of this number. Whether another client has, nobody learns here.
-pub(crate) fn no_such_entry(client: ClientId) -> ErrorPage {
-    ErrorPage::missing("There is no such entry", "This client has no entry of this number.")
-        .advice("If a link led here, it is out of date.")
-        .next_link(format!("/clients/{client}"), "Go to the client")
+/// Does not reveal whether another client has an entry with this number.
+pub(crate) fn entry_not_found(client: ClientId) -> ErrorPage {
+    ErrorPage::missing("Entry not found", "This client has no entry with this number.")
+        .advice("The link may be out of date.")
+        .next_link(format!("/clients/{client}"), "Go to client")
 }
 
-/// For those who may see every account: there is none of this number.
-pub(crate) fn no_such_account() -> ErrorPage {
-    no_such_buyer().next_link("/accounts", "Go to the accounts")
+/// For users who may see every account.
+pub(crate) fn account_not_found() -> ErrorPage {
+    invoice_account_not_found().next_link("/accounts", "Go to accounts")
 }
 
-/// The same among the invoices.
-pub(crate) fn no_such_buyer() -> ErrorPage {
-    ErrorPage::missing("There is no such account", "No account of the firm has this number.")
-        .advice("If you typed it, check it.")
-        .next_link("/invoices", "Go to the invoices")
+/// Like `account_not_found`, with a link to the invoices.
+pub(crate) fn invoice_account_not_found() -> ErrorPage {
+    ErrorPage::missing("Account not found", "No account has this number.")
+        .advice("Check the number and try again.")
+        .next_link("/invoices", "Go to invoices")
 }
 
-pub(crate) fn no_such_key() -> ErrorPage {
-    ErrorPage::missing("There is no such key", "No key of the firm begins like this. Nothing was changed.")
-        .advice("If you typed it, check it.")
-        .next_link("/accounts", "Go to the accounts")
+pub(crate) fn key_not_found() -> ErrorPage {
+    ErrorPage::missing("Key not found", "No key has this prefix. Nothing was changed.")
+        .advice("Check the prefix and try again.")
+        .next_link("/accounts", "Go to accounts")
 }
 
-pub(crate) fn no_such_invoice() -> ErrorPage {
-    ErrorPage::missing("There is no such invoice", "No invoice of the firm has this number.")
-        .advice("If you typed it, check it: a number looks like 2026-0031.")
-        .next_link("/invoices", "Go to the invoices")
+pub(crate) fn invoice_not_found() -> ErrorPage {
+    ErrorPage::missing("Invoice not found", "No invoice has this number.")
+        .advice("Check the number. Invoice numbers look like 2026-0031.")
+        .next_link("/invoices", "Go to invoices")
 }
 
 pub(crate) fn invoice_is_void(number: InvoiceNumber) -> ErrorPage {
-    let reason = format!(
-        "Invoice {number} was credited as a whole, so nothing is left of it to do. Nothing was changed."
-    );
-    ErrorPage::conflict("invoice_is_void", "This invoice is void", reason)
-        .next_link(format!("/invoices/{number}"), "Go to the invoice")
+    let reason = format!("Invoice {number} was fully credited. Nothing was changed.");
+    ErrorPage::conflict("invoice_is_void", "Invoice is void", reason)
+        .next_link(format!("/invoices/{number}"), "Go to invoice")
 }
 
-pub(crate) fn no_such_colleague() -> ErrorPage {
-    let reason = "Nobody in the team has this number, or they were removed meanwhile. Nothing was changed.";
-    ErrorPage::new(StatusCode::NOT_FOUND, "no_such_person", "There is nobody with this number", reason)
-        .advice("Open the team again, and choose somebody who is there.")
-        .next_link("/team", "Go to the team")
+pub(crate) fn person_not_found() -> ErrorPage {
+    let reason = "This person is not on the team. Nothing was changed.";
+    ErrorPage::new(StatusCode::NOT_FOUND, "no_such_person", "Person not found", reason)
+        .advice("Reload the team page and choose another person.")
+        .next_link("/team", "Go to team")
 }
 
 fn last_partner() -> ErrorPage {
-    let reason = "This is the last one: without a partner, nobody could manage the team or read the audit. Nothing was changed.";
-    ErrorPage::conflict("last_partner", "The firm needs a partner", reason)
-        .advice("Make somebody else a partner first, then do this again.")
-        .next_link("/team", "Go to the team")
+    let reason = "The team needs at least one partner. Nothing was changed.";
+    ErrorPage::conflict("last_partner", "Last partner", reason)
+        .advice("Make someone else a partner first, then try again.")
+        .next_link("/team", "Go to team")
 }

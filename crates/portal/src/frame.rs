@@ -1,5 +1,5 @@
-//! What stands around every page of somebody who is signed in (`templates/bar.html`): the firm, the sections that
-//! there are, the person, and the way out.
+//! The frame of every signed-in page (`templates/bar.html`): the firm, the available sections, the user, and
+//! sign-out.
 
 use crate::authz::capabilities::Capabilities;
 use crate::sign_in::session::{MaybeSignedIn, SignedIn};
@@ -9,10 +9,10 @@ use async_trait::async_trait;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use chancery_domain::Role;
-use chancery_web::Bars;
+use chancery_web::BarRenderer;
 use std::sync::Arc;
 
-/// Where in the portal a page is.
+/// The section that a page belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
     Clients,
@@ -21,10 +21,10 @@ pub(crate) enum Section {
     Accounts,
     Team,
     Audit,
-    /// One's own affairs, reached by one's name.
+    /// The user's own sessions, linked from their name.
     Sessions,
-    /// Something that is in no section: an error.
-    Nowhere,
+    /// For error pages.
+    ErrorPage,
 }
 
 /// The field `frame` of every template that extends `signed_in.html`.
@@ -33,7 +33,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) firm_name: &'a str,
     pub(crate) email: &'a str,
     pub(crate) role: &'static str,
-    pub(crate) may: Capabilities,
+    pub(crate) can: Capabilities,
     section: Section,
 }
 
@@ -46,7 +46,7 @@ impl<'a> Frame<'a> {
                 Role::Consultant => "Consultant",
                 Role::Partner => "Partner",
             },
-            may: signed_in.capabilities(portal),
+            can: signed_in.capabilities(portal),
             section,
         }
     }
@@ -62,16 +62,17 @@ struct Bar<'a> {
     frame: Frame<'a>,
 }
 
-/// Above an error, so that whoever meets one is not lost. It is made from who asks and from nothing that was asked for.
-pub(crate) struct ErrorBars(pub(crate) Arc<Portal>);
+/// Renders the navigation bar of error pages, so that the user can go elsewhere. It depends on the signed-in user only, never on
+/// what was requested.
+pub(crate) struct PortalBarRenderer(pub(crate) Arc<Portal>);
 
 #[async_trait]
-impl Bars for ErrorBars {
-    async fn bar_for(&self, asker: &mut Parts) -> Option<String> {
+impl BarRenderer for PortalBarRenderer {
+    async fn render_bar(&self, parts: &mut Parts) -> Option<String> {
         let Self(portal) = self;
-        let MaybeSignedIn(signed_in) = MaybeSignedIn::from_request_parts(asker, portal).await.ok()?;
+        let MaybeSignedIn(signed_in) = MaybeSignedIn::from_request_parts(parts, portal).await.ok()?;
         let signed_in = signed_in?;
-        let frame = Frame::new(portal, &signed_in, Section::Nowhere);
+        let frame = Frame::new(portal, &signed_in, Section::ErrorPage);
         Bar { frame }.render().ok()
     }
 }

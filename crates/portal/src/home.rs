@@ -1,4 +1,4 @@
-//! `GET /`: one button for those who are signed out; the others are past it.
+//! `GET /`: a sign-in button for signed-out users; signed-in users are redirected.
 
 use crate::error::PageError;
 use crate::sign_in::session::MaybeSignedIn;

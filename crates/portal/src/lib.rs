@@ -1,4 +1,4 @@
-//! HTTP surface B: the client portal. One file per page; what decides stands apart from what shows.
+//! HTTP surface B: the client portal. One file per page; authorization is separate from presentation.
 
 mod accounts;
 mod audit;
@@ -6,10 +6,11 @@ mod authz;
 mod clients;
 mod drafting;
 mod error;
-mod file_reply;
+mod file_response;
 mod frame;
 mod home;
 mod invoices;
+mod maintenance;
 mod path;
 mod routes;
 mod scripts;
@@ -19,63 +20,61 @@ mod state;
 mod team;
 #[cfg(test)]
 mod tests;
-mod upkeep;
+mod time_format;
 mod usage;
-mod when;
 
-pub use drafting::api::DraftingError;
+pub use drafting::api::DraftingConfigError;
 pub use drafting::settings::{DRAFTING_ACCOUNT, DraftingSettings};
+pub use maintenance::run_maintenance;
 pub use settings::{IdentitySettings, PortalSettings, PublicApi, SecondFactor};
 pub use sign_in::identity::provider::IdentityError;
 pub use state::{Portal, PortalError};
-pub use upkeep::keep_tidy;
 
 use axum::Router;
 use chancery_domain::MAX_ENTRY_TEXT_CHARS;
-use chancery_web::{Surroundings, TypedField, surround};
-use drafting::limits::MAX_FORMER_TEXTS;
-use frame::ErrorBars;
+use chancery_web::{PageLayerConfig, PreservedField, with_page_layer};
+use drafting::limits::MAX_PREVIOUS_TEXTS;
+use frame::PortalBarRenderer;
 use std::sync::Arc;
 
-/// The longest text of an entry (`domain::MAX_ENTRY_TEXT_CHARS`), as a form sends it where every letter takes twelve characters,
-/// and as many former texts beside a letter as are kept.
-const MAX_BODY_BYTES: usize = (1 + MAX_FORMER_TEXTS) * 12 * MAX_ENTRY_TEXT_CHARS + 64 * 1024;
+/// Fits the longest text of an entry (`domain::MAX_ENTRY_TEXT_CHARS`) and the previous texts that are sent with a letter, at up
+/// to 12 bytes per form-encoded character.
+const MAX_BODY_BYTES: usize = (1 + MAX_PREVIOUS_TEXTS) * 12 * MAX_ENTRY_TEXT_CHARS + 64 * 1024;
 
-/// What people write into the portal's forms, so that an error page can give it back.
-const TYPED_FIELDS: &[TypedField] = &[
-    TypedField { name: "name", label: "Name" },
-    TypedField { name: "contact", label: "Contact" },
-    TypedField { name: "email", label: "E-mail" },
-    TypedField { name: "telephone", label: "Telephone" },
-    TypedField { name: "address", label: "Address" },
-    TypedField { name: "since", label: "Client since" },
-    TypedField { name: "title", label: "Title" },
-    TypedField { name: "text", label: "Text" },
-    TypedField { name: "at", label: "When it happened" },
-    TypedField { name: "purpose", label: "What the letter is for" },
-    TypedField { name: "amount", label: "Amount to credit" },
-    TypedField { name: "reason", label: "Reason" },
-    TypedField { name: "rpm", label: "Requests per minute" },
-    TypedField { name: "tpm", label: "Tokens per minute" },
-    TypedField { name: "cap", label: "Cap per month" },
-    TypedField { name: "label", label: "Label" },
-    TypedField { name: "former_text", label: "Your text from before the draft" },
+/// Form fields whose input is shown again on an error page, so that it is not lost.
+const PRESERVED_FIELDS: &[PreservedField] = &[
+    PreservedField { name: "name", label: "Name" },
+    PreservedField { name: "contact", label: "Contact" },
+    PreservedField { name: "email", label: "Email" },
+    PreservedField { name: "telephone", label: "Telephone" },
+    PreservedField { name: "address", label: "Address" },
+    PreservedField { name: "since", label: "Client since" },
+    PreservedField { name: "title", label: "Title" },
+    PreservedField { name: "text", label: "Text" },
+    PreservedField { name: "at", label: "Date" },
+    PreservedField { name: "purpose", label: "What is the letter for?" },
+    PreservedField { name: "amount", label: "Amount to credit" },
+    PreservedField { name: "reason", label: "Reason" },
+    PreservedField { name: "rpm", label: "Requests per minute" },
+    PreservedField { name: "tpm", label: "Tokens per minute" },
+    PreservedField { name: "cap", label: "Monthly cap" },
+    PreservedField { name: "label", label: "Label" },
+    PreservedField { name: "former_text", label: "Your text before the draft" },
 ];
 
-/// The whole portal.
 pub fn router(portal: Arc<Portal>) -> Router {
-    let surroundings = Surroundings {
+    let config = PageLayerConfig {
         surface: "portal",
         firm_name: portal.settings.firm_name.clone(),
         public_url: portal.settings.public_url.clone(),
-        form_targets: Vec::new(),
+        form_action_origins: Vec::new(),
         trusted_proxies: portal.settings.trusted_proxies.clone(),
         max_body_bytes: MAX_BODY_BYTES,
-        open_to_other_sites: &[],
-        typed_fields: TYPED_FIELDS,
-        bars: Some(Arc::new(ErrorBars(Arc::clone(&portal)))),
+        cross_origin_paths: &[],
+        preserved_fields: PRESERVED_FIELDS,
+        bar_renderer: Some(Arc::new(PortalBarRenderer(Arc::clone(&portal)))),
         clock: Arc::clone(&portal.clock),
         randomness: Arc::clone(&portal.randomness),
     };
-    surround(routes::all().with_state(portal), surroundings)
+    with_page_layer(routes::all().with_state(portal), config)
 }

@@ -1,5 +1,5 @@
-//! Numbers and names in paths. What is no integer is no address; a number that is too large for anything is one like another
-//! that is nobody's.
+//! Numbers and names in paths. A path segment that is not an integer is rejected. A number that is too large is treated like any
+//! other unknown number.
 
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
@@ -7,21 +7,22 @@ use chancery_domain::{AccountId, ClientId, EntryId, KeyPrefix};
 use chancery_web::ErrorPage;
 use std::collections::HashMap;
 
-/// In `/clients/{id}…`.
+/// The client in `/clients/{id}…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientNumber(pub(crate) ClientId);
 
-/// In `/clients/{id}/entries/{entry}…`. Both numbers: an entry is only ever addressed under its client.
+/// The client and entry in `/clients/{id}/entries/{entry}…`. An entry is only ever addressed under its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryNumber {
     pub(crate) client: ClientId,
     pub(crate) entry: EntryId,
 }
 
-/// In `/accounts/{account}…`. Handlers take it as a `Result` and read it after the policy was asked, so that a denial tells nothing.
+/// The account in `/accounts/{account}…`. Handlers take it as a `Result` and check it after the policy has decided, so that a
+/// denial reveals nothing.
 pub(crate) struct AccountNumber(pub(crate) AccountId);
 
-/// The public part of a key in `/accounts/keys/{prefix}/…`, like an account's number.
+/// The public prefix of a key in `/accounts/keys/{prefix}/…`; handled like `AccountNumber`.
 pub(crate) struct KeyName(pub(crate) KeyPrefix);
 
 impl<S: Send + Sync> FromRequestParts<S> for ClientNumber {
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_integer_is_a_clients_number_and_nothing_else_is() {
+    fn client_path_accepts_integers_only() {
         assert_eq!(parse("1042"), Some(1042));
         assert_eq!(parse("-3"), Some(-3));
         assert_eq!(parse("99999999999999999999999"), Some(i64::MAX));

@@ -1,5 +1,5 @@
-//! Every route of the portal, in one table. Axum cannot say which routes it has, so the router is made from this table, and
-//! the tests read it: a route without its cases of who may and who may not (`tests/routes/`) fails them.
+//! Every route of the portal, in one table. Axum cannot list its routes, so the router is built from this table, and the
+//! tests read it too: they fail for a route without authorization cases (`tests/routes/`).
 
 use crate::state::Portal;
 use crate::{accounts, audit, clients, drafting, home, invoices, scripts, sign_in, team, usage};
@@ -13,7 +13,7 @@ macro_rules! routes {
             Router::new()$(.route(&$path, on(MethodFilter::$method, $handler)))*
         }
 
-        /// Method and path of each.
+        /// Method and path of each route.
         #[cfg(test)]
         pub(crate) fn table() -> Vec<(&'static str, String)> {
             vec![$((stringify!($method), $path.to_string()),)*]
@@ -39,7 +39,7 @@ routes! {
     GET "/clients/export.jsonl" => clients::export::jsonl,
     GET "/clients/export.csv" => clients::export::csv,
     GET "/clients/{id}" => clients::record::handle,
-    POST "/clients/{id}" => clients::facts_edit::handle,
+    POST "/clients/{id}" => clients::details_edit::handle,
     POST "/clients/{id}/archive" => clients::archive::archive_client,
     POST "/clients/{id}/restore" => clients::archive::restore_client,
     POST "/clients/{id}/reassign" => clients::reassign::handle,
@@ -57,7 +57,7 @@ routes! {
     POST "/invoices/drafts/{account}/{month}/issue" => invoices::issue::handle,
     GET "/invoices/{document}" => invoices::document::handle,
     POST "/invoices/{number}/paid" => invoices::payment::paid,
-    POST "/invoices/{number}/not-paid" => invoices::payment::not_paid,
+    POST "/invoices/{number}/not-paid" => invoices::payment::mark_unpaid,
     GET "/invoices/{number}/credit" => invoices::credit::show,
     POST "/invoices/{number}/credit" => invoices::credit::submit,
 
@@ -74,7 +74,7 @@ routes! {
     POST "/accounts/{account}/billing" => accounts::account_changes::billing,
     POST "/accounts/{account}/close" => accounts::account_changes::close,
     POST "/accounts/{account}/keys" => accounts::key_changes::create_on_account,
-    POST "/accounts/{account}/attach" => accounts::key_changes::attach_here,
+    POST "/accounts/{account}/attach" => accounts::key_changes::attach_to_account,
 
     GET "/team" => team::page::handle,
     POST "/team/role" => team::role::handle,

@@ -1,5 +1,5 @@
-//! The scripts of the pages that people are signed in to. Everything works without them; they make it quicker. Their addresses
-//! change with their text, so that a browser may keep them for ever.
+//! Scripts of the signed-in pages. They are optional: everything works without them. Their URLs contain a hash of the content, so
+//! browsers may cache them indefinitely.
 
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -10,15 +10,15 @@ macro_rules! script_path {
     };
 }
 
-/// htmx 2.0.11, as published (assets/htmx-LICENSE.txt): parts of a page in place of the whole.
+/// htmx 2.0.11, as published (assets/htmx-LICENSE.txt): replaces parts of a page.
 pub(crate) const HTMX_PATH: &str = script_path!("htmx.js");
-/// Drafts of letters as they come.
+/// Streams drafts of letters.
 pub(crate) const DRAFT_PATH: &str = script_path!("draft.js");
-/// Keys, and the guard of what is not saved.
+/// Keyboard shortcuts, and the guard against unsaved changes.
 pub(crate) const PORTAL_PATH: &str = script_path!("portal.js");
 
-/// How htmx is to behave, in the page's head. No evaluated text and no style of its own, which the pages' policy forbids; no page
-/// kept in the browser's storage; and a page that refuses is shown in the place of the one that asked.
+/// Configuration of htmx, in the page's head: no `eval` and no inline styles, which the content security policy forbids; no pages in
+/// browser storage; error pages are swapped in like others.
 pub(crate) const HTMX_CONFIG: &str = r##"{"allowEval":false,"allowScriptTags":false,"includeIndicatorStyles":false,"selfRequestsOnly":true,"historyCacheSize":0,"refreshOnHistoryMiss":true,"responseHandling":[{"code":"204","swap":false},{"code":"[23]..","swap":true},{"code":"[45]..","swap":true,"error":true,"target":"#main","select":"#main","swapOverride":"outerHTML"}]}"##;
 
 pub(crate) async fn htmx() -> Response {

@@ -1,60 +1,59 @@
-//! What the portal is told by the configuration, once at the start.
+//! The portal's configuration, read once at startup.
 
 use crate::drafting::settings::DraftingSettings;
-use chancery_domain::{CompanyDomain, EmailAddress, InvoiceTerms, RateLimits, SessionTimes};
+use chancery_domain::{CompanyDomain, EmailAddress, InvoiceTerms, RateLimits, SessionTimeouts};
 use chancery_web::TrustedProxies;
 use std::fmt;
 
 #[derive(Clone, Debug)]
 pub struct PortalSettings {
-    /// As browsers know the portal, without a slash at the end.
+    /// The portal's URL as browsers see it, without a trailing slash.
     pub public_url: String,
     pub firm_name: String,
     pub company_domain: CompanyDomain,
     pub second_factor: SecondFactor,
-    /// Whoever signs in with one of these addresses is a partner from then on.
+    /// People who sign in with one of these addresses become partners.
     pub partners: Vec<EmailAddress>,
-    pub session_times: SessionTimes,
+    pub session_times: SessionTimeouts,
     pub identity: IdentitySettings,
-    /// Of these, `X-Forwarded-For` is believed.
+    /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: TrustedProxies,
-    /// None: letters are not drafted here.
+    /// `None` if drafting is off.
     pub drafting: Option<DraftingSettings>,
-    /// How invoices are made.
     pub invoice_terms: InvoiceTerms,
     pub api: PublicApi,
 }
 
-/// The generation API as those who get a key of it know it.
+/// The generation API as seen by holders of its keys.
 #[derive(Clone, Debug)]
 pub struct PublicApi {
-    /// In front of `/v1`, without a slash at the end.
+    /// Base URL before `/v1`, without a trailing slash.
     pub url: String,
-    /// One that it offers, for an example.
+    /// A model that the API offers, for examples.
     pub model: Option<String>,
-    /// What a new account may use per minute unless somebody says otherwise.
+    /// Default rate limits of a new account.
     pub default_limits: RateLimits,
 }
 
-/// Whether a code by mail is asked for at every sign-in.
+/// Whether every sign-in needs a code by email.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecondFactor {
     None,
     EmailCode,
 }
 
-/// The identity provider, and what the portal is to it.
+/// The identity provider, and the portal's registration with it.
 #[derive(Clone)]
 pub struct IdentitySettings {
-    /// Exactly as the provider says it.
+    /// Exactly as the provider states it.
     pub issuer: String,
     pub client_id: String,
-    /// None: the portal is a public client, and PKCE alone ties the code to it.
+    /// `None` for a public client, for which PKCE alone binds the code to the portal.
     pub client_secret: Option<String>,
 }
 
 impl IdentitySettings {
-    /// As people know the provider: its address without what only programs read.
+    /// The provider's host name, for users.
     pub(crate) fn host(&self) -> String {
         let rest = self.issuer.split_once("://").map_or(self.issuer.as_str(), |(_, rest)| rest);
         rest.split(['/', '?', '#']).next().unwrap_or(rest).to_owned()

@@ -1,22 +1,22 @@
-//! What every page of the portal stands on.
+//! Shared state of all handlers.
 
-use crate::drafting::api::{Drafter, DraftingError};
+use crate::drafting::api::{Drafter, DraftingConfigError};
 use crate::settings::PortalSettings;
 use crate::sign_in::identity::provider::{IdentityError, IdentityProvider};
-use crate::sign_in::throttle::SignInsBegun;
+use crate::sign_in::throttle::SignInThrottle;
 use chancery_domain::{Clock, Randomness};
 use chancery_mail::Mailer;
 use chancery_policy::Policy;
 use chancery_store::PortalStore;
 use std::sync::Arc;
 
-/// Why a portal cannot be made; the text names the key of the configuration.
+/// Why the portal cannot start; the message names the configuration key.
 #[derive(Debug, thiserror::Error)]
 pub enum PortalError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error(transparent)]
-    Drafting(#[from] DraftingError),
+    Drafting(#[from] DraftingConfigError),
 }
 
 pub struct Portal {
@@ -27,13 +27,13 @@ pub struct Portal {
     pub clock: Arc<dyn Clock>,
     pub randomness: Arc<dyn Randomness>,
     pub(crate) identity: IdentityProvider,
-    pub(crate) sign_ins_begun: SignInsBegun,
-    /// None: letters are not drafted here.
+    pub(crate) sign_in_throttle: SignInThrottle,
+    /// `None` if drafting is off.
     pub(crate) drafter: Option<Drafter>,
 }
 
 impl Portal {
-    /// Neither the identity provider nor the generation API is asked for anything yet; they may be down, or start later.
+    /// Contacts neither the identity provider nor the generation API: they may be down, or start later.
     pub fn new(
         settings: PortalSettings,
         store: Arc<PortalStore>,
@@ -44,13 +44,13 @@ impl Portal {
     ) -> Result<Self, PortalError> {
         let identity = IdentityProvider::new(&settings, Arc::clone(&clock))?;
         let drafter = settings.drafting.clone().map(|drafting| Drafter::new(drafting, Arc::clone(&clock)));
-        let sign_ins_begun = SignInsBegun::default();
+        let sign_in_throttle = SignInThrottle::default();
         let drafter = drafter.transpose()?;
-        Ok(Self { settings, store, mailer, policy, clock, randomness, identity, sign_ins_begun, drafter })
+        Ok(Self { settings, store, mailer, policy, clock, randomness, identity, sign_in_throttle, drafter })
     }
 
-    /// Where a browser that signed out here signs out at the identity provider too, coming back to the portal's start. None
-    /// where the provider has no such place, or was never asked; signing out here must not wait for it.
+    /// The identity provider's sign-out URL, which returns to the portal's home page. `None` if the provider has none or its metadata
+    /// was never fetched: signing out must not wait for it.
     pub fn end_session_url(&self) -> Option<String> {
         self.identity.end_session_url()
     }

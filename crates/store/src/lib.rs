@@ -1,5 +1,5 @@
-//! Where accounts, keys and the ledger are kept: SQLite for one machine, PostgreSQL for many, behind the same handles.
-//! Each method is one atomic step named after what happens; no transaction and no SQL leaves this crate.
+//! Storage for accounts, keys, the ledger, clients and people: SQLite for one machine, PostgreSQL for many, behind the
+//! same handles. Each method is one atomic step. No transaction and no SQL leaves this crate.
 
 mod accounts;
 mod audit;
@@ -9,9 +9,9 @@ mod db;
 mod idempotency;
 mod leases;
 mod ledger;
+mod open_database;
 mod open_postgres;
 mod open_sqlite;
-mod opened;
 mod people;
 mod provider;
 mod secrets;
@@ -25,57 +25,62 @@ mod transfer;
 
 pub use accounts::error::AccountError;
 pub use accounts::types::{
-    ACCOUNTS_PER_PAGE, AccountChoice, AccountDeed, AccountDone, AccountEvent, AccountEventId,
+    ACCOUNTS_PER_PAGE, AccountChange, AccountChangeOutcome, AccountEvent, AccountEventId, AccountOption,
     AccountOverview, AccountPage, AccountQuery, AccountRecord, AccountSubject, BillingChange, BillingContact,
-    CapChange, KeyOwner, KeyUse, LimitsChange, MAX_ACCOUNT_EVENTS, MAX_ACCOUNTS_OFFERED, MAX_KEYS_LISTED,
-    NewAccount, NewKey, Reserved, SpendingReservation,
+    CapChange, KeyWithAccount, KeyWithLastUse, LimitsChange, MAX_ACCOUNT_EVENTS, MAX_ACCOUNT_OPTIONS,
+    MAX_KEYS_LISTED, NewAccount, NewKey, ReserveOutcome, SpendingReservation,
 };
-pub use audit::types::{AUDIT_ROWS_PER_PAGE, AuditLine, AuditPlace, AuditQuery, AuditTurn, ChainedAuditRow};
+pub use audit::types::{
+    AUDIT_ROWS_PER_PAGE, AuditCursor, AuditListRow, AuditQuery, AuditRowId, ChainedAuditRow,
+};
 pub use billing::error::InvoiceError;
 pub use billing::types::{
-    CreditOrder, INVOICES_PER_PAGE, InvoicePage, InvoiceQuery, InvoiceRecord, InvoiceSums, IssueOrder,
-    Issued, ListedInvoice, MonthToBill, PaymentDeed, Render, UnbilledMonth,
+    BillableMonth, CreditRequest, INVOICES_PER_PAGE, InvoicePage, InvoiceQuery, InvoiceRecord, InvoiceTotals,
+    IssueOutcome, IssueRequest, ListedInvoice, PaymentChange, RenderInvoice, UnbilledMonth,
 };
 pub use clients::entries::MAX_ENTRIES_PER_CLIENT;
 pub use clients::error::ClientError;
 pub use clients::types::{
-    CLIENTS_PER_PAGE, Changed, ClientChange, ClientLine, ClientOrder, ClientPage, ClientQuery, ClientRecord,
-    ClientVersion, ENTRIES_PER_PAGE, EntriesWanted, EntryChange, EntryCounts, EntryPlace, EntryVersion, Look,
-    MAX_LOOKS, MAX_VERSIONS_AT_ONCE, NewClient, NewEntry, Ownership, VersionsWanted,
+    CLIENTS_PER_PAGE, ClientChange, ClientOrder, ClientOwner, ClientPage, ClientQuery, ClientRecord,
+    ClientSummary, ClientVersion, ENTRIES_PER_PAGE, EntryChange, EntryCounts, EntryCursor, EntryQuery,
+    EntryVersion, MAX_RECORD_VIEWS, MAX_VERSIONS_PER_READ, NewClient, NewEntry, RecordView, SaveOutcome,
+    VersionQuery,
 };
 pub use db::error::{DbError, OpenError};
-pub use idempotency::types::{Claim, Claimed, FinishedReply, KeptKey, KeyHolder};
+pub use idempotency::types::{ClaimOutcome, FinishedKey, FinishedReply, IdempotencyRecord, KeyClaim};
 pub use ledger::error::LedgerError;
 pub use ledger::types::{
-    ACTIVITY_LINES_AT_ONCE, AccountUsage, ChainedRow, KeptReply, KeyUsage, MAX_USAGE_LINES, PeakDay,
-    RefusedDay, RefusedOnDay, Settlement, UsageMonth, UsageReport,
+    AccountUsage, ChainedRow, DailyPeak, DailyRejectionTotals, DailyRejections, KeyUsage, MAX_ACTIVITY_ROWS,
+    MAX_USAGE_ROWS, MonthlyUsageQuery, Settlement, StoredReply, UsageReport,
 };
 pub use people::error::PersonError;
 pub use people::types::{
-    Arrival, CodeSending, CodeTry, HalfSignIn, MailedCode, NewSession, RemovedPerson, SignIn, SignedIn,
-    TeamMember,
+    CodeEmailOutcome, CodeOutcome, NewSession, PendingEmailCode, PendingSignIn, RemovedPerson, SentEmailCode,
+    SignedIn, TeamMember, VerifiedIdentity,
 };
 pub use provider::error::ProviderError;
 pub use provider::types::{
-    CodePresented, Consent, ConsentQuestion, Grant, MailboxProof, NewCode, NewProviderAccount,
-    NewProviderSession, PasswordHash, ProofPurpose, ProviderAccount, ProviderSession, Redeemed, SigningKey,
+    CodeRedemption, Consent, ConsentRequest, Grant, MailboxProof, NewAuthorizationCode, NewProviderAccount,
+    NewProviderSession, PasswordHash, ProofPurpose, ProviderAccount, ProviderSession, RedeemOutcome,
+    SigningKey,
 };
 
 pub use accounts::keys::{KeyLabelError, MAX_KEY_LABEL_CHARS, key_label};
-pub use db::serving_lock::{LimitsKept, ServingLock, ServingWatch};
+pub use db::serving_lock::{LimitStorage, ServingLock, ServingLockStatus};
 pub use db::url::DatabaseUrl;
-pub use leases::lease::LEASE;
-pub use ledger::usage::{DayUsage, UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};
+pub use leases::lease::LEASE_DURATION;
+pub use ledger::usage::{DailyUsage, UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};
 pub use people::sessions::MAX_SESSIONS_PER_PERSON;
 pub use people::sign_ins::MAX_SIGN_INS;
-pub use transfer::{MoveSource, MoveStep, MoveTarget, MovedTable, Steps, TransferError};
+pub use transfer::{
+    ProgressCallback, TransferError, TransferProgress, TransferSource, TransferTarget, TransferredTable,
+};
 
-/// Under the names that the portal still imports from here.
+/// Aliases that the portal still imports.
 pub use chancery_domain::{
-    EMAIL_MEMORY as CODES_MEMORY, EMAIL_PAUSE as CODE_PAUSE, FAILED_EMAIL_PAUSE as FAILED_LETTER_PAUSE,
-    MAX_EMAILS_PER_IDENTITY as MAX_CODES_PER_IDENTITY, MAX_EMAILS_PER_MAILBOX as MAX_CODES_PER_MAILBOX,
-    MAX_EMAILS_PER_SIGN_IN as MAX_CODES_PER_SIGN_IN, MAX_WRONG_CODES as MAX_CODE_TRIES,
-    MAX_WRONG_CODES_PER_MAILBOX as MAX_CODE_TRIES_PER_MAILBOX, WRONG_CODE_MEMORY as CODE_TRIES_MEMORY,
+    CODE_EMAIL_INTERVAL, CODE_EMAIL_WINDOW, FAILED_CODE_EMAIL_INTERVAL, MAX_CODE_EMAILS_PER_IDENTITY,
+    MAX_CODE_EMAILS_PER_MAILBOX, MAX_CODE_EMAILS_PER_SIGN_IN, MAX_WRONG_CODES, MAX_WRONG_CODES_PER_MAILBOX,
+    WRONG_CODE_LOCKOUT,
 };
 
 pub use accounts::activity::Activity;
@@ -86,11 +91,11 @@ pub use accounts::spending::Spending;
 pub use audit::log::{AuditChains, AuditLog};
 pub use billing::invoices::{Invoices, IssuedInvoices};
 pub use clients::import::ClientImports;
-pub use clients::steps::Clients;
-pub use idempotency::keys::{IdempotencyKeys, StoredReplies};
+pub use clients::records::Clients;
+pub use idempotency::records::{IdempotencyKeys, StoredReplies};
 pub use leases::orphans::Leases;
 pub use ledger::chains::{Ledger, LedgerChains};
-pub use ledger::months::LedgerPartitions;
+pub use ledger::partitions::LedgerPartitions;
 pub use ledger::reports::UsageReports;
 pub use people::roles::People;
 pub use people::sessions::Sessions;

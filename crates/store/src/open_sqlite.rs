@@ -1,53 +1,54 @@
 //! Opens a SQLite file.
 
-use crate::db::error_codes::{STATEMENT_TIMEOUT, explain_opening};
-use crate::db::sqlite::{SqliteConnector, create_private_file, is_ours, pool, read_options, write_options};
+use crate::db::error_codes::{STATEMENT_TIMEOUT, map_open_error};
+use crate::db::sqlite::{
+    SqliteConnector, create_private_file, is_chancery_database, pool, read_options, write_options,
+};
 use crate::db::write_slot::{Connector, WriteSlot};
-use crate::db::{Conn, Db, Pool, Writers, migrate};
+use crate::db::{Conn, Db, Pool, WritePool, migrate};
 use crate::ledger::sqlite::SqliteLedger;
 use crate::ledger::writer::LedgerWriter;
-use crate::opened::{LedgerSlot, Missing, Opened};
+use crate::open_database::{IfMissing, LedgerSlot, OpenDatabase};
 use crate::{LedgerPartitions, OpenError};
 use chancery_domain::{OsRandomness, SystemClock, WriterId};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Each reading connection is a thread; reads are short, so a few serve many requests.
+/// Each read connection is a thread. Reads are short, so a few serve many requests.
 const MAX_READERS: u32 = 4;
 
-/// Connections for sums over the whole ledger, apart from the others, for a few of those would keep every request
-/// waiting for its key to be looked up.
-const MAX_LONG_READERS: u32 = 2;
+/// Connections for sums over the whole ledger. They are separate because a few such queries would delay every key
+/// lookup.
+const MAX_REPORT_READERS: u32 = 2;
 
-/// There is one connection for writing. Of those who set something aside one stands in its line, so that the ledger
-/// waits for one of them at most.
-const MAX_RESERVING: u32 = 1;
+/// SQLite has one write connection. With one concurrent reservation, the ledger waits for at most one of them.
+const MAX_CONCURRENT_RESERVATIONS: u32 = 1;
 
-/// Opens the file. Its folder must be there.
-pub(crate) async fn open(file: &Path, missing: Missing) -> Result<Opened, OpenError> {
-    match missing {
-        Missing::Create => create_private_file(file)?,
-        Missing::Reject if is_ours(file).await? => {}
-        Missing::Reject => return Err(OpenError::NoDatabase { place: file.display().to_string() }),
+/// Opens the file. Its folder must exist.
+pub(crate) async fn open(file: &Path, if_missing: IfMissing) -> Result<OpenDatabase, OpenError> {
+    match if_missing {
+        IfMissing::Create => create_private_file(file)?,
+        IfMissing::Reject if is_chancery_database(file).await? => {}
+        IfMissing::Reject => return Err(OpenError::NoDatabase { location: file.display().to_string() }),
     }
-    let explained = |error: sqlx::Error| explain_opening(&error, file);
-    let set_up = SqliteConnector { options: write_options(file).busy_timeout(STATEMENT_TIMEOUT) };
-    let mut connection = set_up.connect().await.map_err(explained)?;
+    let map_error = |error: sqlx::Error| map_open_error(&error, file);
+    let setup_connector = SqliteConnector { options: write_options(file).busy_timeout(STATEMENT_TIMEOUT) };
+    let mut connection = setup_connector.connect().await.map_err(map_error)?;
     migrate::apply(Conn::from(&mut connection)).await?;
-    let reader = pool(MAX_READERS).connect_with(read_options(file)).await.map_err(explained)?;
-    // Not before another connection is open: the last to be closed takes the log with it.
+    let reader = pool(MAX_READERS).connect_with(read_options(file)).await.map_err(map_error)?;
+    // Only after another connection is open: closing the last connection deletes the WAL file.
     SqliteConnector::disconnect(connection).await;
-    let long_reader = pool(MAX_LONG_READERS).connect_lazy_with(read_options(file));
+    let long_reader = pool(MAX_REPORT_READERS).connect_lazy_with(read_options(file));
     let slot = Arc::new(WriteSlot::empty(SqliteConnector { options: write_options(file) }));
-    let db = Db::new(Pool::Sqlite(reader), Pool::Sqlite(long_reader), Writers::Slot(Arc::clone(&slot)));
-    let writer_id = WriterId::draw(&OsRandomness);
-    Ok(Opened {
+    let db = Db::new(Pool::Sqlite(reader), Pool::Sqlite(long_reader), WritePool::Slot(Arc::clone(&slot)));
+    let writer_id = WriterId::random(&OsRandomness);
+    Ok(OpenDatabase {
         db,
         writer_id,
         writer: LedgerWriter::start(writer_id, SqliteLedger::new(Arc::clone(&slot)), SystemClock),
         slot: LedgerSlot::Sqlite(slot),
         partitions: LedgerPartitions { monthly: None },
-        max_reserving: MAX_RESERVING,
+        max_concurrent_reservations: MAX_CONCURRENT_RESERVATIONS,
     })
 }
 
@@ -57,7 +58,7 @@ mod tests {
     use crate::DbError;
     use crate::{LedgerError, NewAccount, NewKey, Store};
     use chancery_domain::{
-        AccountId, ApiKey, HowEnded, KeyId, Nanos, OsRandomness, Prices, RateLimits, RequestId, TokenPrice,
+        AccountId, ApiKey, KeyId, Nanos, OsRandomness, Prices, RateLimits, RequestId, StopReason, TokenPrice,
         UnixMillis, UsageRow,
     };
     use sqlx::{ConnectOptions, SqliteConnection};
@@ -79,10 +80,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_writer_flushes_every_commit_and_readers_cannot_write() {
+    async fn writer_uses_full_sync_and_readers_are_read_only() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
-        let mut writer = slot(&store).hold().await.unwrap();
+        let mut writer = slot(&store).acquire().await.unwrap();
         assert_eq!(pragma(&mut writer, "journal_mode").await, "wal");
         assert_eq!(pragma(&mut writer, "synchronous").await, "2", "FULL");
         assert_eq!(pragma(&mut writer, "foreign_keys").await, "1");
@@ -109,12 +110,12 @@ mod tests {
             },
             cost: Nanos(3),
             at: UnixMillis(0),
-            ended: HowEnded::Complete,
+            stop_reason: StopReason::Complete,
         }
     }
 
     #[tokio::test]
-    async fn a_full_or_read_only_disk_is_named_and_only_acknowledged_rows_are_there() {
+    async fn full_or_read_only_disk_is_reported_without_losing_rows() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
         let limits = RateLimits { requests_per_min: 1, tokens_per_min: 1 };
@@ -127,7 +128,7 @@ mod tests {
 
         let set_pages = async |pages: u32| {
             let sql = sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {pages}"));
-            let mut writer = slot(&store).hold().await.unwrap();
+            let mut writer = slot(&store).acquire().await.unwrap();
             sqlx::query(sql).fetch_all(&mut *writer).await.unwrap();
         };
         set_pages(30).await;
@@ -143,11 +144,11 @@ mod tests {
         assert_eq!(store.ledger_chains.ledger_rows(None, u32::MAX).await.unwrap().len(), settled);
 
         let statement = "PRAGMA query_only = ON";
-        sqlx::query(statement).execute(&mut *slot(&store).hold().await.unwrap()).await.unwrap();
+        sqlx::query(statement).execute(&mut *slot(&store).acquire().await.unwrap()).await.unwrap();
         let error = store.ledger.settle(row(settled, account, key).into()).await.unwrap_err();
         assert!(matches!(error, LedgerError::Database(DbError::ReadOnly(_))), "{error:?}");
         let statement = "PRAGMA query_only = OFF";
-        sqlx::query(statement).execute(&mut *slot(&store).hold().await.unwrap()).await.unwrap();
+        sqlx::query(statement).execute(&mut *slot(&store).acquire().await.unwrap()).await.unwrap();
 
         set_pages(3000).await;
         store.ledger.settle(row(settled, account, key).into()).await.unwrap();

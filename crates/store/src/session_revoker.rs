@@ -1,10 +1,10 @@
-//! Ends sessions of the other surface: the portal's when a password changes at the provider, and the provider's when somebody is
-//! signed out or removed in the portal.
+//! Ends sessions of the other surface: portal sessions when a password changes at the provider, and provider sessions
+//! when a person is signed out or removed in the portal.
 
 use crate::audit::step::AuditedSteps;
 use crate::db::Db;
-use crate::people::sessions::end_all_of_identity;
-use crate::provider::sessions::end_all_of_subject;
+use crate::people::sessions::end_identity_sessions;
+use crate::provider::sessions::end_subject_sessions;
 use crate::{DbError, PersonError};
 use chancery_domain::{EventOrigin, Identity};
 
@@ -15,18 +15,18 @@ pub struct SessionRevoker {
 }
 
 impl SessionRevoker {
-    /// For somebody whose password was changed: their sign-ins under way that wait for a code end too. How many sessions
-    /// there were; none for an identity that never signed in here.
+    /// For a person whose password was changed. Also ends their sign-ins that wait for a code. Returns the number of
+    /// sessions, 0 for an identity that never signed in here.
     pub async fn end_sessions_of_identity(
         &self,
         identity: &Identity,
         origin: &EventOrigin,
     ) -> Result<u64, PersonError> {
-        end_all_of_identity(&self.audited, identity, origin).await
+        end_identity_sessions(&self.audited, identity, origin).await
     }
 
-    /// How many sessions at the provider there were.
-    pub async fn end_provider_sessions_of(&self, subject: &str) -> Result<u64, DbError> {
-        end_all_of_subject(&self.db, subject).await
+    /// Returns the number of provider sessions that were ended.
+    pub async fn end_provider_sessions(&self, subject: &str) -> Result<u64, DbError> {
+        end_subject_sessions(&self.db, subject).await
     }
 }

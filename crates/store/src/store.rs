@@ -1,14 +1,14 @@
-//! Everything that is stored, as one handle for each aggregate. `open` opens a database and makes them all; a surface gets only
+//! All stored data, as one handle per aggregate. `open` opens a database and creates all of them; a surface gets only
 //! those that it calls, as one of the narrow stores in `stores`.
 
 use crate::DbError;
 use crate::accounts::spending_queue::SpendingQueue;
 use crate::audit::step::AuditedSteps;
-use crate::db::url::Place;
+use crate::db::url::DatabaseLocation;
 use crate::db::{Db, query};
 use crate::leases::lease::Lease;
 use crate::ledger::writer::LedgerWriter;
-use crate::opened::{LedgerSlot, Missing, Opened};
+use crate::open_database::{IfMissing, LedgerSlot, OpenDatabase};
 use crate::{
     AccountLookup, Accounts, Activity, AuditChains, AuditLog, ClientImports, Clients, DatabaseUrl, Grants,
     IdempotencyKeys, Invoices, IssuedInvoices, KeyLookup, Leases, Ledger, LedgerChains, LedgerPartitions,
@@ -18,7 +18,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Everything that is stored. For whoever puts a program together, and for tests.
+/// Every handle, for the code that wires a program together and for tests.
 pub struct Store {
     pub account_lookup: AccountLookup,
     pub accounts: Accounts,
@@ -56,17 +56,16 @@ pub struct Store {
     pub(crate) db: Db,
 }
 
-/// Whether the database answers.
+/// Database health check.
 #[derive(Clone)]
 pub struct Health {
     db: Db,
 }
 
-/// Reads a table, for SQLite would answer a bare `SELECT 1` without looking at its file.
+/// Reads a table, because SQLite answers a bare `SELECT 1` without touching its file.
 const PING: &str = "SELECT COUNT(*) FROM schema_migrations";
 
 impl Health {
-    /// Whether the database answers now.
     pub async fn ping(&self) -> Result<(), DbError> {
         self.db.fetch_one::<u64>(query(PING)).await?;
         Ok(())
@@ -74,31 +73,31 @@ impl Health {
 }
 
 impl Store {
-    /// Opens the database that the URL names, and creates its schema where there is none; a newer one is rejected. Needs a tokio
-    /// runtime, for it starts the task that writes the ledger. Call `close` before the runtime ends.
+    /// Opens the database at the URL and creates its schema if there is none. A newer schema is rejected. Requires a
+    /// tokio runtime, because it starts the ledger writer task. Call `close` before the runtime ends.
     pub async fn open(url: &DatabaseUrl) -> Result<Self, OpenError> {
-        Self::open_or(url, Missing::Create).await
+        Self::open_with(url, IfMissing::Create).await
     }
 
-    /// Like `open`, but creates nothing: where there is no database of Chancery's, that is `NoDatabase`. For commands that only
-    /// read, so that one that is started in the wrong folder does not leave an empty database there and report that nothing
-    /// was ever used.
+    /// Like `open`, but creates nothing: `NoDatabase` if there is no Chancery database. For read-only commands. One
+    /// started in the wrong folder must not leave an empty database there and report that nothing was used.
     pub async fn open_existing(url: &DatabaseUrl) -> Result<Self, OpenError> {
-        Self::open_or(url, Missing::Reject).await
+        Self::open_with(url, IfMissing::Reject).await
     }
 
-    async fn open_or(url: &DatabaseUrl, missing: Missing) -> Result<Self, OpenError> {
-        Ok(Self::of(match &url.0 {
-            Place::Sqlite(file) => open_sqlite::open(file, missing).await?,
-            Place::Postgres(options) => open_postgres::open(url, options, missing).await?,
+    async fn open_with(url: &DatabaseUrl, if_missing: IfMissing) -> Result<Self, OpenError> {
+        Ok(Self::from_parts(match &url.0 {
+            DatabaseLocation::Sqlite(file) => open_sqlite::open(file, if_missing).await?,
+            DatabaseLocation::Postgres(options) => open_postgres::open(url, options, if_missing).await?,
         }))
     }
 
-    fn of(opened: Opened) -> Self {
-        let Opened { db, writer_id, writer, slot, partitions, max_reserving } = opened;
+    fn from_parts(open_database: OpenDatabase) -> Self {
+        let OpenDatabase { db, writer_id, writer, slot, partitions, max_concurrent_reservations } =
+            open_database;
         let (lease, writer) = (Arc::new(Lease::new(db.clone(), writer_id)), Arc::new(writer));
         let audited = AuditedSteps::new(db.clone(), writer_id);
-        let queue = Arc::new(SpendingQueue::new(max_reserving));
+        let queue = Arc::new(SpendingQueue::new(max_concurrent_reservations));
         Self {
             account_lookup: AccountLookup { db: db.clone() },
             accounts: Accounts { db: db.clone(), audited: audited.clone() },
@@ -137,11 +136,11 @@ impl Store {
         }
     }
 
-    /// Finishes the writes under way and lets go of the database, without waiting long for sums that take long. Later
-    /// calls are `Unavailable`.
+    /// Finishes pending writes and closes the database, without waiting long for slow reports. Later calls return
+    /// `Unavailable`.
     pub async fn close(&self) {
         self.writer.close().await;
-        self.lease.give_up().await;
+        self.lease.release().await;
         self.db.close_reads().await;
         match &self.slot {
             LedgerSlot::Sqlite(slot) => slot.close().await,
@@ -149,7 +148,7 @@ impl Store {
         }
     }
 
-    /// How many commits have carried settled rows since the store was opened.
+    /// Number of commits with settled rows since the store was opened.
     pub fn ledger_commits(&self) -> u64 {
         self.writer.commits()
     }

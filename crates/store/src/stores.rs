@@ -1,4 +1,4 @@
-//! The narrow stores: for each surface those handles that it calls, and no others.
+//! The narrow stores: for each surface, only the handles that it calls.
 
 use crate::store::Store;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     SignIns, SigningKeys, Spending, StoredReplies, Throttles, UsageReports,
 };
 
-/// What metering calls: keys, the ledger, and what requests hold while they run.
+/// What metering calls: keys, the ledger, and what requests reserve while they run.
 #[derive(Clone)]
 pub struct MeteringStore {
     pub activity: Activity,
@@ -60,7 +60,7 @@ pub struct VerifyStore {
     pub stored_replies: StoredReplies,
 }
 
-/// What the command line and the set-up of a server call.
+/// What the command line and server start-up call.
 #[derive(Clone)]
 pub struct AdminStore {
     pub account_lookup: AccountLookup,

@@ -1,29 +1,29 @@
-//! Accounts and keys for tests, of every crate: created and changed as the command line does it, with the operator's permit. Only
-//! with the feature `testing`; the product is built without it.
+//! Test helpers for all crates: accounts and keys, created and changed with the operator's permit as the command line
+//! does it. Only with the feature `testing`, which release builds do not enable.
 
 use crate::{
-    AccountDeed, AccountDone, AccountError, AccountSubject, DatabaseUrl, LimitsChange, NewAccount, NewKey,
-    OpenError, Store,
+    AccountChange, AccountChangeOutcome, AccountError, AccountSubject, DatabaseUrl, LimitsChange, NewAccount,
+    NewKey, OpenError, Store,
 };
-use chancery_domain::{Account, AccountId, AccountName, Asker, Key, KeyPrefix, RequestId, UnixMillis};
-use chancery_policy::{Asking, ManageAccounts, Policy, TheFirm};
+use chancery_domain::{Account, AccountId, AccountName, Key, KeyPrefix, Principal, RequestId, UnixMillis};
+use chancery_policy::{AuthzRequest, FirmResource, ManageAccounts, Policy};
 use std::path::Path;
 use std::sync::LazyLock;
 
-/// Under which these decisions are on record, for tests that count others.
+/// The request id of these decisions in the audit log, so that tests can exclude them from counts.
 pub const REQUEST_ID: &str = "req_setup";
 
 static POLICY: LazyLock<Policy> =
     LazyLock::new(|| Policy::load().unwrap_or_else(|error| panic!("the policy cannot be loaded: {error}")));
 
-fn changed_account(done: AccountDone) -> Account {
+fn changed_account(done: AccountChangeOutcome) -> Account {
     match done.subject {
         AccountSubject::Account(account) => account,
         AccountSubject::Key(key) => panic!("the key {} was changed", key.prefix),
     }
 }
 
-fn changed_key(done: AccountDone) -> Key {
+fn changed_key(done: AccountChangeOutcome) -> Key {
     match done.subject {
         AccountSubject::Key(key) => key,
         AccountSubject::Account(account) => panic!("the account {} was changed", account.name),
@@ -39,17 +39,19 @@ impl Store {
     pub async fn change_account(
         &self,
         at: UnixMillis,
-        change: AccountDeed,
-    ) -> Result<AccountDone, AccountError> {
+        change: AccountChange,
+    ) -> Result<AccountChangeOutcome, AccountError> {
         let request_id = RequestId::from_stored(REQUEST_ID.to_owned());
-        let decision =
-            POLICY.decide::<ManageAccounts>(&Asking { by: Asker::Operator, at, request_id }, TheFirm);
+        let decision = POLICY.decide::<ManageAccounts>(
+            &AuthzRequest { by: Principal::Operator, at, request_id },
+            FirmResource,
+        );
         let permit = decision.unwrap_or_else(|_| panic!("the operator may not manage accounts"));
-        self.accounts.do_with_account(permit, change).await
+        self.accounts.change_account(permit, change).await
     }
 
     pub async fn create_account(&self, new: NewAccount) -> Result<Account, AccountError> {
-        self.change_account(new.created_at, AccountDeed::Make(new)).await.map(changed_account)
+        self.change_account(new.created_at, AccountChange::CreateAccount(new)).await.map(changed_account)
     }
 
     pub async fn set_limits(
@@ -57,8 +59,8 @@ impl Store {
         account: &AccountName,
         change: LimitsChange,
     ) -> Result<Account, AccountError> {
-        let account = self.account_lookup.account_named(account).await?.id;
-        let change = AccountDeed::SetLimits { account, change };
+        let account = self.account_lookup.account_by_name(account).await?.id;
+        let change = AccountChange::SetLimits { account, change };
         self.change_account(UnixMillis(0), change).await.map(changed_account)
     }
 
@@ -67,20 +69,20 @@ impl Store {
         account: &AccountName,
         at: UnixMillis,
     ) -> Result<Account, AccountError> {
-        let account = self.account_lookup.account_named(account).await?.id;
-        self.change_account(at, AccountDeed::Close(account)).await.map(changed_account)
+        let account = self.account_lookup.account_by_name(account).await?.id;
+        self.change_account(at, AccountChange::Close(account)).await.map(changed_account)
     }
 
     pub async fn create_key(&self, new: NewKey) -> Result<Key, AccountError> {
-        self.change_account(new.created_at, AccountDeed::MakeKey(new)).await.map(changed_key)
+        self.change_account(new.created_at, AccountChange::CreateKey(new)).await.map(changed_key)
     }
 
     pub async fn attach_key(&self, key: &KeyPrefix, account: AccountId) -> Result<Key, AccountError> {
-        let change = AccountDeed::AttachKey { key: key.clone(), account };
+        let change = AccountChange::AttachKey { key: key.clone(), account };
         self.change_account(UnixMillis(0), change).await.map(changed_key)
     }
 
     pub async fn revoke_key(&self, key: &KeyPrefix, at: UnixMillis) -> Result<Key, AccountError> {
-        self.change_account(at, AccountDeed::RevokeKey(key.clone())).await.map(changed_key)
+        self.change_account(at, AccountChange::RevokeKey(key.clone())).await.map(changed_key)
     }
 }

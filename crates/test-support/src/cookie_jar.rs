@@ -1,5 +1,5 @@
-//! A browser's cookies as far as a server can tell: by name, sent to their path and below, until they expire. Everything else
-//! of a browser (headers, redirects, forms) is said by the tests that need it.
+//! A browser's cookies as a server sees them: by name, sent to their path and below, until they expire. Tests provide everything
+//! else of a browser (headers, redirects, forms) themselves.
 
 use axum::Router;
 use axum::body::Body;
@@ -19,7 +19,7 @@ struct Cookie {
 }
 
 impl CookieJar {
-    /// Sends a request with its cookies to a surface, and keeps those that the reply sets.
+    /// Sends a request with its cookies to a router, and stores the cookies that the response sets.
     pub async fn send(&mut self, router: &Router, mut request: Request<Body>) -> Response<Vec<u8>> {
         if let Some(cookies) = self.header(request.uri().path()) {
             request.headers_mut().insert(header::COOKIE, HeaderValue::from_str(&cookies).unwrap());
@@ -31,7 +31,7 @@ impl CookieJar {
         Response::from_parts(parts, body.collect().await.unwrap().to_bytes().to_vec())
     }
 
-    /// What a request to this path says in `Cookie`.
+    /// The `Cookie` header of a request to this path.
     pub fn header(&self, path: &str) -> Option<String> {
         let is_sent = |cookie: &Cookie| {
             let below = path.strip_prefix(&cookie.path);
@@ -42,7 +42,7 @@ impl CookieJar {
         (!sent.is_empty()).then(|| sent.join("; "))
     }
 
-    /// Takes in one line of `Set-Cookie`.
+    /// Applies one `Set-Cookie` header.
     pub fn keep(&mut self, set_cookie: &str) {
         let mut parts = set_cookie.split("; ");
         let (name, value) = parts.next().unwrap().split_once('=').unwrap();
@@ -54,7 +54,7 @@ impl CookieJar {
         }
     }
 
-    /// Puts a value where none or another was; a new name goes to every path.
+    /// Sets or replaces a value. A new cookie is sent to every path.
     pub fn insert(&mut self, name: impl Into<String>, value: impl Into<String>) {
         let cookie = self.0.entry(name.into());
         cookie.or_insert(Cookie { value: String::new(), path: "/".to_owned() }).value = value.into();
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cookie_goes_to_its_path_and_below_until_it_expires() {
+    fn cookie_is_sent_to_its_path_and_subpaths_until_it_expires() {
         let mut jar = CookieJar::default();
         jar.keep("session=one; Path=/; HttpOnly; Secure; SameSite=Lax");
         jar.keep("sign_in=two; Path=/auth; Max-Age=600; HttpOnly; Secure; SameSite=Lax");

@@ -1,5 +1,5 @@
-//! A server of Chat Completions that does what a test tells it, byte by byte, on a port of its own. It speaks plain HTTP by
-//! itself, because a well-kept HTTP library would not let it misbehave.
+//! A Chat Completions server that follows a test's script byte by byte, on its own port. It implements plain HTTP itself,
+//! because a proper HTTP library would not let it misbehave.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,27 +7,27 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-/// What the server does with a job, in order.
+/// One step of the server's script for a job.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// The head of a reply that is a stream.
+    /// Sends the head of a streaming response.
     Stream,
-    /// A whole reply: status, headers with their line ends, body.
+    /// Sends a whole response: status, headers with their line endings, body.
     Answer(u16, &'static str, String),
-    /// One event of the stream.
+    /// Sends one event of the stream.
     Event(String),
-    /// Bytes as they are, within the stream.
+    /// Sends raw bytes as a chunk of the stream.
     Raw(Vec<u8>),
-    /// Bytes as they are, in place of a reply.
+    /// Sends raw bytes instead of a response.
     Bytes(Vec<u8>),
     Pause(Duration),
-    /// Goes on when the test says so.
+    /// Waits until the test notifies it.
     Gate(Arc<Notify>),
-    /// Says nothing more until the peer closes.
+    /// Sends nothing more until the peer closes.
     Hang,
-    /// Ends the stream as it should be.
+    /// Ends the stream properly.
     End,
-    /// Closes the connection in the middle.
+    /// Closes the connection abruptly.
     Cut,
 }
 
@@ -42,7 +42,7 @@ pub struct FaultyServer {
 #[derive(Default)]
 struct State {
     list: String,
-    /// Bodies of the jobs that came.
+    /// Bodies of the received jobs.
     jobs: Mutex<Vec<String>>,
     heads: Mutex<Vec<String>>,
     hang_ups: Mutex<usize>,
@@ -50,13 +50,13 @@ struct State {
 }
 
 impl FaultyServer {
-    /// The script is given the number of the job, from 0.
+    /// The script receives the number of the job, from 0.
     pub async fn start(script: impl Fn(usize) -> Vec<Step> + Send + Sync + 'static) -> Self {
         let list = r#"{"object":"list","data":[{"id":"m","max_model_len":4096}]}"#;
         Self::start_listing(list.to_owned(), script).await
     }
 
-    /// With a list of models of its own.
+    /// Starts a server with a custom model list.
     pub async fn start_listing(
         list: String,
         script: impl Fn(usize) -> Vec<Step> + Send + Sync + 'static,
@@ -73,7 +73,7 @@ impl FaultyServer {
         Self { url, state, task }
     }
 
-    /// A server that always does the same.
+    /// Starts a server that runs the same steps for every job.
     pub async fn always(steps: Vec<Step>) -> Self {
         Self::start(move |_| steps.clone()).await
     }
@@ -86,26 +86,26 @@ impl FaultyServer {
         self.state.heads.lock().unwrap().clone()
     }
 
-    /// Waits until so many jobs have come.
+    /// Waits until `count` jobs have arrived.
     pub async fn until_jobs(&self, count: usize) {
         self.until(|state| state.jobs.lock().unwrap().len() >= count).await;
     }
 
-    /// Waits until so many peers have closed their connection while a job of theirs was under way.
+    /// Waits until `count` peers have closed their connection during a job.
     pub async fn until_hang_ups(&self, count: usize) {
         self.until(|state| *state.hang_ups.lock().unwrap() >= count).await;
     }
 
-    async fn until(&self, is_so: impl Fn(&State) -> bool) {
+    async fn until(&self, condition: impl Fn(&State) -> bool) {
         let waiting = async {
-            while !is_so(&self.state) {
+            while !condition(&self.state) {
                 self.state.changed.notified().await;
             }
         };
         tokio::time::timeout(Duration::from_secs(20), waiting).await.expect("it never came to that");
     }
 
-    /// From now on nobody listens there.
+    /// Stops accepting connections.
     pub fn stop(&self) {
         self.task.abort();
     }
@@ -130,15 +130,15 @@ async fn serve(mut stream: TcpStream, script: Script, state: Arc<State>) {
         state.changed.notify_waiters();
         state.changed.notify_one();
         for step in steps {
-            if !take(&mut stream, step, &state).await {
+            if !run_step(&mut stream, step, &state).await {
                 return;
             }
         }
     }
 }
 
-/// Whether the connection goes on.
-async fn take(stream: &mut TcpStream, step: Step, state: &State) -> bool {
+/// Runs one step and returns whether the connection stays open.
+async fn run_step(stream: &mut TcpStream, step: Step, state: &State) -> bool {
     let written = match step {
         Step::Stream => {
             let head =
@@ -211,7 +211,7 @@ pub fn text(text: &str) -> Step {
     Step::Event(delta.to_string())
 }
 
-/// A piece of text with what was counted so far.
+/// A text event with the usage so far.
 pub fn counted_text(text: &str, prompt_tokens: u32, completion_tokens: u32) -> Step {
     let usage = serde_json::json!({"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens});
     let delta = serde_json::json!({"choices": [{"index": 0, "delta": {"content": text}}], "usage": usage});
@@ -229,12 +229,12 @@ pub fn usage(prompt_tokens: u32, completion_tokens: u32) -> Step {
     Step::Event(serde_json::json!({"choices": [], "usage": usage}).to_string())
 }
 
-/// The end of a reply as it should be.
+/// The proper end of a reply.
 pub fn well_ended(reason: &str, prompt_tokens: u32, completion_tokens: u32) -> [Step; 4] {
     [finish(reason), usage(prompt_tokens, completion_tokens), Step::Event("[DONE]".to_owned()), Step::End]
 }
 
-/// A whole good reply of these pieces.
+/// A complete, valid reply of these pieces.
 pub fn reply(pieces: &[&str], prompt_tokens: u32) -> Vec<Step> {
     let mut steps = vec![Step::Stream];
     steps.extend(pieces.iter().map(|piece| text(piece)));

@@ -1,5 +1,5 @@
-//! What tests of several crates share: servers and databases of a test's own, a server that misbehaves, a cookie jar, the
-//! outbox. It knows none of our crates. A firm, a desk or a scene is its tests' own and stays with them.
+//! Test support shared by several crates: servers and databases per test, a faulty upstream server, a cookie jar and the email
+//! outbox. It depends on no other crate of the workspace. Fixtures of one crate stay with its tests.
 
 #![expect(
     clippy::unwrap_used,

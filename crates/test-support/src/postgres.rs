@@ -1,10 +1,10 @@
-//! A PostgreSQL database of a test's own, on the server that `make test` starts, and statements by `psql`, so that no driver
-//! of ours stands in between.
+//! A separate PostgreSQL database per test, on the server that `make test` starts. Statements run through `psql`, independent of
+//! our own driver.
 
 use std::hash::{BuildHasher, RandomState};
 use std::process::{Command, Stdio};
 
-/// Removed when it is dropped.
+/// Dropping the value drops the database.
 pub struct PostgresDatabase {
     admin_url: String,
     name: String,
@@ -18,7 +18,7 @@ impl PostgresDatabase {
         Self::create_at(&admin_url, purpose)
     }
 
-    /// On any server whose address is that of a database.
+    /// Creates the database on the server of this database URL.
     pub fn create_at(admin_url: &str, purpose: &str) -> Self {
         let name = format!("chancery_{purpose}_{:016x}", RandomState::new().hash_one(purpose));
         let database = Self { admin_url: admin_url.to_owned(), name };
@@ -35,7 +35,7 @@ impl PostgresDatabase {
         format!("{}/{}", self.admin_url.rsplit_once('/').unwrap().0, self.name)
     }
 
-    /// What a statement that must succeed gives, as text: a line for each row.
+    /// Runs a statement that must succeed, and returns its result as text, one line per row.
     pub fn query(&self, statement: &str) -> String {
         query(&self.url(), statement).unwrap_or_else(|error| panic!("{statement}: {error}"))
     }
@@ -47,14 +47,14 @@ impl Drop for PostgresDatabase {
     }
 }
 
-/// `psql` at that database, without the developer's own settings.
+/// `psql` for that database, without the developer's own settings.
 pub fn psql(url: &str) -> Command {
     let mut command = Command::new("psql");
     command.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", url]).stdin(Stdio::null());
     command
 }
 
-/// What a statement gives, or what the server says against it.
+/// Returns the result of a statement, or the server's error message.
 pub fn query(url: &str, statement: &str) -> Result<String, String> {
     let output = psql(url).args(["--command", statement]).output().unwrap();
     match output.status.success() {

@@ -1,5 +1,5 @@
-//! A Redis of a test's own, which it can kill, stop and start again. It forgets nothing when it is killed: every write is
-//! on disk before it is answered.
+//! A Redis server per test, which the test can kill, suspend and restart. It loses nothing when it is killed: every write is on
+//! disk before its response.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -35,7 +35,7 @@ impl RedisServer {
         self.wait_until_ready();
     }
 
-    /// It keeps its connections and answers nothing until it is told to go on.
+    /// Suspends the process: connections stay open, and nothing is answered until `go_on`.
     pub fn hold(&mut self) {
         self.signal(rustix::process::Signal::STOP);
     }
@@ -48,7 +48,7 @@ impl RedisServer {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Runs a command on it; gives what it answered.
+    /// Runs a command with `redis-cli` and returns its output.
     pub fn command(&self, arguments: &[&str]) -> String {
         let output = Command::new("redis-cli").args(["-p", &self.port.to_string()]).args(arguments).output();
         String::from_utf8(output.expect("redis-cli is installed by `make test`").stdout).unwrap()
@@ -73,7 +73,7 @@ fn spawn(port: u16, folder: &tempfile::TempDir) -> Child {
     spawned.expect("redis-server is installed by `make test`")
 }
 
-/// It does not outlive its test.
+/// The server does not outlive its test.
 impl Drop for RedisServer {
     fn drop(&mut self) {
         let _ = self.child.kill();

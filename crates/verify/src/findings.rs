@@ -1,26 +1,25 @@
-//! What a verification has found: the first differences in words, the others as a number.
+//! The findings of a verification: the first ones as text, the rest as a count.
 
-/// No findings means that everything agrees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Findings {
-    pub told: Vec<String>,
-    /// How many more there are.
+    pub reported: Vec<String>,
+    /// Number of findings beyond the reported ones.
     pub more: u64,
-    max_told: usize,
+    max_reported: usize,
 }
 
 impl Findings {
-    pub(crate) fn at_most(max_told: usize) -> Self {
-        Self { told: Vec::new(), more: 0, max_told }
+    pub(crate) fn with_limit(max_reported: usize) -> Self {
+        Self { reported: Vec::new(), more: 0, max_reported }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.told.is_empty()
+        self.reported.is_empty()
     }
 
     pub(crate) fn add(&mut self, finding: String) {
-        if self.told.len() < self.max_told {
-            self.told.push(finding);
+        if self.reported.len() < self.max_reported {
+            self.reported.push(finding);
         } else {
             self.more += 1;
         }
@@ -36,10 +35,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_findings_the_first_are_told_and_the_others_counted() {
-        let mut found = Findings::at_most(100);
+    fn first_findings_are_listed_and_the_rest_counted() {
+        let mut found = Findings::with_limit(100);
         (0..105).for_each(|number| found.add(number.to_string()));
-        assert_eq!((found.told.len(), found.more), (100, 5));
-        assert_eq!(found.told[0], "0");
+        assert_eq!((found.reported.len(), found.more), (100, 5));
+        assert_eq!(found.reported[0], "0");
     }
 }

@@ -1,5 +1,5 @@
-//! Recomputes what is recorded, from its own rows: ledger, limits, invoices and audit; and names what differs. A server
-//! may go on writing meanwhile. Nothing here writes, and nothing here knows how findings are shown.
+//! Recomputes ledger, limits, invoices and audit log from their own rows, and reports differences. A server may keep writing
+//! meanwhile. Nothing here writes, and nothing here knows how findings are displayed.
 
 mod audit;
 mod chain;
@@ -18,7 +18,7 @@ use chancery_domain::MoneyError;
 use chancery_metering::LimiterUnavailable;
 use chancery_store::DbError;
 
-/// Why something could not be verified; what differs is no error.
+/// Why verification could not run. Differences are findings, not errors.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
     #[error(transparent)]

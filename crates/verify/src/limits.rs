@@ -1,22 +1,21 @@
-//! Holds the limits against the ledger. Limits have no history: what is known of them is the last minute, and what an
-//! account's limits were then is not recorded. So what can be checked is that nothing was forgotten: whatever the ledger
-//! has of the last minute must be in the account's window too, which may hold more (running work, and work that was
-//! not billed). Only a store that other processes can ask can be checked; a server's own memory cannot.
+//! Compares the rate limits with the ledger. The limit store only covers the last minute, and past limits are not recorded. So
+//! the check is that no usage is missing: what the ledger has of the last minute must be in the account's window too. The window
+//! may hold more (running and unbilled work). Only a shared limit store can be checked; a server's own memory cannot.
 
 use crate::VerifyError;
-use chancery_domain::{AccountId, Amount, RequestId, UnixMillis, WINDOW};
+use chancery_domain::{AccountId, LimitUsage, RequestId, UnixMillis, WINDOW};
 use chancery_metering::Limiter;
 use chancery_store::VerifyStore;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Rows that are read at once.
+/// Rows per page.
 const PAGE_ROWS: u32 = 1_000;
 
-/// How far clocks may be apart, and a check may take, when the limits are held against the ledger's last minute.
+/// Allowance for clock skew and for the duration of the check.
 const WINDOW_MARGIN: Duration = Duration::from_secs(15);
 
-/// How many accounts have rows of the last minute, and what differs.
+/// The number of accounts with rows of the last minute, and the differences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LimitVerification {
     pub accounts: usize,
@@ -28,14 +27,14 @@ pub async fn verify_limits(
     limiter: &dyn Limiter,
     now: UnixMillis,
 ) -> Result<LimitVerification, VerifyError> {
-    let billed = billed_lately(store, now).await?;
+    let billed = billed_in_last_window(store, now).await?;
     let mut findings = Vec::new();
     for account in store.account_lookup.list_accounts().await? {
         let Some(billed) = billed.get(&account.id) else { continue };
         let counted = limiter.status(account.id, account.limits).await?.used;
         if counted.requests < billed.requests || counted.tokens < billed.tokens {
             findings.push(format!(
-                "limits: account {}: the ledger has {} requests with {} tokens of the last minute, and the limits' store counts {} with {}",
+                "limits: account {}: the ledger has {} requests and {} tokens in the last minute, the limit store {} and {}",
                 account.name, billed.requests, billed.tokens, counted.requests, counted.tokens
             ));
         }
@@ -43,16 +42,16 @@ pub async fn verify_limits(
     Ok(LimitVerification { accounts: billed.len(), findings })
 }
 
-/// What was admitted so lately that it is in its window for the rest of this check, whatever the clocks.
-async fn billed_lately(
+/// Usage admitted so recently that it stays in its window for the rest of this check, despite clock skew.
+async fn billed_in_last_window(
     store: &VerifyStore,
     now: UnixMillis,
-) -> Result<BTreeMap<AccountId, Amount>, VerifyError> {
+) -> Result<BTreeMap<AccountId, LimitUsage>, VerifyError> {
     let millis = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
     let since = UnixMillis(now.0 - millis(WINDOW - WINDOW_MARGIN));
-    let mut billed: BTreeMap<AccountId, Amount> = BTreeMap::new();
-    // An id has the time at which its request came in, which is before it is admitted.
-    let mut last = RequestId::first_at(UnixMillis(since.0 - millis(WINDOW)));
+    let mut billed: BTreeMap<AccountId, LimitUsage> = BTreeMap::new();
+    // A request id contains the arrival time of its request, which is before admission.
+    let mut last = RequestId::min_at(UnixMillis(since.0 - millis(WINDOW)));
     loop {
         let page = store.ledger_chains.ledger_rows(Some(&last), PAGE_ROWS).await?;
         let Some(end) = page.last() else { return Ok(billed) };

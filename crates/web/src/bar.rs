@@ -1,11 +1,11 @@
-//! What stands above an error page for somebody whom the surface knows: its sections, the person, and the way out. Only the
-//! surface knows any of it, so it says how the bar is made.
+//! The navigation bar above an error page for a signed-in user: sections, the user, and sign-out. Only the surface knows these, so it
+//! renders the bar.
 
 use async_trait::async_trait;
 use axum::http::request::Parts;
 
 #[async_trait]
-pub trait Bars: Send + Sync + 'static {
-    /// The bar of whoever sent this, as HTML that is put into the page as it is. None for strangers.
-    async fn bar_for(&self, asker: &mut Parts) -> Option<String>;
+pub trait BarRenderer: Send + Sync + 'static {
+    /// The bar for the sender of this request, as trusted HTML. `None` if nobody is signed in.
+    async fn render_bar(&self, parts: &mut Parts) -> Option<String>;
 }

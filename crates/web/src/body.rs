@@ -1,5 +1,5 @@
-//! Takes a request's body in before anybody looks at it, within bounds: a page's forms are small, and whoever sends theirs
-//! a byte at a time would hold a place that others need.
+//! Reads the whole request body before any handler runs, with limits on size and time. Forms are small, and a slow sender must
+//! not occupy a connection that others need.
 
 use crate::error_page::ErrorPage;
 use axum::body::{Body, Bytes};
@@ -11,8 +11,8 @@ use std::time::Duration;
 /// How long a body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The request with its body, and the body once more.
-pub(crate) async fn take_in(request: Request, max_bytes: usize) -> Result<(Request, Bytes), ErrorPage> {
+/// Returns the request with its body, and a copy of the body.
+pub(crate) async fn read_body(request: Request, max_bytes: usize) -> Result<(Request, Bytes), ErrorPage> {
     let (parts, body) = request.into_parts();
     match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, max_bytes).collect()).await {
         Ok(Ok(body)) => {
@@ -20,18 +20,18 @@ pub(crate) async fn take_in(request: Request, max_bytes: usize) -> Result<(Reque
             Ok((Request::from_parts(parts, Body::from(body.clone())), body))
         }
         Ok(Err(_)) => Err(too_large(max_bytes)),
-        Err(_) => Err(too_slow()),
+        Err(_) => Err(timed_out()),
     }
 }
 
 fn too_large(max_bytes: usize) -> ErrorPage {
-    let reason = format!("What was sent is larger than this page takes, which is {max_bytes} bytes.");
-    ErrorPage::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", "This is too large", reason)
-        .advice("Go back and send less.")
+    let reason = format!("The request is larger than {max_bytes} bytes.");
+    ErrorPage::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", "Request too large", reason)
+        .advice("Go back and shorten the text.")
 }
 
-fn too_slow() -> ErrorPage {
-    let reason = format!("What you sent did not arrive within {} seconds.", BODY_TIMEOUT.as_secs());
-    ErrorPage::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", "That took too long", reason)
-        .advice("Nothing was changed. Go back and send it again.")
+fn timed_out() -> ErrorPage {
+    let reason = format!("The request did not arrive within {} seconds.", BODY_TIMEOUT.as_secs());
+    ErrorPage::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", "Request timed out", reason)
+        .advice("Nothing was changed. Go back and try again.")
 }

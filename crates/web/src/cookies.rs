@@ -1,48 +1,48 @@
-//! Cookies, as narrow as they can be: for this host alone, never for scripts, over TLS (or on this machine) alone.
+//! Cookies with the narrowest scope: this host only, `HttpOnly`, and over TLS (or on this machine) only.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use std::time::Duration;
 
-/// What a request says about one name.
+/// The cookies that a request sent under one name.
 #[derive(Debug, PartialEq, Eq)]
-pub enum SentCookie<'a> {
+pub enum CookieLookup<'a> {
     None,
     One(&'a str),
-    /// Somebody else set one beside ours; which is whose, nobody can tell.
-    Several,
+    /// Something else set a second cookie with this name, and nothing tells them apart.
+    Multiple,
 }
 
-/// Looks for a cookie by its name. Others beside it, which may be of any bytes, are none of our business.
-pub fn sent_cookie<'a>(headers: &'a HeaderMap, name: &str) -> SentCookie<'a> {
-    let mut values = sent_cookies(headers, name);
+/// Finds a cookie by name. Other cookies may contain any bytes and are ignored.
+pub fn find_cookie<'a>(headers: &'a HeaderMap, name: &str) -> CookieLookup<'a> {
+    let mut values = cookie_values(headers, name);
     match (values.next(), values.next()) {
-        (None, _) => SentCookie::None,
-        (Some(value), None) => SentCookie::One(value),
-        (Some(_), Some(_)) => SentCookie::Several,
+        (None, _) => CookieLookup::None,
+        (Some(value), None) => CookieLookup::One(value),
+        (Some(_), Some(_)) => CookieLookup::Multiple,
     }
 }
 
-/// All that were sent under a name, for whoever ends what they open.
-pub fn sent_cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a str> {
+/// Every cookie that was sent under a name, for sign-out, which ends the sessions of all of them.
+pub fn cookie_values<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a str> {
     let lines = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes);
     let cookies = lines.flat_map(|line| line.split(|byte| *byte == b';')).map(<[u8]>::trim_ascii);
     let values = cookies.filter_map(|cookie| cookie.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
-    // What is not even text is a cookie that opens nothing.
+    // Not UTF-8: treat it as a value that matches nothing.
     values.map(|value| std::str::from_utf8(value).unwrap_or_default())
 }
 
-/// A cookie to be set or taken back.
+/// A cookie to set or delete.
 #[derive(Clone, Copy, Debug)]
 pub struct Cookie {
     pub name: &'static str,
-    /// The browser sends it to this path and those below it.
+    /// The browser sends the cookie to this path and those below it.
     pub path: &'static str,
 }
 
 impl Cookie {
-    /// `value` must be of a cookie's plain letters; ours are. Without `lasts` it goes with the browser.
-    pub fn set(&self, value: &str, lasts: Option<Duration>) -> Option<HeaderValue> {
-        let max_age = lasts.map_or_else(String::new, |lasts| format!("; Max-Age={}", lasts.as_secs()));
+    /// `value` must consist of plain cookie characters; ours do. Without `ttl` it is a session cookie.
+    pub fn set(&self, value: &str, ttl: Option<Duration>) -> Option<HeaderValue> {
+        let max_age = ttl.map_or_else(String::new, |ttl| format!("; Max-Age={}", ttl.as_secs()));
         let Self { name, path } = self;
         HeaderValue::from_str(&format!(
             "{name}={value}; Path={path}{max_age}; HttpOnly; Secure; SameSite=Lax"
@@ -50,7 +50,7 @@ impl Cookie {
         .ok()
     }
 
-    pub fn take_back(&self) -> Option<HeaderValue> {
+    pub fn expire(&self) -> Option<HeaderValue> {
         self.set("", Some(Duration::ZERO))
     }
 }
@@ -64,26 +64,23 @@ mod tests {
     }
 
     #[test]
-    fn one_cookie_is_found_among_others_and_two_of_one_name_are_noticed() {
+    fn duplicate_cookie_names_are_detected() {
         let sent = headers(&["a=1; session=x; b=2"]);
-        assert_eq!(sent_cookie(&sent, "session"), SentCookie::One("x"));
-        assert_eq!(sent_cookie(&sent, "sess"), SentCookie::None);
-        assert_eq!(sent_cookie(&headers(&[]), "session"), SentCookie::None);
-        assert_eq!(sent_cookie(&headers(&["session=x; session=x"]), "session"), SentCookie::Several);
-        assert_eq!(sent_cookie(&headers(&["session=x", "session=y"]), "session"), SentCookie::Several);
-        assert_eq!(sent_cookie(&headers(&["session="]), "session"), SentCookie::One(""));
+        assert_eq!(find_cookie(&sent, "session"), CookieLookup::One("x"));
+        assert_eq!(find_cookie(&sent, "sess"), CookieLookup::None);
+        assert_eq!(find_cookie(&headers(&[]), "session"), CookieLookup::None);
+        assert_eq!(find_cookie(&headers(&["session=x; session=x"]), "session"), CookieLookup::Multiple);
+        assert_eq!(find_cookie(&headers(&["session=x", "session=y"]), "session"), CookieLookup::Multiple);
+        assert_eq!(find_cookie(&headers(&["session="]), "session"), CookieLookup::One(""));
         let mixed = HeaderValue::from_bytes(b"other=\xff\xe4; session=x").unwrap();
         let mixed = HeaderMap::from_iter([(header::COOKIE, mixed)]);
-        assert_eq!(sent_cookie(&mixed, "session"), SentCookie::One("x"), "another's cookie hides nothing");
+        assert_eq!(find_cookie(&mixed, "session"), CookieLookup::One("x"), "another's cookie hides nothing");
     }
 
     #[test]
-    fn a_cookie_is_for_this_host_alone_and_not_for_scripts() {
+    fn cookies_are_host_only_and_http_only() {
         let cookie = Cookie { name: "session", path: "/" };
         assert_eq!(cookie.set("v", None).unwrap(), "session=v; Path=/; HttpOnly; Secure; SameSite=Lax");
-        assert_eq!(
-            cookie.take_back().unwrap(),
-            "session=; Path=/; Max-Age=0; HttpOnly; Secure; SameSite=Lax"
-        );
+        assert_eq!(cookie.expire().unwrap(), "session=; Path=/; Max-Age=0; HttpOnly; Secure; SameSite=Lax");
     }
 }

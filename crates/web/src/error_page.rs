@@ -1,38 +1,37 @@
-//! Error pages in one voice: what happened, what to do, and one link to go on. What the reader sees and what the log says are
-//! apart. Which error becomes which page, each surface says in its `error.rs`.
+//! Error pages with one structure: what happened, what to do, and a link to continue. Text for the user and detail for the log are
+//! separate. Each surface maps its errors to pages in its `error.rs`.
 
+use crate::preserved_text::PreservedText;
 use crate::problems::Problems;
-use crate::typed::Typed;
 use askama::Template;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use std::ops::{Deref, DerefMut};
 
-/// A request that failed. It becomes a page, or JSON for whoever asked for that, at the boundary, which knows the firm's name.
+/// A failed request. The boundary, which knows the firm's name, renders it as a page, or as JSON if the caller asked for that.
 #[derive(Clone, Debug)]
 pub struct ErrorPage(Box<ErrorMessage>);
 
-/// What an error page says. `internal` is the only part that no reader sees.
+/// Content of an error page. Only `internal` is hidden from the user.
 #[derive(Clone, Debug)]
 pub struct ErrorMessage {
     pub status: StatusCode,
-    /// For programs.
+    /// Machine-readable code.
     pub code: &'static str,
-    /// The page's heading.
     pub title: &'static str,
     /// What happened.
     pub reason: String,
-    /// What to do.
+    /// What to do next.
     pub advice: String,
-    /// The start, unless there is a better one: no page is a dead end.
+    /// Defaults to the home page, so that no error page is a dead end.
     pub next_link: Option<Link>,
-    /// For whom the first is of no use.
+    /// For users who cannot use the first link.
     pub other_link: Option<Link>,
     pub retry_after_s: Option<u32>,
-    /// For the log alone.
+    /// For the log only.
     pub internal: Option<String>,
-    /// Cookies that are no good any more.
+    /// Expired cookies to delete: `Set-Cookie` values.
     pub cookies: Vec<HeaderValue>,
 }
 
@@ -69,7 +68,7 @@ impl ErrorPage {
             title,
             reason: reason.into(),
             advice: String::new(),
-            next_link: Some(Link { href: "/".to_owned(), label: "Go to the start" }),
+            next_link: Some(Link { href: "/".to_owned(), label: "Go to the home page" }),
             other_link: None,
             retry_after_s: None,
             internal: None,
@@ -96,7 +95,7 @@ impl ErrorPage {
     }
 
     #[must_use]
-    pub fn logged(mut self, internal: impl Into<String>) -> Self {
+    pub fn with_log_detail(mut self, internal: impl Into<String>) -> Self {
         self.internal = Some(internal.into());
         self
     }
@@ -111,52 +110,52 @@ impl ErrorPage {
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "internal_error",
-            "Something went wrong on our side",
-            "Nothing that you did caused it.",
+            "Something went wrong",
+            "The error is on our side.",
         )
-        .advice("Try again in a moment; if you were saving something, look first whether it is there. If it stays, tell the firm's administrator when it happened.")
-        .logged(internal)
+        .advice("If you were saving, check whether it was saved, then try again. If it fails again, contact your administrator with the time of the error.")
+        .with_log_detail(internal)
     }
 
-    /// The database, or another part that we stand on, does not answer.
+    /// The database or another dependency does not respond.
     pub fn unavailable(internal: impl Into<String>) -> Self {
         let mut error = Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "unavailable",
-            "This is not available right now",
-            "A part that we need does not answer.",
+            "Temporarily unavailable",
+            "A service that we depend on is not responding.",
         )
-        .advice("Try again in a minute. If you were saving something, look first whether it is there.")
-        .logged(internal);
+        .advice("Try again in a minute. If you were saving, check first whether it was saved.")
+        .with_log_detail(internal);
         error.retry_after_s = Some(30);
         error
     }
 
     pub fn not_found() -> Self {
-        Self::missing("There is no such page", "Nothing is at this address.")
-            .advice("If you typed it, check it; if a link led here, it is out of date.")
+        Self::missing("Page not found", "There is no page at this address.")
+            .advice("Check the address. If you followed a link, it may be out of date.")
     }
 
-    /// What the address names is not there.
+    /// The URL names something that does not exist.
     pub fn missing(title: &'static str, reason: &'static str) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found", title, reason)
     }
 
-    /// What was asked for does not fit the state that something is in.
+    /// The request conflicts with the current state.
     pub fn conflict(code: &'static str, title: &'static str, reason: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, code, title, reason)
     }
 
-    /// Something in an address that no link of ours has.
-    pub fn bad_parameter(name: &str, why: &str) -> Self {
+    /// A query parameter that none of our links contain.
+    pub fn invalid_parameter(name: &str, why: &str) -> Self {
         let (status, reason) = (StatusCode::BAD_REQUEST, format!("`{name}` {why}."));
-        Self::new(status, "bad_request", "This address cannot be read", reason)
-            .advice("If you typed it, check it; if a link led here, it is out of date.")
+        Self::new(status, "bad_request", "Invalid link", reason)
+            .advice("Check the address. If you followed a link, it may be out of date.")
     }
 
-    /// Values that cannot be read, for programs and files, where no form can be shown again. None: all can.
-    pub fn invalid_values(title: &'static str, problems: &Problems) -> Option<Self> {
-        let (status, reason) = (StatusCode::UNPROCESSABLE_ENTITY, problems.in_words());
+    /// Invalid values from programs and files, where no form can be shown again. `None` if there are no problems.
+    pub fn invalid_input(title: &'static str, problems: &Problems) -> Option<Self> {
+        let (status, reason) = (StatusCode::UNPROCESSABLE_ENTITY, problems.joined());
         problems.any().then(|| Self::new(status, "invalid_value", title, reason))
     }
 
@@ -164,42 +163,41 @@ impl ErrorPage {
         Self::new(
             StatusCode::METHOD_NOT_ALLOWED,
             "method_not_allowed",
-            "This cannot be done here",
-            "This address does not take this kind of request.",
+            "Method not allowed",
+            "This page does not accept this kind of request.",
         )
     }
 
-    pub fn bad_form(reason: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "bad_request", "This request cannot be read", reason)
-            .advice("Go back and send the form again.")
+    pub fn invalid_form(reason: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", "Invalid request", reason)
+            .advice("Go back, reload the page and try again.")
     }
 
     pub fn cross_origin() -> Self {
         Self::new(
             StatusCode::FORBIDDEN,
             "cross_origin",
-            "This came from another site",
-            "Another site sent this request in your name. It was stopped, and nothing was changed.",
+            "Request from another site blocked",
+            "Another site sent this request in your name. Nothing was changed.",
         )
-        .advice("If you meant to do this, open the page here and do it from there.")
+        .advice("To do this, use the form on this site.")
     }
 
-    pub fn too_many(reason: impl Into<String>, retry_after_s: u32) -> Self {
+    pub fn too_many_requests(reason: impl Into<String>, retry_after_s: u32) -> Self {
         let mut error =
-            Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", "Wait a moment", reason);
+            Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", "Too many requests", reason);
         error.retry_after_s = Some(retry_after_s);
         error
     }
 
-    /// As a program gets it.
     pub(crate) fn to_json(&self) -> Response {
         let body = json!({"error": {"code": self.code, "reason": self.reason}}).to_string();
         let json = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
-        self.sent_with((json, body).into_response())
+        self.with_status_and_headers((json, body).into_response())
     }
 
-    /// As a reader gets it, with what they typed.
-    pub(crate) fn to_page(&self, firm_name: &str, bar: Option<&str>, typed: &[Typed]) -> Response {
+    /// Renders the page, including the text that the user typed.
+    pub(crate) fn to_page(&self, firm_name: &str, bar: Option<&str>, typed: &[PreservedText]) -> Response {
         let page = ErrorTemplate {
             firm_name,
             bar,
@@ -211,13 +209,13 @@ impl ErrorPage {
             other_link: self.other_link.as_ref(),
             typed,
         };
-        self.sent_with(match page.render() {
+        self.with_status_and_headers(match page.render() {
             Ok(html) => axum::response::Html(html).into_response(),
             Err(_) => self.reason.clone().into_response(),
         })
     }
 
-    fn sent_with(&self, mut response: Response) -> Response {
+    fn with_status_and_headers(&self, mut response: Response) -> Response {
         *response.status_mut() = self.status;
         if let Some(seconds) = self.retry_after_s {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
@@ -229,7 +227,7 @@ impl ErrorPage {
     }
 }
 
-/// The boundary makes the reply; this only hands the error over.
+/// Only attaches the error; the boundary renders the reply.
 impl IntoResponse for ErrorPage {
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
@@ -238,7 +236,7 @@ impl IntoResponse for ErrorPage {
     }
 }
 
-/// Whether JSON is asked for and a page is not: browsers ask for pages by name.
+/// Whether the caller accepts JSON but not HTML. Browsers always list `text/html`.
 pub fn wants_json(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     accept.contains("application/json") && !accept.contains("text/html")
@@ -255,5 +253,5 @@ struct ErrorTemplate<'a> {
     advice: &'a str,
     next_link: Option<&'a Link>,
     other_link: Option<&'a Link>,
-    typed: &'a [Typed],
+    typed: &'a [PreservedText],
 }

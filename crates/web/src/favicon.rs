@@ -1,9 +1,9 @@
-//! The picture that browsers put beside a page's title.
+//! The favicon.
 
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 
-/// Where both surfaces serve it. The address changes with the picture, so that a browser may keep it for ever.
+/// The path on both surfaces. It contains a hash of the content, so browsers may cache it indefinitely.
 pub const FAVICON_PATH: &str = concat!("/assets/favicon-", env!("CHANCERY_FAVICON_VERSION"), ".svg");
 
 const PICTURE: &str = include_str!("../assets/favicon.svg");

@@ -1,26 +1,28 @@
-//! Forms, in one way everywhere: `Posted` is what was sent, the feature's own type reads it and names the problems of its
-//! fields, and `Form` is what the page shows again, with everything that was typed.
+//! Form handling: `PostedForm` is the submitted form, the feature's own type parses it and reports problems by field, and `Form` is what
+//! the page shows again, with everything the user typed.
 
 use crate::error_page::ErrorPage;
 use crate::problems::Problems;
 use axum::extract::{FromRequest, Request};
 use serde::de::DeserializeOwned;
 
-/// A form that was sent. What no form of ours would send is rejected as a whole.
-pub struct Posted<T>(pub T);
+/// A submitted form. A body that none of our forms would send is rejected as a whole.
+pub struct PostedForm<T>(pub T);
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Posted<T> {
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for PostedForm<T> {
     type Rejection = ErrorPage;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ErrorPage> {
         match axum::Form::from_request(request, state).await {
             Ok(axum::Form(fields)) => Ok(Self(fields)),
-            Err(error) => Err(ErrorPage::bad_form("The form cannot be read.").logged(error.to_string())),
+            Err(error) => {
+                Err(ErrorPage::invalid_form("The form is not valid.").with_log_detail(error.to_string()))
+            }
         }
     }
 }
 
-/// A form as a page shows it: as it was typed, and what is wrong with it.
+/// A form as shown on a page: the typed values and their problems.
 #[derive(Clone, Debug, Default)]
 pub struct Form<T> {
     pub typed: T,
@@ -33,21 +35,21 @@ impl<T> Form<T> {
     }
 }
 
-/// Of a list to choose from.
+/// An option of a `<select>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     pub value: String,
-    pub words: String,
-    pub is_chosen: bool,
+    pub label: String,
+    pub is_selected: bool,
 }
 
 impl Choice {
-    pub fn new(value: impl Into<String>, words: impl Into<String>, is_chosen: bool) -> Self {
-        Self { value: value.into(), words: words.into(), is_chosen }
+    pub fn new(value: impl Into<String>, label: impl Into<String>, is_selected: bool) -> Self {
+        Self { value: value.into(), label: label.into(), is_selected }
     }
 }
 
-/// The two halves of an e-mail address, between which a line may break.
-pub fn address_halves(email: &str) -> (&str, &str) {
+/// Splits an email address after the `@`, where a line may break.
+pub fn split_email(email: &str) -> (&str, &str) {
     email.split_at(email.find('@').map_or(0, |at| at + 1))
 }

@@ -1,40 +1,39 @@
-//! What a page says about what just happened. A change redirects (303) to a page whose address says which change it was, so that
-//! the page can be loaded again without doing it again.
+//! Confirmation messages. A change redirects (303) to a page whose URL names the change, so that a reload does not repeat it.
 
 pub struct Notice {
-    pub strong: &'static str,
+    pub title: &'static str,
     pub text: String,
     pub link: Option<(String, &'static str)>,
-    tone: Tone,
+    kind: NoticeKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Tone {
+enum NoticeKind {
     Good,
     Warning,
 }
 
 impl Notice {
-    pub fn good(strong: &'static str, text: impl Into<String>) -> Self {
-        Self { strong, text: text.into(), link: None, tone: Tone::Good }
+    pub fn success(title: &'static str, text: impl Into<String>) -> Self {
+        Self { title, text: text.into(), link: None, kind: NoticeKind::Good }
     }
 
-    /// Something that the person must know before they go on.
-    pub fn warning(strong: &'static str, text: impl Into<String>) -> Self {
-        Self { strong, text: text.into(), link: None, tone: Tone::Warning }
+    /// Something that the user must know before continuing.
+    pub fn warning(title: &'static str, text: impl Into<String>) -> Self {
+        Self { title, text: text.into(), link: None, kind: NoticeKind::Warning }
     }
 
     pub fn class(&self) -> &'static str {
-        match self.tone {
-            Tone::Good => "notice-good",
-            Tone::Warning => "notice-warn",
+        match self.kind {
+            NoticeKind::Good => "notice-good",
+            NoticeKind::Warning => "notice-warn",
         }
     }
 
     pub fn role(&self) -> &'static str {
-        match self.tone {
-            Tone::Good => "status",
-            Tone::Warning => "alert",
+        match self.kind {
+            NoticeKind::Good => "status",
+            NoticeKind::Warning => "alert",
         }
     }
 }

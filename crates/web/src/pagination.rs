@@ -1,20 +1,20 @@
-//! The pages of a list: which one an address asks for, and which are offered on it: the first, the last, and those around it.
+//! Pagination of lists: parses the page number and offers links to the first page, the last page and those around the current one.
 
 use std::collections::BTreeSet;
 
-/// So many on either side of the one that is shown.
+/// Number of links on either side of the current page.
 const NEIGHBOURS: u32 = 2;
-/// Pages past this one are as empty as this one.
+/// Larger page numbers are clamped to this one; no list is that long.
 pub const MAX_PAGE: u32 = 1_000_000;
 
-/// What a list offers below its rows.
+/// Pagination below a list.
 #[derive(Clone, Debug)]
 pub struct Pagination {
-    pub shown: u32,
+    pub current: u32,
     pub count: u32,
-    /// Rows on all pages.
+    /// Total rows on all pages.
     pub total: u64,
-    /// The first and the last row on this page, counted from 1.
+    /// The first and last row on this page, counted from 1.
     pub first: u64,
     pub last: u64,
     pub links: Vec<PageLink>,
@@ -28,57 +28,57 @@ pub enum PageLink {
     Page {
         number: u32,
         href: String,
-        is_shown: bool,
+        is_current: bool,
     },
-    /// Some are left out here.
+    /// Stands for omitted pages.
     Gap,
 }
 
 impl Pagination {
-    /// `rows` are on the page that is shown; `href` is the address of a page.
-    pub fn new(shown: u32, per_page: u32, total: u64, rows: usize, href: impl Fn(u32) -> String) -> Self {
+    /// `rows` is the number of rows on the current page; `href` returns a page's URL.
+    pub fn new(current: u32, per_page: u32, total: u64, rows: usize, href: impl Fn(u32) -> String) -> Self {
         let count = page_count(total, per_page);
-        let before = u64::from(shown.saturating_sub(1)) * u64::from(per_page);
+        let before = u64::from(current.saturating_sub(1)) * u64::from(per_page);
         let link = |number: Option<u32>| match number {
-            Some(number) => PageLink::Page { number, href: href(number), is_shown: number == shown },
+            Some(number) => PageLink::Page { number, href: href(number), is_current: number == current },
             None => PageLink::Gap,
         };
         Self {
-            shown,
+            current,
             count,
             total,
             first: before + 1,
             last: before.saturating_add(u64::try_from(rows).unwrap_or(u64::MAX)),
-            links: offered(shown, count).into_iter().map(link).collect(),
-            previous: (shown > 1 && shown <= count).then(|| href(shown - 1)),
-            next: (shown < count).then(|| href(shown + 1)),
+            links: page_numbers(current, count).into_iter().map(link).collect(),
+            previous: (current > 1 && current <= count).then(|| href(current - 1)),
+            next: (current < count).then(|| href(current + 1)),
             last_page: href(count),
         }
     }
 }
 
-/// A list without rows has one page, which is empty.
+/// An empty list has one page.
 pub fn page_count(total: u64, per_page: u32) -> u32 {
     u32::try_from(total.div_ceil(u64::from(per_page)).max(1)).unwrap_or(u32::MAX)
 }
 
-/// The number in `page=`, from 1 on.
+/// Parses the `page=` parameter. Pages count from 1.
 pub fn parse_page(text: &str) -> Option<u32> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     let page = if is_number { text.parse().unwrap_or(MAX_PAGE) } else { 0 };
     (page > 0).then_some(page.min(MAX_PAGE))
 }
 
-/// None: some are left out here.
-fn offered(shown: u32, last: u32) -> Vec<Option<u32>> {
-    let around = shown.saturating_sub(NEIGHBOURS)..=shown.saturating_add(NEIGHBOURS);
+/// The page numbers to link to. `None` stands for omitted pages.
+fn page_numbers(current: u32, last: u32) -> Vec<Option<u32>> {
+    let around = current.saturating_sub(NEIGHBOURS)..=current.saturating_add(NEIGHBOURS);
     let pages: BTreeSet<u32> = around.filter(|page| (1..=last).contains(page)).chain([1, last]).collect();
     let mut links = Vec::new();
     let mut before = 0;
     for page in pages {
         match page - before {
             1 => {}
-            // A gap of one takes as much room as the page that it hides.
+            // A gap would take as much space as the single page it hides.
             2 => links.push(Some(page - 1)),
             _ => links.push(None),
         }
@@ -93,19 +93,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_the_last_and_the_neighbours_are_offered() {
-        let written = |shown, last| {
-            let links = offered(shown, last).into_iter().map(|link| match link {
+    fn pagination_links_first_last_and_neighbours() {
+        let rendered = |current, last| {
+            let links = page_numbers(current, last).into_iter().map(|link| match link {
                 Some(page) => page.to_string(),
                 None => "…".to_owned(),
             });
             links.collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(written(1, 1), "1");
-        assert_eq!(written(1, 3), "1 2 3");
-        assert_eq!(written(5, 9), "1 2 3 4 5 6 7 8 9");
-        assert_eq!(written(6, 20), "1 … 4 5 6 7 8 … 20");
-        assert_eq!(written(4_000, 4_000), "1 … 3998 3999 4000");
-        assert_eq!(written(99, 3), "1 2 3");
+        assert_eq!(rendered(1, 1), "1");
+        assert_eq!(rendered(1, 3), "1 2 3");
+        assert_eq!(rendered(5, 9), "1 2 3 4 5 6 7 8 9");
+        assert_eq!(rendered(6, 20), "1 … 4 5 6 7 8 … 20");
+        assert_eq!(rendered(4_000, 4_000), "1 … 3998 3999 4000");
+        assert_eq!(rendered(99, 3), "1 2 3");
     }
 }

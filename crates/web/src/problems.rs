@@ -1,16 +1,16 @@
-//! What is wrong with a form, field by field, in words for the person who filled it in.
+//! Validation errors of a form, by field, worded for the user.
 
 use chancery_domain::TextError;
 use std::str::FromStr;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The field's `id`.
+    /// The field's `id` attribute.
     pub field: &'static str,
     pub text: String,
 }
 
-/// In the order of the fields.
+/// In field order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
@@ -23,20 +23,20 @@ impl Problems {
         self.0.push(Problem { field, text: text.into() });
     }
 
-    /// A text of the domain's, or its problem. `missing` is what to do where nothing was typed.
+    /// Parses a domain text, or records its problem. `missing` is the message for an empty field.
     pub fn parse<T>(&mut self, field: &'static str, typed: &str, missing: &str) -> Option<T>
     where
         T: FromStr<Err = TextError>,
     {
-        typed.parse().map_err(|error| self.add(field, text_problem(&error, missing))).ok()
+        typed.parse().map_err(|error| self.add(field, text_error_message(&error, missing))).ok()
     }
 
     pub fn any(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// With one, the words at its field say enough.
-    pub fn need_a_summary(&self) -> bool {
+    /// A single problem is explained at its field.
+    pub fn needs_summary(&self) -> bool {
         self.0.len() > 1
     }
 
@@ -44,36 +44,35 @@ impl Problems {
         self.0.iter().find(|problem| problem.field == field).map(|problem| problem.text.as_str())
     }
 
-    /// In one line, each with the name of its field.
-    pub fn in_words(&self) -> String {
-        let words: Vec<_> =
-            self.0.iter().map(|Problem { field, text }| format!("`{field}`: {text}")).collect();
-        words.join(" ")
+    /// All problems in one line, each with its field name.
+    pub fn joined(&self) -> String {
+        let problems: Vec<_> = self
+            .0
+            .iter()
+            .map(|Problem { field, text }| format!("`{field}`: {}", text.trim_end_matches('.')))
+            .collect();
+        problems.join("; ")
     }
 
-    /// The summary's heading.
-    pub fn heading(&self) -> &'static str {
+    pub fn heading(&self) -> String {
         match self.0.len() {
-            0 | 1 => "One thing to put right",
-            2 => "Two things to put right",
-            3 => "Three things to put right",
-            4 => "Four things to put right",
-            _ => "Several things to put right",
+            0 | 1 => "There is a problem".to_owned(),
+            count => format!("Fix {count} problems"),
         }
     }
 }
 
-/// What to do about a text, in words for its field.
-pub fn text_problem(error: &TextError, missing: &str) -> String {
+/// The message for a field with invalid text.
+pub fn text_error_message(error: &TextError, missing: &str) -> String {
     match error {
         TextError::Missing { .. } => missing.to_owned(),
-        TextError::NotAnEmailAddress => "Write the e-mail address like name@example.com".to_owned(),
-        error => capitalized(&error.to_string()),
+        TextError::NotAnEmailAddress => "Enter an email address like name@example.com".to_owned(),
+        error => capitalize(&error.to_string()),
     }
 }
 
-/// As a sentence begins.
-pub fn capitalized(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+/// Capitalizes the first letter, for the start of a sentence.
+pub fn capitalize(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }

@@ -1,6 +1,6 @@
-//! The cross-origin rule: what changes something must come from our own pages. Every browser of the last years says with
-//! each request where it comes from (`Sec-Fetch-Site`); older ones name the page's origin. A request with neither comes
-//! from no browser, and so from nobody whose cookies could be used behind their back.
+//! The cross-origin rule: requests that change something must come from our own pages. Current browsers send `Sec-Fetch-Site`
+//! with every request; older ones send `Origin`. A request with neither does not come from a browser, so it cannot abuse
+//! anyone's cookies.
 
 use axum::http::{HeaderMap, Method, header};
 
@@ -10,12 +10,12 @@ pub(crate) fn is_allowed(method: &Method, headers: &HeaderMap) -> bool {
     }
     match (headers.get("sec-fetch-site"), headers.get(header::ORIGIN)) {
         (Some(site), _) => site == "same-origin" || site == "none",
-        (None, Some(origin)) => is_of_host(origin.as_bytes(), headers),
+        (None, Some(origin)) => matches_host(origin.as_bytes(), headers),
         (None, None) => true,
     }
 }
 
-fn is_of_host(origin: &[u8], headers: &HeaderMap) -> bool {
+fn matches_host(origin: &[u8], headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).map(|host| host.as_bytes()).filter(|host| !host.is_empty());
     let authority = origin.strip_prefix(b"https://").or_else(|| origin.strip_prefix(b"http://"));
     authority.is_some() && authority == host
@@ -26,14 +26,14 @@ mod tests {
     use super::*;
     use axum::http::{HeaderName, HeaderValue};
 
-    fn may(method: &Method, sent: &[(&'static str, &'static str)]) -> bool {
+    fn allowed(method: &Method, sent: &[(&'static str, &'static str)]) -> bool {
         let headers =
             sent.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
         is_allowed(method, &headers.collect())
     }
 
     #[test]
-    fn only_our_own_pages_change_anything() {
+    fn unsafe_methods_require_same_origin() {
         let host = ("host", "localhost:8081");
         for (sent, expected) in [
             (vec![("sec-fetch-site", "same-origin")], true),
@@ -52,9 +52,9 @@ mod tests {
             (vec![], true),
         ] {
             let with_host: Vec<_> = sent.iter().copied().chain([host]).collect();
-            assert_eq!(may(&Method::POST, &with_host), expected, "{sent:?}");
-            assert!(may(&Method::GET, &with_host), "reading changes nothing");
+            assert_eq!(allowed(&Method::POST, &with_host), expected, "{sent:?}");
+            assert!(allowed(&Method::GET, &with_host), "reading changes nothing");
         }
-        assert!(!may(&Method::POST, &[("origin", "http://localhost:8081")]), "no host to compare with");
+        assert!(!allowed(&Method::POST, &[("origin", "http://localhost:8081")]), "no host to compare with");
     }
 }

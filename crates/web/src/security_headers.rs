@@ -1,15 +1,15 @@
-//! The headers that every page has.
+//! Security headers for every page.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// Made once: they are the same for every page of a surface.
+/// Built once: they are the same for every page of a surface.
 #[derive(Clone, Debug)]
 pub(crate) struct SecurityHeaders(Vec<(HeaderName, HeaderValue)>);
 
 impl SecurityHeaders {
-    /// `form_targets` are other origins that a form's reply may lead to; browsers hold `form-action` against those too.
-    pub(crate) fn new(is_tls: bool, form_targets: &[String]) -> Self {
-        let forms: String = form_targets.iter().map(|origin| format!(" {origin}")).collect();
+    /// `form_action_origins` are other origins that the reply to a form may redirect to. Browsers apply `form-action` to redirects too.
+    pub(crate) fn new(is_tls: bool, form_action_origins: &[String]) -> Self {
+        let forms: String = form_action_origins.iter().map(|origin| format!(" {origin}")).collect();
         let policy = format!(
             "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; \
              base-uri 'none'; form-action 'self'{forms}; frame-ancestors 'none'"
@@ -19,14 +19,14 @@ impl SecurityHeaders {
         };
         let mut headers = vec![
             fixed("x-content-type-options", "nosniff"),
-            // Not `no-referrer`: with that, browsers send `Origin: null` even to ourselves.
+            // Not `no-referrer`: it makes browsers send `Origin: null` even to our own origin.
             fixed("referrer-policy", "same-origin"),
             fixed("x-frame-options", "DENY"),
             fixed("cross-origin-opener-policy", "same-origin"),
             fixed("cross-origin-resource-policy", "same-origin"),
             fixed("permissions-policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
         ];
-        // An origin is made of letters that a header may have; without any, the strictest policy stands.
+        // Origins contain only valid header characters. If one does not, fall back to the strictest policy.
         let policy = HeaderValue::from_str(&policy).unwrap_or(HeaderValue::from_static("default-src 'none'"));
         headers.push((header::CONTENT_SECURITY_POLICY, policy));
         if is_tls {
@@ -35,7 +35,7 @@ impl SecurityHeaders {
         Self(headers)
     }
 
-    /// What a page says for itself stands; nothing is kept by anybody unless it says so.
+    /// Keeps headers that the page set itself. By default, nothing is cached.
     pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
         for (name, value) in &self.0 {
             headers.entry(name.clone()).or_insert_with(|| value.clone());

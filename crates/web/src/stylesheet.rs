@@ -1,9 +1,9 @@
-//! The one stylesheet.
+//! The stylesheet.
 
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 
-/// Where both surfaces serve it. The address changes with the text, so that a browser may keep it for ever.
+/// The path on both surfaces. It contains a hash of the content, so browsers may cache it indefinitely.
 pub const STYLESHEET_PATH: &str = concat!("/assets/chancery-", env!("CHANCERY_STYLESHEET_VERSION"), ".css");
 
 const TEXT: &str = include_str!("../assets/chancery.css");

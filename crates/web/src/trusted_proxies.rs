@@ -1,5 +1,5 @@
-//! The proxies in front of us that are believed when they say whom they speak for: single addresses, and networks for those
-//! whose addresses change, as those of a cluster do.
+//! Proxies whose `X-Forwarded-For` is trusted: single addresses, and networks for proxies with changing addresses, such as those in
+//! a cluster.
 
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ impl TrustedProxies {
         self.0.is_empty()
     }
 
-    /// An IPv4 address counts however it is written.
+    /// Matches IPv4-mapped IPv6 addresses too.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))
@@ -27,18 +27,19 @@ impl FromIterator<ProxyNetwork> for TrustedProxies {
     }
 }
 
-/// `127.0.0.1`, `10.42.0.0/16` or the like. What is wrong with another text is said as the end of a sentence that begins with it.
+/// An address or network, such as `127.0.0.1` or `10.42.0.0/16`. Parse errors read as the end of a sentence that begins with the
+/// input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyNetwork(IpNet);
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ProxyNetworkError {
-    #[error("is not an IP address or a network; write it as \"127.0.0.1\" or \"10.42.0.0/16\"")]
-    Unreadable,
-    #[error("has bits behind the network's own; write it as \"{0}\"")]
-    BitsBehind(IpNet),
-    #[error("is everybody, and then anybody may say where they come from; name the proxies' own network")]
-    Everybody,
+    #[error("is not an IP address or network; use \"127.0.0.1\" or \"10.42.0.0/16\"")]
+    Invalid,
+    #[error("has host bits set; use \"{0}\"")]
+    HostBitsSet(IpNet),
+    #[error("matches every address, so any client could forge its address; use the proxies' network")]
+    AllAddresses,
 }
 
 impl FromStr for ProxyNetwork {
@@ -48,10 +49,10 @@ impl FromStr for ProxyNetwork {
         if let Ok(address) = text.parse::<IpAddr>() {
             return Ok(Self(address.to_canonical().into()));
         }
-        let network: IpNet = text.parse().map_err(|_| ProxyNetworkError::Unreadable)?;
+        let network: IpNet = text.parse().map_err(|_| ProxyNetworkError::Invalid)?;
         match network {
-            _ if network.prefix_len() == 0 => Err(ProxyNetworkError::Everybody),
-            _ if network != network.trunc() => Err(ProxyNetworkError::BitsBehind(network.trunc())),
+            _ if network.prefix_len() == 0 => Err(ProxyNetworkError::AllAddresses),
+            _ if network != network.trunc() => Err(ProxyNetworkError::HostBitsSet(network.trunc())),
             _ => Ok(Self(network)),
         }
     }
@@ -62,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_itself_and_a_network_is_all_that_is_in_it() {
+    fn trusted_networks_contain_their_addresses() {
         let proxies: TrustedProxies = ["::ffff:192.0.2.1", "10.42.0.0/16", "2001:db8::/48"]
             .map(|text| text.parse().unwrap())
             .into_iter()
@@ -81,13 +82,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
-        let refused = |text: &str| text.parse::<ProxyNetwork>().unwrap_err();
-        assert_eq!(refused("10.42.1.0/16"), ProxyNetworkError::BitsBehind("10.42.0.0/16".parse().unwrap()));
-        assert_eq!(refused("0.0.0.0/0"), ProxyNetworkError::Everybody);
-        assert_eq!(refused("::/0"), ProxyNetworkError::Everybody);
+    fn invalid_proxy_networks_are_rejected() {
+        let rejected = |text: &str| text.parse::<ProxyNetwork>().unwrap_err();
+        assert_eq!(rejected("10.42.1.0/16"), ProxyNetworkError::HostBitsSet("10.42.0.0/16".parse().unwrap()));
+        assert_eq!(rejected("0.0.0.0/0"), ProxyNetworkError::AllAddresses);
+        assert_eq!(rejected("::/0"), ProxyNetworkError::AllAddresses);
         for text in ["proxy", "10.42.0.0/33", "10.42.0.0/", ""] {
-            assert_eq!(refused(text), ProxyNetworkError::Unreadable, "{text}");
+            assert_eq!(rejected(text), ProxyNetworkError::Invalid, "{text}");
         }
     }
 }

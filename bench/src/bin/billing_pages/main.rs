@@ -1,10 +1,11 @@
-//! What the pages about usage and invoices cost when the ledger grows: a year of it, with 10,000 and with 10 million rows, asked for
-//! over HTTP by a partner; and what issuing an invoice takes.
+//! Measures how the usage and invoice pages scale with the ledger: one year with 10,000 and with 10 million rows, requested over
+//! HTTP by a partner. Also times issuing an invoice.
 //!
 //!     make bench-billing
 //!     target/release/billing_pages --chancery target/release/chancery --postgres postgres://postgres@localhost/postgres
 //!
-//! The portal is the real binary, in a process of its own. Only figures of one run can be compared. With `--postgres` a database is made there, and dropped at the end.
+//! The portal is the real binary in its own process. Only figures from the same run are comparable. `--postgres` creates a
+//! database there and drops it at the end.
 #![expect(
     clippy::unwrap_used,
     reason = "a measurement that fails has nothing to clean up but what Drop removes"
@@ -12,7 +13,7 @@
 
 mod year;
 
-use chancery_bench::portal::{Figure, HTML, JSON, Measured, Page, Server, ended, figure, print_figures};
+use chancery_bench::portal::{Figure, HTML, JSON, Measured, Page, Server, exit_code, figure, print_figures};
 use chancery_domain::{Clock, SystemClock};
 use chancery_test_support::PostgresDatabase;
 use clap::Parser;
@@ -25,21 +26,21 @@ struct Options {
     /// The binary to measure
     #[arg(long, default_value = "target/release/chancery")]
     chancery: PathBuf,
-    /// Rows of the ledger, rising
+    /// Ledger sizes in rows, ascending
     #[arg(long, value_delimiter = ',', default_value = "10000,10000000")]
     rows: Vec<u64>,
-    /// Requests for each figure
+    /// Requests per figure
     #[arg(long, default_value_t = 200)]
     requests: u32,
-    /// A PostgreSQL server to measure on too, by the address of a database there
+    /// Measure on this PostgreSQL server too, given as the URL of one of its databases
     #[arg(long)]
     postgres: Option<String>,
-    /// Leave SQLite out
+    /// Skip SQLite
     #[arg(long)]
     skip_sqlite: bool,
 }
 
-/// How much dearer a page may be at the largest size than at the smallest.
+/// How many times as expensive a page may be at the largest size as at the smallest.
 const AIM: u32 = 3;
 
 #[tokio::main]
@@ -65,7 +66,7 @@ async fn main() -> ExitCode {
         }
         beyond.extend(print("PostgreSQL", &options, &sizes));
     }
-    ended(&beyond)
+    exit_code(&beyond)
 }
 
 fn heading(database: &str, options: &Options) {
@@ -75,7 +76,8 @@ fn heading(database: &str, options: &Options) {
     );
 }
 
-/// Issuing first, then the pages. In a database of its own: an invoiced month takes no more rows, so one cannot grow into the next size.
+/// Issues invoices first, then requests the pages. Each size has its own database: an invoiced month accepts no more rows, so one
+/// size cannot grow into the next.
 async fn measure(url: &str, rows: u64, options: &Options) -> Vec<Figure> {
     let filling = SystemClock.monotonic();
     let year = Year::filled(url, rows).await;
@@ -101,7 +103,7 @@ const PAGES: [&str; 8] = [
     "accounts",
 ];
 
-/// Gives what is beyond its aim.
+/// Returns the figures that miss their target.
 fn print(database: &str, options: &Options, sizes: &[Vec<Figure>]) -> Vec<String> {
     let columns: Vec<String> = options.rows.iter().map(|size| format!("{size} rows")).collect();
     let measured: Vec<Measured> =
@@ -112,7 +114,7 @@ fn print(database: &str, options: &Options, sizes: &[Vec<Figure>]) -> Vec<String
 
 fn pages(year: &Year) -> Vec<Page> {
     let (account, month, issued) = (year.first_account(), year.shown_month(), year.year_of_issue());
-    let asked = [
+    let targets = [
         (format!("/usage?account={account}&month={month}"), HTML),
         (format!("/usage?month={month}"), HTML),
         (format!("/usage?month={month}"), JSON),
@@ -122,20 +124,20 @@ fn pages(year: &Year) -> Vec<Page> {
         (format!("/invoices/{issued}-0001.pdf"), HTML),
         ("/accounts".to_owned(), HTML),
     ];
-    let page = |(what, (path, accept))| Page { what, path, who: year.partner.clone(), accept };
-    PAGES.into_iter().zip(asked).map(page).collect()
+    let page = |(what, (path, accept))| Page { what, path, session: year.partner.clone(), accept };
+    PAGES.into_iter().zip(targets).map(page).collect()
 }
 
-/// One month of every account.
+/// Issues one month for every account.
 async fn issue(server: &Server, year: &Year) -> Figure {
     let mut connection = server.connect().await;
     let cpu_before = server.cpu_time();
     let mut times = Vec::new();
     for path in year.months_to_issue() {
         let began = SystemClock.monotonic();
-        let answer = connection.post(&path, &year.partner.cookie).await;
+        let response = connection.post(&path, &year.partner.cookie).await;
         times.push(SystemClock.monotonic() - began);
-        assert_eq!(answer.status, 303, "{path}: {}", String::from_utf8_lossy(&answer.body));
+        assert_eq!(response.status, 303, "{path}: {}", String::from_utf8_lossy(&response.body));
     }
     times.sort_unstable();
     let issued = times.len() as u32;

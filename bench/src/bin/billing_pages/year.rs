@@ -1,7 +1,7 @@
 //! A year of requests: four accounts with two keys each, three models, and prices that change every fifteen days.
 
 use chancery_bench::accounts::{create_account, create_key};
-use chancery_bench::people::{SignedIn, arrive, sign_in};
+use chancery_bench::people::{SignedIn, create_person, sign_in};
 use chancery_domain::{AccountId, Clock, Day, KeyId, Month, RateLimits, Role, SystemClock};
 use chancery_store::Store;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
@@ -15,15 +15,15 @@ pub struct Year {
     store: Arc<Store>,
     pub partner: SignedIn,
     accounts: Vec<AccountId>,
-    /// Its first day; the last is yesterday.
+    /// The first day of the year that ends yesterday.
     first_day: Day,
 }
 
 impl Year {
-    /// With this many rows in the ledger, spread over all days.
+    /// Creates this many ledger rows, spread over all days.
     pub async fn filled(url: &str, rows: u64) -> Self {
         let store = Arc::new(Store::open(&url.parse().unwrap()).await.unwrap());
-        let ruth = arrive(&store, "ruth@example.com", Role::Partner).await;
+        let ruth = create_person(&store, "ruth@example.com", Role::Partner).await;
         let partner = sign_in(&store, &ruth).await;
         let (mut accounts, mut keys) = (Vec::new(), Vec::new());
         for number in 0..ACCOUNTS {
@@ -34,7 +34,7 @@ impl Year {
                 keys.push(create_key(&store, account, &format!("Key {label}")).await.0);
             }
         }
-        let first_day = Day(Day::of(SystemClock.now()).0 - DAYS);
+        let first_day = Day(Day::containing(SystemClock.now()).0 - DAYS);
         fill(url, rows, first_day, keys[0]).await;
         Self { store, partner, accounts, first_day }
     }
@@ -43,18 +43,18 @@ impl Year {
         self.accounts[0]
     }
 
-    /// A whole month in the middle, which no invoice bills.
+    /// A full month in the middle that is not invoiced.
     pub fn shown_month(&self) -> Month {
-        (0..6).fold(Month::of(self.first_day.start()), |month, _| month.next())
+        (0..6).fold(Month::containing(self.first_day.start()), |month, _| month.next())
     }
 
     pub fn year_of_issue(&self) -> i32 {
-        Month::of(SystemClock.now()).year()
+        Month::containing(SystemClock.now()).year()
     }
 
-    /// Where to issue the first whole month of every account.
+    /// Paths that issue the first full month of every account.
     pub fn months_to_issue(&self) -> Vec<String> {
-        let month = Month::of(self.first_day.start()).next();
+        let month = Month::containing(self.first_day.start()).next();
         let path = |account| format!("/invoices/drafts/{account}/{month}/issue");
         self.accounts.iter().map(path).collect()
     }
@@ -64,8 +64,8 @@ impl Year {
     }
 }
 
-/// By SQL, for settling ten million rows one by one would take longer than everything that is measured here; the sums by day are
-/// made as the migration makes them. The rows have no chain to speak of, which no page reads.
+/// Inserts by SQL, because settling ten million rows one by one would take longer than all measurements. Daily sums are computed
+/// as in the migration. The rows have no valid hash chain, but no page reads it.
 async fn fill(url: &str, rows: u64, first_day: Day, first_key: KeyId) {
     let (series, id, no_hash) = match url.starts_with("sqlite:") {
         true => (
@@ -86,7 +86,7 @@ async fn fill(url: &str, rows: u64, first_day: Day, first_key: KeyId) {
     let keys = ACCOUNTS * KEYS;
     let ledger = format!(
         "INSERT INTO ledger (request_id, account_id, key_id, model, input_tokens, output_tokens, input_price_nanos, \
-         output_price_nanos, cost_nanos, at_ms, ended, writer_id, place, hash) \
+         output_price_nanos, cost_nanos, at_ms, stop_reason, writer_id, position, hash) \
          SELECT {id}, k.account_id, k.id, \
          CASE s.i / {keys} % 3 WHEN 0 THEN 'smollm2-135m' WHEN 1 THEN 'qwen2.5-7b' ELSE 'llama-3.3-70b' END, \
          200 + s.i % 97, 40 + s.i % 31, p.input, p.output, (200 + s.i % 97) * p.input + (40 + s.i % 31) * p.output, \
@@ -96,7 +96,7 @@ async fn fill(url: &str, rows: u64, first_day: Day, first_key: KeyId) {
          ON p.turn = s.i * ({span_ms} / {rows}) / (15 * 86400000) % 2",
         columns = if url.starts_with("sqlite:") { "" } else { " (i)" },
     );
-    let sums = "INSERT INTO usage_days SELECT account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos, \
+    let sums = "INSERT INTO daily_usage SELECT account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos, \
         COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost_nanos) FROM ledger \
         GROUP BY account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos";
     let (ledger, sums) = (AssertSqlSafe(ledger), AssertSqlSafe(sums.to_owned()));

@@ -1,4 +1,4 @@
-//! The handler to compare with: it reads a client and its entries and answers, for whoever asks. No session, no policy, no audit.
+//! The baseline handler: it reads a client and its entries and returns them to any caller. No session, no policy, no audit.
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -9,10 +9,10 @@ use sqlx::postgres::PgPoolOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{PgPool, SqlitePool};
 
-/// Names the address to listen at.
+/// The variable with the address to listen on.
 pub const LISTEN: &str = "CHANCERY_BARE_LISTEN";
 
-/// As many as the store has for reading.
+/// The size of the store's read pool.
 const CONNECTIONS: u32 = 4;
 
 const CLIENT: &str =
@@ -57,9 +57,9 @@ async fn read(State(database): State<Database>, Path(id): Path<i64>) -> Result<J
         ),
     };
     let (id, name, owner) = client.ok_or(StatusCode::NOT_FOUND)?;
-    let of_kind = |wanted: &str| -> Vec<Value> {
-        let told = entries.iter().filter(|(_, kind, ..)| kind == wanted);
-        told.map(|(id, _, at, author, title, text)| {
+    let of_kind = |expected: &str| -> Vec<Value> {
+        let matching = entries.iter().filter(|(_, kind, ..)| kind == expected);
+        matching.map(|(id, _, at, author, title, text)| {
             json!({ "id": id, "at": at, "author": author, "title": title, "text": text })
         })
         .collect()

@@ -1,4 +1,5 @@
-//! Whether the time of a denial tells that a client exists: one of somebody else's against a number that is nobody's.
+//! Tests whether the response time of a denial reveals that a client exists: another consultant's client against an
+//! unused number.
 
 use super::firm::Firm;
 use chancery_bench::paired_times::{MAX_LEANING, leaning};
@@ -8,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const PAIRS: usize = 2_000;
-/// For caches and for the machine to settle.
+/// Lets caches and the machine settle.
 const WARM_UP: usize = 50;
 const CLIENTS: u64 = 40;
-/// No client of the firm has it.
-const NOBODYS: i64 = 999_999;
+/// No client has this number.
+const NONEXISTENT: i64 = 999_999;
 
-/// Gives, in words, that it tells.
+/// Returns a message if the time differs.
 pub async fn compare(chancery: &Path) -> Option<String> {
     let folder = tempfile::tempdir_in(fastest_folder()).unwrap();
     let url = format!("sqlite:{}", folder.path().join("denied.db").display());
@@ -22,13 +23,14 @@ pub async fn compare(chancery: &Path) -> Option<String> {
     firm.grow_to(CLIENTS).await;
     let server = Server::chancery(chancery, &url).await;
     let mut connection = server.connect().await;
-    let another = format!("/clients/{}", firm.record_of_another);
-    let nobodys = format!("/clients/{NOBODYS}");
+    let other_owned = format!("/clients/{}", firm.record_of_another);
+    let nonexistent = format!("/clients/{NONEXISTENT}");
     let cookie = &firm.consultant.cookie;
     let mut pairs = Vec::new();
     for round in 0..WARM_UP + PAIRS {
-        // Which is first changes, so that what one request leaves behind for the next favours neither.
-        let (first, second) = if round % 2 == 0 { (&another, &nobodys) } else { (&nobodys, &another) };
+        // Alternates the order, so that side effects of one request on the next favour neither.
+        let (first, second) =
+            if round % 2 == 0 { (&other_owned, &nonexistent) } else { (&nonexistent, &other_owned) };
         let first_time = time(&mut connection, first, cookie).await;
         let second_time = time(&mut connection, second, cookie).await;
         pairs.push(if round % 2 == 0 { (first_time, second_time) } else { (second_time, first_time) });
@@ -47,7 +49,7 @@ pub async fn compare(chancery: &Path) -> Option<String> {
     (leaning.abs() >= MAX_LEANING).then(|| format!("denied: the time tells, leaning {leaning:+.3}"))
 }
 
-/// In memory where there is such a folder: waiting for a real disk would hide a difference.
+/// Uses an in-memory file system if there is one: waiting for a real disk would hide a difference.
 fn fastest_folder() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     if memory.is_dir() { memory } else { std::env::temp_dir() }
@@ -55,10 +57,10 @@ fn fastest_folder() -> PathBuf {
 
 async fn time(connection: &mut Connection, path: &str, cookie: &str) -> Duration {
     let began = SystemClock.monotonic();
-    let answer = connection.get(path, cookie, JSON).await;
-    let taken = SystemClock.monotonic() - began;
-    assert_eq!(answer.status, 403, "{path}");
-    taken
+    let response = connection.get(path, cookie, JSON).await;
+    let elapsed = SystemClock.monotonic() - began;
+    assert_eq!(response.status, 403, "{path}");
+    elapsed
 }
 
 fn median(times: impl Iterator<Item = Duration>) -> Duration {

@@ -1,15 +1,15 @@
-//! A firm that grows: two consultants and a partner, and as many clients as are wanted, each with eight entries.
+//! A firm of any size: two consultants, a partner, and a given number of clients with eight entries each.
 
-use chancery_bench::people::{SignedIn, arrive, sign_in};
+use chancery_bench::people::{SignedIn, create_person, sign_in};
 use chancery_domain::{
-    Asker, ClientId, Clock, ContactFacts, EntryKind, OsRandomness, Person, RequestId, Role, SystemClock,
-    UnixMillis,
+    ClientId, Clock, ContactDetails, EntryKind, OsRandomness, Person, Principal, RequestId, Role,
+    SystemClock, UnixMillis,
 };
-use chancery_policy::{Asking, NewClientFor, Policy};
+use chancery_policy::{AuthzRequest, NewClientResource, Policy};
 use chancery_store::{NewClient, NewEntry, Store};
 use std::sync::Arc;
 
-/// Brought in at once.
+/// Batch size of imports.
 const CLIENTS_AT_ONCE: u64 = 5_000;
 const ENTRIES: i64 = 8;
 const HOUR_MS: i64 = 3_600_000;
@@ -20,7 +20,7 @@ pub struct Firm {
     owners: [Person; 2],
     pub partner: SignedIn,
     pub consultant: SignedIn,
-    /// The first consultant's first client, which is there at every size.
+    /// The first consultant's first client, which exists at every size.
     pub record: ClientId,
     /// The other consultant's first client, which the first may not read.
     pub record_of_another: ClientId,
@@ -30,9 +30,9 @@ pub struct Firm {
 impl Firm {
     pub async fn open(url: &str) -> Self {
         let store = Arc::new(Store::open(&url.parse().unwrap()).await.unwrap());
-        let maya = arrive(&store, "maya@example.com", Role::Consultant).await;
-        let omar = arrive(&store, "omar@example.com", Role::Consultant).await;
-        let ruth = arrive(&store, "ruth@example.com", Role::Partner).await;
+        let maya = create_person(&store, "maya@example.com", Role::Consultant).await;
+        let omar = create_person(&store, "omar@example.com", Role::Consultant).await;
+        let ruth = create_person(&store, "ruth@example.com", Role::Partner).await;
         let (partner, consultant) = (sign_in(&store, &ruth).await, sign_in(&store, &maya).await);
         let owners = [maya, omar];
         let policy = Policy::load().unwrap();
@@ -44,10 +44,11 @@ impl Firm {
         while self.clients < size {
             let until = size.min(self.clients + CLIENTS_AT_ONCE);
             let at = SystemClock.now();
-            let asking = Asking { by: Asker::Operator, at, request_id: RequestId::new(at, &OsRandomness) };
+            let authz_request =
+                AuthzRequest { by: Principal::Operator, at, request_id: RequestId::new(at, &OsRandomness) };
             let permitted = (self.clients..until).map(|number| {
                 let owner = self.owners[(number % 2) as usize].id;
-                let permit = self.policy.decide(&asking, NewClientFor(owner)).unwrap();
+                let permit = self.policy.decide(&authz_request, NewClientResource(owner)).unwrap();
                 (permit, client(number, owner, at))
             });
             let ids = self.store.client_imports.import_clients(permitted.collect(), &|_| {}).await.unwrap();
@@ -69,31 +70,31 @@ fn client(number: u64, owner: chancery_domain::PersonId, now: UnixMillis) -> New
         ["Bakery", "Joinery", "Lettings", "Brewery", "Dental Group", "Freight", "Optical"];
     let trade = if number == 7 { "Harbourmaster" } else { TRADES[(number % 7) as usize] };
     let name = format!("Client {number} {trade}");
-    let facts = ContactFacts {
+    let details = ContactDetails {
         contact: format!("Contact {}", number % 1_000).parse().unwrap(),
         email: format!("office@client{number}.example").parse().unwrap(),
         telephone: "+1 617 555 0142".parse().unwrap(),
         address: format!("{} Harbour Lane\nBoston", number % 200 + 1).parse().unwrap(),
         since: None,
     };
-    let entry = |place: i64| {
-        let kind = EntryKind::ALL[(place % 3) as usize];
+    let entry = |index: i64| {
+        let kind = EntryKind::ALL[(index % 3) as usize];
         NewEntry {
             kind,
-            title: format!("Entry {place} of client {number}").parse().unwrap(),
+            title: format!("Entry {index} of client {number}").parse().unwrap(),
             text: "Went through the figures of the last quarter. The margin is where it was expected to be, and the two open \
                    questions are with the bookkeeper.\n\n- Send the estimate before the 20th.\n- Ask about the second van."
                 .parse()
                 .unwrap(),
-            at: UnixMillis(now.0 - (number as i64 % 5_000 * ENTRIES + place) * HOUR_MS),
+            at: UnixMillis(now.0 - (number as i64 % 5_000 * ENTRIES + index) * HOUR_MS),
             author: owner,
-            is_open: kind.can_be_open() && place == 1,
+            is_open: kind.can_be_open() && index == 1,
             is_archived: false,
         }
     };
     NewClient {
         name: name.parse().unwrap(),
-        facts,
+        details,
         entries: (0..ENTRIES).map(entry).collect(),
         is_archived: false,
     }

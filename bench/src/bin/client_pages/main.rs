@@ -1,12 +1,12 @@
-//! What the portal's pages cost when a firm grows: the list, its searches and a record, asked for over HTTP by somebody who is
-//! signed in, at 100 and at 100,000 clients; and what a permitted read of a record costs beside a handler that only reads the row.
-//! And whether the time of a denial tells that there is such a client (`--denied` for that alone).
+//! Measures how the portal's pages scale with the firm: the list, its searches and a record, requested over HTTP by a signed-in
+//! user, at 100 and at 100,000 clients. Also compares a permitted read of a record with a handler that only reads the row, and
+//! tests whether the response time of a denial reveals that a client exists (`--denied` runs only that).
 //!
 //!     make bench-portal
 //!     target/release/client_pages --chancery target/release/chancery --postgres postgres://postgres@localhost/postgres
 //!
-//! The portal is the real binary, in a process of its own, and so is the bare handler; this one asks, one request at a time.
-//! Only figures of one run can be compared. With `--postgres` a database is made there, and dropped at the end.
+//! The portal is the real binary in its own process, and so is the baseline handler. This process sends one request at a time.
+//! Only figures from the same run are comparable. `--postgres` creates a database there and drops it at the end.
 #![expect(
     clippy::unwrap_used,
     reason = "a measurement that fails has nothing to clean up but what Drop removes"
@@ -17,7 +17,7 @@ mod denied;
 mod firm;
 
 use chancery_bench::people::SignedIn;
-use chancery_bench::portal::{HTML, JSON, Measured, Page, Server, ended, figure, in_ms, print_figures};
+use chancery_bench::portal::{HTML, JSON, Measured, Page, Server, exit_code, figure, in_ms, print_figures};
 use chancery_domain::{Clock, SystemClock};
 use chancery_test_support::PostgresDatabase;
 use clap::Parser;
@@ -30,26 +30,26 @@ struct Options {
     /// The binary to measure
     #[arg(long, default_value = "target/release/chancery")]
     chancery: PathBuf,
-    /// Numbers of clients, rising
+    /// Numbers of clients, ascending
     #[arg(long, value_delimiter = ',', default_value = "100,100000")]
     clients: Vec<u64>,
-    /// Requests for each figure
+    /// Requests per figure
     #[arg(long, default_value_t = 400)]
     requests: u32,
-    /// A PostgreSQL server to measure on too, by the address of a database there
+    /// Measure on this PostgreSQL server too, given as the URL of one of its databases
     #[arg(long)]
     postgres: Option<String>,
-    /// Only compare the time of denials
+    /// Only compare the response times of denials
     #[arg(long)]
     denied: bool,
-    /// Be the bare handler for this database
+    /// Run as the baseline handler for this database
     #[arg(long, hide = true)]
     bare: Option<String>,
 }
 
-/// How much dearer a page may be at the largest size than at the smallest.
+/// How many times as expensive a page may be at the largest size as at the smallest.
 const AIM: u32 = 2;
-/// It has to count them all, so it grows with them; see bench/RESULTS.md.
+/// It must count all matches, so it grows with their number; see bench/RESULTS.md.
 const ALL_FIT: &str = "search, all fit";
 
 #[tokio::main]
@@ -61,7 +61,7 @@ async fn main() -> ExitCode {
     }
     let denied = denied::compare(&options.chancery).await;
     if options.denied {
-        return ended(denied.as_slice());
+        return exit_code(denied.as_slice());
     }
     let folder = tempfile::tempdir().unwrap();
     let sqlite = format!("sqlite:{}", folder.path().join("pages.db").display());
@@ -71,10 +71,10 @@ async fn main() -> ExitCode {
         beyond.extend(measure("PostgreSQL", &database.url(), &options).await);
     }
     beyond.extend(denied);
-    ended(&beyond)
+    exit_code(&beyond)
 }
 
-/// Gives the pages that are beyond their aim.
+/// Returns the pages that miss their target.
 async fn measure(name: &str, url: &str, options: &Options) -> Vec<String> {
     println!(
         "\n{name}: median of {} requests, one at a time, and the server's CPU time for each\n",
@@ -103,10 +103,10 @@ async fn measure(name: &str, url: &str, options: &Options) -> Vec<String> {
 }
 
 fn pages(firm: &Firm) -> Vec<Page> {
-    let page = |what, path: &str, who: &SignedIn, accept| Page {
+    let page = |what, path: &str, session: &SignedIn, accept| Page {
         what,
         path: path.to_owned(),
-        who: who.clone(),
+        session: session.clone(),
         accept,
     };
     let (partner, consultant) = (&firm.partner, &firm.consultant);
@@ -123,15 +123,15 @@ fn pages(firm: &Firm) -> Vec<Page> {
     ]
 }
 
-/// Session, policy, read and audit row, against the read alone.
+/// Compares session, policy, read and audit row with the read alone.
 async fn compare_with_bare(firm: &Firm, url: &str, options: &Options) {
     let record = Page {
         what: "permitted read",
         path: format!("/clients/{}", firm.record),
-        who: firm.consultant.clone(),
+        session: firm.consultant.clone(),
         accept: JSON,
     };
-    // CPU time is counted in hundredths of a second, so that it takes many requests to tell them apart.
+    // CPU time has a resolution of 10 ms, so it takes many requests to see a difference.
     let requests = options.requests * 5;
     let mut this = Command::new(std::env::current_exe().unwrap());
     this.args(["--bare", url]);

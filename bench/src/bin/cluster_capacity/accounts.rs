@@ -1,21 +1,21 @@
-//! Accounts with a key each, by SQL: making a million one by one would take longer than all that is measured.
+//! Accounts with one key each, created by SQL: creating a million one by one would take longer than all measurements.
 
 use crate::postgres::Postgres;
 use chancery_domain::{
-    AccountId, Clock, HowEnded, KeyId, Nanos, OsRandomness, Prices, Randomness, RequestId, SystemClock,
+    AccountId, Clock, KeyId, Nanos, OsRandomness, Prices, Randomness, RequestId, StopReason, SystemClock,
     TokenPrice, UnixMillis, UsageRow,
 };
 
 pub const MODEL: &str = "smollm2-135m";
 
-/// Accounts whose numbers, and whose keys' numbers, follow each other.
+/// Accounts with consecutive ids, whose keys have consecutive ids too.
 #[derive(Clone, Copy)]
 pub struct Accounts {
     pub count: i64,
 }
 
 impl Accounts {
-    /// As many as are missing. In a database where nothing else makes accounts both numbers count up from 1.
+    /// Creates the missing accounts. In a database where nothing else creates accounts, both ids count up from 1.
     pub async fn grown_to(database: &mut Postgres, count: i64) -> Self {
         let there = database.number("SELECT COUNT(*) FROM accounts").await;
         let now = SystemClock.now().0;
@@ -35,7 +35,7 @@ impl Accounts {
         Self { count }
     }
 
-    /// Anyone of them.
+    /// Returns a random account.
     pub fn any(self) -> AccountId {
         AccountId(1 + (OsRandomness.next_u64() % self.count.unsigned_abs()).cast_signed())
     }
@@ -45,7 +45,7 @@ impl Accounts {
     }
 }
 
-/// What a short letter uses.
+/// The usage of a short letter.
 pub fn row(account: AccountId, at: UnixMillis) -> UsageRow {
     let (input_tokens, output_tokens) = (290, 64);
     let price = TokenPrice::from_nanos_per_token;
@@ -59,6 +59,6 @@ pub fn row(account: AccountId, at: UnixMillis) -> UsageRow {
         prices: Prices { input: price(100), output: price(400) },
         cost: Nanos(290 * 100 + 64 * 400),
         at,
-        ended: HowEnded::Complete,
+        stop_reason: StopReason::Complete,
     }
 }

@@ -1,4 +1,5 @@
-//! What a request costs a node, from its socket to the reply, with PostgreSQL, Redis and an upstream engine that answers at once.
+//! Measures what a request costs a node, from socket to reply, with PostgreSQL, Redis and an upstream engine that answers at
+//! once.
 
 use crate::Options;
 use crate::limits::Redis;
@@ -30,10 +31,10 @@ const CHAT: &str =
     r#"{"model":"instant","messages":[{"role":"user","content":"Thank the client."}],"stream":true}"#;
 
 pub async fn measure(options: &Options) {
-    let place = PostgresDatabase::create_at(&options.postgres, "bench");
-    let url = place.url();
+    let bench_database = PostgresDatabase::create_at(&options.postgres, "bench");
+    let url = bench_database.url();
     let store = Arc::new(Store::open(&url.parse().unwrap()).await.unwrap());
-    let keys = make_keys(&store).await;
+    let keys = create_keys(&store).await;
     let engine = upstream::start().await;
     let config = tempfile::NamedTempFile::with_suffix(".toml").unwrap();
     std::fs::write(config.path(), file(options, &url, engine)).unwrap();
@@ -98,7 +99,7 @@ pub async fn measure(options: &Options) {
     drop(database);
 }
 
-async fn make_keys(store: &Store) -> Vec<String> {
+async fn create_keys(store: &Store) -> Vec<String> {
     let limits = RateLimits { requests_per_min: u32::MAX, tokens_per_min: u32::MAX };
     let mut keys = Vec::new();
     for number in 0..ACCOUNTS {
@@ -134,7 +135,7 @@ struct Target {
     body: &'static str,
 }
 
-/// One connection that is used again and again.
+/// One connection that is reused.
 struct Caller {
     sender: SendRequest<Full<Bytes>>,
     target: Target,

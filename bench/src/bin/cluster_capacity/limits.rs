@@ -1,4 +1,4 @@
-//! What the limits cost Redis: memory for each active account, and commands, bytes and CPU time for each request.
+//! Measures what rate limits cost Redis: memory per active account, and commands, bytes and CPU time per request.
 
 use crate::Options;
 use crate::watch::{Watch, crowd, us_each};
@@ -10,12 +10,12 @@ use std::time::Duration;
 
 const CROWDS: [usize; 3] = [1, 32, 256];
 const ACTIVE_ACCOUNTS: i64 = 10_000;
-/// What an account may have done in the last minute when its memory is taken.
+/// Requests per account in the last minute when its memory is measured.
 const REQUESTS_EACH: [i64; 4] = [1, 10, 60, 300];
 
 pub struct Redis(MultiplexedConnection);
 
-/// What the server has counted so far.
+/// The server's counters so far.
 #[derive(Clone, Copy)]
 pub struct Counted {
     pub cpu: Duration,
@@ -102,7 +102,7 @@ pub async fn measure(options: &Options) {
         "\n| Requests of an account in the last minute | bytes for each active account, of {ACTIVE_ACCOUNTS} | with a request under way besides |\n|---|---|---|"
     );
     for requests in REQUESTS_EACH {
-        // Fewer accounts where each has more to do, so that all of it is within one minute.
+        // The more requests each account has, the fewer accounts, so that all of them fit in one minute.
         let accounts = ACTIVE_ACCOUNTS.min(150_000 / requests);
         redis::cmd("FLUSHDB").query_async::<()>(&mut redis.0).await.unwrap();
         let empty = redis.used_memory().await;
@@ -143,7 +143,7 @@ async fn admit(limiter: &dyn Limiter, account: AccountId) -> Reservation {
     reservation
 }
 
-/// What every generated reply does.
+/// The limiter calls of every generated reply.
 pub async fn request(limiter: &dyn Limiter, account: AccountId) {
     let reservation = admit(limiter, account).await;
     limiter.settle(&reservation, 40).await.unwrap();

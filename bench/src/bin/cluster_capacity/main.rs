@@ -1,13 +1,13 @@
-//! What docs/scaling.md counts with: what a settled request costs PostgreSQL by one, two and three writers, how many bytes a row of each
-//! table and of each index takes, whether looking up and admitting grow with accounts and rows, what the limits cost Redis, and what
-//! a request costs a node over HTTP, with an upstream that answers at once.
+//! Measures the figures in docs/scaling.md: the PostgreSQL cost of a settled request with one, two and three writers, the bytes
+//! per row of each table and index, whether lookup and admission slow down with more accounts and rows, the Redis cost of rate
+//! limits, and the cost of an HTTP request to a node with an upstream that answers at once.
 //!
 //!     make bench-capacity
 //!     target/release/cluster_capacity --postgres postgres://postgres@localhost/postgres --redis redis://localhost --part http
 //!
-//! Both servers must run on this machine, and a superuser must ask, or their CPU time cannot be read. A database is made, and dropped at
-//! the end; keys of Redis leave by themselves within a minute. What other programs took of the machine is told with every rate: where
-//! that is much, the rate says little, and CPU time and bytes still say something.
+//! Both servers must run on this machine, and the PostgreSQL user must be a superuser; otherwise their CPU time cannot be read.
+//! The program creates a database and drops it at the end; its Redis keys expire within a minute. Every rate is printed with the
+//! share of the machine that other programs used. If that share is high, the rate means little, but CPU time and bytes still do.
 #![expect(
     clippy::unwrap_used,
     reason = "a measurement that fails has nothing to clean up but what Drop removes"
@@ -29,46 +29,46 @@ use std::time::Duration;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// Settled requests per second, and what a row costs
+    /// Settled requests per second, and the cost of a row
     Settling,
-    /// Bytes per row, and what grows with accounts and rows
+    /// Bytes per row, and which costs grow with accounts and rows
     Growth,
-    /// What the limits cost Redis
+    /// Redis cost of rate limits
     Limits,
-    /// A node over HTTP
+    /// Cost of an HTTP request to a node
     Http,
 }
 
 #[derive(Parser)]
 struct Options {
-    /// A PostgreSQL server, by the address of a database there
+    /// PostgreSQL server, given as the URL of one of its databases
     #[arg(long)]
     postgres: String,
-    /// A Redis server
+    /// URL of the Redis server
     #[arg(long)]
     redis: String,
     /// The binary to measure over HTTP
     #[arg(long, default_value = "target/release/chancery")]
     chancery: PathBuf,
-    /// What to measure; without it, everything
+    /// Parts to measure (default: all)
     #[arg(long, value_delimiter = ',')]
     part: Vec<Part>,
-    /// How long each rate is measured
+    /// Seconds to measure each rate
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// Accounts of a large firm
+    /// Number of accounts of a large firm
     #[arg(long, default_value_t = 1_000_000)]
     accounts: i64,
-    /// Ledger rows of a large firm, in one month
+    /// Number of ledger rows of a large firm in one month
     #[arg(long, default_value_t = 10_000_000)]
     rows: i64,
-    /// Nodes over HTTP
+    /// Numbers of nodes to measure over HTTP
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     nodes: Vec<usize>,
-    /// Connections to all nodes together
+    /// Numbers of connections to all nodes together
     #[arg(long, value_delimiter = ',', default_value = "1,32,256")]
     connections: Vec<usize>,
-    /// A tokenizer.json for the nodes to count by; without it they believe the upstream's counts
+    /// A tokenizer.json that the nodes count tokens with; without it they use the upstream's counts
     #[arg(long)]
     tokenizer: Option<PathBuf>,
 }

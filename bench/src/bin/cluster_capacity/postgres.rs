@@ -1,4 +1,4 @@
-//! One connection to the database that is measured, and what the server says of itself.
+//! One connection to the measured database, and the server's own statistics.
 
 use chancery_bench::cpu;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
@@ -9,11 +9,11 @@ pub struct Postgres {
     connection: PgConnection,
 }
 
-/// How far the write-ahead log has come.
+/// The position of the write-ahead log.
 #[derive(Clone, Copy)]
 pub struct Wal {
     pub bytes: i64,
-    /// Whole pages, which are written the first time that a page changes after a checkpoint.
+    /// Full page images, written when a page first changes after a checkpoint.
     pub pages: i64,
 }
 
@@ -22,7 +22,7 @@ impl Postgres {
         Self { connection: PgConnection::connect(url).await.unwrap() }
     }
 
-    /// Statements with `; ` between them, one by one: sent together they would be one transaction, in which nothing can be vacuumed.
+    /// Runs statements separated by `; ` one by one: sent together they would be one transaction, in which VACUUM cannot run.
     pub async fn run(&mut self, statements: impl Into<String>) {
         for statement in statements.into().split("; ") {
             let statement = AssertSqlSafe(statement.to_owned());
@@ -39,15 +39,15 @@ impl Postgres {
     }
 
     pub async fn wal(&mut self) -> Wal {
-        // What a session has counted is told to the others within a second.
+        // Sessions publish their counters within a second.
         tokio::time::sleep(Duration::from_millis(1_100)).await;
         let bytes = self.number("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").await;
         let pages = self.number("SELECT wal_fpi FROM pg_stat_wal").await;
         Wal { bytes, pages }
     }
 
-    /// CPU time so far of the sessions on this database and of the server's own processes, one by one. None where the server is not on
-    /// this machine.
+    /// Returns the CPU time so far of each session on this database and of the server's own processes. Processes that are not on
+    /// this machine are missing.
     pub async fn processes(&mut self) -> BTreeMap<u32, Duration> {
         let query = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() OR datname IS NULL";
         let rows = sqlx::query(query).fetch_all(&mut self.connection).await.unwrap();
@@ -56,7 +56,7 @@ impl Postgres {
     }
 }
 
-/// What the processes have taken since then. One that was not there then began with nothing.
+/// Returns the CPU time used since then. A process that is new started at zero.
 pub fn taken_since(before: &BTreeMap<u32, Duration>, after: &BTreeMap<u32, Duration>) -> Duration {
     let none = Duration::ZERO;
     after.iter().map(|(process, cpu)| cpu.saturating_sub(*before.get(process).unwrap_or(&none))).sum()

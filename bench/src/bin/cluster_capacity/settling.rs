@@ -1,5 +1,5 @@
-//! Requests settled per second by one, two and three writers at once, which is what as many nodes are to PostgreSQL. All are for one account,
-//! whose line of the day they must share, or for ten thousand.
+//! Measures requests settled per second by one, two and three concurrent writers, which is what that many nodes are to
+//! PostgreSQL. The requests are all for one account, which share its row of daily sums, or for ten thousand accounts.
 
 use crate::accounts::{Accounts, row};
 use crate::postgres::{Postgres, taken_since};
@@ -13,20 +13,20 @@ use std::time::Duration;
 
 const WRITERS: [usize; 3] = [1, 2, 3];
 const MANY_ACCOUNTS: i64 = 10_000;
-/// Requests under way at each node.
+/// Concurrent requests per node.
 const CALLERS: usize = 512;
 const WARM_UP: Duration = Duration::from_secs(2);
-/// Replies take up to so long, so rows come in another order than their ids.
+/// Replies take up to this long, so rows create_person in a different order than their ids.
 const LONGEST_REPLY_MS: u64 = 20_000;
 
 pub async fn measure(options: &Options) {
-    let place = PostgresDatabase::create_at(&options.postgres, "bench");
-    let url = place.url();
+    let bench_database = PostgresDatabase::create_at(&options.postgres, "bench");
+    let url = bench_database.url();
     let mut stores = Vec::new();
     for _ in 0..WRITERS[WRITERS.len() - 1] {
         stores.push(Arc::new(Store::open(&url.parse().unwrap()).await.unwrap()));
     }
-    stores[0].partitions.make_months_ready(SystemClock.now()).await.unwrap();
+    stores[0].partitions.create_month_partitions(SystemClock.now()).await.unwrap();
     let mut database = Postgres::connect(&url).await;
     let many = Accounts::grown_to(&mut database, MANY_ACCOUNTS).await;
     println!(
@@ -71,7 +71,7 @@ pub async fn measure(options: &Options) {
     let found = chancery_verify::verify_ledger(&stores[0].verify(), |_| {}).await.unwrap();
     let watched = watch.stop();
     let postgres = taken_since(&processes, &database.processes().await);
-    assert_eq!(found.findings.told, [""; 0]);
+    assert_eq!(found.findings.reported, [""; 0]);
     let rows = usize::try_from(found.total.requests).unwrap();
     println!(
         "\nVerifying all of it: {rows} rows in {:.1} s, {:.0} rows/s; CPU of the command {:.1} µs/row, of PostgreSQL {:.1}; others took {:.0} %.",
@@ -88,7 +88,7 @@ pub async fn measure(options: &Options) {
 }
 
 pub fn this_month() -> String {
-    let month = chancery_domain::Month::of(SystemClock.now());
+    let month = chancery_domain::Month::containing(SystemClock.now());
     format!("ledger_{}", month.to_string().replace('-', "_"))
 }
 

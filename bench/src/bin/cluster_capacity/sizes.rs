@@ -1,8 +1,8 @@
-//! Bytes per row of a table and of each of its indexes, as they lie on disk.
+//! Bytes per row on disk, of a table and of each of its indexes.
 
 use crate::postgres::Postgres;
 
-/// A line for the table and for each of its indexes. `what` names the table's rows in the list; `tables` are all partitions that belong to it.
+/// Prints a line for the table and for each of its indexes. `what` names the rows in the output; `tables` lists all partitions.
 pub async fn print(database: &mut Postgres, what: &str, tables: &str) {
     database.run(format!("VACUUM (ANALYZE) {tables}")).await;
     for table in tables.split(", ") {
@@ -11,7 +11,7 @@ pub async fn print(database: &mut Postgres, what: &str, tables: &str) {
             continue;
         }
         let each = |bytes: i64| format!("{:.1}", bytes as f64 / rows as f64);
-        // With what is kept apart for long values, and without the maps of free and visible pages, which are next to nothing.
+        // Includes TOAST storage, but not the free space and visibility maps, which are negligible.
         let own = database
             .number(format!(
                 "SELECT pg_relation_size('{table}') + COALESCE((SELECT pg_total_relation_size(reltoastrelid) FROM pg_class \

@@ -1,4 +1,4 @@
-//! An upstream engine that answers at once, always the same: what is left is what a node costs.
+//! An upstream engine that answers at once with a fixed reply, so that only the node's cost remains.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -7,7 +7,7 @@ use axum::routing::{get, post};
 use std::fmt::Write;
 use std::net::SocketAddr;
 
-/// Pieces of text in a reply, as many as tokens, each an event of its own.
+/// Tokens in a reply, each sent as its own event.
 pub const TOKENS: usize = 16;
 
 pub async fn start() -> SocketAddr {
@@ -36,8 +36,8 @@ fn reply() -> String {
         let choices = format!(r#"[{{"index":0,"delta":{{"content":"{text}"}},"finish_reason":null}}]"#);
         write!(events, "data: {head},\"choices\":{choices}}}\n\n").unwrap();
     }
-    let ended = r#"[{"index":0,"delta":{},"finish_reason":"stop"}]"#;
-    write!(events, "data: {head},\"choices\":{ended}}}\n\n").unwrap();
+    let finished = r#"[{"index":0,"delta":{},"finish_reason":"stop"}]"#;
+    write!(events, "data: {head},\"choices\":{finished}}}\n\n").unwrap();
     let usage =
         format!(r#"{{"prompt_tokens":40,"completion_tokens":{TOKENS},"total_tokens":{}}}"#, 40 + TOKENS);
     write!(events, "data: {head},\"choices\":[],\"usage\":{usage}}}\n\ndata: [DONE]\n\n").unwrap();

@@ -1,5 +1,4 @@
-//! A stretch of time in which something is measured: what this program took of the processors, what the whole machine did, and what
-//! callers waited.
+//! Measures an interval: this program's CPU time, the load of the whole machine, and the callers' latency.
 
 use chancery_bench::cpu;
 use chancery_domain::{Clock, SystemClock};
@@ -38,15 +37,15 @@ impl Watch {
 }
 
 impl Watched {
-    /// How much of the machine programs took that have nothing to do with what is measured, in per cent. `measured` is the CPU time of
-    /// what has, beside this program.
+    /// Returns the share of the machine, in percent, that unrelated programs used. `measured` is the CPU time of the measured
+    /// processes, apart from this program.
     pub fn others_percent(&self, measured: Duration) -> f64 {
         let others = self.busy.saturating_sub(self.own + measured);
         100.0 * others.as_secs_f64() / self.possible.as_secs_f64().max(f64::EPSILON)
     }
 }
 
-/// How long each of many calls took, sorted.
+/// Sorted durations of many calls.
 pub struct Latencies(Vec<Duration>);
 
 impl Latencies {
@@ -68,7 +67,7 @@ impl Latencies {
     }
 }
 
-/// The callers do the work again and again until the time is over. `work` is given the caller's number.
+/// The callers repeat the work until the time is up. `work` gets the caller's number.
 pub async fn crowd<F: Future<Output = ()> + Send>(
     callers: usize,
     measured: Duration,
@@ -86,7 +85,7 @@ pub async fn crowd<F: Future<Output = ()> + Send>(
                 let ended = SystemClock.monotonic();
                 latencies.push(ended - began);
                 began = ended;
-                // What answers at once lets others have their turn all the same.
+                // Work that never waits must still yield to other tasks.
                 tokio::task::yield_now().await;
             }
             latencies
@@ -95,7 +94,7 @@ pub async fn crowd<F: Future<Output = ()> + Send>(
     Latencies::of(running.join_all().await.concat())
 }
 
-/// The same call so many times, one after the other.
+/// Runs the same call this many times in sequence.
 pub async fn one_by_one<F: Future<Output = ()>>(times: usize, mut work: impl FnMut() -> F) -> Latencies {
     let mut latencies = Vec::with_capacity(times);
     for _ in 0..times {
@@ -106,7 +105,7 @@ pub async fn one_by_one<F: Future<Output = ()>>(times: usize, mut work: impl FnM
     Latencies::of(latencies)
 }
 
-/// CPU time for each of them, in microseconds.
+/// CPU time per item, in microseconds.
 pub fn us_each(time: Duration, count: usize) -> f64 {
     time.as_secs_f64() * 1e6 / count.max(1) as f64
 }

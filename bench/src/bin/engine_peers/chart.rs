@@ -1,4 +1,4 @@
-//! The chart of tokens per second: a panel for each kind of prompt, a group of bars for each number of clients.
+//! The chart of tokens per second: one panel per kind of prompt, one group of bars per number of clients.
 
 use crate::Outcome;
 use crate::server::Side;
@@ -56,7 +56,7 @@ fn svg(loads: &[Load]) -> String {
 }
 
 fn write_panel(text: &mut String, loads: &[Load], x: f64, y: f64) {
-    let most =
+    let max_rate =
         loads.iter().flat_map(|load| &load.figures).map(|figures| figures.tokens_per_s).fold(1.0, f64::max);
     let _ = writeln!(text, "<g transform=\"translate({x} {y})\">");
     let _ = writeln!(
@@ -69,7 +69,7 @@ fn write_panel(text: &mut String, loads: &[Load], x: f64, y: f64) {
     for load in loads {
         let first = left;
         for figures in &load.figures {
-            let height = PLOT_HEIGHT * figures.tokens_per_s / most;
+            let height = PLOT_HEIGHT * figures.tokens_per_s / max_rate;
             let top = floor - height;
             let _ = writeln!(
                 text,
@@ -97,7 +97,7 @@ fn write_panel(text: &mut String, loads: &[Load], x: f64, y: f64) {
     );
 }
 
-/// Told apart by lightness as well as by hue.
+/// Colours that differ in lightness as well as in hue.
 fn colour(side: Side) -> &'static str {
     match side {
         Side::Chancery => "#1f4e79",

@@ -1,4 +1,4 @@
-//! One round: so many clients, each sending its next request when its last reply is complete.
+//! One round: a number of clients, each of which sends its next request when its last reply is complete.
 
 use crate::Outcome;
 use crate::dialect::Reply;
@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// What one round gave.
+/// The result of one round.
 #[derive(Debug)]
 pub struct Round {
     pub replies: Vec<Reply>,
     pub seconds: f64,
-    /// Times of replies of one token, asked by the same crowd at once, from servers that do not stream.
+    /// Durations of one-token replies, requested by the same clients at once, for servers that do not stream.
     pub one_token: Vec<Duration>,
 }
 
@@ -36,14 +36,14 @@ pub async fn run(
     Ok(Round { replies, seconds, one_token })
 }
 
-/// Brings a server to where it would be after some work, which is that every slot has seen the instructions, and tells the seconds.
+/// Warms a server up until every slot has seen the instructions; returns the seconds it took.
 pub async fn warm(server: &Arc<Server>, clients: usize, prompts: Vec<Prompt>) -> Outcome<f64> {
     let started = SystemClock.monotonic();
     ask_all(server, clients, prompts, WARM_TOKENS).await?;
     Ok((SystemClock.monotonic() - started).as_secs_f64())
 }
 
-/// Long enough that the requests of a crowd overlap.
+/// Long enough that the clients' requests overlap.
 const WARM_TOKENS: u32 = 8;
 
 async fn ask_all(

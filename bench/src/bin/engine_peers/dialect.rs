@@ -1,4 +1,4 @@
-//! How each kind of server is asked for a reply, and how its reply is read and timed.
+//! Sends requests to each kind of server, and reads and times the replies.
 
 use crate::Outcome;
 use crate::http::{self, Events};
@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 
 #[derive(Clone, Debug)]
 pub enum Dialect {
-    /// Our own `/v1/generate`; `streams` says whether the server takes `stream: true`.
+    /// Our own `/v1/generate`; `streams` says whether the server accepts `stream: true`.
     Chancery { model: String, key: String, streams: bool },
-    /// `/v1/chat/completions` as llama-server has it. The end marker is ignored, so that every reply has all its tokens.
+    /// `/v1/chat/completions` of llama-server. The end-of-text token is ignored, so that every reply has its full length.
     ChatCompletions,
 }
 
-/// One reply and when its parts came.
+/// One reply and its timing.
 #[derive(Clone, Debug)]
 pub struct Reply {
     pub text: String,
     pub prompt_tokens: u64,
     pub output_tokens: u64,
     pub total: Duration,
-    /// From the request to the first text, and between texts; `None` where the reply came in one piece.
+    /// Time to the first text, and between texts; `None` if the reply came in one piece.
     pub streamed: Option<Streamed>,
 }
 
@@ -42,7 +42,7 @@ impl Dialect {
     }
 
     pub async fn ask(&self, address: SocketAddr, prompt: &Prompt, max_tokens: u32) -> Outcome<Reply> {
-        let asked_at = SystemClock.monotonic();
+        let started_at = SystemClock.monotonic();
         let response = match self {
             Self::Chancery { model, key, streams } => {
                 let mut body = json!({
@@ -80,25 +80,28 @@ impl Dialect {
             return Err(format!("{status}: {}", String::from_utf8_lossy(&body)).into());
         }
         if self.streams() {
-            read_stream(response, asked_at).await
+            read_stream(response, started_at).await
         } else {
-            read_whole(response, asked_at).await
+            read_whole(response, started_at).await
         }
     }
 }
 
-async fn read_whole(response: hyper::Response<hyper::body::Incoming>, asked_at: Instant) -> Outcome<Reply> {
+async fn read_whole(response: hyper::Response<hyper::body::Incoming>, started_at: Instant) -> Outcome<Reply> {
     let body: Value = serde_json::from_slice(&http::read_to_end(response).await?)?;
-    let total = SystemClock.monotonic() - asked_at;
+    let total = SystemClock.monotonic() - started_at;
     let usage = Usage::within(&body).ok_or("the reply has no usage")?;
     let text = body["output_text"].as_str().unwrap_or_default().to_owned();
     Ok(Reply { text, prompt_tokens: usage.input, output_tokens: usage.output, total, streamed: None })
 }
 
-async fn read_stream(response: hyper::Response<hyper::body::Incoming>, asked_at: Instant) -> Outcome<Reply> {
+async fn read_stream(
+    response: hyper::Response<hyper::body::Incoming>,
+    started_at: Instant,
+) -> Outcome<Reply> {
     let mut events = Events::of(response);
     let (mut text, mut usage, mut first, mut last_at, mut gaps) =
-        (String::new(), None, None, asked_at, Vec::new());
+        (String::new(), None, None, started_at, Vec::new());
     while let Some(data) = events.next().await? {
         if data == b"[DONE]" {
             break;
@@ -107,7 +110,7 @@ async fn read_stream(response: hyper::Response<hyper::body::Incoming>, asked_at:
         let event: Value = serde_json::from_slice(&data)?;
         if let Some(delta) = text_of(&event) {
             match first {
-                None => first = Some(now - asked_at),
+                None => first = Some(now - started_at),
                 Some(_) => gaps.push(now - last_at),
             }
             last_at = now;
@@ -118,14 +121,14 @@ async fn read_stream(response: hyper::Response<hyper::body::Incoming>, asked_at:
         }
         usage = Usage::within(&event).or(usage);
     }
-    let total = SystemClock.monotonic() - asked_at;
+    let total = SystemClock.monotonic() - started_at;
     let usage = usage.ok_or("the stream ended without usage")?;
     let first = first.ok_or("the stream had no text")?;
     let streamed = Some(Streamed { first, gaps });
     Ok(Reply { text, prompt_tokens: usage.input, output_tokens: usage.output, total, streamed })
 }
 
-/// The piece of text that an event brings, in either dialect.
+/// Returns an event's text, in either dialect.
 fn text_of(event: &Value) -> Option<&str> {
     if event["type"] == "response.output_text.delta" {
         return event["delta"].as_str();
@@ -139,11 +142,11 @@ struct Usage {
 }
 
 impl Usage {
-    /// Ours is at the top of a whole reply and inside `response` in the last event of a stream.
+    /// Our usage is at the top level of a whole reply, and inside `response` in the last event of a stream.
     fn within(event: &Value) -> Option<Self> {
         let usage =
             [&event["usage"], &event["response"]["usage"]].into_iter().find(|usage| usage.is_object())?;
-        let count = |ours: &str, theirs: &str| usage[ours].as_u64().or_else(|| usage[theirs].as_u64());
+        let count = |own: &str, openai: &str| usage[own].as_u64().or_else(|| usage[openai].as_u64());
         Some(Self {
             input: count("input_tokens", "prompt_tokens")?,
             output: count("output_tokens", "completion_tokens")?,
@@ -156,25 +159,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_found_in_events_of_both_dialects_and_only_there() {
-        let ours = json!({ "type": "response.output_text.delta", "delta": "Dear" });
-        let theirs = json!({ "choices": [{ "delta": { "content": "Dear" } }] });
-        assert_eq!((text_of(&ours), text_of(&theirs)), (Some("Dear"), Some("Dear")));
+    fn text_is_read_from_events_of_both_dialects() {
+        let own = json!({ "type": "response.output_text.delta", "delta": "Dear" });
+        let openai = json!({ "choices": [{ "delta": { "content": "Dear" } }] });
+        assert_eq!((text_of(&own), text_of(&openai)), (Some("Dear"), Some("Dear")));
         let opening = json!({ "choices": [{ "delta": { "role": "assistant", "content": null } }] });
         let closing = json!({ "type": "response.completed", "response": { "usage": {} } });
         assert_eq!((text_of(&opening), text_of(&closing)), (None, None));
     }
 
     #[test]
-    fn usage_is_found_in_whole_replies_and_in_last_events() {
+    fn usage_is_read_from_whole_replies_and_final_events() {
         let counts = |event: Value| Usage::within(&event).map(|usage| (usage.input, usage.output));
-        let (ours, theirs) = (
+        let (own, openai) = (
             json!({ "input_tokens": 5, "output_tokens": 2 }),
             json!({ "prompt_tokens": 5, "completion_tokens": 2 }),
         );
-        assert_eq!(counts(json!({ "usage": ours })), Some((5, 2)));
-        assert_eq!(counts(json!({ "response": { "usage": ours } })), Some((5, 2)));
-        assert_eq!(counts(json!({ "choices": [], "usage": theirs })), Some((5, 2)));
+        assert_eq!(counts(json!({ "usage": own })), Some((5, 2)));
+        assert_eq!(counts(json!({ "response": { "usage": own } })), Some((5, 2)));
+        assert_eq!(counts(json!({ "choices": [], "usage": openai })), Some((5, 2)));
         assert_eq!(counts(json!({ "choices": [], "usage": null })), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What the rounds of one side add up to.
+//! Aggregates the rounds of one side.
 
 use crate::crowd::Round;
 use crate::dialect::Reply;
@@ -9,7 +9,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Figures {
     pub side: Side,
-    /// Generated tokens per second, prompts included, over all rounds, and of the slowest and the fastest round.
+    /// Generated tokens per second, including prompt processing: over all rounds, and of the slowest and fastest round.
     pub tokens_per_s: f64,
     pub slowest_round: f64,
     pub fastest_round: f64,
@@ -17,7 +17,7 @@ pub struct Figures {
     pub first_token_p50_ms: f64,
     pub first_token_p95_ms: f64,
     pub inter_token_p95_ms: f64,
-    /// Whether the two times were seen in a stream, or made from whole replies.
+    /// Whether the two times were measured in a stream, or derived from whole replies.
     pub streamed: bool,
 }
 
@@ -63,7 +63,7 @@ fn sorted(mut times: Vec<Duration>) -> Vec<Duration> {
     times
 }
 
-/// The smallest time that so many percent do not exceed.
+/// Nearest-rank percentile.
 fn percentile(sorted: &[Duration], percent: usize) -> Option<Duration> {
     let rank = (sorted.len() * percent).div_ceil(100);
     sorted.get(rank.saturating_sub(1)).copied()
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_percentile_is_the_smallest_time_that_so_many_percent_do_not_exceed() {
+    fn percentile_uses_the_nearest_rank() {
         let times: Vec<Duration> = (1..=20).map(Duration::from_millis).collect();
         assert_eq!(percentile(&times, 50), Some(Duration::from_millis(10)));
         assert_eq!(percentile(&times, 95), Some(Duration::from_millis(19)));

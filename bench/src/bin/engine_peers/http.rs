@@ -1,5 +1,5 @@
-//! One HTTP exchange on a connection of its own: enough for a benchmark on the loopback, and cheap, because the load generator shares
-//! the machine with what it measures.
+//! One HTTP exchange per connection: enough for a benchmark on loopback, and cheap, because the load generator shares the machine
+//! with what it measures.
 
 use crate::Outcome;
 use http_body_util::{BodyExt, Full};
@@ -35,12 +35,12 @@ async fn exchange(address: SocketAddr, mut request: Request<Full<Bytes>>) -> Out
     Ok(sender.send_request(request).await?)
 }
 
-/// The whole body, for replies that do not stream.
+/// Reads the whole body, for replies that do not stream.
 pub async fn read_to_end(response: Response<Incoming>) -> Outcome<Bytes> {
     Ok(response.into_body().collect().await?.to_bytes())
 }
 
-/// The `data:` lines of a stream of server-sent events, one by one.
+/// The `data:` lines of a Server-Sent Events stream.
 pub struct Events {
     body: Incoming,
     pending: Vec<u8>,
@@ -51,7 +51,7 @@ impl Events {
         Self { body: response.into_body(), pending: Vec::new() }
     }
 
-    /// The next event's data, or `None` at the end of the stream.
+    /// Returns the next event's data, or `None` at the end of the stream.
     pub async fn next(&mut self) -> Outcome<Option<Vec<u8>>> {
         loop {
             while let Some(end) = self.pending.iter().position(|byte| *byte == b'\n') {

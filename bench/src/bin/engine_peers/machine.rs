@@ -1,4 +1,4 @@
-//! What the figures were measured on and with.
+//! The machine and the versions behind the figures.
 
 use crate::Outcome;
 use crate::server::Parts;
@@ -13,7 +13,7 @@ pub struct Machine {
     pub kernel: String,
     pub versions: String,
     pub command: String,
-    /// The load generator's own part of one core.
+    /// The load generator's share of one core.
     pub generator_share: f64,
 }
 
@@ -21,25 +21,29 @@ pub fn describe(parts: &Parts) -> Outcome<Machine> {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo")?;
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
     let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
-    let told: Vec<&str> = ["avx2", "avx512f", "avx512_vnni", "amx_int8", "amx_bf16"]
+    let features: Vec<&str> = ["avx2", "avx512f", "avx512_vnni", "amx_int8", "amx_bf16"]
         .into_iter()
-        .filter(|told| flags.split(' ').any(|flag| flag == *told))
+        .filter(|feature| flags.split(' ').any(|flag| flag == *feature))
         .collect();
     let cores = std::thread::available_parallelism()?;
-    let made_of = |folder: &Path| -> Outcome<String> {
+    let build_info = |folder: &Path| -> Outcome<String> {
         let stamp = std::fs::read_to_string(folder.join("made-of"))?;
         Ok(stamp.split_whitespace().take(2).collect::<Vec<_>>().join(" "))
     };
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
     Ok(Machine {
         day: SystemClock.now().to_iso().chars().take(10).collect(),
-        cpu: format!("{cores} cores of {} ({})", model.trim_start_matches([':', ' ', '\t']), told.join(", ")),
+        cpu: format!(
+            "{cores} cores of {} ({})",
+            model.trim_start_matches([':', ' ', '\t']),
+            features.join(", ")
+        ),
         kernel: release.trim().split('-').next().unwrap_or_default().to_owned(),
         versions: format!(
             "Chancery at {}; {}; {}; {}",
             revision()?,
-            made_of(&parts.peers.join("llama"))?,
-            made_of(&parts.peers.join("venv"))?,
+            build_info(&parts.peers.join("llama"))?,
+            build_info(&parts.peers.join("venv"))?,
             compiler()?,
         ),
         command: command(),
@@ -47,7 +51,7 @@ pub fn describe(parts: &Parts) -> Outcome<Machine> {
     })
 }
 
-/// How to do it again; the two paths are the Makefile's to give.
+/// The command to repeat the run, without the two paths that the Makefile supplies.
 fn command() -> String {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     for path in ["--peers-folder", "--model"] {
@@ -61,7 +65,7 @@ fn command() -> String {
     format!("make bench-engine ARGS=\"{}\"", arguments.join(" "))
 }
 
-/// The commit, and whether something was changed since.
+/// The commit, and whether the working tree has changes.
 fn revision() -> Outcome<String> {
     let output = Command::new("git").args(["describe", "--always", "--dirty"]).output()?;
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
@@ -72,13 +76,13 @@ fn compiler() -> Outcome<String> {
     Ok(String::from_utf8(output.stdout)?.lines().next().unwrap_or("unknown compiler").to_owned())
 }
 
-/// The time on a processor of this thread, which is all of this program, over the time since it started.
+/// CPU time of this thread, which is the whole program, divided by the time since it started.
 fn own_cpu_share() -> Outcome<f64> {
     const TICKS_PER_S: f64 = 100.0;
     let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     let on_cpu_s = schedstat.split(' ').next().unwrap_or_default().parse::<f64>()? / 1e9;
     let stat = std::fs::read_to_string("/proc/self/stat")?;
-    // The name in parentheses may hold spaces; the start time is the 20th field after it.
+    // The name in parentheses may contain spaces; the start time is the 20th field after it.
     let after_name = stat.rsplit(')').next().unwrap_or_default();
     let started_s =
         after_name.split_whitespace().nth(19).ok_or("no start time")?.parse::<f64>()? / TICKS_PER_S;

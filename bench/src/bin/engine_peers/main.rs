@@ -1,10 +1,12 @@
-//! Us against the other servers that run the same model file on a CPU: llama-server and OpenVINO GenAI. Each side is asked the same
-//! over HTTP by the same clients, in rounds that take turns; ours with accounts, metering and a durable ledger, as it is by default.
+//! Compares Chancery with other servers that run the same model file on a CPU: llama-server and OpenVINO GenAI. The same clients
+//! send the same requests to each over HTTP, in alternating rounds. Chancery runs with its defaults: accounts, metering and a
+//! durable ledger.
 //!
-//!     make bench-engine                                                      everything; writes bench/RESULTS.md
+//!     make bench-engine                                                             everything; writes bench/RESULTS.md
 //!     make bench-engine ARGS="--clients 1,16 --scenario shared-short --rounds 1"    a part; only prints
 //!
-//! It starts and stops the servers itself. `scripts/bench-peers` makes the others; docs/benchmarks.md says how they are run, and why so.
+//! The program starts and stops the servers itself. `scripts/bench-peers` builds the others; docs/benchmarks.md says how they are
+//! run, and why.
 
 mod chart;
 mod crowd;
@@ -35,45 +37,45 @@ const CLIENTS: [usize; 4] = [1, 4, 16, 32];
 #[derive(Debug, Parser)]
 #[command(about = "Compares Chancery with other servers of the same model on the CPU")]
 struct Arguments {
-    /// Our release build
+    /// Chancery's release build
     #[arg(long, default_value = "target/release/chancery")]
     chancery: PathBuf,
-    /// The folder that scripts/bench-peers printed
+    /// The directory that scripts/bench-peers printed
     #[arg(long)]
     peers_folder: PathBuf,
-    /// The model file, for all sides
+    /// The model file for all servers
     #[arg(long)]
     model: PathBuf,
-    /// How many clients at a time
+    /// Numbers of concurrent clients
     #[arg(long, value_delimiter = ',', default_values_t = CLIENTS)]
     clients: Vec<usize>,
-    /// Only these prompts
+    /// Run only these scenarios
     #[arg(long, value_delimiter = ',')]
     scenario: Vec<Scenario>,
-    /// Only these peers
+    /// Compare only with these peers
     #[arg(long, value_delimiter = ',')]
     peers: Option<Vec<Side>>,
-    /// Leave ourselves out, to try settings of theirs
+    /// Leave Chancery out, to try settings of the peers
     #[arg(long)]
     without_us: bool,
-    /// Only with the best instructions of the machine, or only with nothing above AVX2
+    /// Run only with the machine's best instruction sets, or only with those up to AVX2
     #[arg(long)]
     isa: Option<Isa>,
-    /// Rounds of every load; sides take turns within each
+    /// Rounds per load; the servers run one after another in each
     #[arg(long)]
     rounds: Option<usize>,
-    /// Further flags for llama-server, to try them
+    /// Extra flags for llama-server
     #[arg(long, allow_hyphen_values = true, value_delimiter = ' ')]
     llama_flags: Vec<String>,
-    /// Further flags for bench/peers/openvino_server.py, to try them
+    /// Extra flags for bench/peers/openvino_server.py
     #[arg(long, allow_hyphen_values = true, value_delimiter = ' ')]
     openvino_flags: Vec<String>,
-    /// Put what was measured into bench/RESULTS.md, as a run of everything does
+    /// Write the results to bench/RESULTS.md, as a full run does
     #[arg(long)]
     write: bool,
 }
 
-/// A part of the run: some loads on servers that are started once.
+/// A part of the run: several loads on servers that are started once.
 struct Part {
     isa: Isa,
     scenarios: Vec<Scenario>,
@@ -91,13 +93,13 @@ impl Arguments {
             && self.openvino_flags.is_empty()
     }
 
-    /// What cannot be done on every machine comes first, so that it fails at once: hiding instruction sets from a program.
+    /// Hiding instruction sets does not work on every machine, so that part comes first and fails early.
     fn parts(&self) -> Vec<Part> {
         let part = |isa, scenarios: &[Scenario]| {
             let chosen = if self.scenario.is_empty() { scenarios } else { &self.scenario };
             Part { isa, scenarios: chosen.to_vec() }
         };
-        // With everything above AVX2 switched off, one kind of prompt is enough to compare.
+        // With everything above AVX2 disabled, one kind of prompt is enough to compare.
         let parts = [part(Isa::Avx2, &[Scenario::SharedShort]), part(Isa::Best, &Scenario::ALL)];
         parts.into_iter().filter(|part| self.isa.is_none_or(|isa| isa == part.isa)).collect()
     }
@@ -128,7 +130,7 @@ impl Arguments {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Outcome<()> {
     let arguments = Arguments::parse();
-    // Ended by a signal, the servers are still stopped, because they are dropped.
+    // On a signal, dropping the servers still stops them.
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
         outcome = compare(&arguments) => outcome,
@@ -167,7 +169,7 @@ async fn measure(part: &Part, arguments: &Arguments, parts: &Parts, report: &mut
         eprintln!("{side} is ready{}", if server.streams() { "" } else { "; it does not stream" });
         servers.push(Arc::new(server));
     }
-    let most_clients = arguments.clients.iter().copied().max().unwrap_or(1);
+    let max_clients = arguments.clients.iter().copied().max().unwrap_or(1);
     let mut numbers = Numbers::default();
     let watch = Watch::start(servers.iter().map(|server| server.process()))?;
     for scenario in &part.scenarios {
@@ -182,7 +184,7 @@ async fn measure(part: &Part, arguments: &Arguments, parts: &Parts, report: &mut
             );
             report.samples.push((part.isa, *scenario, server.side, sample));
         }
-        let warm_prompts = if scenario.shares_instructions() { most_clients } else { 1 };
+        let warm_prompts = if scenario.shares_instructions() { max_clients } else { 1 };
         let prompts = numbers.take(*scenario, warm_prompts);
         for server in &servers {
             let warm_s = crowd::warm(server, warm_prompts, prompts.clone()).await?;
@@ -202,7 +204,7 @@ async fn measure(part: &Part, arguments: &Arguments, parts: &Parts, report: &mut
     Ok(())
 }
 
-/// All rounds of one load. The order turns round with each, so that no side always comes first.
+/// Runs all rounds of one load. The order alternates, so that no side always goes first.
 async fn measure_load(
     servers: &[Arc<Server>],
     scenario: Scenario,
@@ -227,7 +229,7 @@ async fn measure_load(
     figures.collect::<Option<_>>().ok_or_else(|| "a load without replies".into())
 }
 
-/// Numbers prompts over the whole run, so that none is sent to a side twice.
+/// Numbers prompts across the run, so that no side gets one twice.
 #[derive(Default)]
 struct Numbers {
     used: usize,

@@ -1,17 +1,18 @@
-//! How much of the machine others took while we measured: figures from a busy machine are worth little, and the reader must see it.
+//! Measures how much of the machine other programs used during the run: figures from a busy machine are unreliable, and readers
+//! must see it.
 
 use crate::Outcome;
 
-/// Processor time, in the kernel's ticks.
+/// CPU time in kernel ticks.
 #[derive(Clone, Copy, Debug)]
 struct Ticks {
     passed: u64,
     busy: u64,
-    /// The part of `busy` that this program and its servers took.
+    /// The part of `busy` used by this program and its servers.
     ours: u64,
 }
 
-/// Watches from its making on.
+/// Measures from its creation on.
 #[derive(Debug)]
 pub struct Watch {
     processes: Vec<u32>,
@@ -19,14 +20,15 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// `servers` are the processes that belong to the measurement, beside this one.
+    /// `servers` are the other processes that belong to the measurement.
     pub fn start(servers: impl Iterator<Item = u32>) -> Outcome<Self> {
         let processes: Vec<u32> = servers.chain([std::process::id()]).collect();
         let before = read(&processes)?;
         Ok(Self { processes, before })
     }
 
-    /// What others took of all cores since, from 0 to 1; what the hypervisor gave to others counts too.
+    /// Returns the share of all cores that others have used since, from 0 to 1. Includes time that the hypervisor gave to other
+    /// guests.
     pub fn share_of_others(&self) -> Outcome<f64> {
         let now = read(&self.processes)?;
         let others = (now.busy - self.before.busy).saturating_sub(now.ours - self.before.ours);
@@ -37,7 +39,7 @@ impl Watch {
 fn read(processes: &[u32]) -> Outcome<Ticks> {
     let stat = std::fs::read_to_string("/proc/stat")?;
     let line = stat.lines().next().unwrap_or_default();
-    // user, nice, system, idle, iowait, irq, softirq, steal; what follows is counted in user already.
+    // user, nice, system, idle, iowait, irq, softirq, steal; the fields after these are already included in user.
     let fields: Vec<u64> =
         line.split_whitespace().skip(1).take(8).map(str::parse).collect::<Result<_, _>>()?;
     let passed: u64 = fields.iter().sum();
@@ -50,7 +52,7 @@ fn read(processes: &[u32]) -> Outcome<Ticks> {
     Ok(Ticks { passed, busy: passed - idle, ours })
 }
 
-/// Time in user and kernel mode. The name in parentheses may hold spaces, so fields are counted after it.
+/// Returns the time in user and kernel mode. The name in parentheses may contain spaces, so fields are counted after it.
 fn process_ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut times = after_name.split_whitespace().skip(11);
@@ -62,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_name_with_spaces_does_not_shift_its_times() {
+    fn process_name_with_spaces_does_not_shift_stat_fields() {
         let stat = "12 (a (b) c) S 1 12 12 0 -1 4194304 90 0 0 0 70 30 0 0 20 0 1 0 555 1000 20";
         assert_eq!(process_ticks(stat), Some(100));
     }

@@ -1,4 +1,4 @@
-//! Puts a section into a page, between two marks, and leaves the rest of the page alone.
+//! Replaces the section between two markers in a page and leaves the rest unchanged.
 
 use crate::Outcome;
 
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_between_the_marks_changes() {
+    fn only_text_between_the_markers_changes() {
         let page = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
         assert_eq!(replaced(&page, "new").unwrap(), format!("before\n{BEGIN}\n\nnew\n\n{END}\nafter\n"));
         assert_eq!(replaced("no marks", "new"), None);

@@ -1,5 +1,4 @@
-//! The sides of the comparison as running servers: started with the same slots, room and threads, watched until ready, stopped when
-//! dropped.
+//! The compared servers as processes: started with the same slots, context and threads, polled until ready, stopped when dropped.
 
 use crate::Outcome;
 use crate::dialect::{Dialect, Reply};
@@ -13,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Sequences that run together, on every side.
+/// Concurrent sequences, for every server.
 pub const SLOTS: usize = 32;
-/// The longest prompt and reply together, on every side.
+/// Maximum prompt and reply together, for every server.
 pub const CONTEXT_TOKENS: usize = 2048;
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 const START_POLL: Duration = Duration::from_millis(50);
@@ -37,16 +36,16 @@ impl fmt::Display for Side {
     }
 }
 
-/// Which instructions the sides may use.
+/// Which instruction sets the servers may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Isa {
-    /// The best that the machine has.
+    /// The best of the machine.
     Best,
     /// Nothing above AVX2.
     Avx2,
 }
 
-/// Where the parts are.
+/// Paths of binaries and models.
 #[derive(Clone, Debug)]
 pub struct Parts {
     pub chancery: PathBuf,
@@ -80,7 +79,7 @@ impl Server {
         server.wait_until_ready().await?;
         if side == Side::Chancery {
             server.dialect = own_dialect(server.folder.path())?;
-            server.find_out_whether_it_streams().await;
+            server.detect_streaming().await;
         }
         Ok(server)
     }
@@ -98,7 +97,7 @@ impl Server {
         self.child.id()
     }
 
-    /// The most memory that the process ever held.
+    /// Returns the peak resident memory of the process.
     pub fn peak_memory_mb(&self) -> Outcome<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
@@ -109,7 +108,7 @@ impl Server {
         let path = if self.side == Side::Chancery { "/v1/models" } else { "/health" };
         let deadline = SystemClock.monotonic() + START_TIMEOUT;
         loop {
-            // Ours answers 401 without a key, which is an answer: the listeners open after the model is loaded.
+            // Chancery answers 401 without a key, which is good enough: its listeners open after the model is loaded.
             let ready = match http::get(self.address, path).await {
                 Ok(response) => response.status().is_success() || response.status() == 401,
                 Err(_) => false,
@@ -129,7 +128,7 @@ impl Server {
         }
     }
 
-    async fn find_out_whether_it_streams(&mut self) {
+    async fn detect_streaming(&mut self) {
         let Dialect::Chancery { streams, .. } = &mut self.dialect else { return };
         *streams = true;
         let probe = Prompt { instructions: "Answer in one word.".to_owned(), input: "Is it day?".to_owned() };
@@ -147,7 +146,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself; there is nothing left to stop then.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -157,12 +156,12 @@ fn threads() -> Outcome<usize> {
     Ok(std::thread::available_parallelism()?.get())
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 fn free_address() -> Outcome<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-/// The demonstration firm: durable metering on, as it is by default.
+/// Uses the demo firm, with durable metering as by default.
 fn chancery(isa: Isa, parts: &Parts, address: SocketAddr, folder: &Path) -> Outcome<Command> {
     let config = folder.join("chancery.toml");
     let text = format!(
@@ -181,7 +180,7 @@ fn chancery(isa: Isa, parts: &Parts, address: SocketAddr, folder: &Path) -> Outc
     Ok(command)
 }
 
-/// What the demonstration firm left for its callers.
+/// Reads the demo firm's model and API key.
 fn own_dialect(folder: &Path) -> Outcome<Dialect> {
     let demo: serde_json::Value = serde_json::from_slice(&std::fs::read(folder.join("data/demo.json"))?)?;
     let field = |name: &str| demo[name].as_str().map(str::to_owned).ok_or(format!("demo.json has no {name}"));
@@ -215,7 +214,7 @@ fn openvino(isa: Isa, parts: &Parts, address: SocketAddr) -> Outcome<Command> {
         &threads()?.to_string(),
     ]);
     if isa == Isa::Avx2 {
-        // It has no switch for all of its kernels, so the processor's own answer is changed.
+        // It has no switch for all of its kernels, so the result of CPUID is changed instead.
         command.env("LD_PRELOAD", parts.peers.join("avx2_only.so"));
     }
     Ok(command)

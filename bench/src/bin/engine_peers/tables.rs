@@ -7,14 +7,14 @@ use crate::server::{CONTEXT_TOKENS, Isa, SLOTS, Side};
 use crate::workload::{OUTPUT_TOKENS, Scenario};
 use std::fmt::Write as _;
 
-/// All that was measured.
+/// All measurements.
 #[derive(Debug, Default)]
 pub struct Report {
     pub loads: Vec<Load>,
     pub memory: Vec<Memory>,
-    /// The most that other programs took of the machine in a part of the run.
+    /// The largest share of the machine that other programs used in any part of the run.
     pub busy_with_others: f64,
-    /// One reply of each side to each kind of prompt, for a reader to see that all do the same work.
+    /// One reply of each side to each kind of prompt, to show that all do the same work.
     pub samples: Vec<(Isa, Scenario, Side, Reply)>,
 }
 
@@ -35,7 +35,7 @@ pub struct Memory {
 }
 
 impl Report {
-    /// As a reader expects it, whatever was measured first.
+    /// Sorts the results for readers, whatever was measured first.
     pub fn put_best_first(&mut self) {
         self.loads.sort_by_key(|load| load.isa);
         self.memory.sort_by_key(|memory| memory.isa);
@@ -48,7 +48,7 @@ impl Load {
         title(self.isa, self.scenario)
     }
 
-    /// Our tokens per second over the best peer's.
+    /// Our tokens per second divided by the best peer's.
     pub fn ratio(&self) -> Option<f64> {
         let ours = self.figures.iter().find(|figures| figures.side == Side::Chancery)?.tokens_per_s;
         let peers = self.figures.iter().filter(|figures| figures.side != Side::Chancery);
@@ -122,12 +122,12 @@ fn write_ratios(text: &mut String, loads: &[Load]) {
 
 fn write_loads(text: &mut String, loads: &[Load], samples: &[(Isa, Scenario, Side, Reply)]) {
     let (isa, scenario) = (loads[0].isa, loads[0].scenario);
-    let prompt_tokens = samples.iter().filter(|sample| (sample.0, sample.1) == (isa, scenario));
-    // The peers count the template's scaffolding too, which is in all prompts alike.
-    let most = prompt_tokens.map(|sample| sample.3.prompt_tokens).max().unwrap_or_default();
+    let matching = samples.iter().filter(|sample| (sample.0, sample.1) == (isa, scenario));
+    // The peers also count the chat template's own tokens, which are the same in all prompts.
+    let max_prompt_tokens = matching.map(|sample| sample.3.prompt_tokens).max().unwrap_or_default();
     let mut title = title(isa, scenario);
     title[..1].make_ascii_uppercase();
-    let _ = writeln!(text, "### {title}: {most} prompt tokens\n");
+    let _ = writeln!(text, "### {title}: {max_prompt_tokens} prompt tokens\n");
     let _ = writeln!(
         text,
         "| Clients | Server | Tokens/s (rounds) | First token p50 ms | p95 ms | Between tokens p95 ms | Tokens per reply |\n\

@@ -1,4 +1,4 @@
-//! What is asked: house rules as instructions, notes of a meeting as input, a letter as the reply. Every side gets the same texts.
+//! The workload: house rules as instructions, meeting notes as input, a letter as the reply. Every side gets the same text.
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ const HANDBOOK: &str = "On disputes: a dispute is a disagreement over an invoice
     kept with the client's file, so it must make sense on its own in five years. Mention earlier letters by their date. Do not refer \
     to telephone calls without saying who called whom. Do not write anything that the firm would not want a court to read. ";
 
-/// Which part of a prompt other requests have too, and how long it is.
+/// Which part of a prompt is shared with other requests, and how long the prompt is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Scenario {
     SharedShort,
@@ -58,8 +58,8 @@ impl Scenario {
         matches!(self, Self::SharedLong | Self::UnsharedLong)
     }
 
-    /// How many requests a round of so many clients has. Where the prompts are mostly known already, every client follows its first
-    /// reply with another request; elsewhere the prompts alone take so long that one each has to do.
+    /// Returns the number of requests per round. If most of each prompt is cached, every client sends two requests; otherwise
+    /// prompt processing takes so long that one each must do.
     pub fn requests(self, clients: usize) -> usize {
         match self {
             _ if clients == 1 => 3,
@@ -68,7 +68,7 @@ impl Scenario {
         }
     }
 
-    /// How many rounds a run of everything has, so that it ends in about a quarter of an hour.
+    /// Returns the number of rounds in a full run, chosen so that it takes about a quarter of an hour.
     pub fn rounds(self) -> usize {
         if self.is_long() { 1 } else { 2 }
     }
@@ -91,7 +91,8 @@ pub struct Prompt {
     pub input: String,
 }
 
-/// Prompt number so and so of a scenario. No two numbers give the same input; where nothing is shared, they differ from the first words on.
+/// Returns a scenario's prompt by number. No two numbers give the same input; if nothing is shared, they differ from the first
+/// words on.
 pub fn prompt(scenario: Scenario, number: usize) -> Prompt {
     let mut instructions =
         if scenario.shares_instructions() { String::new() } else { format!("Matter {number} of the year. ") };
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_share_their_instructions_or_differ_from_the_first_words_on() {
+    fn requests_share_instructions_or_differ_from_the_start() {
         for scenario in Scenario::ALL {
             let (one, other) = (prompt(scenario, 7), prompt(scenario, 8));
             assert_ne!(one.input, other.input);

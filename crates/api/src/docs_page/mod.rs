@@ -1,5 +1,5 @@
-//! `GET /docs`: the document of `/openapi.json` as a page for people, made on the server. No script, no outside asset, and
-//! nothing on it that the document does not say.
+//! `GET /docs`: `/openapi.json` rendered on the server as a page for people. It uses no scripts and no external assets,
+//! and says nothing that the document does not.
 
 mod prose;
 mod sample;
@@ -7,7 +7,7 @@ mod schema_text;
 mod view;
 
 use crate::error::ApiError;
-use crate::openapi::errors::OpenRefusals;
+use crate::openapi::errors::OpenErrors;
 use crate::openapi::{self, document};
 use askama::Template;
 use axum::http::{HeaderName, HeaderValue, Method, header};
@@ -18,11 +18,11 @@ use view::Page;
 const PATH: &str = "/docs";
 const STYLE_PATH: &str = "/docs/style.css";
 
-/// The page's own stylesheet is all that it may load, and nobody may frame it.
+/// The page may load only its own stylesheet and may not be framed.
 const CONTENT_SECURITY_POLICY: &str =
     "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What is open to everybody, and so may be opened in a browser too: no key goes with it.
+/// Paths that need no key and so may be opened in a browser.
 pub(crate) fn is_for_browsers(method: &Method, path: &str) -> bool {
     matches!(*method, Method::GET | Method::HEAD) && [openapi::PATH, PATH, STYLE_PATH].contains(&path)
 }
@@ -34,13 +34,13 @@ pub(crate) fn is_for_browsers(method: &Method, path: &str) -> bool {
     tag = "This description",
     summary = "The API, for people",
     description = "This page. No key is needed, and a browser may open it.",
-    responses((status = 200, description = "The page.", body = String, content_type = "text/html"), OpenRefusals)
+    responses((status = 200, description = "The page.", body = String, content_type = "text/html"), OpenErrors)
 )]
 pub(crate) async fn handle() -> Result<Response, ApiError> {
     static PAGE: LazyLock<Result<String, askama::Error>> = LazyLock::new(|| Page::of(&document()).render());
     match &*PAGE {
         Ok(page) => Ok(open_to_browsers("text/html; charset=utf-8", page)),
-        Err(error) => Err(ApiError::internal(format!("the page at {PATH} cannot be made: {error}"))),
+        Err(error) => Err(ApiError::internal(format!("the page at {PATH} cannot be rendered: {error}"))),
     }
 }
 
@@ -51,7 +51,7 @@ pub(crate) async fn handle() -> Result<Response, ApiError> {
     tag = "This description",
     summary = "The stylesheet of that page",
     description = "How `/docs` looks.",
-    responses((status = 200, description = "The stylesheet.", body = String, content_type = "text/css"), OpenRefusals)
+    responses((status = 200, description = "The stylesheet.", body = String, content_type = "text/css"), OpenErrors)
 )]
 pub(crate) async fn handle_style() -> Response {
     open_to_browsers("text/css; charset=utf-8", include_str!("../../assets/docs.css"))
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_every_path_field_and_code_of_the_document() {
+    fn docs_page_has_every_path_field_and_error_code() {
         let (page, document) = (page(), document());
         for path in document["paths"].as_object().unwrap().keys() {
             assert!(page.contains(path), "{path}");
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_loads_nothing_but_its_stylesheet_and_runs_nothing() {
+    fn docs_page_loads_only_its_stylesheet_and_runs_no_script() {
         let page = page();
         for forbidden in
             ["<script", "<style", " style=", " onclick=", "http://", "https://", "//cdn", "@import"]
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_that_the_page_links_to_is_there() {
+    fn every_docs_page_anchor_link_has_a_target() {
         let page = page();
         let targets = page.split("href=\"#").skip(1).filter_map(|rest| rest.split('"').next());
         for target in targets {

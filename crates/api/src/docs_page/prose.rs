@@ -1,5 +1,5 @@
-//! Descriptions as the document has them: paragraphs apart by an empty line, and `code` between backticks. Nothing else of
-//! Markdown is used in them, and a test says so.
+//! The markup of descriptions in the document: blank lines separate paragraphs, and backticks enclose `code`. A test
+//! checks that they use no other Markdown.
 
 pub(super) struct Span {
     pub text: String,
@@ -12,10 +12,10 @@ pub(super) fn paragraphs(text: &str) -> Vec<Paragraph> {
     text.split("\n\n").map(line).filter(|paragraph| !paragraph.is_empty()).collect()
 }
 
-/// One paragraph.
+/// Parses a single paragraph.
 pub(super) fn line(text: &str) -> Paragraph {
     let parts = text.split('`').enumerate();
-    let spans = parts.map(|(place, part)| Span { text: part.replace('\n', " "), is_code: place % 2 == 1 });
+    let spans = parts.map(|(index, part)| Span { text: part.replace('\n', " "), is_code: index % 2 == 1 });
     spans.filter(|span| !span.text.is_empty()).collect()
 }
 
@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptions_use_no_markdown_that_the_page_cannot_show() {
+    fn descriptions_use_only_supported_markdown() {
         let document = crate::openapi_document();
         let mut found = Vec::new();
         descriptions(&document, &mut found);

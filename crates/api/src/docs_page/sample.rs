@@ -1,20 +1,19 @@
-//! Samples for people to read and to paste: a value of a schema, written with its fields in the schema's order, and the
-//! curl line that sends it.
+//! Samples to read and paste: a JSON value with its fields in schema order, and the curl command that sends it.
 
 use super::schema_text::{Document, in_order};
 use serde_json::{Map, Value, json};
 
-/// A value of the schema, from its own examples.
+/// Builds a sample value from the examples in the schema.
 pub(super) fn of_schema(document: Document<'_>, schema: &Value) -> Value {
     let own = schema.clone();
-    let schema = match own["$ref"].as_str().and_then(|place| place.strip_prefix('#')) {
-        Some(place) => document.0.pointer(place).cloned().unwrap_or(Value::Null),
+    let schema = match own["$ref"].as_str().and_then(|pointer| pointer.strip_prefix('#')) {
+        Some(pointer) => document.0.pointer(pointer).cloned().unwrap_or(Value::Null),
         None => own,
     };
     if let Some(example) = schema["examples"].get(0) {
         return example.clone();
     }
-    if let Some(first) = schema["enum"].as_array().and_then(|words| words.first()) {
+    if let Some(first) = schema["enum"].as_array().and_then(|values| values.first()) {
         return first.clone();
     }
     let mut fields = Map::new();
@@ -26,7 +25,7 @@ pub(super) fn of_schema(document: Document<'_>, schema: &Value) -> Value {
     if let Some(properties) = schema["properties"].as_object() {
         let required: Vec<&str> =
             schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        // What may be absent stands in a sample only where there is something to show.
+        // Show an optional field only if it has an example.
         let shown = properties
             .iter()
             .filter(|(name, property)| required.contains(&name.as_str()) || property["examples"].is_array());
@@ -40,7 +39,7 @@ pub(super) fn of_schema(document: Document<'_>, schema: &Value) -> Value {
     }
 }
 
-/// JSON on as many lines as it needs: what is short stays on one.
+/// Formats JSON, keeping short values on one line.
 pub(super) fn write(document: Document<'_>, schema: &Value, value: &Value) -> String {
     let mut text = String::new();
     write_into(&mut text, document, schema, value, 0);
@@ -63,8 +62,8 @@ fn write_into(text: &mut String, document: Document<'_>, schema: &Value, value: 
         false => (",", " ".to_owned(), " ".to_owned()),
     };
     text.push_str(open);
-    for (place, (name, item, item_schema)) in entries.into_iter().enumerate() {
-        if place > 0 {
+    for (index, (name, item, item_schema)) in entries.into_iter().enumerate() {
+        if index > 0 {
             text.push_str(separator);
         }
         text.push_str(&indent);
@@ -94,7 +93,7 @@ fn ordered<'a>(
     entries
 }
 
-/// To be pasted after the two variables of the page's beginning are set.
+/// The command uses the two shell variables set at the top of the page.
 pub(super) fn curl(path: &str, needs_key: bool, body: Option<&str>) -> String {
     let mut parts = vec![format!("curl \"$CHANCERY_URL{path}\"")];
     if needs_key {
@@ -112,13 +111,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_with_a_quote_stays_one_word_of_the_shell() {
+    fn quote_in_a_curl_body_is_shell_escaped() {
         let line = curl("/v1/generate", true, Some(r#"{"input":"it's"}"#));
         assert!(line.ends_with(r#"-d '{"input":"it'\''s"}'"#), "{line}");
     }
 
     #[test]
-    fn a_sample_has_the_fields_of_its_schema_in_their_order() {
+    fn sample_has_its_schema_fields_in_order() {
         let document = crate::openapi_document();
         let schema = &document["components"]["schemas"]["GenerateReply"];
         let value = of_schema(Document(&document), schema);

@@ -1,4 +1,4 @@
-//! A schema in words: its fields, what each takes, and within which bounds.
+//! Describes a schema as text: its fields, their types and their bounds.
 
 use super::prose::{self, Paragraph};
 use serde_json::Value;
@@ -11,17 +11,17 @@ pub(super) struct Field {
     pub meaning: Paragraph,
 }
 
-/// The whole document, where references lead to.
+/// The whole document, needed to resolve `$ref`.
 #[derive(Clone, Copy)]
 pub(super) struct Document<'a>(pub &'a Value);
 
 impl<'a> Document<'a> {
     pub(super) fn resolve(self, value: &'a Value) -> &'a Value {
-        let place = value["$ref"].as_str().and_then(|place| place.strip_prefix('#'));
-        place.and_then(|place| self.0.pointer(place)).unwrap_or(value)
+        let pointer = value["$ref"].as_str().and_then(|pointer| pointer.strip_prefix('#'));
+        pointer.and_then(|pointer| self.0.pointer(pointer)).unwrap_or(value)
     }
 
-    /// The fields of an object, those of objects in it included, under the names that lead to them.
+    /// Lists the fields of an object, including nested ones, under their full paths.
     pub(super) fn fields(self, schema: &'a Value) -> Vec<Field> {
         let mut found = Vec::new();
         self.collect_fields(schema, "", &mut found);
@@ -45,17 +45,18 @@ impl<'a> Document<'a> {
 
     pub(super) fn field(self, name: String, schema: &'a Value, is_required: bool) -> Field {
         let described = self.resolve(schema);
-        let own_words = schema["description"].as_str().or_else(|| described["description"].as_str());
+        let description = schema["description"].as_str().or_else(|| described["description"].as_str());
         Field {
             name,
             kind: self.kind(schema),
             is_required,
             bounds: self.bounds(described).join("; "),
-            meaning: prose::line(own_words.unwrap_or_default()),
+            meaning: prose::line(description.unwrap_or_default()),
         }
     }
 
-    /// `integer`, `array of strings`, `string or array of strings`; null is left to the word "optional".
+    /// Returns `integer`, `array of strings` or `string or array of strings`. Null is left out: the page says
+    /// "optional" instead.
     pub(super) fn kind(self, schema: &'a Value) -> String {
         let schema = self.resolve(schema);
         if let Some(choices) = schema["oneOf"].as_array() {
@@ -83,7 +84,7 @@ impl<'a> Document<'a> {
     }
 
     fn bounds(self, schema: &'a Value) -> Vec<String> {
-        let mut said = Vec::new();
+        let mut constraints = Vec::new();
         if let Some(choices) = schema["oneOf"].as_array() {
             let each = choices.iter().map(|choice| self.bounds(self.resolve(choice)).join(", "));
             let bounded: Vec<String> = each.filter(|bounds| !bounds.is_empty()).collect();
@@ -92,30 +93,30 @@ impl<'a> Document<'a> {
         if let Some(values) = schema["enum"].as_array() {
             let values = values.iter().filter(|value| !value.is_null());
             let written = values.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
-            said.push(match written.collect::<Vec<_>>().as_slice() {
+            constraints.push(match written.collect::<Vec<_>>().as_slice() {
                 [only] => format!("only {only}"),
                 several => format!("one of {}", several.join(", ")),
             });
         }
-        said.extend(range(&schema["minimum"], &schema["exclusiveMinimum"], &schema["maximum"]));
-        said.extend(
+        constraints.extend(range(&schema["minimum"], &schema["exclusiveMinimum"], &schema["maximum"]));
+        constraints.extend(
             range(&schema["minLength"], &Value::Null, &schema["maxLength"])
                 .map(|range| format!("{range} characters")),
         );
-        said.extend(
+        constraints.extend(
             schema["maxItems"]
                 .as_u64()
                 .map(|count| if count == 0 { "empty".to_owned() } else { format!("up to {count}") }),
         );
-        said.extend(self.bounds_of_items(schema));
-        said.extend((schema["format"] == "date").then(|| "YYYY-MM-DD".to_owned()));
-        said.extend(
+        constraints.extend(self.bounds_of_items(schema));
+        constraints.extend((schema["format"] == "date").then(|| "YYYY-MM-DD".to_owned()));
+        constraints.extend(
             schema
                 .get("default")
                 .filter(|default| !default.is_null())
                 .map(|default| format!("{default} if left out")),
         );
-        said
+        constraints
     }
 
     fn bounds_of_items(self, schema: &'a Value) -> Option<String> {
@@ -124,7 +125,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Required ones first, in the order in which they are required.
+/// Required fields come first, in the order of `required`.
 pub(super) fn in_order(schema: &Value) -> Vec<(&str, &Value)> {
     let Some(properties) = schema["properties"].as_object() else { return Vec::new() };
     let mut named: Vec<(&str, &Value)> =
@@ -139,24 +140,24 @@ fn required(schema: &Value) -> impl Iterator<Item = &str> {
     schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-fn range(least: &Value, above: &Value, most: &Value) -> Option<String> {
+fn range(min: &Value, exclusive_min: &Value, max: &Value) -> Option<String> {
     let number = |value: &Value| match value.as_u64() {
         Some(whole) => with_commas(whole),
         None => value.to_string(),
     };
-    let lower = match (least.is_number(), above.is_number()) {
-        (true, _) => Some(number(least)),
-        (false, true) => Some(format!("above {}", number(above))),
+    let lower = match (min.is_number(), exclusive_min.is_number()) {
+        (true, _) => Some(number(min)),
+        (false, true) => Some(format!("above {}", number(exclusive_min))),
         (false, false) => None,
     };
-    match (lower, most.is_number()) {
-        (Some(lower), true) if above.is_number() => Some(format!("{lower}, at most {}", number(most))),
-        (Some(lower), true) => Some(format!("{lower} to {}", number(most))),
-        (Some(lower), false) if above.is_number() => Some(lower),
-        // Counts say it of themselves.
-        (Some(_), false) if *least == 0 => None,
+    match (lower, max.is_number()) {
+        (Some(lower), true) if exclusive_min.is_number() => Some(format!("{lower}, at most {}", number(max))),
+        (Some(lower), true) => Some(format!("{lower} to {}", number(max))),
+        (Some(lower), false) if exclusive_min.is_number() => Some(lower),
+        // A minimum of 0 is obvious for a count.
+        (Some(_), false) if *min == 0 => None,
         (Some(lower), false) => Some(format!("at least {lower}")),
-        (None, true) => Some(format!("at most {}", number(most))),
+        (None, true) => Some(format!("at most {}", number(max))),
         (None, false) => None,
     }
 }
@@ -164,8 +165,8 @@ fn range(least: &Value, above: &Value, most: &Value) -> Option<String> {
 fn with_commas(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -179,15 +180,15 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_fields_bounds_are_said_as_the_parser_holds_them() {
+    fn documented_field_bounds_match_the_parser() {
         let document = crate::openapi_document();
         let fields = Document(&document).fields(&document["components"]["schemas"]["GenerationRequest"]);
-        let said: Vec<String> = fields
+        let described: Vec<String> = fields
             .iter()
             .map(|field| format!("{} {} {} ({})", field.name, field.kind, field.is_required, field.bounds))
             .collect();
         assert_eq!(
-            said,
+            described,
             [
                 "model string true ()",
                 "instructions string true ()",
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_inner_objects_are_named_by_the_way_to_them() {
+    fn nested_fields_are_named_by_their_path() {
         let document = json!({ "components": { "schemas": { "Inner": {
             "type": "object", "properties": { "b": { "type": "string" } }, "required": ["b"]
         }}}});

@@ -1,9 +1,9 @@
-//! What the page's template reads, taken out of the document.
+//! The template context of the page, extracted from the document.
 
 use super::prose::{self, Paragraph};
 use super::sample;
 use super::schema_text::{Document, Field};
-use crate::openai::ABOUT_UNSUPPORTED;
+use crate::openai::UNSUPPORTED_DESCRIPTION;
 use crate::openapi::errors::ERRORS;
 use serde_json::Value;
 
@@ -39,14 +39,14 @@ struct Operation {
     body: Option<Body>,
     replies: Vec<Reply>,
     events: Vec<Event>,
-    refusals: Vec<Refusal>,
+    error_responses: Vec<ErrorResponseRow>,
 }
 
 struct Body {
     description: Paragraph,
     fields: Vec<Field>,
-    /// Names of fields that are known and not offered.
-    not_offered: Vec<String>,
+    /// Known fields that are not supported.
+    unsupported: Vec<String>,
 }
 
 struct Reply {
@@ -62,13 +62,13 @@ struct Event {
     when: Paragraph,
 }
 
-struct Refusal {
+struct ErrorResponseRow {
     status: String,
-    codes: Vec<ErrorPlace>,
+    codes: Vec<ErrorLink>,
 }
 
-/// A code, and the id of its row in the table.
-struct ErrorPlace {
+/// An error code and the anchor of its table row.
+struct ErrorLink {
     code: String,
     id: String,
 }
@@ -80,19 +80,19 @@ struct ErrorRow {
     when: Paragraph,
 }
 
-/// A code can stand under two statuses, so the status is part of it.
+/// Includes the status, because one code can occur under two statuses.
 fn error_id(status: &str, code: &str) -> String {
     format!("error-{status}-{code}")
 }
 
 impl Page {
     pub(super) fn of(document: &Value) -> Self {
-        let words = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let tags = document["tags"].as_array().into_iter().flatten();
         let sections = tags.map(|tag| Section {
-            name: words(&tag["name"]),
-            description: prose::line(&words(&tag["description"])),
-            operations: operations(Document(document), &words(&tag["name"])),
+            name: text(&tag["name"]),
+            description: prose::line(&text(&tag["description"])),
+            operations: operations(Document(document), &text(&tag["name"])),
         });
         let headers = document["components"]["headers"].as_object().into_iter().flatten();
         let headers = headers.map(|(name, header)| Field {
@@ -103,7 +103,7 @@ impl Page {
                 "such as {}",
                 header["example"].as_str().map_or_else(|| header["example"].to_string(), str::to_owned)
             ),
-            meaning: prose::line(&words(&header["description"])),
+            meaning: prose::line(&text(&header["description"])),
         });
         let errors = ERRORS.iter().map(|error| ErrorRow {
             status: error.status,
@@ -113,9 +113,9 @@ impl Page {
         });
         Self {
             style_path: super::STYLE_PATH,
-            title: words(&document["info"]["title"]),
-            version: words(&document["info"]["version"]),
-            introduction: prose::paragraphs(&words(&document["info"]["description"])),
+            title: text(&document["info"]["title"]),
+            version: text(&document["info"]["version"]),
+            introduction: prose::paragraphs(&text(&document["info"]["description"])),
             sections: sections.collect(),
             headers: headers.collect(),
             errors: errors.collect(),
@@ -129,29 +129,29 @@ fn operations(document: Document<'_>, tag: &str) -> Vec<Operation> {
         item.as_object().into_iter().flatten().map(move |(method, operation)| (path, method, operation))
     });
     let tagged = all.filter(|(_, _, operation)| operation["tags"][0] == tag);
-    tagged.map(|(path, method, described)| operation(document, path, method, described)).collect()
+    tagged.map(|(path, method, spec)| operation(document, path, method, spec)).collect()
 }
 
-fn operation(document: Document<'_>, path: &str, method: &str, described: &Value) -> Operation {
-    let words = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let needs_key = described["security"].as_array().is_some_and(|required| !required.is_empty());
-    let body_schema = described.pointer("/requestBody/content/application~1json/schema");
+fn operation(document: Document<'_>, path: &str, method: &str, spec: &Value) -> Operation {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let needs_key = spec["security"].as_array().is_some_and(|required| !required.is_empty());
+    let body_schema = spec.pointer("/requestBody/content/application~1json/schema");
     let body_sample = body_schema.map(|schema| {
         let value = sample::of_schema(document, schema);
         sample::write(document, schema, &value)
     });
-    let parameters = described["parameters"].as_array().into_iter().flatten();
-    let replies = described["responses"]["200"]["content"].as_object().into_iter().flatten();
+    let parameters = spec["parameters"].as_array().into_iter().flatten();
+    let replies = spec["responses"]["200"]["content"].as_object().into_iter().flatten();
     let streams = replies.clone().filter(|(media_type, _)| *media_type == EVENT_STREAM);
     let events = streams.map(|(_, content)| &document.resolve(&content["schema"])["oneOf"]);
     Operation {
-        id: words(&described["operationId"]),
+        id: text(&spec["operationId"]),
         method: method.to_uppercase(),
         path: path.to_owned(),
-        summary: prose::line(&words(&described["summary"])),
-        description: prose::paragraphs(&words(&described["description"])),
+        summary: prose::line(&text(&spec["summary"])),
+        description: prose::paragraphs(&text(&spec["description"])),
         needs_key,
-        curl: sample::curl(&with_examples(path, &described["parameters"]), needs_key, body_sample.as_deref()),
+        curl: sample::curl(&with_examples(path, &spec["parameters"]), needs_key, body_sample.as_deref()),
         parameters: parameters.map(|parameter| self::parameter(document, parameter)).collect(),
         body: body_schema.map(|schema| body(document, schema)),
         events: events
@@ -159,27 +159,28 @@ fn operation(document: Document<'_>, path: &str, method: &str, described: &Value
             .map(|framed| event(document, framed))
             .collect(),
         replies: replies.map(|(media_type, content)| reply(document, media_type, content)).collect(),
-        refusals: refusals(&described["responses"]),
+        error_responses: error_responses(&spec["responses"]),
     }
 }
 
 fn body(document: Document<'_>, schema: &Value) -> Body {
-    let described = document.resolve(schema);
-    let is_refused = |field: &Field| described["properties"][&field.name]["description"] == ABOUT_UNSUPPORTED;
-    let (refused, fields): (Vec<Field>, Vec<Field>) =
-        document.fields(schema).into_iter().partition(is_refused);
-    let top_level = refused.into_iter().map(|field| field.name);
-    let not_offered: Vec<String> = top_level.collect();
+    let spec = document.resolve(schema);
+    let is_unsupported =
+        |field: &Field| spec["properties"][&field.name]["description"] == UNSUPPORTED_DESCRIPTION;
+    let (unsupported_fields, fields): (Vec<Field>, Vec<Field>) =
+        document.fields(schema).into_iter().partition(is_unsupported);
+    let top_level = unsupported_fields.into_iter().map(|field| field.name);
+    let unsupported: Vec<String> = top_level.collect();
     let is_within =
-        |field: &Field| not_offered.iter().any(|name| field.name.starts_with(&format!("{name}.")));
+        |field: &Field| unsupported.iter().any(|name| field.name.starts_with(&format!("{name}.")));
     Body {
-        description: prose::line(described["description"].as_str().unwrap_or_default()),
+        description: prose::line(spec["description"].as_str().unwrap_or_default()),
         fields: fields.into_iter().filter(|field| !is_within(field)).collect(),
-        not_offered,
+        unsupported,
     }
 }
 
-/// The path with its parameters filled in, as it can be called.
+/// Fills in path parameters with their examples.
 fn with_examples(path: &str, parameters: &Value) -> String {
     parameters.as_array().into_iter().flatten().filter(|parameter| parameter["in"] == "path").fold(
         path.to_owned(),
@@ -192,22 +193,22 @@ fn with_examples(path: &str, parameters: &Value) -> String {
 
 fn parameter(document: Document<'_>, parameter: &Value) -> Field {
     let name = parameter["name"].as_str().unwrap_or_default();
-    let own_words = parameter["description"].as_str().unwrap_or_default();
+    let description = parameter["description"].as_str().unwrap_or_default();
     let field = document.field(name.to_owned(), &parameter["schema"], parameter["required"] == true);
-    Field { meaning: prose::line(own_words), ..field }
+    Field { meaning: prose::line(description), ..field }
 }
 
 fn reply(document: Document<'_>, media_type: &str, content: &Value) -> Reply {
     let schema = &content["schema"];
-    let described = document.resolve(schema);
+    let spec = document.resolve(schema);
     let fields = document.fields(schema);
     let value = sample::of_schema(document, schema);
     let sample = match &value {
-        _ if fields.is_empty() && !described["examples"].is_array() => String::new(),
+        _ if fields.is_empty() && !spec["examples"].is_array() => String::new(),
         Value::String(text) => text.trim_end().to_owned(),
         other => sample::write(document, schema, other),
     };
-    let description = prose::line(described["description"].as_str().unwrap_or_default());
+    let description = prose::line(spec["description"].as_str().unwrap_or_default());
     Reply { media_type: media_type.to_owned(), description, fields, sample }
 }
 
@@ -216,19 +217,19 @@ fn event(document: Document<'_>, event: &Value) -> Event {
     let name = event["properties"]["event"]["enum"][0].as_str().unwrap_or_default();
     Event {
         name: name.to_owned(),
-        // What stands deeper is a reply or an error, described elsewhere on the page.
+        // Nested fields belong to a reply or an error, described elsewhere on the page.
         fields: fields.into_iter().filter(|field| !field.name.contains('.')).collect(),
         when: prose::line(event["description"].as_str().unwrap_or_default()),
     }
 }
 
-fn refusals(responses: &Value) -> Vec<Refusal> {
-    let refused = responses.as_object().into_iter().flatten().filter(|(status, _)| *status != "200");
-    let told = refused.map(|(status, response)| {
+fn error_responses(responses: &Value) -> Vec<ErrorResponseRow> {
+    let errors = responses.as_object().into_iter().flatten().filter(|(status, _)| *status != "200");
+    let rows = errors.map(|(status, response)| {
         let examples = response.pointer("/content/application~1json/examples").and_then(Value::as_object);
         let codes = examples.into_iter().flatten().map(|(code, _)| code);
-        let place = |code: &String| ErrorPlace { code: code.clone(), id: error_id(status, code) };
-        Refusal { status: status.clone(), codes: codes.map(place).collect() }
+        let link = |code: &String| ErrorLink { code: code.clone(), id: error_id(status, code) };
+        ErrorResponseRow { status: status.clone(), codes: codes.map(link).collect() }
     });
-    told.collect()
+    rows.collect()
 }

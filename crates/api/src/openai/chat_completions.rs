@@ -1,4 +1,4 @@
-//! `POST /v1/chat/completions`: Chat Completions, text in and text out, whole or as a stream.
+//! `POST /v1/chat/completions`: Chat Completions with text input and output, in one reply or as a stream.
 
 use super::chat_events::{ChatEvent, ChatEvents};
 use super::chat_request::ChatRequest;
@@ -7,13 +7,13 @@ use super::id_with_prefix;
 use crate::ApiState;
 use crate::body::JsonRequest;
 use crate::error::ApiError;
-use crate::openapi::errors::OpenAiGeneratingRefusals;
-use crate::openapi::values::{EmptyList, RequestName};
+use crate::openapi::errors::OpenAiGenerateErrors;
+use crate::openapi::values::{EmptyList, IdempotencyKeySchema};
 use crate::{idempotency, sse};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use chancery_domain::{HowEnded, RequestId};
+use chancery_domain::{RequestId, StopReason};
 use chancery_metering::{MeterError, Reply};
 
 /// The completion.
@@ -87,7 +87,7 @@ struct CompletionTokensDetails {
     tag = "For OpenAI's clients",
     security(("key" = [])),
     params((
-        "Idempotency-Key" = inline(Option<RequestName>), Header,
+        "Idempotency-Key" = inline(Option<IdempotencyKeySchema>), Header,
         description = "Your own name for the request, as on `POST /v1/generate`.",
         example = "order-17"
     )),
@@ -98,24 +98,26 @@ struct CompletionTokensDetails {
             description = "The completion; with `stream: true`, Server-Sent Events.",
             content((ChatCompletion<'_> = "application/json"), (ChatEvent = "text/event-stream"))
         ),
-        OpenAiGeneratingRefusals
+        OpenAiGenerateErrors
     )
 )]
 pub(crate) async fn handle(
     State(state): State<ApiState>,
-    JsonRequest { body, sent }: JsonRequest<ChatRequest>,
+    JsonRequest { body, received }: JsonRequest<ChatRequest>,
 ) -> Result<Response, ApiError> {
-    let ChatRequest { request, cap_name, stream, metadata } = body;
-    let refused = |error: MeterError| {
-        ApiError::from(error).calling("max_output_tokens", cap_name).calling("input", "messages")
+    let ChatRequest { request, max_tokens_field, stream, metadata } = body;
+    let rejected = |error: MeterError| {
+        ApiError::from(error)
+            .rename_field("max_output_tokens", max_tokens_field)
+            .rename_field("input", "messages")
     };
     let model = request.model.clone();
-    let call = sent.call(request)?;
+    let call = received.call(request)?;
     if let Some(options) = stream {
-        let running = state.meter.stream(call).await.map_err(refused)?;
-        return Ok(sse::respond(running, ChatEvents::new(model, options)));
+        let running = state.meter.stream(call).await.map_err(rejected)?;
+        return Ok(sse::stream_response(running, ChatEvents::new(model, options)));
     }
-    let reply = state.meter.generate(call).await.map_err(refused)?;
+    let reply = state.meter.generate(call).await.map_err(rejected)?;
     let rate_limit_status = reply.rate_limit_status.map(Extension);
     let completion = ChatCompletion {
         id: completion_id(&reply.id),
@@ -131,7 +133,7 @@ pub(crate) async fn handle(
                 annotations: [],
             },
             logprobs: None,
-            finish_reason: finish_reason(reply.ended),
+            finish_reason: finish_reason(reply.stop_reason),
         }],
         usage: Usage::of(&reply),
         service_tier: "default",
@@ -145,12 +147,12 @@ pub(super) fn completion_id(id: &RequestId) -> String {
     id_with_prefix("chatcmpl-", id)
 }
 
-pub(super) fn finish_reason(ended: HowEnded) -> &'static str {
-    if sse::is_complete(ended) { "stop" } else { "length" }
+pub(super) fn finish_reason(stop_reason: StopReason) -> &'static str {
+    if sse::is_complete(stop_reason) { "stop" } else { "length" }
 }
 
 impl Usage {
-    /// Before anything is generated.
+    /// Usage before anything is generated.
     pub(super) fn of_prompt(input_tokens: u32) -> Self {
         Self::new(input_tokens, 0, 0)
     }

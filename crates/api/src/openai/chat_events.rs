@@ -1,6 +1,6 @@
-//! The chunks of `POST /v1/chat/completions` with `stream: true`: one that names the role, one for each piece of text, one
-//! with the reason why it ended, one with the usage where it was asked for, and `[DONE]`. Everything from the reason on
-//! leaves only after the usage row is on disk. A stream that fails ends with the error in place of these.
+//! The chunks of `POST /v1/chat/completions` with `stream: true`: one with the role, one per piece of text, one with
+//! the finish reason, one with the usage if requested, and `[DONE]`. The chunks from the finish reason on are sent only
+//! after the usage row is on disk. A stream that fails ends with the error instead of these.
 
 use super::chat_completions::{Usage, completion_id, finish_reason};
 use super::chat_request::StreamOptions;
@@ -8,10 +8,10 @@ use super::errors;
 use crate::error::ApiError;
 use crate::openapi::described_as;
 use crate::sse::{EventFormat, Events};
-use chancery_metering::{Beginning, Reply};
+use chancery_metering::{Reply, StreamStart};
 use serde_json::json;
 
-/// After it, nothing comes.
+/// Terminates the stream.
 const DONE: &str = "[DONE]";
 
 pub(super) struct ChatEvents {
@@ -29,7 +29,7 @@ struct Chunk<'a> {
     model: &'a str,
     service_tier: &'static str,
     choices: Vec<Choice<'a>>,
-    /// Only where it was asked for: null in every chunk but the last, and but the first where it was asked for all along.
+    /// Present only if requested. Null except in the last chunk, and in the first with `continuous_usage_stats`.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Option<Usage>>,
 }
@@ -73,12 +73,12 @@ impl ChatEvents {
 }
 
 impl EventFormat for ChatEvents {
-    fn beginning(&mut self, beginning: &Beginning, events: &mut Events) {
-        self.id = completion_id(&beginning.id);
-        self.created = beginning.at.0 / 1_000;
-        // What is known before the end is the prompt's count, and nothing generated yet.
-        let is_told = self.options.continuous_usage_stats && beginning.is_counted;
-        let usage = is_told.then(|| Usage::of_prompt(beginning.input_tokens));
+    fn started(&mut self, started: &StreamStart, events: &mut Events) {
+        self.id = completion_id(&started.id);
+        self.created = started.at.0 / 1_000;
+        // Before the end, only the prompt's token count is known.
+        let reports_prompt_usage = self.options.continuous_usage_stats && started.is_counted;
+        let usage = reports_prompt_usage.then(|| Usage::of_prompt(started.input_tokens));
         let delta = Delta { role: Some("assistant"), content: Some("") };
         self.chunk(vec![Choice { index: 0, delta, logprobs: None, finish_reason: None }], usage, events);
     }
@@ -88,7 +88,7 @@ impl EventFormat for ChatEvents {
     }
 
     fn ended(&mut self, reply: &Reply, events: &mut Events) {
-        self.delta(Delta::default(), Some(finish_reason(reply.ended)), events);
+        self.delta(Delta::default(), Some(finish_reason(reply.stop_reason)), events);
         if self.options.include_usage {
             self.chunk(Vec::new(), Some(Usage::of(reply)), events);
         }
@@ -100,7 +100,7 @@ impl EventFormat for ChatEvents {
     }
 }
 
-/// One event for `/openapi.json`.
+/// Schema of one event in `/openapi.json`.
 pub(super) struct ChatEvent;
 
 described_as!(ChatEvent => json!({

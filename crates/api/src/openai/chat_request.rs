@@ -1,46 +1,46 @@
 //! The body of `POST /v1/chat/completions`.
 
-use super::echoed::{Echoed, Metadata};
+use super::echoed::{EchoedFields, Metadata};
 use super::messages::{self, CHAT};
 use super::unsupported::{self, IgnoredParam, UnsupportedParam};
 use super::{
-    ABOUT_BODY, ABOUT_CAP, ABOUT_STREAM, ABOUT_TEMPERATURE, ABOUT_TOP_P, DEFAULT_TEMPERATURE,
-    MAX_OUTPUT_TOKENS, plain_request,
+    BODY_DESCRIPTION, DEFAULT_TEMPERATURE, MAX_OUTPUT_TOKENS, MAX_TOKENS_DESCRIPTION, STREAM_DESCRIPTION,
+    TEMPERATURE_DESCRIPTION, TOP_P_DESCRIPTION, default_request,
 };
 use crate::error::{ApiError, ApiResult};
 use crate::json::Json;
 use crate::openapi::described_as;
 use crate::request::sampling::{Stop, TEMPERATURE, TOP_P};
-use crate::request::{self, ABOUT_MODEL, Boolean, Fields, Kind, RequestBody, Text, wrong_type};
+use crate::request::{self, Boolean, FieldType, Fields, MODEL_DESCRIPTION, RequestBody, Text, wrong_type};
 use chancery_engine::MAX_TURNS;
 use chancery_metering::GenerateRequest;
 use serde_json::{Value, json};
 
 const UNSUPPORTED: &[UnsupportedParam] = &[
-    UnsupportedParam("audio", IgnoredParam::Nothing),
+    UnsupportedParam("audio", IgnoredParam::NullOnly),
     UnsupportedParam("frequency_penalty", IgnoredParam::Zero),
-    UnsupportedParam("function_call", IgnoredParam::Words(&["auto", "none"])),
+    UnsupportedParam("function_call", IgnoredParam::OneOf(&["auto", "none"])),
     UnsupportedParam("functions", IgnoredParam::Empty),
     UnsupportedParam("logit_bias", IgnoredParam::Empty),
     UnsupportedParam("logprobs", IgnoredParam::False),
     UnsupportedParam("modalities", IgnoredParam::ListOf(&["text"])),
-    UnsupportedParam("moderation", IgnoredParam::Nothing),
+    UnsupportedParam("moderation", IgnoredParam::NullOnly),
     UnsupportedParam("n", IgnoredParam::One),
-    UnsupportedParam("prediction", IgnoredParam::Nothing),
+    UnsupportedParam("prediction", IgnoredParam::NullOnly),
     UnsupportedParam("presence_penalty", IgnoredParam::Zero),
-    UnsupportedParam("prompt_cache_options", IgnoredParam::Nothing),
-    UnsupportedParam("prompt_cache_retention", IgnoredParam::Words(&["in_memory"])),
-    UnsupportedParam("reasoning_effort", IgnoredParam::Words(&["none"])),
+    UnsupportedParam("prompt_cache_options", IgnoredParam::NullOnly),
+    UnsupportedParam("prompt_cache_retention", IgnoredParam::OneOf(&["in_memory"])),
+    UnsupportedParam("reasoning_effort", IgnoredParam::OneOf(&["none"])),
     UnsupportedParam(
         "response_format",
-        IgnoredParam::Object(&[UnsupportedParam("type", IgnoredParam::Words(&["text"]))]),
+        IgnoredParam::Object(&[UnsupportedParam("type", IgnoredParam::OneOf(&["text"]))]),
     ),
-    UnsupportedParam("service_tier", IgnoredParam::Words(&["auto", "default"])),
+    UnsupportedParam("service_tier", IgnoredParam::OneOf(&["auto", "default"])),
     UnsupportedParam("store", IgnoredParam::False),
     UnsupportedParam("tools", IgnoredParam::Empty),
     UnsupportedParam("top_logprobs", IgnoredParam::Zero),
-    UnsupportedParam("verbosity", IgnoredParam::Words(&["medium"])),
-    UnsupportedParam("web_search_options", IgnoredParam::Nothing),
+    UnsupportedParam("verbosity", IgnoredParam::OneOf(&["medium"])),
+    UnsupportedParam("web_search_options", IgnoredParam::NullOnly),
 ];
 
 const UNSUPPORTED_STREAM_OPTIONS: &[UnsupportedParam] =
@@ -49,47 +49,47 @@ const UNSUPPORTED_STREAM_OPTIONS: &[UnsupportedParam] =
 #[derive(Debug)]
 pub(crate) struct ChatRequest {
     pub request: GenerateRequest,
-    /// The name under which the caller gave the cap, or would.
-    pub cap_name: &'static str,
+    /// The name the caller used for the token cap, or the default name if none was sent.
+    pub max_tokens_field: &'static str,
     pub stream: Option<StreamOptions>,
     pub metadata: Option<Metadata>,
 }
 
-/// How a reply is wanted that is wanted as it comes.
+/// Options of a streamed reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StreamOptions {
     pub include_usage: bool,
-    /// vLLM's option, which other servers of that family ask for: usage as far as it is known, before the end.
+    /// vLLM's option, also sent by similar servers: report the usage known so far before the end.
     pub continuous_usage_stats: bool,
 }
 
 described_as!(ChatRequest => request::schema::<ChatRequest>());
 
 impl RequestBody for ChatRequest {
-    const ABOUT: &'static str = ABOUT_BODY;
+    const DESCRIPTION: &'static str = BODY_DESCRIPTION;
 
     fn fields(fields: &mut Fields) -> ApiResult<Self> {
-        let model = fields.required("model", &Text, ABOUT_MODEL)?;
+        let model = fields.required("model", &Text, MODEL_DESCRIPTION)?;
         let turns = fields.required(
             "messages",
             &CHAT,
             format_args!("The conversation: up to {MAX_TURNS} messages, of which one at least has text."),
         )?;
         fields.check(|| messages::ensure_text("messages", &turns))?;
-        let (max_output_tokens, cap_name) = cap(fields)?;
+        let (max_output_tokens, max_tokens_field) = max_tokens(fields)?;
         let stream = stream(fields)?;
         let temperature =
-            fields.with_default("temperature", &TEMPERATURE, DEFAULT_TEMPERATURE, ABOUT_TEMPERATURE)?;
-        let top_p = fields.with_default("top_p", &TOP_P, 1.0, ABOUT_TOP_P)?;
+            fields.with_default("temperature", &TEMPERATURE, DEFAULT_TEMPERATURE, TEMPERATURE_DESCRIPTION)?;
+        let top_p = fields.with_default("top_p", &TOP_P, 1.0, TOP_P_DESCRIPTION)?;
         let seed =
             fields.optional("seed", &Seed, "The same request with the same seed draws the same text.")?;
-        let stop = fields.optional("stop", &Stop, Stop::ABOUT)?.unwrap_or_default();
-        let Echoed { metadata, .. } = Echoed::fields(fields)?;
+        let stop = fields.optional("stop", &Stop, Stop::DESCRIPTION)?.unwrap_or_default();
+        let EchoedFields { metadata, .. } = EchoedFields::fields(fields)?;
         unsupported::tools(fields)?;
         unsupported::ignore(fields, UNSUPPORTED)?;
-        let plain = plain_request(model, turns);
+        let plain = default_request(model, turns);
         let request = GenerateRequest { max_output_tokens, temperature, top_p, seed, stop, ..plain };
-        Ok(Self { request, cap_name, stream, metadata })
+        Ok(Self { request, max_tokens_field, stream, metadata })
     }
 
     fn example() -> Value {
@@ -97,26 +97,26 @@ impl RequestBody for ChatRequest {
     }
 }
 
-/// The cap has a name of today and one of before; both may be sent if they agree.
-fn cap(fields: &mut Fields) -> ApiResult<(Option<u64>, &'static str)> {
-    let today = fields.optional("max_completion_tokens", &MAX_OUTPUT_TOKENS, ABOUT_CAP)?;
-    let before = fields.optional(
+/// The token cap has a current and a deprecated name. Both may be sent if they agree.
+fn max_tokens(fields: &mut Fields) -> ApiResult<(Option<u64>, &'static str)> {
+    let current = fields.optional("max_completion_tokens", &MAX_OUTPUT_TOKENS, MAX_TOKENS_DESCRIPTION)?;
+    let legacy = fields.optional(
         "max_tokens",
         &MAX_OUTPUT_TOKENS,
         "The name of before for `max_completion_tokens`; where both are sent, they are the same.",
     )?;
-    match (today, before) {
-        (None, Some(cap)) => Ok((Some(cap), "max_tokens")),
-        (Some(cap), Some(other)) if cap != other => {
-            let reason = "`max_tokens` and `max_completion_tokens` differ; send one of them";
+    match (current, legacy) {
+        (None, Some(max_tokens)) => Ok((Some(max_tokens), "max_tokens")),
+        (Some(max_tokens), Some(other)) if max_tokens != other => {
+            let reason = "`max_tokens` and `max_completion_tokens` differ; send only one";
             Err(ApiError::invalid_value("max_tokens", reason))
         }
-        (cap, _) => Ok((cap, "max_completion_tokens")),
+        (max_tokens, _) => Ok((max_tokens, "max_completion_tokens")),
     }
 }
 
 fn stream(fields: &mut Fields) -> ApiResult<Option<StreamOptions>> {
-    let is_streamed = fields.optional("stream", &Boolean, ABOUT_STREAM)?.unwrap_or(false);
+    let is_streamed = fields.optional("stream", &Boolean, STREAM_DESCRIPTION)?.unwrap_or(false);
     let kind = StreamOptionsKind { is_streamed };
     let options = fields.optional("stream_options", &kind, "Only with `stream: true`.")?;
     Ok(is_streamed.then(|| options.unwrap_or_default()))
@@ -142,13 +142,13 @@ impl StreamOptionsKind {
     }
 }
 
-impl Kind for StreamOptionsKind {
+impl FieldType for StreamOptionsKind {
     type Value = StreamOptions;
-    const WANTED: &'static str = "an object";
+    const EXPECTED: &'static str = "an object";
 
     fn read(&self, path: &str, value: Json) -> ApiResult<StreamOptions> {
         if !self.is_streamed {
-            let reason = format!("`{path}` goes with `stream: true`; leave it out");
+            let reason = format!("`{path}` requires `stream: true`; set it, or remove `{path}`");
             return Err(ApiError::invalid_value(path, reason));
         }
         Fields::read(path, value, Self::fields)
@@ -159,17 +159,27 @@ impl Kind for StreamOptionsKind {
     }
 }
 
-/// Any 64 bits, with a sign or without: that family's seeds may be negative.
+/// Any 64-bit integer, signed or unsigned: OpenAI's seeds may be negative.
 struct Seed;
 
-impl Kind for Seed {
+impl FieldType for Seed {
     type Value = u64;
-    const WANTED: &'static str = "an integer";
+    const EXPECTED: &'static str = "an integer";
 
     fn read(&self, path: &str, value: Json) -> ApiResult<u64> {
-        let Json::Integer(seed) = value else { return Err(wrong_type(path, Self::WANTED, &value)) };
+        let seed = match value {
+            Json::Integer(seed) => seed,
+            Json::Number(number) => {
+                let reason = match number.fract() == 0.0 {
+                    true => format!("`{path}` must be a 64-bit integer without a decimal point or exponent"),
+                    false => format!("`{path}` must be an integer, not a fraction"),
+                };
+                return Err(ApiError::malformed(reason).with_field(path));
+            }
+            other => return Err(wrong_type(path, Self::EXPECTED, &other)),
+        };
         let bits = i64::try_from(seed).map(i64::cast_unsigned).or_else(|_| u64::try_from(seed));
-        let reason = || format!("`{path}` is out of range; it must be a 64-bit integer");
+        let reason = || format!("`{path}` must be a 64-bit integer");
         bits.map_err(|_| ApiError::invalid_value(path, reason()))
     }
 
@@ -187,39 +197,39 @@ mod tests {
         request::parse(body)
     }
 
-    const GOOD: &str = r#"{"model":"m","messages":[{"role":"user","content":"x"}]}"#;
+    const VALID: &str = r#"{"model":"m","messages":[{"role":"user","content":"x"}]}"#;
 
     fn with(field: &str, value: &str) -> String {
-        let mut object: serde_json::Map<String, Value> = serde_json::from_str(GOOD).unwrap();
+        let mut object: serde_json::Map<String, Value> = serde_json::from_str(VALID).unwrap();
         object.insert(field.to_owned(), serde_json::from_str(value).unwrap());
         Value::Object(object).to_string()
     }
 
     #[test]
-    fn left_out_the_temperature_is_one_and_there_is_no_cap() {
-        let ChatRequest { request, stream, .. } = parse(GOOD.as_bytes()).unwrap();
+    fn temperature_defaults_to_1_and_output_is_uncapped() {
+        let ChatRequest { request, stream, .. } = parse(VALID.as_bytes()).unwrap();
         assert_eq!((request.temperature, request.top_p, request.max_output_tokens), (1.0, 1.0, None));
         assert_eq!((request.seed, request.stop.len(), stream), (None, 0, None));
     }
 
     #[test]
-    fn the_cap_has_two_names_that_must_agree() {
+    fn max_tokens_and_max_completion_tokens_must_agree() {
         let capped = |body: &str| {
-            parse(body.as_bytes()).map(|fields| (fields.request.max_output_tokens, fields.cap_name))
+            parse(body.as_bytes()).map(|fields| (fields.request.max_output_tokens, fields.max_tokens_field))
         };
         assert_eq!(capped(&with("max_tokens", "5")).unwrap(), (Some(5), "max_tokens"));
         assert_eq!(capped(&with("max_completion_tokens", "6")).unwrap(), (Some(6), "max_completion_tokens"));
         let both = |one: u32, other: u32| {
-            GOOD.replace("\"m\"", &format!("\"m\",\"max_tokens\":{one},\"max_completion_tokens\":{other}"))
+            VALID.replace("\"m\"", &format!("\"m\",\"max_tokens\":{one},\"max_completion_tokens\":{other}"))
         };
         assert_eq!(capped(&both(7, 7)).unwrap().0, Some(7));
         assert_eq!(capped(&both(7, 8)).unwrap_err().field.as_deref(), Some("max_tokens"));
     }
 
     #[test]
-    fn usage_in_a_stream_is_there_for_the_asking() {
+    fn stream_options_control_usage_reporting() {
         let streamed = |options: &str| {
-            parse(GOOD.replace("\"m\"", &format!("\"m\",\"stream\":true{options}")).as_bytes())
+            parse(VALID.replace("\"m\"", &format!("\"m\",\"stream\":true{options}")).as_bytes())
                 .map(|fields| fields.stream)
         };
         let options = |include_usage, continuous_usage_stats| {
@@ -238,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_may_be_any_64_bit_integer() {
+    fn seed_accepts_any_64_bit_integer() {
         let seed = |value: &str| parse(with("seed", value).as_bytes()).map(|fields| fields.request.seed);
         assert_eq!(seed("7").unwrap(), Some(7));
         assert_eq!(seed("-1").unwrap(), Some(u64::MAX));
@@ -247,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_offered_is_refused_by_name() {
+    fn unsupported_param_is_rejected_by_name() {
         for (field, value, named) in [
             ("audio", r#"{"voice":"x"}"#, "audio"),
             ("frequency_penalty", "0.5", "frequency_penalty"),
@@ -280,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_nothing_is_taken() {
+    fn no_op_param_values_are_accepted() {
         for (field, value) in [
             ("frequency_penalty", "0"),
             ("presence_penalty", "0.0"),
@@ -303,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_is_wrong_is_refused_by_name() {
+    fn invalid_field_is_rejected_by_name() {
         for (field, value, code, named) in [
             ("messages", "null", "missing_field", "messages"),
             ("messages", r#""hello""#, "malformed_request", "messages"),
@@ -324,7 +334,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_the_parser_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn parser_never_panics_on_arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse(&bytes);
         }
     }

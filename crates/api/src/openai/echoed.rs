@@ -1,21 +1,22 @@
-//! Fields that change nothing about the text: identifiers and notes of the caller's own, which the reply repeats.
+//! Fields that do not affect the text: identifiers and metadata of the caller, echoed in the reply.
 
 use crate::error::{ApiError, ApiResult};
-use crate::json::{Json, shorten};
-use crate::request::{Fields, Kind, Text, wrong_type};
+use crate::json::{Json, truncate};
+use crate::request::{FieldType, Fields, Text, wrong_type};
 use serde_json::{Value, json};
 
-/// That family's own bounds.
+/// OpenAI's own limits.
 const MAX_METADATA_ENTRIES: usize = 16;
 const MAX_METADATA_NAME_CHARS: usize = 64;
 const MAX_METADATA_VALUE_CHARS: usize = 512;
 
-/// In the order in which the caller sent it.
+/// Keeps the order in which the caller sent the entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Metadata(Vec<(String, String)>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
-pub(crate) struct Echoed {
+#[schema(as = Echoed)]
+pub(crate) struct EchoedFields {
     #[schema(value_type = Option<std::collections::HashMap<String, String>>, required)]
     pub metadata: Option<Metadata>,
     #[schema(required)]
@@ -26,45 +27,45 @@ pub(crate) struct Echoed {
     pub prompt_cache_key: Option<String>,
 }
 
-impl Echoed {
+impl EchoedFields {
     pub(super) fn fields(fields: &mut Fields) -> ApiResult<Self> {
-        const ABOUT: &str = "An identifier of your own; it changes nothing about the text.";
+        const DESCRIPTION: &str = "An identifier of your own; it changes nothing about the text.";
         Ok(Self {
             metadata: fields.optional(
                 "metadata",
                 &MetadataKind,
                 "Notes of your own; the reply repeats them.",
             )?,
-            user: fields.optional("user", &Text, ABOUT)?,
-            safety_identifier: fields.optional("safety_identifier", &Text, ABOUT)?,
-            prompt_cache_key: fields.optional("prompt_cache_key", &Text, ABOUT)?,
+            user: fields.optional("user", &Text, DESCRIPTION)?,
+            safety_identifier: fields.optional("safety_identifier", &Text, DESCRIPTION)?,
+            prompt_cache_key: fields.optional("prompt_cache_key", &Text, DESCRIPTION)?,
         })
     }
 }
 
 struct MetadataKind;
 
-impl Kind for MetadataKind {
+impl FieldType for MetadataKind {
     type Value = Metadata;
-    const WANTED: &'static str = "an object";
+    const EXPECTED: &'static str = "an object";
 
     fn read(&self, path: &str, value: Json) -> ApiResult<Metadata> {
         let entries = match value {
             Json::Object(entries) => entries,
-            other => return Err(wrong_type(path, Self::WANTED, &other)),
+            other => return Err(wrong_type(path, Self::EXPECTED, &other)),
         };
         if entries.len() > MAX_METADATA_ENTRIES {
-            let reason = format!("`{path}` takes up to {MAX_METADATA_ENTRIES} entries");
+            let reason = format!("`{path}` must have at most {MAX_METADATA_ENTRIES} entries");
             return Err(ApiError::invalid_value(path, reason));
         }
         let entries = entries.into_iter().map(|(name, value)| {
-            let path = format!("{path}.{}", shorten(&name));
+            let path = format!("{path}.{}", truncate(&name));
             let value = Text.read(&path, value)?;
             let is_too_long = name.chars().count() > MAX_METADATA_NAME_CHARS
                 || value.chars().count() > MAX_METADATA_VALUE_CHARS;
             if is_too_long {
                 let reason = format!(
-                    "`{path}` is too long; a name takes up to {MAX_METADATA_NAME_CHARS} characters and its value up to \
+                    "`{path}` is too long; names have at most {MAX_METADATA_NAME_CHARS} characters and values at most \
                      {MAX_METADATA_VALUE_CHARS}"
                 );
                 return Err(ApiError::invalid_value(&path, reason));
@@ -94,12 +95,12 @@ impl serde::Serialize for Metadata {
 mod tests {
     use super::*;
 
-    fn take(body: &str) -> Result<Echoed, ApiError> {
-        Fields::read("", Json::parse(body.as_bytes()).unwrap(), Echoed::fields)
+    fn take(body: &str) -> Result<EchoedFields, ApiError> {
+        Fields::read("", Json::parse(body.as_bytes()).unwrap(), EchoedFields::fields)
     }
 
     #[test]
-    fn metadata_comes_back_as_it_was_sent() {
+    fn metadata_round_trips() {
         let echoed = take(r#"{"metadata":{"b":"1","a":"2"},"user":"u"}"#).unwrap();
         assert_eq!(
             serde_json::to_string(&echoed).unwrap(),
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_past_its_bounds_is_refused_by_name() {
+    fn oversized_metadata_is_rejected_by_name() {
         let long = "x".repeat(513);
         let many: Vec<String> = (0..17).map(|number| format!(r#""{number}":"x""#)).collect();
         for (metadata, field) in [

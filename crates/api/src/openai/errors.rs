@@ -1,14 +1,14 @@
-//! Refusals in the shape that OpenAI's clients read. The statuses are those of all other paths, and so are the codes but
-//! for a few that such callers look for by that family's name.
+//! Errors in the format that OpenAI's clients expect. Statuses are the same as on all other paths. So are the codes,
+//! except a few for which such clients look for OpenAI's name.
 
 use crate::error::ApiError;
 use axum::http::StatusCode;
 
-/// Everything below these is answered in that shape, also what is not there.
+/// Everything below these paths uses OpenAI's error format, including 404s.
 const PATHS: [&str; 5] =
     ["/v1/responses", "/v1/chat", "/v1/completions", "/v1/embeddings", "/v1/moderations"];
 
-pub(crate) fn is_of_family(path: &str) -> bool {
+pub(crate) fn is_openai_path(path: &str) -> bool {
     PATHS
         .iter()
         .any(|root| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
@@ -41,7 +41,7 @@ pub(crate) fn body(error: &ApiError) -> Vec<u8> {
     serde_json::to_vec(&Body { error: fields(error) }).unwrap_or_default()
 }
 
-/// What a stream of chunks tells where it fails.
+/// The error that ends a failed stream of chunks.
 pub(super) fn chunk(error: &ApiError) -> impl serde::Serialize {
     Body { error: fields(error) }
 }
@@ -76,7 +76,7 @@ fn fields(error: &ApiError) -> Fields<'_> {
     }
 }
 
-/// That family's word where its callers look for one, ours elsewhere.
+/// Maps to OpenAI's code if clients look for one; otherwise keeps ours.
 pub(crate) fn code_of(code: &'static str) -> &'static str {
     match code {
         "input_too_long" => "context_length_exceeded",
@@ -102,24 +102,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_has_that_familys_four_fields() {
+    fn openai_error_has_its_four_fields() {
         let error = ApiError::invalid_value("n", "`n` takes 1 here");
         assert_eq!(
             String::from_utf8(body(&error)).unwrap(),
             r#"{"error":{"message":"`n` takes 1 here","type":"invalid_request_error","param":"n","code":"invalid_value"}}"#
         );
         let error = ApiError::internal("a secret");
-        assert!(body(&error).starts_with(br#"{"error":{"message":"something went wrong"#));
+        assert!(body(&error).starts_with(br#"{"error":{"message":"internal error"#));
         assert!(body(&error).ends_with(br#""type":"server_error","param":null,"code":"internal_error"}}"#));
     }
 
     #[test]
-    fn the_family_is_its_paths_and_what_is_below_them() {
+    fn openai_error_format_applies_to_its_paths_and_subpaths() {
         for path in ["/v1/responses", "/v1/responses/resp_1", "/v1/chat/completions", "/v1/chat"] {
-            assert!(is_of_family(path), "{path}");
+            assert!(is_openai_path(path), "{path}");
         }
         for path in ["/v1/generate", "/v1/models", "/v1/response", "/v1/responsesx", "/v1/chats", "/", ""] {
-            assert!(!is_of_family(path), "{path}");
+            assert!(!is_openai_path(path), "{path}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! `POST /v1/responses/input_tokens`: what the input of a response would count. Runs nothing and costs nothing.
+//! `POST /v1/responses/input_tokens`: counts the input tokens of a response. Generates nothing and is not billed.
 
 use super::responses_request::InputTokensRequest;
 use crate::ApiState;
 use crate::body::JsonRequest;
 use crate::error::ApiError;
-use crate::openapi::errors::OpenAiCountingRefusals;
+use crate::openapi::errors::OpenAiCountingErrors;
 use axum::Json;
 use axum::extract::State;
 
@@ -25,12 +25,12 @@ pub(crate) struct InputTokens {
     tag = "For OpenAI's clients",
     security(("key" = [])),
     request_body = InputTokensRequest,
-    responses((status = 200, description = "The count.", body = InputTokens), OpenAiCountingRefusals)
+    responses((status = 200, description = "The count.", body = InputTokens), OpenAiCountingErrors)
 )]
 pub(crate) async fn handle(
     State(state): State<ApiState>,
-    JsonRequest { body: InputTokensRequest(request), sent }: JsonRequest<InputTokensRequest>,
+    JsonRequest { body: InputTokensRequest(request), received }: JsonRequest<InputTokensRequest>,
 ) -> Result<Json<InputTokens>, ApiError> {
-    let count = state.meter.count(sent.caller, &request).await?;
+    let count = state.meter.count(received.caller, &request).await?;
     Ok(Json(InputTokens { object: "response.input_tokens", input_tokens: count.input_tokens }))
 }

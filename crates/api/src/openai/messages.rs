@@ -1,60 +1,60 @@
-//! A list of messages as turns of a conversation. Both families write them alike: a role, and a text or a list of parts;
-//! they differ in what else may stand beside these.
+//! Parses a list of messages into the turns of a conversation. Both OpenAI APIs write a message as a role with a string
+//! or a list of parts. They differ in the other fields that a message may have.
 
 use super::unsupported::{self, IgnoredParam, UnsupportedParam};
 use crate::error::{ApiError, ApiResult};
 use crate::json::Json;
-use crate::request::{Fields, Kind, Text, Word, wrong_type};
+use crate::request::{FieldType, Fields, StringEnum, Text, wrong_type};
 use chancery_engine::{MAX_TURNS, Role, Turn};
 use serde_json::{Value, json};
 
-/// How one family writes its messages. Where it takes text, a string may stand for the list: one message by the user.
-pub(super) struct Dialect<const TAKES_TEXT: bool> {
-    /// The types of parts that are text.
-    part: Word,
-    /// What may stand beside role and content, asking for nothing.
-    beside: &'static [UnsupportedParam],
-    /// Names that a reply of ours carries and that say nothing about the text: what a caller gets can be sent back.
+/// How one of the APIs writes its messages. With `TAKES_TEXT`, a plain string stands for a single user message.
+pub(super) struct MessageFormat<const TAKES_TEXT: bool> {
+    /// Part types that are text.
+    part: StringEnum,
+    /// Fields allowed next to role and content if they request nothing.
+    unsupported_fields: &'static [UnsupportedParam],
+    /// Identifiers that our replies contain and that do not affect the text, so that a reply can be sent back as input.
     identifiers: &'static [&'static str],
 }
 
-pub(super) const CHAT: Dialect<false> = Dialect {
-    part: Word { words: &["text"], demand: "send text, as" },
-    beside: &[
-        UnsupportedParam("name", IgnoredParam::Nothing),
-        UnsupportedParam("refusal", IgnoredParam::Nothing),
+pub(super) const CHAT: MessageFormat<false> = MessageFormat {
+    part: StringEnum { values: &["text"], hint: "only text is supported: use" },
+    unsupported_fields: &[
+        UnsupportedParam("name", IgnoredParam::NullOnly),
+        UnsupportedParam("refusal", IgnoredParam::NullOnly),
         UnsupportedParam("tool_calls", IgnoredParam::Empty),
-        UnsupportedParam("tool_call_id", IgnoredParam::Nothing),
-        UnsupportedParam("function_call", IgnoredParam::Nothing),
-        UnsupportedParam("audio", IgnoredParam::Nothing),
+        UnsupportedParam("tool_call_id", IgnoredParam::NullOnly),
+        UnsupportedParam("function_call", IgnoredParam::NullOnly),
+        UnsupportedParam("audio", IgnoredParam::NullOnly),
         UnsupportedParam("annotations", IgnoredParam::Empty),
     ],
     identifiers: &[],
 };
 
-pub(super) const RESPONSES: Dialect<true> = Dialect {
-    part: Word { words: &["input_text", "output_text"], demand: "send text, as" },
-    beside: &[
-        UnsupportedParam("type", IgnoredParam::Words(&["message"])),
-        UnsupportedParam("phase", IgnoredParam::Words(&["final_answer"])),
+pub(super) const RESPONSES: MessageFormat<true> = MessageFormat {
+    part: StringEnum { values: &["input_text", "output_text"], hint: "only text is supported: use" },
+    unsupported_fields: &[
+        UnsupportedParam("type", IgnoredParam::OneOf(&["message"])),
+        UnsupportedParam("phase", IgnoredParam::OneOf(&["final_answer"])),
     ],
     identifiers: &["id", "status"],
 };
 
-/// `developer` is another name for `system`.
-const ROLE: Word = Word { words: &["system", "developer", "user", "assistant"], demand: "it must be" };
+/// `developer` is a synonym for `system`.
+const ROLE: StringEnum = StringEnum { values: &["system", "developer", "user", "assistant"], hint: "use" };
 
-/// What may stand beside a part's type and text.
-const BESIDE_TEXT: &[UnsupportedParam] = &[
+/// Fields allowed next to a part's type and text.
+const UNSUPPORTED_PART_FIELDS: &[UnsupportedParam] = &[
     UnsupportedParam("annotations", IgnoredParam::Empty),
     UnsupportedParam("logprobs", IgnoredParam::Empty),
-    UnsupportedParam("prompt_cache_breakpoint", IgnoredParam::Nothing),
+    UnsupportedParam("prompt_cache_breakpoint", IgnoredParam::NullOnly),
 ];
 
-/// Parts of one message are lines of its text.
-const BETWEEN_PARTS: &str = "\n";
+/// Parts of one message become lines of its text.
+const PART_SEPARATOR: &str = "\n";
 
-impl<const TAKES_TEXT: bool> Dialect<TAKES_TEXT> {
+impl<const TAKES_TEXT: bool> MessageFormat<TAKES_TEXT> {
     fn turn(&self, path: &str, message: Json) -> ApiResult<Turn> {
         let is_reference = |(name, value): &(String, Json)| {
             name == "type" && *value == Json::String("item_reference".to_owned())
@@ -62,7 +62,7 @@ impl<const TAKES_TEXT: bool> Dialect<TAKES_TEXT> {
         if matches!(&message, Json::Object(entries) if entries.iter().any(is_reference)) {
             let field = format!("{path}.type");
             let reason = format!(
-                "`{field}` refers to a stored message, and nothing is stored here; send the message itself (clients do so with `store: false`)"
+                "`{field}`: stored messages are not supported; send the message itself (set `store: false` in the client)"
             );
             return Err(ApiError::invalid_value(&field, reason));
         }
@@ -70,10 +70,10 @@ impl<const TAKES_TEXT: bool> Dialect<TAKES_TEXT> {
     }
 
     fn message(&self, fields: &mut Fields) -> ApiResult<Turn> {
-        // First, so that an item of another kind is denied for what it is and not for what it lacks.
-        unsupported::ignore(fields, self.beside)?;
+        // Check these first, so that an unsupported kind of item is rejected as such and not for a missing field.
+        unsupported::ignore(fields, self.unsupported_fields)?;
         for name in self.identifiers {
-            fields.unlisted(name, &Text, "")?;
+            fields.undocumented(name, &Text, "")?;
         }
         let role = match fields.required("role", &ROLE, "")? {
             "user" => Role::User,
@@ -85,19 +85,19 @@ impl<const TAKES_TEXT: bool> Dialect<TAKES_TEXT> {
     }
 }
 
-impl<const TAKES_TEXT: bool> Kind for Dialect<TAKES_TEXT> {
+impl<const TAKES_TEXT: bool> FieldType for MessageFormat<TAKES_TEXT> {
     type Value = Vec<Turn>;
-    const WANTED: &'static str =
+    const EXPECTED: &'static str =
         if TAKES_TEXT { "a string or an array of messages" } else { "an array of messages" };
 
     fn read(&self, path: &str, value: Json) -> ApiResult<Vec<Turn>> {
         let messages = match value {
             Json::Array(messages) => messages,
             Json::String(text) if TAKES_TEXT => return Ok(vec![Turn::user(text)]),
-            other => return Err(wrong_type(path, Self::WANTED, &other)),
+            other => return Err(wrong_type(path, Self::EXPECTED, &other)),
         };
         if messages.len() > MAX_TURNS {
-            let reason = format!("`{path}` takes up to {MAX_TURNS} messages");
+            let reason = format!("`{path}` must have at most {MAX_TURNS} messages");
             return Err(ApiError::invalid_value(path, reason));
         }
         let turn = |(index, message)| self.turn(&format!("{path}[{index}]"), message);
@@ -114,30 +114,30 @@ impl<const TAKES_TEXT: bool> Kind for Dialect<TAKES_TEXT> {
     }
 }
 
-struct Content<'a>(&'a Word);
+struct Content<'a>(&'a StringEnum);
 
 impl Content<'_> {
     fn part(&self, fields: &mut Fields) -> ApiResult<String> {
         fields.required("type", self.0, "")?;
         let text = fields.required("text", &Text, "")?;
-        unsupported::ignore(fields, BESIDE_TEXT)?;
+        unsupported::ignore(fields, UNSUPPORTED_PART_FIELDS)?;
         Ok(text)
     }
 }
 
-impl Kind for Content<'_> {
+impl FieldType for Content<'_> {
     type Value = String;
-    const WANTED: &'static str = "a string or an array of parts";
+    const EXPECTED: &'static str = "a string or an array of parts";
 
     fn read(&self, path: &str, value: Json) -> ApiResult<String> {
         let parts = match value {
             Json::String(text) => return Ok(text),
             Json::Array(parts) => parts.into_iter().enumerate(),
-            other => return Err(wrong_type(path, Self::WANTED, &other)),
+            other => return Err(wrong_type(path, Self::EXPECTED, &other)),
         };
         let texts = parts
             .map(|(index, part)| Fields::read(&format!("{path}[{index}]"), part, |fields| self.part(fields)));
-        Ok(texts.collect::<Result<Vec<_>, _>>()?.join(BETWEEN_PARTS))
+        Ok(texts.collect::<Result<Vec<_>, _>>()?.join(PART_SEPARATOR))
     }
 
     fn schema(&self) -> Value {
@@ -146,12 +146,12 @@ impl Kind for Content<'_> {
     }
 }
 
-/// There must be something to answer.
+/// At least one message must have text.
 pub(super) fn ensure_text(path: &str, turns: &[Turn]) -> ApiResult<()> {
     match turns.iter().any(|turn| !turn.text.is_empty()) {
         true => Ok(()),
         false => {
-            Err(ApiError::invalid_value(path, format!("`{path}` has no text; at least one message must")))
+            Err(ApiError::invalid_value(path, format!("`{path}` must have at least one message with text")))
         }
     }
 }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_and_texts_become_turns_in_their_order() {
+    fn messages_become_turns_in_order() {
         let expected =
             [Turn::system("a"), Turn::system("b"), Turn::user("c\nd"), Turn::assistant("e"), Turn::user("")];
         let of_chat = r#"[{"role":"system","content":"a"},{"role":"developer","content":"b"},
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_text_is_refused_by_its_place() {
+    fn non_text_content_is_rejected_by_its_path() {
         for (read, messages, field) in [
             (
                 chat as fn(&str) -> ApiResult<Vec<Turn>>,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_past_the_longest_is_refused() {
+    fn conversation_over_max_turns_is_rejected() {
         let message = r#"{"role":"user","content":"a"}"#;
         let of_length = |length: usize| format!("[{}]", vec![message; length].join(","));
         assert!(chat(&of_length(MAX_TURNS)).is_ok());

@@ -1,123 +1,125 @@
 //! The events of `POST /v1/responses` with `stream: true`. The last one carries the whole response with its usage, and
-//! leaves only after the usage row is on disk.
+//! is sent only after the usage row is on disk.
 
-use super::response_object::{Names, OutputMessage, OutputText, ResponseObject, Stage};
-use super::responses_request::Repeated;
+use super::response_object::{ObjectIds, OutputMessage, OutputText, ResponseObject, ResponseStatus};
+use super::responses_request::EchoedRequest;
 use crate::error::ApiError;
 use crate::openapi::described_as;
 use crate::sse::{self, EventFormat, Events};
 use chancery_domain::UnixMillis;
-use chancery_metering::{Beginning, Reply};
+use chancery_metering::{Reply, StreamStart};
 use serde_json::{Value, json};
 
 pub(super) struct ResponseEvents {
-    repeated: Repeated,
-    /// None until the work has begun.
-    begun: Option<Begun>,
-    next_number: u64,
+    echoed_request: EchoedRequest,
+    /// `None` until the request is running.
+    started: Option<StartedResponse>,
+    next_sequence_number: u64,
 }
 
-struct Begun {
-    names: Names,
+struct StartedResponse {
+    ids: ObjectIds,
     at: UnixMillis,
 }
 
 #[derive(serde::Serialize)]
-struct OfResponse<'a> {
+struct ResponsePayload<'a> {
     response: ResponseObject<'a>,
 }
 
-/// There is one message with one text in it, so both places are 0.
+/// The output is one message with one text, so both indexes are always 0.
 #[derive(serde::Serialize)]
-struct OfItem<'a> {
+struct ItemPayload<'a> {
     output_index: u32,
     item: OutputMessage<'a>,
 }
 
 #[derive(serde::Serialize)]
-struct OfText<'a> {
+struct TextPayload<'a> {
     item_id: &'a str,
     output_index: u32,
     content_index: u32,
     #[serde(flatten)]
-    text: TextOf<'a>,
+    text: TextField<'a>,
 }
 
 #[derive(serde::Serialize)]
 #[serde(untagged)]
-enum TextOf<'a> {
+enum TextField<'a> {
     Part { part: OutputText<'a> },
     Delta { delta: &'a str, logprobs: [(); 0] },
     Done { text: &'a str, logprobs: [(); 0] },
 }
 
-/// Writes events and counts them.
+/// Writes numbered events.
 struct Writer<'a> {
-    next_number: &'a mut u64,
+    next_sequence_number: &'a mut u64,
     events: &'a mut Events,
 }
 
 impl Writer<'_> {
     fn event(&mut self, name: &str, content: impl serde::Serialize) {
-        self.events.numbered(self.next_number, name, content);
+        self.events.sequenced(self.next_sequence_number, name, content);
     }
 
-    fn text(&mut self, name: &str, item_id: &str, text: TextOf<'_>) {
-        self.event(name, OfText { item_id, output_index: 0, content_index: 0, text });
+    fn text(&mut self, name: &str, item_id: &str, text: TextField<'_>) {
+        self.event(name, TextPayload { item_id, output_index: 0, content_index: 0, text });
     }
 }
 
 impl ResponseEvents {
-    pub(super) fn new(repeated: Repeated) -> Self {
-        Self { repeated, begun: None, next_number: 0 }
+    pub(super) fn new(echoed_request: EchoedRequest) -> Self {
+        Self { echoed_request, started: None, next_sequence_number: 0 }
     }
 }
 
 impl EventFormat for ResponseEvents {
-    fn beginning(&mut self, beginning: &Beginning, events: &mut Events) {
-        let Beginning { id, at, .. } = beginning;
-        let Begun { names, at } = self.begun.insert(Begun { names: Names::of(id), at: *at });
-        let mut writer = Writer { next_number: &mut self.next_number, events };
+    fn started(&mut self, started: &StreamStart, events: &mut Events) {
+        let StreamStart { id, at, .. } = started;
+        let StartedResponse { ids, at } =
+            self.started.insert(StartedResponse { ids: ObjectIds::of(id), at: *at });
+        let mut writer = Writer { next_sequence_number: &mut self.next_sequence_number, events };
         for name in ["response.created", "response.in_progress"] {
-            let response = ResponseObject::new(names, *at, &self.repeated, Stage::InProgress);
-            writer.event(name, OfResponse { response });
+            let response = ResponseObject::new(ids, *at, &self.echoed_request, ResponseStatus::InProgress);
+            writer.event(name, ResponsePayload { response });
         }
-        let item = OutputMessage::begun(names);
-        writer.event("response.output_item.added", OfItem { output_index: 0, item });
-        let part = TextOf::Part { part: OutputText::of("") };
-        writer.text("response.content_part.added", &names.message, part);
+        let item = OutputMessage::in_progress(ids);
+        writer.event("response.output_item.added", ItemPayload { output_index: 0, item });
+        let part = TextField::Part { part: OutputText::of("") };
+        writer.text("response.content_part.added", &ids.message, part);
     }
 
     fn text(&mut self, text: &str, events: &mut Events) {
-        let Some(Begun { names, .. }) = &self.begun else { return };
-        let mut writer = Writer { next_number: &mut self.next_number, events };
-        let delta = TextOf::Delta { delta: text, logprobs: [] };
-        writer.text("response.output_text.delta", &names.message, delta);
+        let Some(StartedResponse { ids, .. }) = &self.started else { return };
+        let mut writer = Writer { next_sequence_number: &mut self.next_sequence_number, events };
+        let delta = TextField::Delta { delta: text, logprobs: [] };
+        writer.text("response.output_text.delta", &ids.message, delta);
     }
 
     fn ended(&mut self, reply: &Reply, events: &mut Events) {
-        let Some(Begun { names, at }) = &self.begun else { return };
-        let mut writer = Writer { next_number: &mut self.next_number, events };
-        let done = TextOf::Done { text: &reply.output_text, logprobs: [] };
-        writer.text("response.output_text.done", &names.message, done);
-        let part = TextOf::Part { part: OutputText::of(&reply.output_text) };
-        writer.text("response.content_part.done", &names.message, part);
-        let item = OutputMessage::ended(names, reply);
-        writer.event("response.output_item.done", OfItem { output_index: 0, item });
-        let name = if sse::is_complete(reply.ended) { "response.completed" } else { "response.incomplete" };
-        let response = ResponseObject::new(names, *at, &self.repeated, Stage::Ended(reply));
-        writer.event(name, OfResponse { response });
+        let Some(StartedResponse { ids, at }) = &self.started else { return };
+        let mut writer = Writer { next_sequence_number: &mut self.next_sequence_number, events };
+        let done = TextField::Done { text: &reply.output_text, logprobs: [] };
+        writer.text("response.output_text.done", &ids.message, done);
+        let part = TextField::Part { part: OutputText::of(&reply.output_text) };
+        writer.text("response.content_part.done", &ids.message, part);
+        let item = OutputMessage::ended(ids, reply);
+        writer.event("response.output_item.done", ItemPayload { output_index: 0, item });
+        let name =
+            if sse::is_complete(reply.stop_reason) { "response.completed" } else { "response.incomplete" };
+        let response = ResponseObject::new(ids, *at, &self.echoed_request, ResponseStatus::Ended(reply));
+        writer.event(name, ResponsePayload { response });
     }
 
     fn failed(&mut self, error: &ApiError, events: &mut Events) {
-        let Some(Begun { names, at }) = &self.begun else { return };
-        let mut writer = Writer { next_number: &mut self.next_number, events };
-        let response = ResponseObject::new(names, *at, &self.repeated, Stage::Failed(error));
-        writer.event("response.failed", OfResponse { response });
+        let Some(StartedResponse { ids, at }) = &self.started else { return };
+        let mut writer = Writer { next_sequence_number: &mut self.next_sequence_number, events };
+        let response = ResponseObject::new(ids, *at, &self.echoed_request, ResponseStatus::Failed(error));
+        writer.event("response.failed", ResponsePayload { response });
     }
 }
 
-/// One event for `/openapi.json`.
+/// Schema of one event in `/openapi.json`.
 pub(super) struct ResponsesEvent;
 
 described_as!(ResponsesEvent => event_schemas());

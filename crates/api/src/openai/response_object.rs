@@ -1,17 +1,17 @@
-//! The object that `POST /v1/responses` gives: whole, or as the events of a stream tell of it before it is complete.
+//! The response object of `POST /v1/responses`: complete, or partial in the events of a stream.
 
 use super::errors;
 use super::id_with_prefix;
-use super::responses_request::Repeated;
+use super::responses_request::EchoedRequest;
 use crate::error::ApiError;
 use crate::openapi::values::EmptyList;
 use crate::sse::is_complete;
-use chancery_domain::{HowEnded, RequestId, UnixMillis};
+use chancery_domain::{RequestId, StopReason, UnixMillis};
 use chancery_metering::Reply;
 
-/// How far a response has come.
+/// Progress of a response.
 #[derive(Clone, Copy)]
-pub(super) enum Stage<'a> {
+pub(super) enum ResponseStatus<'a> {
     InProgress,
     Ended(&'a Reply),
     Failed(&'a ApiError),
@@ -53,7 +53,7 @@ pub(super) struct ResponseObject<'a> {
     #[schema(required)]
     usage: Option<Usage>,
     #[serde(flatten)]
-    echoed: &'a super::echoed::Echoed,
+    echoed: &'a super::echoed::EchoedFields,
 }
 
 #[derive(serde::Serialize, utoipa::ToSchema)]
@@ -126,56 +126,61 @@ struct OutputTokensDetails {
     reasoning_tokens: u32,
 }
 
-/// The names of a response and its message, made once.
-pub(super) struct Names {
+/// The ids of a response and its message, created once.
+pub(super) struct ObjectIds {
     response: String,
     pub(super) message: String,
 }
 
-impl Names {
+impl ObjectIds {
     pub(super) fn of(id: &RequestId) -> Self {
         Self { response: id_with_prefix("resp_", id), message: id_with_prefix("msg_", id) }
     }
 }
 
 impl<'a> ResponseObject<'a> {
-    pub(super) fn new(names: &'a Names, at: UnixMillis, repeated: &'a Repeated, stage: Stage<'a>) -> Self {
+    pub(super) fn new(
+        ids: &'a ObjectIds,
+        at: UnixMillis,
+        echoed_request: &'a EchoedRequest,
+        stage: ResponseStatus<'a>,
+    ) -> Self {
         let mut object = Self {
-            id: names.response.clone(),
+            id: ids.response.clone(),
             object: "response",
             created_at: at.0 / 1_000,
             status: "in_progress",
             background: false,
             error: None,
             incomplete_details: None,
-            instructions: repeated.instructions.as_deref(),
-            max_output_tokens: repeated.max_output_tokens,
-            model: &repeated.model,
+            instructions: echoed_request.instructions.as_deref(),
+            max_output_tokens: echoed_request.max_output_tokens,
+            model: &echoed_request.model,
             output: Vec::new(),
-            parallel_tool_calls: repeated.parallel_tool_calls,
+            parallel_tool_calls: echoed_request.parallel_tool_calls,
             previous_response_id: None,
             reasoning: Reasoning::default(),
             service_tier: "default",
             store: false,
-            temperature: repeated.temperature,
+            temperature: echoed_request.temperature,
             text: TextFormat { format: Format { r#type: "text" } },
-            tool_choice: repeated.tool_choice,
+            tool_choice: echoed_request.tool_choice,
             tools: [],
             top_logprobs: 0,
-            top_p: repeated.top_p,
+            top_p: echoed_request.top_p,
             truncation: "disabled",
             usage: None,
-            echoed: &repeated.echoed,
+            echoed: &echoed_request.echoed,
         };
         match stage {
-            Stage::InProgress => {}
-            Stage::Ended(reply) => {
-                object.status = status(reply.ended);
-                object.incomplete_details = incomplete_details(reply.ended);
-                object.output.push(OutputMessage::ended(names, reply));
+            ResponseStatus::InProgress => {}
+            ResponseStatus::Ended(reply) => {
+                object.status = status(reply.stop_reason);
+                object.incomplete_details = incomplete_details(reply.stop_reason);
+                object.output.push(OutputMessage::ended(ids, reply));
                 object.usage = Some(Usage::of(reply));
             }
-            Stage::Failed(error) => {
+            ResponseStatus::Failed(error) => {
                 object.status = "failed";
                 object.error = Some(errors::Failure::of(error));
             }
@@ -184,27 +189,27 @@ impl<'a> ResponseObject<'a> {
     }
 }
 
-fn status(ended: HowEnded) -> &'static str {
-    if is_complete(ended) { "completed" } else { "incomplete" }
+fn status(stop_reason: StopReason) -> &'static str {
+    if is_complete(stop_reason) { "completed" } else { "incomplete" }
 }
 
-/// Both caps, the caller's and the context's, are that family's `max_output_tokens`. So is a hang-up: clients that know no
-/// other reason would take half a text for a whole one.
-fn incomplete_details(ended: HowEnded) -> Option<IncompleteDetails> {
-    (!is_complete(ended)).then_some(IncompleteDetails { reason: "max_output_tokens" })
+/// Reports both token limits, the caller's and the context's, as `max_output_tokens`, like OpenAI does. `Cancelled`
+/// maps to it too: OpenAI's clients know no other reason and would take half a text for a whole one.
+fn incomplete_details(stop_reason: StopReason) -> Option<IncompleteDetails> {
+    (!is_complete(stop_reason)).then_some(IncompleteDetails { reason: "max_output_tokens" })
 }
 
 impl<'a> OutputMessage<'a> {
-    pub(super) fn begun(names: &'a Names) -> Self {
-        Self::with(names, "in_progress", Vec::new())
+    pub(super) fn in_progress(ids: &'a ObjectIds) -> Self {
+        Self::with(ids, "in_progress", Vec::new())
     }
 
-    pub(super) fn ended(names: &'a Names, reply: &'a Reply) -> Self {
-        Self::with(names, status(reply.ended), vec![OutputText::of(&reply.output_text)])
+    pub(super) fn ended(ids: &'a ObjectIds, reply: &'a Reply) -> Self {
+        Self::with(ids, status(reply.stop_reason), vec![OutputText::of(&reply.output_text)])
     }
 
-    fn with(names: &'a Names, status: &'static str, content: Vec<OutputText<'a>>) -> Self {
-        Self { id: &names.message, r#type: "message", status, role: "assistant", content }
+    fn with(ids: &'a ObjectIds, status: &'static str, content: Vec<OutputText<'a>>) -> Self {
+        Self { id: &ids.message, r#type: "message", status, role: "assistant", content }
     }
 }
 
@@ -236,19 +241,19 @@ mod tests {
     use crate::request;
 
     #[test]
-    fn how_a_reply_ended_is_told_by_the_statuses_that_clients_know() {
-        for (ended, status, reason, of_message) in [
-            (HowEnded::Complete, "completed", None, "completed"),
-            (HowEnded::StopSequence, "completed", None, "completed"),
-            (HowEnded::MaxOutputTokens, "incomplete", Some("max_output_tokens"), "incomplete"),
-            (HowEnded::ContextLength, "incomplete", Some("max_output_tokens"), "incomplete"),
-            (HowEnded::Cancelled, "incomplete", Some("max_output_tokens"), "incomplete"),
+    fn stop_reason_maps_to_openai_response_status() {
+        for (stop_reason, status, reason, of_message) in [
+            (StopReason::Complete, "completed", None, "completed"),
+            (StopReason::StopSequence, "completed", None, "completed"),
+            (StopReason::MaxOutputTokens, "incomplete", Some("max_output_tokens"), "incomplete"),
+            (StopReason::ContextLength, "incomplete", Some("max_output_tokens"), "incomplete"),
+            (StopReason::Cancelled, "incomplete", Some("max_output_tokens"), "incomplete"),
         ] {
             let reply = Reply {
                 id: RequestId::from_stored("req_1".to_owned()),
                 at: UnixMillis(1_800_000_000_999),
                 output_text: "Dear".to_owned(),
-                ended,
+                stop_reason,
                 input_tokens: 3,
                 output_tokens: 1,
                 cached_tokens: 0,
@@ -256,9 +261,9 @@ mod tests {
                 is_replay: false,
             };
             let body = br#"{"model":"m","input":"x"}"#;
-            let ResponsesRequest { repeated, .. } = request::parse(body).unwrap();
-            let names = Names::of(&reply.id);
-            let object = ResponseObject::new(&names, reply.at, &repeated, Stage::Ended(&reply));
+            let ResponsesRequest { echoed_request, .. } = request::parse(body).unwrap();
+            let ids = ObjectIds::of(&reply.id);
+            let object = ResponseObject::new(&ids, reply.at, &echoed_request, ResponseStatus::Ended(&reply));
             assert_eq!((object.status, object.created_at), (status, 1_800_000_000));
             assert_eq!(object.incomplete_details.map(|details| details.reason), reason);
             assert_eq!(object.output[0].status, of_message);

@@ -1,13 +1,13 @@
-//! `POST /v1/responses`: the Responses API, text in and text out, whole or as a stream.
+//! `POST /v1/responses`: the Responses API with text input and output, in one reply or as a stream.
 
 use super::response_events::{ResponseEvents, ResponsesEvent};
-use super::response_object::{Names, ResponseObject, Stage};
+use super::response_object::{ObjectIds, ResponseObject, ResponseStatus};
 use super::responses_request::ResponsesRequest;
 use crate::ApiState;
 use crate::body::JsonRequest;
 use crate::error::ApiError;
-use crate::openapi::errors::OpenAiGeneratingRefusals;
-use crate::openapi::values::RequestName;
+use crate::openapi::errors::OpenAiGenerateErrors;
+use crate::openapi::values::IdempotencyKeySchema;
 use crate::{idempotency, sse};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -23,7 +23,7 @@ use axum::{Extension, Json};
     tag = "For OpenAI's clients",
     security(("key" = [])),
     params((
-        "Idempotency-Key" = inline(Option<RequestName>), Header,
+        "Idempotency-Key" = inline(Option<IdempotencyKeySchema>), Header,
         description = "Your own name for the request, as on `POST /v1/generate`.",
         example = "order-17"
     )),
@@ -34,22 +34,22 @@ use axum::{Extension, Json};
             description = "The response; with `stream: true`, Server-Sent Events.",
             content((ResponseObject<'_> = "application/json"), (ResponsesEvent = "text/event-stream"))
         ),
-        OpenAiGeneratingRefusals
+        OpenAiGenerateErrors
     )
 )]
 pub(crate) async fn handle(
     State(state): State<ApiState>,
-    JsonRequest { body, sent }: JsonRequest<ResponsesRequest>,
+    JsonRequest { body, received }: JsonRequest<ResponsesRequest>,
 ) -> Result<Response, ApiError> {
-    let ResponsesRequest { request, stream, repeated } = body;
-    let call = sent.call(request)?;
+    let ResponsesRequest { request, stream, echoed_request } = body;
+    let call = received.call(request)?;
     if stream {
         let running = state.meter.stream(call).await?;
-        return Ok(sse::respond(running, ResponseEvents::new(repeated)));
+        return Ok(sse::stream_response(running, ResponseEvents::new(echoed_request)));
     }
     let reply = state.meter.generate(call).await?;
-    let names = Names::of(&reply.id);
-    let response = ResponseObject::new(&names, reply.at, &repeated, Stage::Ended(&reply));
+    let ids = ObjectIds::of(&reply.id);
+    let response = ResponseObject::new(&ids, reply.at, &echoed_request, ResponseStatus::Ended(&reply));
     let replayed = idempotency::mark(reply.is_replay);
     Ok((replayed, reply.rate_limit_status.map(Extension), Json(response)).into_response())
 }

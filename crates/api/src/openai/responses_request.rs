@@ -1,32 +1,32 @@
 //! The bodies of `POST /v1/responses` and `POST /v1/responses/input_tokens`.
 
-use super::echoed::Echoed;
+use super::echoed::EchoedFields;
 use super::messages::{self, RESPONSES};
 use super::unsupported::{self, IgnoredParam, ToolChoice, UnsupportedParam};
 use super::{
-    ABOUT_BODY, ABOUT_CAP, ABOUT_STREAM, ABOUT_TEMPERATURE, ABOUT_TOP_P, DEFAULT_TEMPERATURE,
-    MAX_OUTPUT_TOKENS, plain_request,
+    BODY_DESCRIPTION, DEFAULT_TEMPERATURE, MAX_OUTPUT_TOKENS, MAX_TOKENS_DESCRIPTION, STREAM_DESCRIPTION,
+    TEMPERATURE_DESCRIPTION, TOP_P_DESCRIPTION, default_request,
 };
 use crate::error::ApiResult;
 use crate::openapi::described_as;
 use crate::request::sampling::{TEMPERATURE, TOP_P};
-use crate::request::{self, ABOUT_MODEL, Boolean, Fields, RequestBody, Text};
+use crate::request::{self, Boolean, Fields, MODEL_DESCRIPTION, RequestBody, Text};
 use chancery_engine::{MAX_TURNS, Turn};
 use chancery_metering::GenerateRequest;
 use serde_json::{Value, json};
 
-/// What both bodies may have, asking for nothing.
+/// Allowed in both bodies with a value that requests nothing.
 const UNSUPPORTED: &[UnsupportedParam] = &[
-    UnsupportedParam("conversation", IgnoredParam::Nothing),
-    UnsupportedParam("previous_response_id", IgnoredParam::Nothing),
+    UnsupportedParam("conversation", IgnoredParam::NullOnly),
+    UnsupportedParam("previous_response_id", IgnoredParam::NullOnly),
     UnsupportedParam(
         "reasoning",
         IgnoredParam::Object(&[
-            UnsupportedParam("effort", IgnoredParam::Words(&["none"])),
-            UnsupportedParam("context", IgnoredParam::Words(&["auto"])),
-            UnsupportedParam("mode", IgnoredParam::Words(&["standard"])),
-            UnsupportedParam("summary", IgnoredParam::Nothing),
-            UnsupportedParam("generate_summary", IgnoredParam::Nothing),
+            UnsupportedParam("effort", IgnoredParam::OneOf(&["none"])),
+            UnsupportedParam("context", IgnoredParam::OneOf(&["auto"])),
+            UnsupportedParam("mode", IgnoredParam::OneOf(&["standard"])),
+            UnsupportedParam("summary", IgnoredParam::NullOnly),
+            UnsupportedParam("generate_summary", IgnoredParam::NullOnly),
         ]),
     ),
     UnsupportedParam(
@@ -34,31 +34,31 @@ const UNSUPPORTED: &[UnsupportedParam] = &[
         IgnoredParam::Object(&[
             UnsupportedParam(
                 "format",
-                IgnoredParam::Object(&[UnsupportedParam("type", IgnoredParam::Words(&["text"]))]),
+                IgnoredParam::Object(&[UnsupportedParam("type", IgnoredParam::OneOf(&["text"]))]),
             ),
-            UnsupportedParam("verbosity", IgnoredParam::Words(&["medium"])),
+            UnsupportedParam("verbosity", IgnoredParam::OneOf(&["medium"])),
         ]),
     ),
     UnsupportedParam("tools", IgnoredParam::Empty),
-    UnsupportedParam("truncation", IgnoredParam::Words(&["disabled"])),
+    UnsupportedParam("truncation", IgnoredParam::OneOf(&["disabled"])),
 ];
 
 const UNSUPPORTED_IN_COUNTING: &[UnsupportedParam] =
-    &[UnsupportedParam("personality", IgnoredParam::Nothing)];
+    &[UnsupportedParam("personality", IgnoredParam::NullOnly)];
 
 const UNSUPPORTED_IN_RUNNING: &[UnsupportedParam] = &[
-    UnsupportedParam("access_programs", IgnoredParam::Nothing),
+    UnsupportedParam("access_programs", IgnoredParam::NullOnly),
     UnsupportedParam("background", IgnoredParam::False),
     UnsupportedParam("context_management", IgnoredParam::Empty),
-    UnsupportedParam("image", IgnoredParam::Nothing),
-    // Nothing of either is there to be included or counted.
+    UnsupportedParam("image", IgnoredParam::NullOnly),
+    // There is no reasoning to include and there are no tool calls to limit.
     UnsupportedParam("include", IgnoredParam::ListOf(&["reasoning.encrypted_content"])),
     UnsupportedParam("max_tool_calls", IgnoredParam::AnyCount),
-    UnsupportedParam("moderation", IgnoredParam::Nothing),
-    UnsupportedParam("prompt", IgnoredParam::Nothing),
-    UnsupportedParam("prompt_cache_options", IgnoredParam::Nothing),
-    UnsupportedParam("prompt_cache_retention", IgnoredParam::Words(&["in_memory", "in-memory"])),
-    UnsupportedParam("service_tier", IgnoredParam::Words(&["auto", "default"])),
+    UnsupportedParam("moderation", IgnoredParam::NullOnly),
+    UnsupportedParam("prompt", IgnoredParam::NullOnly),
+    UnsupportedParam("prompt_cache_options", IgnoredParam::NullOnly),
+    UnsupportedParam("prompt_cache_retention", IgnoredParam::OneOf(&["in_memory", "in-memory"])),
+    UnsupportedParam("service_tier", IgnoredParam::OneOf(&["auto", "default"])),
     UnsupportedParam("store", IgnoredParam::False),
     UnsupportedParam(
         "stream_options",
@@ -70,14 +70,14 @@ const UNSUPPORTED_IN_RUNNING: &[UnsupportedParam] = &[
 #[derive(Debug)]
 pub(crate) struct ResponsesRequest {
     pub request: GenerateRequest,
-    /// Whether the reply is wanted as it comes.
+    /// Whether to stream the reply.
     pub stream: bool,
-    pub repeated: Repeated,
+    pub echoed_request: EchoedRequest,
 }
 
-/// What the reply repeats of the request.
+/// Request fields that the reply repeats.
 #[derive(Clone, Debug)]
-pub(crate) struct Repeated {
+pub(crate) struct EchoedRequest {
     pub model: String,
     pub instructions: Option<String>,
     pub max_output_tokens: Option<u64>,
@@ -85,14 +85,14 @@ pub(crate) struct Repeated {
     pub top_p: f32,
     pub tool_choice: &'static str,
     pub parallel_tool_calls: bool,
-    pub echoed: Echoed,
+    pub echoed: EchoedFields,
 }
 
-/// The request whose input is counted.
+/// A request whose input tokens are counted.
 #[derive(Debug)]
 pub(crate) struct InputTokensRequest(pub GenerateRequest);
 
-/// What both bodies have.
+/// Fields common to both bodies.
 struct Conversation {
     model: String,
     instructions: Option<String>,
@@ -106,21 +106,26 @@ described_as!(
 );
 
 impl RequestBody for ResponsesRequest {
-    const ABOUT: &'static str = ABOUT_BODY;
+    const DESCRIPTION: &'static str = BODY_DESCRIPTION;
 
     fn fields(fields: &mut Fields) -> ApiResult<Self> {
         let Conversation { model, instructions, turns, tools } = conversation(fields)?;
-        let max_output_tokens = fields.optional("max_output_tokens", &MAX_OUTPUT_TOKENS, ABOUT_CAP)?;
-        let stream = fields.optional("stream", &Boolean, ABOUT_STREAM)?.unwrap_or(false);
+        let max_output_tokens =
+            fields.optional("max_output_tokens", &MAX_OUTPUT_TOKENS, MAX_TOKENS_DESCRIPTION)?;
+        let stream = fields.optional("stream", &Boolean, STREAM_DESCRIPTION)?.unwrap_or(false);
         let temperature =
-            fields.with_default("temperature", &TEMPERATURE, DEFAULT_TEMPERATURE, ABOUT_TEMPERATURE)?;
-        let top_p = fields.with_default("top_p", &TOP_P, 1.0, ABOUT_TOP_P)?;
-        let echoed = Echoed::fields(fields)?;
+            fields.with_default("temperature", &TEMPERATURE, DEFAULT_TEMPERATURE, TEMPERATURE_DESCRIPTION)?;
+        let top_p = fields.with_default("top_p", &TOP_P, 1.0, TOP_P_DESCRIPTION)?;
+        let echoed = EchoedFields::fields(fields)?;
         unsupported::ignore(fields, UNSUPPORTED_IN_RUNNING)?;
-        let request =
-            GenerateRequest { max_output_tokens, temperature, top_p, ..plain_request(model.clone(), turns) };
+        let request = GenerateRequest {
+            max_output_tokens,
+            temperature,
+            top_p,
+            ..default_request(model.clone(), turns)
+        };
         let ToolChoice { parallel_tool_calls, tool_choice } = tools;
-        let repeated = Repeated {
+        let echoed_request = EchoedRequest {
             model,
             instructions,
             max_output_tokens,
@@ -130,7 +135,7 @@ impl RequestBody for ResponsesRequest {
             parallel_tool_calls,
             echoed,
         };
-        Ok(Self { request, stream, repeated })
+        Ok(Self { request, stream, echoed_request })
     }
 
     fn example() -> Value {
@@ -139,12 +144,12 @@ impl RequestBody for ResponsesRequest {
 }
 
 impl RequestBody for InputTokensRequest {
-    const ABOUT: &'static str = ABOUT_BODY;
+    const DESCRIPTION: &'static str = BODY_DESCRIPTION;
 
     fn fields(fields: &mut Fields) -> ApiResult<Self> {
         let Conversation { model, turns, .. } = conversation(fields)?;
         unsupported::ignore(fields, UNSUPPORTED_IN_COUNTING)?;
-        Ok(Self(plain_request(model, turns)))
+        Ok(Self(default_request(model, turns)))
     }
 
     fn example() -> Value {
@@ -153,13 +158,13 @@ impl RequestBody for InputTokensRequest {
 }
 
 fn conversation(fields: &mut Fields) -> ApiResult<Conversation> {
-    let model = fields.required("model", &Text, ABOUT_MODEL)?;
+    let model = fields.required("model", &Text, MODEL_DESCRIPTION)?;
     let instructions = fields.optional("instructions", &Text, "Goes before the input, as a system turn.")?;
     let mut turns: Vec<Turn> = instructions.iter().map(Turn::system).collect();
-    let about = format_args!(
+    let description = format_args!(
         "What to answer: a text, or up to {MAX_TURNS} messages. It may be empty if `instructions` is not."
     );
-    turns.extend(fields.required("input", &RESPONSES, about)?);
+    turns.extend(fields.required("input", &RESPONSES, description)?);
     fields.check(|| messages::ensure_text("input", &turns))?;
     let tools = unsupported::tools(fields)?;
     unsupported::ignore(fields, UNSUPPORTED)?;
@@ -188,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_is_a_user_turn_and_instructions_are_the_first() {
+    fn string_input_is_a_user_turn_and_instructions_come_first() {
         let fields = parse(br#"{"model":"m","input":"x"}"#).unwrap();
         assert_eq!(fields.request.turns, [Turn::user("x")]);
         let body = br#"{"model":"m","instructions":"","input":[{"role":"developer","content":"d"},{"role":"user","content":"x"}]}"#;
@@ -198,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn left_out_the_temperature_is_one_and_there_is_no_cap() {
+    fn temperature_defaults_to_1_and_output_is_uncapped() {
         let ResponsesRequest { request, stream, .. } = parse(br#"{"model":"m","input":"x"}"#).unwrap();
         assert_eq!((request.temperature, request.top_p, request.max_output_tokens), (1.0, 1.0, None));
         assert!(!stream);
@@ -207,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_offered_is_refused_by_name() {
+    fn unsupported_param_is_rejected_by_name() {
         for (field, value, named) in [
             ("background", "true", "background"),
             ("conversation", r#""conv_1""#, "conversation"),
@@ -237,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_nothing_is_taken() {
+    fn no_op_param_values_are_accepted() {
         for (field, value) in [
             ("background", "false"),
             ("include", r#"["reasoning.encrypted_content"]"#),
@@ -261,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_is_wrong_is_refused_by_name() {
+    fn invalid_field_is_rejected_by_name() {
         for (field, value, code, named) in [
             ("input", "null", "missing_field", "input"),
             ("input", "5", "malformed_request", "input"),
@@ -284,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_running_needs_is_unknown_where_input_is_counted() {
+    fn generation_only_params_are_unknown_when_counting_input() {
         let error = parse_for_counting(with("stream", "true").as_bytes()).unwrap_err();
         assert_eq!((error.code, error.field.as_deref()), ("malformed_request", Some("stream")));
         assert!(parse_for_counting(with("tools", "[]").as_bytes()).is_ok());
@@ -292,7 +297,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_the_parser_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn parser_never_panics_on_arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse(&bytes);
         }
     }

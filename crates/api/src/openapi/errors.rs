@@ -1,5 +1,6 @@
-//! The error table of the API: every status and code with when it comes, and which requests can meet it. The document,
-//! the page at `/docs` and the schema of error bodies are made from it; a test holds it against `error.rs`.
+//! The API's error table: every status and code, when it occurs, and which requests can receive it. The OpenAPI
+//! document, the page at `/docs` and the schema of error bodies are generated from it. A test checks it against
+//! `error.rs`.
 
 use super::described_as;
 use crate::error::ErrorBody;
@@ -13,26 +14,26 @@ use utoipa::openapi::schema::{AllOfBuilder, ObjectBuilder, Type};
 use utoipa::openapi::{Components, ContentBuilder, Ref, RefOr, Response, ResponseBuilder, Schema};
 use utoipa::{IntoResponses, PartialSchema, ToSchema};
 
-/// What a request passes on its way. An endpoint's refusals are those of the stages that its requests pass.
+/// A stage of request processing. An endpoint can return the errors of the stages that its requests pass through.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Stage {
-    /// Finding the endpoint; no endpoint's own.
+pub(crate) enum RequestStage {
+    /// Finding the endpoint. Belongs to no endpoint.
     Routing,
-    /// Where browsers are refused.
+    /// Rejecting browsers.
     KeysOnly,
-    /// Being answered at all.
+    /// Any request that is served at all.
     Serving,
-    /// Proving who pays.
+    /// Authenticating with an API key.
     Key,
-    /// Having a JSON body.
+    /// Parsing a JSON body.
     Body,
-    /// Having a query.
+    /// Parsing a query string.
     Query,
-    /// Naming a model in the path.
+    /// Looking up a model named in the path.
     Naming,
-    /// Being counted by a model.
+    /// Counting tokens.
     Counting,
-    /// Being admitted and generated.
+    /// Admission and generation.
     Generating,
 }
 
@@ -40,10 +41,15 @@ pub(crate) struct ErrorCode {
     pub status: u16,
     pub code: &'static str,
     pub when: &'static str,
-    stages: &'static [Stage],
+    stages: &'static [RequestStage],
 }
 
-const fn error(status: u16, code: &'static str, stages: &'static [Stage], when: &'static str) -> ErrorCode {
+const fn error(
+    status: u16,
+    code: &'static str,
+    stages: &'static [RequestStage],
+    when: &'static str,
+) -> ErrorCode {
     ErrorCode { status, code, when, stages }
 }
 
@@ -51,105 +57,135 @@ pub(crate) const ERRORS: &[ErrorCode] = &[
     error(
         400,
         "malformed_request",
-        &[Stage::Body, Stage::Query],
+        &[RequestStage::Body, RequestStage::Query],
         "not JSON, not an object, a wrong type, an unknown or doubled field, bad UTF-8, nested too deep",
     ),
-    error(400, "missing_field", &[Stage::Body], "a required field is absent or null; `field` names it"),
+    error(
+        400,
+        "missing_field",
+        &[RequestStage::Body],
+        "a required field is absent or null; `field` names it",
+    ),
     error(
         400,
         "invalid_value",
-        &[Stage::Body, Stage::Query],
+        &[RequestStage::Body, RequestStage::Query],
         "a value is out of range; both texts are empty; more tokens than the account may use in a minute",
     ),
     error(
         400,
         "input_too_long",
-        &[Stage::Counting],
+        &[RequestStage::Counting],
         "template, texts and one token for the reply exceed the model's context",
     ),
-    error(401, "invalid_api_key", &[Stage::Key], "no, malformed, unknown or revoked key: one answer for all"),
-    error(402, "no_billing_account", &[Stage::Key], "the key bills no account, or its account is closed"),
+    error(
+        401,
+        "invalid_api_key",
+        &[RequestStage::Key],
+        "no, malformed, unknown or revoked key: one answer for all",
+    ),
+    error(
+        402,
+        "no_billing_account",
+        &[RequestStage::Key],
+        "the key bills no account, or its account is closed",
+    ),
     error(
         402,
         "spending_cap_reached",
-        &[Stage::Generating],
+        &[RequestStage::Generating],
         "what the request may cost does not fit what the account may still spend this month; the reason says when it resets",
     ),
     error(
         403,
         "browser_request",
-        &[Stage::KeysOnly],
+        &[RequestStage::KeysOnly],
         "a browser sent it (`Origin` or `Sec-Fetch-*` is there): keys do not belong in browsers",
     ),
     error(
         404,
         "unknown_model",
-        &[Stage::Naming, Stage::Counting],
+        &[RequestStage::Naming, RequestStage::Counting],
         "there is no model of this name; `GET /v1/models` lists them",
     ),
-    error(404, "not_found", &[Stage::Routing], "there is nothing at this path"),
+    error(404, "not_found", &[RequestStage::Routing], "there is nothing at this path"),
     error(
         405,
         "method_not_allowed",
-        &[Stage::Routing],
+        &[RequestStage::Routing],
         "the path does not take this method; `Allow` says what it takes",
     ),
-    error(408, "malformed_request", &[Stage::Body], "the body did not arrive within 30 seconds"),
+    error(408, "malformed_request", &[RequestStage::Body], "the body did not arrive within 30 seconds"),
     error(
         409,
         "idempotency_in_flight",
-        &[Stage::Generating],
+        &[RequestStage::Generating],
         "a request with the same `Idempotency-Key` is still running; `Retry-After` says when to ask again",
     ),
-    error(413, "request_too_large", &[Stage::Body], "the body is over the server's `api.max_body_bytes`"),
+    error(
+        413,
+        "request_too_large",
+        &[RequestStage::Body],
+        "the body is over the server's `api.max_body_bytes`",
+    ),
     error(
         415,
         "unsupported_media_type",
-        &[Stage::Body],
+        &[RequestStage::Body],
         "the body is not said to be UTF-8 JSON (`Content-Type: application/json`), or is compressed",
     ),
     error(
         422,
         "idempotency_mismatch",
-        &[Stage::Generating],
+        &[RequestStage::Generating],
         "the `Idempotency-Key` belongs to another request",
     ),
     error(
         429,
         "rate_limited",
-        &[Stage::Generating],
+        &[RequestStage::Generating],
         "past the account's requests or tokens per minute; `Retry-After` says when it fits",
     ),
     error(
         500,
         "internal_error",
-        &[Stage::Serving],
+        &[RequestStage::Serving],
         "a defect of ours; the log has it under the request's id",
     ),
     error(
         502,
         "engine_failed",
-        &[Stage::Counting, Stage::Generating],
+        &[RequestStage::Counting, RequestStage::Generating],
         "the model failed on this request; nothing is billed",
     ),
-    error(503, "overloaded", &[Stage::Generating], "too much work is waiting already; nothing is billed"),
+    error(
+        503,
+        "overloaded",
+        &[RequestStage::Generating],
+        "too much work is waiting already; nothing is billed",
+    ),
     error(
         503,
         "engine_restarting",
-        &[Stage::Counting, Stage::Generating],
-        "the model is being set up anew after a failure; nothing is billed",
+        &[RequestStage::Counting, RequestStage::Generating],
+        "the model is being set up anew after a failure; nothing is billed", // lint-words: allow anew because the OpenAPI document is fixed
     ),
-    error(503, "shutting_down", &[Stage::Serving], "the server is about to stop"),
+    error(503, "shutting_down", &[RequestStage::Serving], "the server is about to stop"),
     error(
         503,
         "unavailable",
-        &[Stage::Key],
+        &[RequestStage::Key],
         "the database or the limits' store cannot be reached, so nothing can be admitted",
     ),
-    error(504, "engine_timeout", &[Stage::Generating], "the reply was not ready in time; nothing is billed"),
+    error(
+        504,
+        "engine_timeout",
+        &[RequestStage::Generating],
+        "the reply was not ready in time; nothing is billed",
+    ),
 ];
 
-/// `code` in an error body: any of the table.
+/// The `code` field of an error body.
 pub(crate) struct AnyCode;
 
 described_as!(AnyCode => json!({
@@ -158,11 +194,11 @@ described_as!(AnyCode => json!({
     "description": "What went wrong, for programs; new codes may come.",
 }));
 
-/// How a refusal is written.
+/// The format of an error body.
 #[derive(Clone, Copy)]
 enum Shape {
     Own,
-    /// As OpenAI's clients read it.
+    /// The format that OpenAI's clients expect.
     OpenAi,
 }
 
@@ -197,55 +233,55 @@ impl Shape {
     }
 }
 
-macro_rules! refusals {
+macro_rules! error_responses {
     ($(#[$doc:meta])* $name:ident in $shape:ident: $($stage:ident),+) => {
         $(#[$doc])*
         pub(crate) struct $name;
 
         impl IntoResponses for $name {
             fn responses() -> BTreeMap<String, RefOr<Response>> {
-                responses(Shape::$shape, &[$(Stage::$stage),+])
+                responses(Shape::$shape, &[$(RequestStage::$stage),+])
             }
         }
     };
 }
 
-refusals!(
-    /// An endpoint that generates.
-    GeneratingRefusals in Own: KeysOnly, Serving, Key, Body, Counting, Generating
+error_responses!(
+    /// Errors of endpoints that generate.
+    GenerateErrors in Own: KeysOnly, Serving, Key, Body, Counting, Generating
 );
-refusals!(
-    /// An endpoint that only counts.
-    CountingRefusals in Own: KeysOnly, Serving, Key, Body, Counting
+error_responses!(
+    /// Errors of endpoints that only count tokens.
+    CountingErrors in Own: KeysOnly, Serving, Key, Body, Counting
 );
-refusals!(
-    /// The same, in the shape that OpenAI's clients read.
-    OpenAiGeneratingRefusals in OpenAi: KeysOnly, Serving, Key, Body, Counting, Generating
+error_responses!(
+    /// Errors of generating endpoints, in OpenAI's format.
+    OpenAiGenerateErrors in OpenAi: KeysOnly, Serving, Key, Body, Counting, Generating
 );
-refusals!(
-    /// The same, in the shape that OpenAI's clients read.
-    OpenAiCountingRefusals in OpenAi: KeysOnly, Serving, Key, Body, Counting
+error_responses!(
+    /// Errors of token-counting endpoints, in OpenAI's format.
+    OpenAiCountingErrors in OpenAi: KeysOnly, Serving, Key, Body, Counting
 );
-refusals!(
-    /// An endpoint that reads something for a key.
-    ReadingRefusals in Own: KeysOnly, Serving, Key
+error_responses!(
+    /// Errors of read-only endpoints that need a key.
+    ReadErrors in Own: KeysOnly, Serving, Key
 );
-refusals!(
-    /// The same, with a model's name in the path.
-    NamedRefusals in Own: KeysOnly, Serving, Key, Naming
+error_responses!(
+    /// Like `ReadErrors`, with a model name in the path.
+    NamedErrors in Own: KeysOnly, Serving, Key, Naming
 );
-refusals!(
-    /// The same, with a query.
-    QueryRefusals in Own: KeysOnly, Serving, Key, Query
+error_responses!(
+    /// Like `ReadErrors`, with a query.
+    QueryErrors in Own: KeysOnly, Serving, Key, Query
 );
-refusals!(
-    /// An endpoint that anybody may read.
-    OpenRefusals in Own: Serving
+error_responses!(
+    /// Errors of public endpoints.
+    OpenErrors in Own: Serving
 );
 
-/// What a request gets that finds no endpoint, and the schema of all refusals.
+/// Adds the responses for requests that match no endpoint, and the schemas of error bodies.
 pub(super) fn describe(components: &mut Components) {
-    components.responses = responses(Shape::Own, &[Stage::Routing]);
+    components.responses = responses(Shape::Own, &[RequestStage::Routing]);
     let mut schemas = vec![(ErrorBody::name().into_owned(), ErrorBody::schema())];
     ErrorBody::schemas(&mut schemas);
     schemas.push((openai::ErrorBody::name().into_owned(), openai::ErrorBody::schema()));
@@ -253,8 +289,8 @@ pub(super) fn describe(components: &mut Components) {
     components.schemas.extend(schemas);
 }
 
-/// One response for each status, with the codes that it can have here.
-fn responses(shape: Shape, stages: &[Stage]) -> BTreeMap<String, RefOr<Response>> {
+/// Builds one response per status, with the codes possible in these stages.
+fn responses(shape: Shape, stages: &[RequestStage]) -> BTreeMap<String, RefOr<Response>> {
     let mut by_status: BTreeMap<u16, Vec<&ErrorCode>> = BTreeMap::new();
     for error in ERRORS.iter().filter(|error| error.stages.iter().any(|stage| stages.contains(stage))) {
         by_status.entry(error.status).or_default().push(error);
@@ -277,7 +313,7 @@ fn response(shape: Shape, errors: &[&ErrorCode]) -> Response {
         AllOfBuilder::new().item(Ref::from_schema_name(shape.schema_name())).item(these_codes.build());
     let examples = errors.iter().map(|error| {
         let body = shape.example(error);
-        // By our own code, so that the page can point to what it has on it.
+        // Keyed by our own code, so that the page can link to its error table.
         (error.code, ExampleBuilder::new().summary(error.when).value(Some(body)).build())
     });
     let content =
@@ -292,10 +328,10 @@ fn response(shape: Shape, errors: &[&ErrorCode]) -> Response {
 mod tests {
     use super::*;
 
-    /// Every `StatusCode::NAME, "code"` in `error.rs`, whatever stands between the two.
-    fn written_in_the_code() -> BTreeSet<(u16, String)> {
+    /// Finds every `StatusCode::NAME, "code"` in `error.rs`, ignoring whitespace in between.
+    fn codes_in_source() -> BTreeSet<(u16, String)> {
         let source = include_str!("../error.rs");
-        let places = source.split("StatusCode::").skip(1).filter_map(|rest| {
+        let codes = source.split("StatusCode::").skip(1).filter_map(|rest| {
             let (name, after) = rest.split_once(',')?;
             let code = after.trim_start().strip_prefix('"')?.split('"').next()?;
             let status = match name {
@@ -319,19 +355,19 @@ mod tests {
             };
             Some((status, code.to_owned()))
         });
-        places.collect()
+        codes.collect()
     }
 
     #[test]
-    fn the_table_has_every_error_of_the_code_and_no_other() {
+    fn error_table_lists_exactly_the_errors_in_the_code() {
         let table: BTreeSet<(u16, String)> =
             ERRORS.iter().map(|error| (error.status, error.code.to_owned())).collect();
-        assert_eq!(table, written_in_the_code());
+        assert_eq!(table, codes_in_source());
         assert_eq!(table.len(), ERRORS.len(), "each stands once");
     }
 
     #[test]
-    fn docs_api_md_has_every_error_of_the_table() {
+    fn docs_api_md_lists_every_error() {
         let text = include_str!("../../../../docs/api.md");
         for ErrorCode { status, code, .. } in ERRORS {
             let row = text.lines().find(|line| {

@@ -1,4 +1,4 @@
-//! The headers of replies, each described once and referred to wherever it can come.
+//! Response headers, each described once and referenced wherever it can occur.
 
 use crate::idempotency::KEY_NAME;
 use utoipa::openapi::header::HeaderBuilder;
@@ -8,73 +8,73 @@ use utoipa::openapi::{Components, Ref, RefOr};
 
 struct ReplyHeader {
     name: &'static str,
-    meaning: &'static str,
+    description: &'static str,
     example: &'static str,
     kind: Type,
-    /// Whether a reply of this status can carry it.
-    comes_with: fn(status: &str, endpoint: Endpoint) -> bool,
+    /// Whether a response with this status can carry the header.
+    applies_to: fn(status: &str, endpoint: Endpoint) -> bool,
 }
 
-/// What of an endpoint decides on its headers.
+/// The properties of an endpoint that determine its headers.
 #[derive(Clone, Copy)]
 struct Endpoint {
     needs_key: bool,
     takes_idempotency_key: bool,
 }
 
-const fn on_account(
+const fn account_header(
     name: &'static str,
     kind: Type,
     example: &'static str,
-    meaning: &'static str,
+    description: &'static str,
 ) -> ReplyHeader {
-    // Whoever is refused for the key, or before it is read, has no account to stand anywhere.
-    let comes_with =
+    // A request rejected for its key, or before the key is read, has no account.
+    let applies_to =
         |status: &str, endpoint: Endpoint| endpoint.needs_key && !matches!(status, "401" | "403");
-    ReplyHeader { name, meaning, example, kind, comes_with }
+    ReplyHeader { name, description, example, kind, applies_to }
 }
 
 const HEADERS: &[ReplyHeader] = &[
     ReplyHeader {
         name: "x-request-id",
-        meaning: "Names the request in the log and, where one was made, its row in the ledger.",
+        description: "Names the request in the log and, where one was made, its row in the ledger.",
         example: super::EXAMPLE_REQUEST_ID,
         kind: Type::String,
-        comes_with: |_, _| true,
+        applies_to: |_, _| true,
     },
-    on_account(
+    account_header(
         "RateLimit-Policy",
         Type::String,
         r#""requests";q=60;w=60, "tokens";q=60000;qu="tokens";w=60"#,
         "The account's limits (`q`) and their window in seconds (`w`), as draft-ietf-httpapi-ratelimit-headers-10 writes them.",
     ),
-    on_account(
+    account_header(
         "RateLimit",
         Type::String,
         r#""requests";r=58;t=13, "tokens";r=58766;t=13"#,
         "What remains of each limit (`r`), and in how many seconds more comes free (`t`).",
     ),
-    on_account(
+    account_header(
         "x-ratelimit-limit-requests",
         Type::Integer,
         "60",
         "Requests per minute that the account may send.",
     ),
-    on_account(
+    account_header(
         "x-ratelimit-limit-tokens",
         Type::Integer,
         "60000",
         "Tokens per minute that the account may use.",
     ),
-    on_account("x-ratelimit-remaining-requests", Type::Integer, "58", "Requests that remain."),
-    on_account("x-ratelimit-remaining-tokens", Type::Integer, "58766", "Tokens that remain."),
-    on_account(
+    account_header("x-ratelimit-remaining-requests", Type::Integer, "58", "Requests that remain."),
+    account_header("x-ratelimit-remaining-tokens", Type::Integer, "58766", "Tokens that remain."),
+    account_header(
         "x-ratelimit-reset-requests",
         Type::String,
         "59s",
         "Until all requests are free again, if nothing else comes.",
     ),
-    on_account(
+    account_header(
         "x-ratelimit-reset-tokens",
         Type::String,
         "1m0s",
@@ -82,24 +82,24 @@ const HEADERS: &[ReplyHeader] = &[
     ),
     ReplyHeader {
         name: "Retry-After",
-        meaning: "After how many whole seconds to try again.",
+        description: "After how many whole seconds to try again.",
         example: "2",
         kind: Type::Integer,
-        comes_with: |status, _| matches!(status, "409" | "429" | "503"),
+        applies_to: |status, _| matches!(status, "409" | "429" | "503"),
     },
     ReplyHeader {
         name: "Idempotent-Replayed",
-        meaning: "`true` where the reply was generated and billed before, for a request with the same `Idempotency-Key`.",
+        description: "`true` where the reply was generated and billed before, for a request with the same `Idempotency-Key`.",
         example: "true",
         kind: Type::String,
-        comes_with: |status, endpoint| status == "200" && endpoint.takes_idempotency_key,
+        applies_to: |status, endpoint| status == "200" && endpoint.takes_idempotency_key,
     },
     ReplyHeader {
         name: "WWW-Authenticate",
-        meaning: "How to prove who pays: `Bearer`.",
+        description: "How to prove who pays: `Bearer`.",
         example: "Bearer",
         kind: Type::String,
-        comes_with: |status, _| status == "401",
+        applies_to: |status, _| status == "401",
     },
 ];
 
@@ -108,7 +108,7 @@ pub(super) fn describe(components: &mut Components) {
         let schema = ObjectBuilder::new().schema_type(header.kind.clone());
         let described = HeaderBuilder::new()
             .schema(Some(schema))
-            .description(Some(header.meaning))
+            .description(Some(header.description))
             .example(Some(example(header)))
             .build();
         components.headers.insert(header.name.to_owned(), described.into());
@@ -133,9 +133,9 @@ pub(super) fn attach(operation: &mut Operation) {
     };
     for (status, response) in &mut operation.responses.responses {
         let RefOr::T(response) = response else { continue };
-        for header in HEADERS.iter().filter(|header| (header.comes_with)(status, endpoint)) {
-            let place = Ref::new(format!("#/components/headers/{}", header.name));
-            response.headers.insert(header.name.to_owned(), RefOr::Ref(place));
+        for header in HEADERS.iter().filter(|header| (header.applies_to)(status, endpoint)) {
+            let reference = Ref::new(format!("#/components/headers/{}", header.name));
+            response.headers.insert(header.name.to_owned(), RefOr::Ref(reference));
         }
     }
 }

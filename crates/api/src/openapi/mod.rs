@@ -1,6 +1,6 @@
-//! `GET /openapi.json`: the API described for programs, in OpenAPI 3.1. It is made from the code: endpoints and replies
-//! from the handlers (`utoipa`), bodies from the lists that parse them (`request`), refusals from the error table. A route cannot be
-//! added without being described, because `crate::routes` takes only described handlers.
+//! `GET /openapi.json`: the API described for programs, in OpenAPI 3.1. The document is generated from the code:
+//! endpoints and replies from the handlers (`utoipa`), bodies from the lists that parse them (`request`), and errors
+//! from the error table. Every route is documented, because `crate::routes` accepts only described handlers.
 
 pub(crate) mod errors;
 mod headers;
@@ -33,7 +33,7 @@ const DESCRIPTION: &str = "Text in, generated text and its token count out. Work
     tag = "This description",
     summary = "The API, for programs",
     description = "This document: OpenAPI 3.1, in JSON. No key is needed, and a browser may open it.",
-    responses((status = 200, description = "The document.", body = serde_json::Value), errors::OpenRefusals)
+    responses((status = 200, description = "The document.", body = serde_json::Value), errors::OpenErrors)
 )]
 pub(crate) async fn handle() -> Response {
     static BYTES: LazyLock<String> = LazyLock::new(|| document().to_string());
@@ -41,14 +41,14 @@ pub(crate) async fn handle() -> Response {
     (media_type, BYTES.as_str()).into_response()
 }
 
-/// The document as a value; the same at every call.
+/// Builds the document, which is the same on every call.
 pub fn document() -> serde_json::Value {
     let described = complete(crate::routes().into_openapi());
     // Strings and fixed shapes always serialize.
     serde_json::to_value(described).unwrap_or_default()
 }
 
-/// Gives types the schemas that the document shows for them, under their own names.
+/// Implements `ToSchema` with a hand-written schema, under the type's own name.
 macro_rules! described_as {
     ($($name:ident => $schema:expr),+ $(,)?) => {
         $(
@@ -64,14 +64,14 @@ macro_rules! described_as {
 }
 pub(crate) use described_as;
 
-/// A schema as it stands: `utoipa` keeps what it has no word for.
+/// Passes a schema through unchanged. `utoipa` keeps keywords it does not know as extensions.
 pub(crate) fn schema_of_value(schema: serde_json::Value) -> RefOr<Schema> {
     let serde_json::Value::Object(keywords) = schema else { return ObjectBuilder::new().into() };
     let any_type = ObjectBuilder::new().schema_type(SchemaType::AnyValue);
     any_type.extensions(Some(Extensions::from_iter(keywords))).into()
 }
 
-/// Adds what no handler says: about the API as a whole, and what is the same for all replies.
+/// Adds what no handler declares: the description of the whole API, and what all responses share.
 fn complete(mut api: OpenApi) -> OpenApi {
     api.info = InfoBuilder::new()
         .title("Chancery: the text-generation API")
@@ -79,7 +79,7 @@ fn complete(mut api: OpenApi) -> OpenApi {
         .description(Some(DESCRIPTION))
         .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()))
         .build();
-    // Wherever it is served, paths are taken from there.
+    // Paths are relative to wherever the document is served.
     api.servers = Some(vec![ServerBuilder::new().url("/").description(Some("this server")).build()]);
     api.tags = Some(
         [
@@ -113,12 +113,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn the_kept_document_is_what_the_code_makes() {
-        let kept = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json"));
-        // In whichever order: that of names depends on what else is built into the program.
-        let kept: Option<serde_json::Value> = kept.ok().and_then(|kept| serde_json::from_str(&kept).ok());
+    fn checked_in_openapi_document_is_up_to_date() {
+        let checked_in =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json"));
+        // Compare as values: the order of names depends on cargo features enabled elsewhere in the build.
+        let checked_in: Option<serde_json::Value> =
+            checked_in.ok().and_then(|checked_in| serde_json::from_str(&checked_in).ok());
         assert!(
-            kept.is_some_and(|kept| kept == document()),
+            checked_in.is_some_and(|checked_in| checked_in == document()),
             "docs/openapi.json is not what the code makes; run `make openapi`"
         );
     }
@@ -127,7 +129,7 @@ mod tests {
         match value {
             serde_json::Value::Array(items) => items.iter().for_each(|item| references(item, found)),
             serde_json::Value::Object(fields) => {
-                found.extend(fields.get("$ref").and_then(|place| place.as_str()));
+                found.extend(fields.get("$ref").and_then(|reference| reference.as_str()));
                 fields.values().for_each(|field| references(field, found));
             }
             _ => {}
@@ -135,20 +137,20 @@ mod tests {
     }
 
     #[test]
-    fn every_reference_leads_somewhere() {
+    fn every_ref_in_the_document_resolves() {
         let document = document();
         let mut found = Vec::new();
         references(&document, &mut found);
-        for place in found {
-            assert!(document.pointer(place.trim_start_matches('#')).is_some(), "{place}");
+        for reference in found {
+            assert!(document.pointer(reference.trim_start_matches('#')).is_some(), "{reference}");
         }
     }
 
     #[test]
-    fn every_route_of_the_router_is_in_the_document() {
+    fn every_route_is_in_the_openapi_document() {
         let shown = format!("{:?}", crate::endpoints());
         let paths = shown.split('"').filter(|part| part.starts_with('/'));
-        // Axum's own, for what finds no endpoint.
+        // Axum's own fallback routes.
         let routed: BTreeSet<&str> =
             paths.filter(|path| !["/", "/{*__private__axum_fallback}"].contains(path)).collect();
         let document = document();

@@ -1,35 +1,36 @@
-//! What fields and headers take that have a type of their own, told by that type.
+//! Schemas of fields and headers whose allowed values come from a domain type.
 
 use super::described_as;
-use chancery_domain::{HowEnded, IdempotencyKey};
+use chancery_domain::IdempotencyKey;
 use chancery_store::UsageBy;
 use serde_json::json;
 
+/// Schemas are named after their types in the OpenAPI document, so this one shares its name with the domain's type.
 pub(crate) struct StopReason;
 pub(crate) struct UsageGrouping;
-/// A list that is there for those who look for it, with nothing in it.
+/// A list that exists only because OpenAI's clients expect it. It is always empty.
 pub(crate) struct EmptyList;
-/// The header `Idempotency-Key`.
-pub(crate) struct RequestName;
+/// The `Idempotency-Key` header.
+pub(crate) struct IdempotencyKeySchema;
 
 described_as!(
     StopReason => json!({
         "type": "string",
-        "enum": HowEnded::ALL.map(HowEnded::as_str),
+        "enum": chancery_domain::StopReason::ALL.map(chancery_domain::StopReason::as_str),
         "description": "Why the reply ended: `complete` where the model ended it; `max_output_tokens` where the cap cut it short; \
              `stop_sequence` where one of the `stop` strings came; `context_length` where the model's context was full; `cancelled` where the caller hung up, which only a replay can tell.",
     }),
     UsageGrouping => json!({
         "type": "string",
-        "enum": UsageBy::OF_ONE_ACCOUNT.map(UsageBy::as_str),
+        "enum": UsageBy::FOR_ONE_ACCOUNT.map(UsageBy::as_str),
         "description": "What usage is summed by.",
     }),
     EmptyList => json!({ "type": "array", "items": false, "maxItems": 0, "description": "Always empty." }),
-    RequestName => json!({
+    IdempotencyKeySchema => json!({
         "type": "string",
         "minLength": 1,
         "maxLength": IdempotencyKey::MAX_LENGTH,
-        // Visible ASCII, without spaces.
+        // Visible ASCII without spaces.
         "pattern": "^[!-~]+$",
         "description": "Your own name for a request: visible ASCII, without spaces.",
     }),
@@ -41,8 +42,8 @@ mod tests {
     use utoipa::PartialSchema;
 
     #[test]
-    fn the_schema_of_a_requests_name_allows_what_the_header_takes() {
-        let schema = serde_json::to_value(RequestName::schema()).unwrap();
+    fn idempotency_key_schema_matches_the_header_parser() {
+        let schema = serde_json::to_value(IdempotencyKeySchema::schema()).unwrap();
         assert_eq!(schema["pattern"], "^[!-~]+$");
         let takes = |text: &str| text.parse::<IdempotencyKey>().is_ok();
         let ascii = (0..=127_u8).map(char::from);

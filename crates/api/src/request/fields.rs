@@ -1,9 +1,9 @@
-//! The named fields of a JSON object, read or described. What is left over after reading is unknown, and is an error that
-//! names the nearest known field.
+//! Reads the named fields of a JSON object, or describes them as a schema. A field left over after reading is unknown:
+//! the error names the nearest known field.
 
-use super::kinds::Kind;
+use super::field_types::FieldType;
 use crate::error::{ApiError, ApiResult};
-use crate::json::{Json, shorten};
+use crate::json::{Json, truncate};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -11,15 +11,15 @@ use std::fmt::Display;
 type Name = &'static str;
 
 pub(crate) struct Fields {
-    /// Where the object stands in the body: nothing, or a path that ends with a dot.
-    within: String,
+    /// Path of the object in the body: empty, or ending with a dot.
+    path_prefix: String,
     mode: Mode,
-    /// The names that an unknown one is compared with.
+    /// Candidates for "did you mean" hints.
     known: Vec<Name>,
 }
 
 enum Mode {
-    /// The entries that were not read yet.
+    /// Entries not yet read.
     Read(Vec<(String, Json)>),
     Describe {
         properties: Map<String, Value>,
@@ -28,25 +28,25 @@ enum Mode {
 }
 
 impl Fields {
-    /// Reads the fields that `list` lists from the object that stands at `path`, and denies all others.
+    /// Reads the fields that `list` names from the object at `path` and rejects all others.
     pub fn read<T>(path: &str, value: Json, list: impl FnOnce(&mut Self) -> ApiResult<T>) -> ApiResult<T> {
         let Json::Object(entries) = value else { return Err(wrong_type(path, "an object", &value)) };
-        let within = if path.is_empty() { String::new() } else { format!("{path}.") };
-        let mut fields = Self { within, mode: Mode::Read(entries), known: Vec::new() };
+        let path_prefix = if path.is_empty() { String::new() } else { format!("{path}.") };
+        let mut fields = Self { path_prefix, mode: Mode::Read(entries), known: Vec::new() };
         let read = list(&mut fields)?;
-        fields.deny_the_rest()?;
+        fields.deny_unknown_fields()?;
         Ok(read)
     }
 
-    /// The schema of an object that has the fields that `list` lists.
+    /// Returns the schema of an object with the fields that `list` names.
     pub fn schema<T>(list: impl FnOnce(&mut Self) -> ApiResult<T>) -> Map<String, Value> {
         let mode = Mode::Describe { properties: Map::new(), required: Vec::new() };
-        let mut fields = Self { within: String::new(), mode, known: Vec::new() };
-        // There is no value that could be wrong; tests hold every list to describing all of its fields.
+        let mut fields = Self { path_prefix: String::new(), mode, known: Vec::new() };
+        // There is no value to reject here. Tests check that every list describes all of its fields.
         let _ = list(&mut fields);
         let Mode::Describe { properties, required } = fields.mode else { return Map::new() };
-        // By name, as the rest of the document has them. A `Map` keeps that order or the order of insertion, by a feature that
-        // cedar turns on.
+        // Sort by name, like the rest of the document. Whether `Map` sorts or keeps insertion order depends on a
+        // serde_json feature that cedar enables.
         let properties = properties.into_iter().collect::<BTreeMap<_, _>>().into_iter().collect();
         let mut schema = Map::from_iter([
             ("type".to_owned(), json!("object")),
@@ -59,58 +59,63 @@ impl Fields {
         schema
     }
 
-    pub fn required<K: Kind>(&mut self, name: Name, kind: &K, about: impl Display) -> ApiResult<K::Value> {
-        self.known.push(name);
-        match &mut self.mode {
-            Mode::Describe { properties, required } => {
-                properties.insert(name.to_owned(), described(kind.schema(), about));
-                required.push(name);
-                Ok(K::Value::default())
-            }
-            Mode::Read(_) => self.take(name, kind)?.ok_or_else(|| self.missing(name, K::WANTED)),
-        }
-    }
-
-    /// None where the field is absent or null.
-    pub fn optional<K: Kind>(
+    pub fn required<K: FieldType>(
         &mut self,
         name: Name,
         kind: &K,
-        about: impl Display,
-    ) -> ApiResult<Option<K::Value>> {
+        description: impl Display,
+    ) -> ApiResult<K::Value> {
         self.known.push(name);
-        self.unlisted(name, kind, about)
+        match &mut self.mode {
+            Mode::Describe { properties, required } => {
+                properties.insert(name.to_owned(), described(kind.schema(), description));
+                required.push(name);
+                Ok(K::Value::default())
+            }
+            Mode::Read(_) => self.take(name, kind)?.ok_or_else(|| self.missing(name, K::EXPECTED)),
+        }
     }
 
-    /// An optional field whose schema tells what it is where it is left out.
-    pub fn with_default<K: Kind<Value: Copy + Into<Value>>>(
+    /// Returns `None` if the field is absent or null.
+    pub fn optional<K: FieldType>(
+        &mut self,
+        name: Name,
+        kind: &K,
+        description: impl Display,
+    ) -> ApiResult<Option<K::Value>> {
+        self.known.push(name);
+        self.undocumented(name, kind, description)
+    }
+
+    /// An optional field whose schema states the default.
+    pub fn with_default<K: FieldType<Value: Copy + Into<Value>>>(
         &mut self,
         name: Name,
         kind: &K,
         default: K::Value,
-        about: impl Display,
+        description: impl Display,
     ) -> ApiResult<K::Value> {
-        let value = self.optional(name, kind, about)?;
+        let value = self.optional(name, kind, description)?;
         if let Mode::Describe { properties, .. } = &mut self.mode {
-            properties[name]["default"] = whole(default.into());
+            properties[name]["default"] = integral_as_integer(default.into());
         }
         Ok(value.unwrap_or(default))
     }
 
-    /// An optional field that nobody who mistypes another is pointed to.
-    pub fn unlisted<K: Kind>(
+    /// An optional field that is never suggested in "did you mean" hints.
+    pub fn undocumented<K: FieldType>(
         &mut self,
         name: Name,
         kind: &K,
-        about: impl Display,
+        description: impl Display,
     ) -> ApiResult<Option<K::Value>> {
         if let Mode::Describe { properties, .. } = &mut self.mode {
-            properties.insert(name.to_owned(), described(or_null(kind.schema()), about));
+            properties.insert(name.to_owned(), described(or_null(kind.schema()), description));
         }
         self.take(name, kind)
     }
 
-    /// A rule over several fields. Without a body there is nothing to check.
+    /// Checks a rule across several fields. Does nothing when only describing the schema.
     pub fn check(&self, rule: impl FnOnce() -> ApiResult<()>) -> ApiResult<()> {
         match self.mode {
             Mode::Read(_) => rule(),
@@ -118,55 +123,58 @@ impl Fields {
         }
     }
 
-    fn take<K: Kind>(&mut self, name: &str, kind: &K) -> ApiResult<Option<K::Value>> {
-        let Mode::Read(left) = &mut self.mode else { return Ok(None) };
-        let Some(index) = left.iter().position(|(sent, _)| sent == name) else { return Ok(None) };
-        match left.swap_remove(index).1 {
+    fn take<K: FieldType>(&mut self, name: &str, kind: &K) -> ApiResult<Option<K::Value>> {
+        let Mode::Read(remaining) = &mut self.mode else { return Ok(None) };
+        let Some(index) = remaining.iter().position(|(received, _)| received == name) else {
+            return Ok(None);
+        };
+        match remaining.swap_remove(index).1 {
             Json::Null => Ok(None),
-            value => kind.read(&format!("{}{name}", self.within), value).map(Some),
+            value => kind.read(&format!("{}{name}", self.path_prefix), value).map(Some),
         }
     }
 
-    /// A field that is missing under its own name may be there under a similar one.
-    fn missing(&self, name: Name, wanted: &str) -> ApiError {
-        let is_similar = |(sent, _): &&(String, Json)| chancery_domain::nearest(sent, [name]).is_some();
-        let similar = self.left().iter().find(is_similar).map(|(sent, _)| shorten(sent));
-        ApiError::missing_field(&format!("{}{name}", self.within), wanted, similar.as_deref())
+    /// The missing field may have been sent under a similar name.
+    fn missing(&self, name: Name, expected: &str) -> ApiError {
+        let is_similar =
+            |(received, _): &&(String, Json)| chancery_domain::closest_match(received, [name]).is_some();
+        let similar = self.remaining().iter().find(is_similar).map(|(received, _)| truncate(received));
+        ApiError::missing_field(&format!("{}{name}", self.path_prefix), expected, similar.as_deref())
     }
 
-    fn deny_the_rest(&self) -> ApiResult<()> {
-        let Some((unknown, _)) = self.left().first() else { return Ok(()) };
-        let unknown = shorten(unknown);
-        let hint = match chancery_domain::nearest(&unknown, self.known.iter().copied()) {
+    fn deny_unknown_fields(&self) -> ApiResult<()> {
+        let Some((unknown, _)) = self.remaining().first() else { return Ok(()) };
+        let unknown = truncate(unknown);
+        let hint = match chancery_domain::closest_match(&unknown, self.known.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
-            None if self.known.is_empty() => "leave it out".to_owned(),
-            None => format!("the known ones are {}", self.known.join(", ")),
+            None if self.known.is_empty() => "remove it".to_owned(),
+            None => format!("known fields: {}", self.known.join(", ")),
         };
-        let path = format!("{}{unknown}", self.within);
-        Err(ApiError::malformed(format!("there is no field `{path}`; {hint}")).at_field(path))
+        let path = format!("{}{unknown}", self.path_prefix);
+        Err(ApiError::malformed(format!("unknown field `{path}`; {hint}")).with_field(path))
     }
 
-    fn left(&self) -> &[(String, Json)] {
+    fn remaining(&self) -> &[(String, Json)] {
         match &self.mode {
-            Mode::Read(left) => left,
+            Mode::Read(remaining) => remaining,
             Mode::Describe { .. } => &[],
         }
     }
 }
 
-pub(crate) fn wrong_type(path: &str, wanted: &str, found: &Json) -> ApiError {
-    ApiError::malformed(format!("`{path}` must be {wanted}, and it is {}", found.kind())).at_field(path)
+pub(crate) fn wrong_type(path: &str, expected: &str, found: &Json) -> ApiError {
+    ApiError::malformed(format!("`{path}` must be {expected}, not {}", found.kind())).with_field(path)
 }
 
-fn described(mut schema: Value, about: impl Display) -> Value {
-    let about = about.to_string();
-    if !about.is_empty() {
-        schema["description"] = json!(about);
+fn described(mut schema: Value, description: impl Display) -> Value {
+    let description = description.to_string();
+    if !description.is_empty() {
+        schema["description"] = json!(description);
     }
     schema
 }
 
-/// Null is the same as leaving the field out.
+/// Allows null, which means the same as leaving the field out.
 fn or_null(mut schema: Value) -> Value {
     if let Some(Value::Array(choices)) = schema.get_mut("oneOf") {
         choices.push(json!({ "type": "null" }));
@@ -183,8 +191,8 @@ fn or_null(mut schema: Value) -> Value {
     schema
 }
 
-/// A whole number is written without a point.
-pub(super) fn whole(number: Value) -> Value {
+/// Writes a whole number without a decimal point.
+pub(super) fn integral_as_integer(number: Value) -> Value {
     match number.as_f64() {
         Some(value) if value.fract() == 0.0 && value.abs() < f64::from(i32::MAX) => json!(value as i32),
         _ => number,

@@ -1,36 +1,36 @@
-//! JSON request bodies, strictly. A body is a type that lists its fields once, in `RequestBody::fields`. Run on a body, the
-//! list reads and checks it; run on none, it gives the schema that `/openapi.json` shows. So a new field is one line there.
-//! What a single value may be is a `Kind`'s business; receiving the bytes is that of `crate::body`.
+//! Strict parsing of JSON request bodies. A body type lists its fields once, in `RequestBody::fields`. That list parses
+//! and validates a body, and also generates the schema in `/openapi.json`, so adding a field takes one line. A `FieldType`
+//! defines the values of a field; `crate::body` receives the bytes.
 
+mod field_types;
 mod fields;
-mod kinds;
 pub(crate) mod sampling;
 #[cfg(test)]
 mod schema_tests;
 
+pub(crate) use field_types::{Boolean, FieldType, Integer, Number, StringEnum, Text};
 pub(crate) use fields::{Fields, wrong_type};
-pub(crate) use kinds::{Boolean, Integer, Kind, Number, Text, Word};
 
 use crate::error::{ApiError, ApiResult};
 use crate::json::Json;
 use serde_json::{Map, Value, json};
 
-/// What the schemas of all bodies say of `model`.
-pub(crate) const ABOUT_MODEL: &str = "Which model runs the job: a name from `GET /v1/models`.";
+/// Schema description of `model`, shared by all bodies.
+pub(crate) const MODEL_DESCRIPTION: &str = "Which model runs the job: a name from `GET /v1/models`.";
 
-/// The body of an endpoint. Its type's name is that of its schema in `/openapi.json`.
+/// The request body of an endpoint. The type's name becomes the schema name in `/openapi.json`.
 pub(crate) trait RequestBody: Sized {
-    /// What the schema says of the body as a whole.
-    const ABOUT: &'static str;
+    /// Schema description of the whole body.
+    const DESCRIPTION: &'static str;
 
-    /// Lists the fields, and gives what was read. Without a body every field reads as absent or empty; rules over several
-    /// fields go through `Fields::check`, which knows that.
+    /// Lists the fields and returns the parsed body. When only describing the schema, every field reads as absent or
+    /// empty, so rules across several fields must go through `Fields::check`.
     fn fields(fields: &mut Fields) -> ApiResult<Self>;
 
-    /// What the page at `/docs` shows as a first request.
+    /// Example request shown at `/docs`.
     fn example() -> Value;
 
-    /// Rules over several fields, as further keywords of the schema.
+    /// Rules across several fields, as extra schema keywords.
     fn rules() -> Map<String, Value> {
         Map::new()
     }
@@ -38,20 +38,20 @@ pub(crate) trait RequestBody: Sized {
 
 pub(crate) fn parse<Body: RequestBody>(bytes: &[u8]) -> ApiResult<Body> {
     if std::str::from_utf8(bytes).is_err() {
-        return Err(ApiError::malformed("the body is not valid UTF-8"));
+        return Err(ApiError::malformed("request body is not valid UTF-8"));
     }
     match Json::parse(bytes) {
         Ok(object @ Json::Object(_)) => Fields::read("", object, Body::fields),
         Ok(other) => {
-            Err(ApiError::malformed(format!("the body must be a JSON object, and it is {}", other.kind())))
+            Err(ApiError::malformed(format!("request body must be a JSON object, not {}", other.kind())))
         }
-        Err(error) => Err(ApiError::malformed(format!("the body is not valid JSON: {error}"))),
+        Err(error) => Err(ApiError::malformed(format!("invalid JSON: {error}"))),
     }
 }
 
 pub(crate) fn schema<Body: RequestBody>() -> Value {
     let mut schema = Fields::schema(Body::fields);
-    schema.insert("description".to_owned(), json!(Body::ABOUT));
+    schema.insert("description".to_owned(), json!(Body::DESCRIPTION));
     schema.insert("examples".to_owned(), json!([Body::example()]));
     schema.extend(Body::rules());
     Value::Object(schema)

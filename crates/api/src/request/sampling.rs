@@ -1,7 +1,7 @@
-//! The kinds of the fields that say how a text is drawn and where it ends, in whichever body they stand.
+//! Value types of the sampling and stop fields, shared by all request bodies.
 
+use super::field_types::{FieldType, Number};
 use super::fields::wrong_type;
-use super::kinds::{Kind, Number};
 use crate::error::{ApiError, ApiResult};
 use crate::json::Json;
 use serde_json::{Value, json};
@@ -10,37 +10,37 @@ pub(crate) const TEMPERATURE: Number = Number { min: 0.0, excludes_min: false, m
 pub(crate) const TOP_P: Number = Number { min: 0.0, excludes_min: true, max: 1.0 };
 
 const MAX_STOP_STRINGS: usize = 4;
-/// In characters, because that is what a schema can say.
+/// Counted in characters because JSON Schema counts characters.
 const MAX_STOP_CHARS: usize = 256;
 
-/// The strings that end a reply.
+/// Strings that end a reply.
 pub(crate) struct Stop;
 
 impl Stop {
-    pub(crate) const ABOUT: &'static str =
+    pub(crate) const DESCRIPTION: &'static str =
         "Strings that end the reply; they are left out of it. One string counts as an array of one.";
 }
 
-impl Kind for Stop {
+impl FieldType for Stop {
     type Value = Vec<String>;
-    const WANTED: &'static str = "an array of strings";
+    const EXPECTED: &'static str = "an array of strings";
 
     fn read(&self, path: &str, value: Json) -> ApiResult<Vec<String>> {
         let items = match value {
             Json::Array(items) => items,
             one @ Json::String(_) => vec![one],
-            other => return Err(wrong_type(path, Self::WANTED, &other)),
+            other => return Err(wrong_type(path, Self::EXPECTED, &other)),
         };
         let strings = items.into_iter().map(|item| match item {
             Json::String(text) => Ok(text),
-            other => Err(wrong_type(path, Self::WANTED, &other)),
+            other => Err(wrong_type(path, Self::EXPECTED, &other)),
         });
         let strings: Vec<String> = strings.collect::<Result<_, _>>()?;
         let is_too_long = |text: &String| text.chars().nth(MAX_STOP_CHARS).is_some();
         if strings.len() > MAX_STOP_STRINGS || strings.iter().any(|text| text.is_empty() || is_too_long(text))
         {
             let reason = format!(
-                "`{path}` takes up to {MAX_STOP_STRINGS} strings of 1 to {MAX_STOP_CHARS} characters each"
+                "`{path}` must have at most {MAX_STOP_STRINGS} strings of 1 to {MAX_STOP_CHARS} characters"
             );
             return Err(ApiError::invalid_value(path, reason));
         }

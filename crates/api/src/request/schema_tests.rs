@@ -1,8 +1,9 @@
-//! Holds the schema of every body against its parser: what one allows the other accepts, and what it forbids is an error.
+//! Checks the schema of every body against its parser: the parser accepts what the schema allows and rejects what it
+//! forbids.
 
 use crate::error::ApiResult;
 use crate::generation_request::GenerationRequest;
-use crate::openai::ABOUT_UNSUPPORTED;
+use crate::openai::UNSUPPORTED_DESCRIPTION;
 use crate::openai::chat_request::ChatRequest;
 use crate::openai::responses_request::{InputTokensRequest, ResponsesRequest};
 use crate::request::{self, RequestBody};
@@ -29,7 +30,7 @@ fn is_required(schema: &Value, field: &str) -> bool {
     schema["required"].as_array().is_some_and(|required| required.iter().any(|name| name == field))
 }
 
-/// What the schema allows, its bounds often.
+/// Generates values that the schema allows, often at its bounds.
 fn valid(schema: &Value) -> BoxedStrategy<Value> {
     if let Some(choices) = schema["oneOf"].as_array() {
         return Union::new(choices.iter().map(valid)).boxed();
@@ -52,28 +53,26 @@ fn valid(schema: &Value) -> BoxedStrategy<Value> {
         "boolean" => any::<bool>().prop_map(Value::from).boxed(),
         "string" => text(bound("minLength", 0), bound("maxLength", 20)).prop_map(Value::from).boxed(),
         "integer" => {
-            let most = schema["maximum"].as_u64().unwrap_or(u64::MAX);
+            let max = schema["maximum"].as_u64().unwrap_or(u64::MAX);
             match schema["minimum"].as_u64() {
-                Some(least) => {
-                    prop_oneof![Just(least), Just(most), least..=most].prop_map(Value::from).boxed()
-                }
+                Some(min) => prop_oneof![Just(min), Just(max), min..=max].prop_map(Value::from).boxed(),
                 None => {
-                    prop_oneof![Just(json!(i64::MIN)), Just(json!(most)), any::<i64>().prop_map(Value::from)]
+                    prop_oneof![Just(json!(i64::MIN)), Just(json!(max)), any::<i64>().prop_map(Value::from)]
                         .boxed()
                 }
             }
         }
         "number" => {
-            let least = schema["minimum"].as_f64().unwrap_or(f64::MIN_POSITIVE);
-            let most = schema["maximum"].as_f64().unwrap();
-            prop_oneof![Just(least), Just(most), least..=most].prop_map(Value::from).boxed()
+            let min = schema["minimum"].as_f64().unwrap_or(f64::MIN_POSITIVE);
+            let max = schema["maximum"].as_f64().unwrap();
+            prop_oneof![Just(min), Just(max), min..=max].prop_map(Value::from).boxed()
         }
         "array" => {
-            let (least, most) = (bound("minItems", 0), bound("maxItems", 3));
-            if most == 0 {
+            let (min, max) = (bound("minItems", 0), bound("maxItems", 3));
+            if max == 0 {
                 return Just(json!([])).boxed();
             }
-            proptest::collection::vec(valid(&schema["items"]), least..=most).prop_map(Value::from).boxed()
+            proptest::collection::vec(valid(&schema["items"]), min..=max).prop_map(Value::from).boxed()
         }
         "object" if schema["additionalProperties"].is_object() => {
             let names = text(0, schema["propertyNames"]["maxLength"].as_u64().unwrap() as usize);
@@ -87,8 +86,8 @@ fn valid(schema: &Value) -> BoxedStrategy<Value> {
     }
 }
 
-fn text(least: usize, most: usize) -> impl Strategy<Value = String> {
-    let lengths = prop_oneof![Just(least), Just(most), least..=most.min(20)];
+fn text(min: usize, max: usize) -> impl Strategy<Value = String> {
+    let lengths = prop_oneof![Just(min), Just(max), min..=max.min(20)];
     lengths
         .prop_flat_map(|length| proptest::collection::vec(any::<char>(), length))
         .prop_map(|chars| chars.into_iter().collect())
@@ -113,7 +112,7 @@ fn valid_body<B: RequestBody>() -> impl Strategy<Value = Object> {
     valid_object(&request::schema::<B>())
 }
 
-/// With text somewhere, which no schema of a conversation says.
+/// Adds text, because the schema of a conversation cannot require it.
 fn with_text(mut body: Object) -> Object {
     body.insert("instructions".to_owned(), json!("x"));
     body
@@ -121,7 +120,7 @@ fn with_text(mut body: Object) -> Object {
 
 proptest! {
     #[test]
-    fn what_the_schema_allows_the_parser_takes(body in valid_body::<GenerationRequest>()) {
+    fn parser_accepts_every_valid_generation_request(body in valid_body::<GenerationRequest>()) {
         let schema = request::schema::<GenerationRequest>();
         let has_text = |choice: &Value| {
             let enough = |(name, bounds): (&String, &Value)| {
@@ -134,20 +133,21 @@ proptest! {
     }
 
     #[test]
-    fn what_the_schema_of_a_response_allows_the_parser_takes(body in valid_body::<ResponsesRequest>()) {
+    fn parser_accepts_every_valid_responses_request(body in valid_body::<ResponsesRequest>()) {
         let parsed = parse::<ResponsesRequest>(with_text(body.clone()));
         prop_assert!(parsed.is_ok(), "{body:?}: {parsed:?}");
     }
 
     #[test]
-    fn what_the_schema_of_counting_allows_the_parser_takes(body in valid_body::<InputTokensRequest>()) {
+    fn parser_accepts_every_valid_input_tokens_request(body in valid_body::<InputTokensRequest>()) {
         let parsed = parse::<InputTokensRequest>(with_text(body.clone()));
         prop_assert!(parsed.is_ok(), "{body:?}: {parsed:?}");
     }
 
     #[test]
-    fn what_the_schema_of_a_chat_allows_the_parser_takes(mut body in valid_body::<ChatRequest>()) {
-        // What no schema says: one message has text, options go with a stream, and two caps agree.
+    fn parser_accepts_every_valid_chat_request(mut body in valid_body::<ChatRequest>()) {
+        // Rules that the schema cannot express: one message has text, stream options need a stream, and the two token
+        // caps agree.
         body["messages"][0]["content"] = json!("x");
         if !body.get("stream_options").is_none_or(Value::is_null) {
             body.insert("stream".to_owned(), json!(true));
@@ -160,35 +160,35 @@ proptest! {
     }
 }
 
-/// Values just outside what the schema of a field allows.
+/// Generates values just outside what the schema of a field allows.
 fn outside(schema: &Value) -> Vec<Value> {
     let choices: Vec<&Value> = match schema["oneOf"].as_array() {
         Some(choices) => choices.iter().collect(),
         None => vec![schema],
     };
     let mut wrong = Vec::new();
-    let mut kinds: BTreeSet<&str> = BTreeSet::new();
+    let mut field_types: BTreeSet<&str> = BTreeSet::new();
     for choice in choices {
         match &choice["type"] {
-            Value::String(kind) => kinds.extend([kind.as_str()]),
-            several => kinds.extend(several.as_array().into_iter().flatten().filter_map(Value::as_str)),
+            Value::String(kind) => field_types.extend([kind.as_str()]),
+            several => field_types.extend(several.as_array().into_iter().flatten().filter_map(Value::as_str)),
         }
-        if let Some(least) = choice["minimum"].as_i64() {
-            wrong.push(least.checked_sub(1).map_or(json!(-1e19), |below| json!(below)));
+        if let Some(min) = choice["minimum"].as_i64() {
+            wrong.push(min.checked_sub(1).map_or(json!(-1e19), |below| json!(below)));
         }
-        if let Some(most) = choice["maximum"].as_u64() {
-            wrong.push(most.checked_add(1).map_or(json!(1.9e19), |above| json!(above)));
+        if let Some(max) = choice["maximum"].as_u64() {
+            wrong.push(max.checked_add(1).map_or(json!(1.9e19), |above| json!(above)));
         }
         wrong.extend(choice.get("exclusiveMinimum").cloned());
-        if let Some(most) = choice["maxLength"].as_u64() {
-            wrong.push(json!("é".repeat(most as usize + 1)));
-            wrong.push(json!(["é".repeat(most as usize + 1)]));
+        if let Some(max) = choice["maxLength"].as_u64() {
+            wrong.push(json!("é".repeat(max as usize + 1)));
+            wrong.push(json!(["é".repeat(max as usize + 1)]));
         }
         if choice["minLength"] == 1 {
             wrong.extend([json!(""), json!([""])]);
         }
-        if let Some(most) = choice["maxItems"].as_u64() {
-            wrong.push(json!(vec!["x"; most as usize + 1]));
+        if let Some(max) = choice["maxItems"].as_u64() {
+            wrong.push(json!(vec!["x"; max as usize + 1]));
         }
     }
     let of_each_kind = [
@@ -198,12 +198,12 @@ fn outside(schema: &Value) -> Vec<Value> {
         ("array", json!([1])),
         ("object", json!({})),
     ];
-    let allowed = |kind: &str| kinds.contains(kind) && kind != "array";
+    let allowed = |kind: &str| field_types.contains(kind) && kind != "array";
     wrong.extend(of_each_kind.into_iter().filter(|(kind, _)| !allowed(kind)).map(|(_, value)| value));
     wrong
 }
 
-/// Every rule that a body's schema and its parser must agree on.
+/// Checks every rule that a body's schema and its parser must agree on.
 fn assert_agree<B: RequestBody + std::fmt::Debug>() {
     let schema = request::schema::<B>();
     assert!(parse::<B>(B::example()).is_ok(), "the example is accepted as it is");
@@ -226,15 +226,15 @@ fn assert_agree<B: RequestBody + std::fmt::Debug>() {
     let mut body = example::<B>();
     body.insert("qqqqqqqqqqqqqqqqqqqqqqqq".to_owned(), json!(1));
     let reason = parse::<B>(body).unwrap_err().reason;
-    let known: BTreeSet<&str> = reason.split_once("the known ones are ").unwrap().1.split(", ").collect();
-    // Nobody who mistypes is pointed to what is not supported.
+    let known: BTreeSet<&str> = reason.split_once("known fields: ").unwrap().1.split(", ").collect();
+    // "Did you mean" hints never suggest unsupported fields.
     let supported =
-        properties(&schema).iter().filter(|(_, schema)| schema["description"] != ABOUT_UNSUPPORTED);
+        properties(&schema).iter().filter(|(_, schema)| schema["description"] != UNSUPPORTED_DESCRIPTION);
     assert_eq!(supported.map(|(name, _)| name.as_str()).collect::<BTreeSet<_>>(), known);
 }
 
 #[test]
-fn schema_and_parser_know_the_same_fields_and_forbid_the_same_values() {
+fn schema_and_parser_agree_on_fields_and_forbidden_values() {
     assert_agree::<GenerationRequest>();
     assert_agree::<ResponsesRequest>();
     assert_agree::<InputTokensRequest>();
@@ -242,7 +242,7 @@ fn schema_and_parser_know_the_same_fields_and_forbid_the_same_values() {
 }
 
 #[test]
-fn both_texts_empty_is_forbidden_by_both() {
+fn schema_and_parser_reject_empty_instructions_with_empty_input() {
     let mut body = example::<GenerationRequest>();
     body.insert("instructions".to_owned(), json!(""));
     body.insert("input".to_owned(), json!(""));

@@ -1,25 +1,25 @@
-//! What the API answers to bad request bodies: a corpus of them is sent to every path that takes a body, and status, code,
-//! field and reason are compared with `body_errors.txt`. `CHANCERY_RENEW_DOCS=1` writes that file anew.
+//! The API's responses to bad request bodies. A corpus is sent to every path that takes a body, and status, code, field
+//! and reason are compared with `body_errors.txt`. `CHANCERY_RENEW_DOCS=1` rewrites that file.
 //!
-//! The model that the bodies name does not exist, so a body that is accepted is answered `404 unknown_model` and nothing runs.
+//! The bodies name a model that does not exist, so an accepted body returns `404 unknown_model` and nothing runs.
 
-use crate::served::Served;
+use crate::test_server::TestServer;
 use chancery_engine::{MAX_TURNS, ScriptedEngine};
 use serde_json::Value;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// A path, its smallest good body, and its fields with the values that each is tried with.
+/// A path, its smallest valid body, and the values to try for each field.
 struct Endpoint {
     path: &'static str,
     good: &'static [(&'static str, &'static str)],
     fields: &'static [(&'static str, Values)],
 }
 
-/// JSON values with spaces between them.
+/// JSON values separated by spaces.
 type Values = &'static str;
 
-/// One or more of every type, and the edges of the numeric ones.
+/// At least one value of every type, plus numeric edge cases.
 const ANY: Values = r#"null true 0 1 -1 0.5 "" "x" [] ["x"] {} {"x":1}"#;
 const TEXT: Values = r#"null false 8 0.5 "" [] ["x"] {}"#;
 const BOOLEAN: Values = r#"null true false 0 1 "true" [] {}"#;
@@ -59,7 +59,7 @@ const GENERATION: &[(&str, Values)] = &[
     ("min_p", NUMBER),
     ("seed", INTEGER),
     ("stop", STOP),
-    // Known on other paths, and not here.
+    // Valid on other paths only.
     ("messages", ANY),
     ("n", COUNT),
     ("user", TEXT),
@@ -178,7 +178,7 @@ const ENDPOINTS: [Endpoint; 5] = [
     },
 ];
 
-/// Names that no path has, near to those that some have.
+/// Unknown names that resemble known ones.
 const UNKNOWN: [&str; 16] = [
     "",
     " model",
@@ -198,7 +198,7 @@ const UNKNOWN: [&str; 16] = [
     "ключ",
 ];
 
-/// Whole bodies that are not JSON, no object, or not even text.
+/// Bodies that are not JSON, not an object, or not even text.
 const RAW: [&[u8]; 27] = [
     b"",
     b"  ",
@@ -229,7 +229,7 @@ const RAW: [&[u8]; 27] = [
     b"\xef\xbb\xbf{}",
 ];
 
-/// Lists of messages for the path whose text parts are of this type.
+/// Builds message lists for the path whose text parts have this type.
 fn message_lists(part: &str) -> Vec<String> {
     let of = |message: &str| format!("[{message}]");
     let with = |field: &str| of(&format!(r#"{{"role":"user","content":"x",{field}}}"#));
@@ -310,7 +310,7 @@ fn message_lists(part: &str) -> Vec<String> {
     lists
 }
 
-/// Bodies with more than one thing wrong, as fields beside the good ones: which is told first.
+/// Bodies with several errors, given as fields added to the valid ones: pins which error is reported first.
 const SEVERAL: &[&str] = &[
     r#""modle":1,"temperature":3"#,
     r#""temperature":3,"top_p":3"#,
@@ -359,7 +359,7 @@ impl Endpoint {
         format!("{{{}}}", fields.join(",")).into_bytes()
     }
 
-    /// The good fields, and these after them.
+    /// The valid fields followed by `more`.
     fn and(&self, more: &str) -> Vec<u8> {
         let good: Vec<String> = self.good.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
         format!("{{{},{more}}}", good.join(",")).into_bytes()
@@ -433,26 +433,26 @@ impl Endpoint {
     }
 }
 
-/// One line for what came back, whichever of the two shapes the path's errors have.
+/// Formats a response as one line, for either error shape.
 fn outcome(status: u16, reply: &Value) -> String {
     let error = &reply["error"];
-    let words =
+    let text =
         |name: &str, other: &str| error[name].as_str().or(error[other].as_str()).unwrap_or("-").to_owned();
-    let code = words("code", "code");
+    let code = text("code", "code");
     match (status, code.as_str()) {
         (404, "unknown_model" | "model_not_found") => "accepted".to_owned(),
-        _ => format!("{status} {code} {}: {}", words("field", "param"), words("reason", "message")),
+        _ => format!("{status} {code} {}: {}", text("field", "param"), text("reason", "message")),
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn errors_of_bad_bodies_are_those_of_the_snapshot() {
-    let served = Served::start(Arc::new(ScriptedEngine::new(1_000, |_, _| {}))).await;
-    let client = served.client();
+async fn body_errors_match_the_snapshot() {
+    let test_server = TestServer::start(Arc::new(ScriptedEngine::new(1_000, |_, _| {}))).await;
+    let client = test_server.client();
     let mut found = String::new();
     for endpoint in &ENDPOINTS {
         for Case { name, body } in endpoint.cases() {
-            let request = served.post_bytes(&client, endpoint.path, body);
+            let request = test_server.post_bytes(&client, endpoint.path, body);
             let reply = request.send().await.unwrap();
             let status = reply.status().as_u16();
             let reply = outcome(status, &reply.json().await.unwrap());

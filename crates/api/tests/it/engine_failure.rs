@@ -1,6 +1,6 @@
-//! An engine that panics: what its callers, other callers and the ledger see of it.
+//! A panicking engine, as seen by its callers, by other callers and in the ledger.
 
-use crate::served::{MODEL, Served};
+use crate::test_server::{MODEL, TestServer};
 use chancery_domain::SystemClock;
 use chancery_engine::Engine;
 use chancery_engine_cpu::{CpuEngine, LoadOptions, Plan};
@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A firm whose engine panics in its next step when told to, and whose model file can be taken away.
+/// A server whose engine panics on demand in its next step, and whose model file can be removed.
 struct Firm {
-    served: Served,
+    test_server: TestServer,
     engine: Arc<CpuEngine>,
     panics: Arc<AtomicBool>,
     folder: tempfile::TempDir,
@@ -26,8 +26,8 @@ impl Firm {
     async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let panics = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&panics);
-        let before_step = move || assert!(!told.swap(false, Ordering::SeqCst), "told to panic");
+        let should_panic = Arc::clone(&panics);
+        let before_step = move || assert!(!should_panic.swap(false, Ordering::SeqCst), "told to panic");
         let model = folder.path().join("model.gguf");
         std::os::unix::fs::symlink(model_file(), &model).unwrap();
         let options =
@@ -35,8 +35,8 @@ impl Firm {
         let plan = Plan::for_models(&[(model, options)]).unwrap().remove(0);
         let engine =
             Arc::new(CpuEngine::load_with_hook(plan, Arc::new(SystemClock), Arc::new(before_step)).unwrap());
-        let served = Served::start(Arc::clone(&engine) as _).await;
-        Self { served, engine, panics, folder }
+        let test_server = TestServer::start(Arc::clone(&engine) as _).await;
+        Self { test_server, engine, panics, folder }
     }
 
     fn model(&self) -> PathBuf {
@@ -44,15 +44,15 @@ impl Firm {
     }
 
     async fn generate(&self) -> Reply {
-        Reply::to(self.served.generate(&json!({}))).await
+        Reply::to(self.test_server.generate(&json!({}))).await
     }
 
     async fn get(&self, path: &str) -> Reply {
-        Reply::to(self.served.get(path)).await
+        Reply::to(self.test_server.get(path)).await
     }
 
     async fn billed_requests(&self) -> usize {
-        self.served.billed_requests().await
+        self.test_server.billed_requests().await
     }
 }
 
@@ -80,34 +80,34 @@ impl Reply {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_panic_bills_nobody_refuses_others_for_a_while_and_changes_no_text() {
+async fn engine_panic_bills_nothing_and_rejects_requests_until_recovery() {
     let firm = Firm::start().await;
     let before = firm.generate().await;
     assert_eq!((before.status, firm.billed_requests().await), (200, 1));
 
-    // Without its file the engine stays away until the file is back, however fast it would be.
+    // Without its model file the engine cannot recover, however fast the rebuild is.
     std::fs::remove_file(firm.model()).unwrap();
     firm.panics.store(true, Ordering::SeqCst);
     let failed = firm.generate().await;
     assert_eq!((failed.status, failed.code()), (502, "engine_failed"));
     assert!(!failed.body.to_string().contains("told to panic"), "{}", failed.body);
 
-    let refused = firm.generate().await;
-    assert_eq!((refused.status, refused.code()), (503, "engine_restarting"));
-    assert!((1..=60).contains(&refused.retry_after_s.unwrap()), "{:?}", refused.retry_after_s);
+    let rejected = firm.generate().await;
+    assert_eq!((rejected.status, rejected.code()), (503, "engine_restarting"));
+    assert!((1..=60).contains(&rejected.retry_after_s.unwrap()), "{:?}", rejected.retry_after_s);
     let models = firm.get("/v1/models").await;
     assert_eq!(models.status, 200, "everything else goes on");
     let usage = firm.get("/v1/usage").await;
     assert_eq!((usage.status, &usage.body["total"]["requests"]), (200, &json!(1)));
 
-    while !firm.engine.outage().unwrap().contains("there is no model file") {
+    while !firm.engine.outage().unwrap().contains("model file not found") {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     std::os::unix::fs::symlink(model_file(), firm.model()).unwrap();
-    let refused = firm.generate().await;
-    assert_eq!(refused.status, 503);
-    // The pause before the next try and the rebuild; a loaded machine may need longer for the rebuild.
-    tokio::time::sleep(Duration::from_secs(refused.retry_after_s.unwrap())).await;
+    let rejected = firm.generate().await;
+    assert_eq!(rejected.status, 503);
+    // Covers the backoff and the rebuild. On a loaded machine the rebuild may take longer.
+    tokio::time::sleep(Duration::from_secs(rejected.retry_after_s.unwrap())).await;
     while firm.engine.outage().is_some() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

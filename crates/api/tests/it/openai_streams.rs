@@ -1,19 +1,19 @@
-//! Streams of the paths that OpenAI's clients call, on an engine that fails in the middle.
+//! Streams on the OpenAI-compatible paths, with an engine that fails midway.
 
-use crate::served::{MODEL, Served};
+use crate::test_server::{MODEL, TestServer};
 use chancery_engine::{EngineError, ScriptedEngine};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-async fn broken_off(path: &str, body: Value) -> (String, usize) {
+async fn truncated_stream(path: &str, body: Value) -> (String, usize) {
     let engine = ScriptedEngine::new(100, |_, sink| {
         sink.text("Dear");
         sink.fail(EngineError::Failed("a secret".to_owned()));
     });
-    let served = Served::start(Arc::new(engine)).await;
-    let text = served.post(path, &body).send().await.unwrap().text().await.unwrap();
+    let test_server = TestServer::start(Arc::new(engine)).await;
+    let text = test_server.post(path, &body).send().await.unwrap().text().await.unwrap();
     assert!(!text.contains("a secret"), "{text}");
-    (text, served.billed_requests().await)
+    (text, test_server.billed_requests().await)
 }
 
 fn last_data(stream: &str) -> Value {
@@ -22,9 +22,9 @@ fn last_data(stream: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_response_that_fails_in_the_middle_says_so_in_its_last_event_and_bills_nothing() {
+async fn responses_stream_failing_midway_ends_with_response_failed_unbilled() {
     let body = json!({"model": MODEL, "input": "Say hello.", "stream": true});
-    let (stream, billed) = broken_off("/v1/responses", body).await;
+    let (stream, billed) = truncated_stream("/v1/responses", body).await;
     let last = last_data(&stream);
     assert_eq!((&last["type"], &last["response"]["status"]), (&json!("response.failed"), &json!("failed")));
     let error = &last["response"]["error"];
@@ -35,10 +35,10 @@ async fn a_response_that_fails_in_the_middle_says_so_in_its_last_event_and_bills
 }
 
 #[tokio::test]
-async fn chunks_that_fail_in_the_middle_end_with_the_error_and_not_as_if_they_were_done() {
+async fn chat_stream_failing_midway_ends_with_an_error_and_no_done() {
     let messages = json!([{"role": "user", "content": "Say hello."}]);
     let body = json!({"model": MODEL, "messages": messages, "stream": true});
-    let (stream, billed) = broken_off("/v1/chat/completions", body).await;
+    let (stream, billed) = truncated_stream("/v1/chat/completions", body).await;
     let last = last_data(&stream);
     assert_eq!(
         (&last["error"]["code"], &last["error"]["type"]),

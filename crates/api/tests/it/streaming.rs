@@ -1,24 +1,24 @@
-//! Streams of an engine that stalls and fails when told to.
+//! Streams from an engine that stalls and fails on demand.
 
-use crate::served::Served;
-use chancery_engine::{Ended, EngineError, GenerationSink, Job, ScriptedEngine, StopReason};
+use crate::test_server::TestServer;
+use chancery_engine::{EngineError, Finished, GenerationSink, Job, ScriptedEngine, StopReason};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A little longer than the pause after which a comment is due.
+/// Slightly longer than the keep-alive interval.
 const STALL: Duration = Duration::from_millis(10_500);
 
-async fn served(script: impl Fn(Job, GenerationSink) + Send + Sync + 'static) -> Served {
-    Served::start(Arc::new(ScriptedEngine::new(1_000, script))).await
+async fn test_server(script: impl Fn(Job, GenerationSink) + Send + Sync + 'static) -> TestServer {
+    TestServer::start(Arc::new(ScriptedEngine::new(1_000, script))).await
 }
 
 fn end(sink: GenerationSink, output_tokens: u32) {
-    sink.end(Ended { reason: StopReason::Complete, output_tokens, cached_tokens: 0, input_tokens: None });
+    sink.end(Finished { reason: StopReason::Complete, output_tokens, cached_tokens: 0, input_tokens: None });
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_stalls_is_kept_alive_by_comments() {
-    let firm = served(|_, sink| {
+async fn stalled_stream_sends_keep_alive_comments() {
+    let firm = test_server(|_, sink| {
         sink.text("Dear");
         std::thread::sleep(STALL);
         sink.text(" Ruth");
@@ -32,8 +32,8 @@ async fn a_stream_that_stalls_is_kept_alive_by_comments() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_engine_that_fails_in_the_middle_fails_the_stream_and_bills_nothing() {
-    let firm = served(|_, sink| {
+async fn engine_failure_midway_fails_the_stream_and_bills_nothing() {
+    let firm = test_server(|_, sink| {
         sink.text("Dear");
         sink.fail(EngineError::Failed("out of ink".to_owned()));
     })
@@ -46,11 +46,11 @@ async fn an_engine_that_fails_in_the_middle_fails_the_stream_and_bills_nothing()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_slower_than_the_engine_finds_all_the_text_once_and_in_order() {
+async fn slow_reader_gets_all_text_once_and_in_order() {
     let words: Vec<String> = (0..500).map(|number| format!("{number} ")).collect();
-    let said = words.clone();
-    let firm = served(move |_, sink| {
-        said.iter().for_each(|word| sink.text(word));
+    let scripted = words.clone();
+    let firm = test_server(move |_, sink| {
+        scripted.iter().for_each(|word| sink.text(word));
         end(sink, 500);
     })
     .await;

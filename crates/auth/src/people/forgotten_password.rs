@@ -1,8 +1,9 @@
-//! `GET` and `POST /forgotten-password`: asks for the address. The answer is the same whether it has an account or not.
+//! `GET` and `POST /forgotten-password`: asks for the email address. The response is the same whether or not it has an
+//! account.
 
-use super::form::{Onward, Posted, Problems, local_path, read_email};
-use super::mailbox_proof::{ask_for_letter, begin};
-use super::place::Place;
+use super::client_subnet::ClientSubnet;
+use super::form::{PostedForm, Problems, ReturnToParam, local_path, read_email};
+use super::mailbox_proof::{begin, take_email_quota};
 use crate::Provider;
 use crate::signed_in::see_other;
 use askama::Template;
@@ -34,7 +35,7 @@ pub(crate) struct Fields {
 
 pub(crate) async fn show(
     State(provider): State<Arc<Provider>>,
-    Onward(return_to): Onward,
+    ReturnToParam(return_to): ReturnToParam,
 ) -> Result<Response, ErrorPage> {
     let template = ForgottenPasswordPage {
         firm_name: &provider.settings.firm_name,
@@ -47,8 +48,8 @@ pub(crate) async fn show(
 
 pub(crate) async fn send(
     State(provider): State<Arc<Provider>>,
-    place: Place,
-    Posted(fields): Posted<Fields>,
+    subnet: ClientSubnet,
+    PostedForm(fields): PostedForm<Fields>,
 ) -> Result<Response, ErrorPage> {
     let return_to = local_path(&fields.return_to);
     let email = match read_email(&fields.email) {
@@ -63,7 +64,7 @@ pub(crate) async fn send(
             return page(StatusCode::UNPROCESSABLE_ENTITY, &template);
         }
     };
-    ask_for_letter(&provider, place, &email).await?;
+    take_email_quota(&provider, subnet, &email).await?;
     let cookie = begin(&provider, ProofPurpose::NewPassword, email, return_to).await?;
     let mut response = see_other("/forgotten-password/code");
     response.headers_mut().append(header::SET_COOKIE, cookie);

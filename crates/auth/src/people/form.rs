@@ -1,31 +1,31 @@
-//! What the forms have in common beyond `chancery_web`'s: where to go on, and the address that is typed.
+//! What the forms share beyond `chancery_web`: the return path and the email address.
 
 use axum::extract::{FromRequestParts, Query};
 use axum::http::request::Parts;
 use chancery_domain::{EmailAddress, LocalPath};
 use chancery_web::ErrorPage;
-pub(crate) use chancery_web::{Posted, Problems};
+pub(crate) use chancery_web::{PostedForm, Problems};
 use serde::Deserialize;
 
-/// Where to go on afterwards, as a link says it.
-pub(crate) struct Onward(pub LocalPath);
+/// The `return_to` parameter of a link.
+pub(crate) struct ReturnToParam(pub LocalPath);
 
 #[derive(Deserialize)]
-struct OnwardQuery {
+struct ReturnToQuery {
     #[serde(default)]
     return_to: String,
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Onward {
+impl<S: Send + Sync> FromRequestParts<S> for ReturnToParam {
     type Rejection = ErrorPage;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ErrorPage> {
-        let query = Query::<OnwardQuery>::try_from_uri(&parts.uri);
+        let query = Query::<ReturnToQuery>::try_from_uri(&parts.uri);
         Ok(Self(query.map_or_else(|_| start(), |Query(query)| local_path(&query.return_to))))
     }
 }
 
-/// What is no path of ours leads to the start, wherever it wanted to go.
+/// Anything that is not a local path becomes the start page.
 pub(crate) fn local_path(text: &str) -> LocalPath {
     LocalPath::parse(text).unwrap_or_else(start)
 }
@@ -35,10 +35,10 @@ fn start() -> LocalPath {
     LocalPath::parse("/").unwrap()
 }
 
-/// An address as people type or paste it, with blanks around it.
+/// Accepts an address with surrounding whitespace, as people paste it.
 pub(crate) fn read_email(typed: &str) -> Result<EmailAddress, &'static str> {
     match typed.trim() {
-        "" => Err("Enter your e-mail address"),
-        text => text.parse().map_err(|_| "Write your e-mail address like name@example.com"),
+        "" => Err("Enter your email address"),
+        text => text.parse().map_err(|_| "Enter an email address like name@example.com"),
     }
 }

@@ -1,4 +1,4 @@
-//! `GET /`: says what this place is, and who is signed in.
+//! `GET /`: says what this site is and who is signed in.
 
 use crate::Provider;
 use crate::signed_in::signed_in;

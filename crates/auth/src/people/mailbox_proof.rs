@@ -1,35 +1,36 @@
-//! Proof that a mailbox is the person's, before an account is made or gets a new password.
+//! Proof that a mailbox belongs to the user, before an account is created or its password is reset.
 //!
-//! 1. A form names an address. Letters to it, and from this place, are counted; so is it known whether codes may be tried.
-//! 2. A proof is begun: a random token in a cookie of the browser, and a row with hashes of the token and of a code of six
-//!    digits. The row is there **whether or not the address has an account**, and the reply is the same.
-//! 3. In the background, it is looked up whether there is an account. Then the code is sent, or a letter without one, or
-//!    nothing (`letters`); the code that was not sent is known to nobody.
-//! 4. The code is typed. The try is counted, for this proof, for the address and for this place, and only then compared.
-//!    The fifth wrong one destroys the proof.
-//! 5. The right one is taken in the same step that makes the account or changes its password, once, however many race:
-//!    what fails before that uses no code up. That step ends all other proofs of the mailbox.
+//! 1. A form names an address. Emails are counted per address and per subnet, and the throttles for codes are checked.
+//! 2. A proof is created: a random token in a browser cookie, and a row with hashes of the token and of a six-digit code.
+//!    The row is created **whether or not the address has an account**, and the response is the same.
+//! 3. In the background, the account is looked up. Then the code is sent, or an email without one, or nothing (`emails`).
+//!    A code that was not sent is known to nobody.
+//! 4. The user enters the code. The attempt is counted for this proof, the address and the subnet, and only then compared.
+//!    The fifth wrong code destroys the proof.
+//! 5. The correct code is used up in the same transaction that creates the account or changes its password. It works once,
+//!    however many requests race, and an earlier failure does not use it up. The transaction ends all other proofs of the
+//!    mailbox.
 
-use super::letters;
-use super::place::Place;
+use super::client_subnet::ClientSubnet;
+use super::emails;
 use super::throttle;
-use crate::limits::{CODE_LASTS, CODES_PER_PROOF, RESEND_PAUSE};
-use crate::{Provider, refused};
+use crate::limits::{EMAIL_CODE_TTL, MAX_CODES_PER_PROOF, RESEND_INTERVAL};
+use crate::{Provider, store_error_page};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use chancery_domain::{EmailAddress, LocalPath, MailCode, SecretToken, ThrottleKey, TokenHash, UnixMillis};
-use chancery_store::{MailboxProof, MailedCode, PasswordHash, ProofPurpose};
-use chancery_web::{Cookie, ErrorPage, SentCookie, sent_cookie};
+use chancery_domain::{EmailAddress, EmailCode, LocalPath, SecretToken, ThrottleKey, TokenHash, UnixMillis};
+use chancery_store::{MailboxProof, PasswordHash, ProofPurpose, SentEmailCode};
+use chancery_web::{Cookie, CookieLookup, ErrorPage, find_cookie};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What differs between the two reasons to prove a mailbox.
+/// Why a mailbox is being proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Errand {
+pub(crate) enum ProofFlow {
     SignUp,
     NewPassword,
 }
 
-impl Errand {
+impl ProofFlow {
     pub(crate) fn cookie(self) -> Cookie {
         match self {
             Self::SignUp => Cookie { name: "sign_up", path: "/sign-up" },
@@ -37,7 +38,7 @@ impl Errand {
         }
     }
 
-    /// Where one starts again.
+    /// Path of the first page of this flow.
     pub(crate) fn start(self) -> &'static str {
         match self {
             Self::SignUp => "/sign-up",
@@ -45,7 +46,7 @@ impl Errand {
         }
     }
 
-    fn is_of(self, purpose: &ProofPurpose) -> bool {
+    fn matches_purpose(self, purpose: &ProofPurpose) -> bool {
         match self {
             Self::SignUp => matches!(purpose, ProofPurpose::SignUp(_)),
             Self::NewPassword => matches!(purpose, ProofPurpose::NewPassword),
@@ -53,177 +54,179 @@ impl Errand {
     }
 }
 
-/// Whether a letter may be sent at all; counts it. Before any costly work.
-pub(crate) async fn ask_for_letter(
+/// Counts an email, or rejects it if no more may be sent. Call it before any costly work.
+pub(crate) async fn take_email_quota(
     provider: &Provider,
-    place: Place,
+    subnet: ClientSubnet,
     email: &EmailAddress,
 ) -> Result<(), ErrorPage> {
-    throttle::check(provider, &ThrottleKey::codes(email, place.0)).await?;
-    throttle::count(provider, Some(place), &ThrottleKey::email_with_code(email, place.0)).await
+    throttle::check(provider, &ThrottleKey::codes(email, subnet.0)).await?;
+    throttle::count(provider, Some(subnet), &ThrottleKey::email_with_code(email, subnet.0)).await
 }
 
-/// Begins a proof and has its letter sent. Gives the browser's cookie.
+/// Creates a proof and sends its email. Returns the browser's cookie.
 pub(crate) async fn begin(
     provider: &Arc<Provider>,
     purpose: ProofPurpose,
     email: EmailAddress,
     return_to: LocalPath,
 ) -> Result<HeaderValue, ErrorPage> {
-    let errand = match purpose {
-        ProofPurpose::SignUp(_) => Errand::SignUp,
-        ProofPurpose::NewPassword => Errand::NewPassword,
+    let flow = match purpose {
+        ProofPurpose::SignUp(_) => ProofFlow::SignUp,
+        ProofPurpose::NewPassword => ProofFlow::NewPassword,
     };
     let token = SecretToken::generate(provider.randomness.as_ref());
-    let (code, mailed) = draw_code(provider, &token, 1);
-    let proof = MailboxProof { purpose, email: email.clone(), return_to, code: mailed };
-    provider.store.proofs.begin_proof(token.hash(), proof).await.map_err(|error| refused(&error))?;
-    send(provider, errand, email, code);
-    let cookie = errand.cookie().set(token.reveal(), Some(CODE_LASTS * CODES_PER_PROOF));
-    cookie.ok_or_else(|| ErrorPage::internal("a proof's token does not fit a header"))
+    let (code, sent_code) = generate_code(provider, &token, 1);
+    let proof = MailboxProof { purpose, email: email.clone(), return_to, code: sent_code };
+    provider.store.proofs.begin_proof(token.hash(), proof).await.map_err(|error| store_error_page(&error))?;
+    send(provider, flow, email, code);
+    let cookie = flow.cookie().set(token.reveal(), Some(EMAIL_CODE_TTL * MAX_CODES_PER_PROOF));
+    cookie.ok_or_else(|| ErrorPage::internal("the proof token does not fit in a header"))
 }
 
-fn draw_code(provider: &Provider, token: &SecretToken, sent: u32) -> (MailCode, MailedCode) {
-    let code = MailCode::generate(provider.randomness.as_ref());
+fn generate_code(provider: &Provider, token: &SecretToken, sent: u32) -> (EmailCode, SentEmailCode) {
+    let code = EmailCode::generate(provider.randomness.as_ref());
     let now = provider.clock.now();
-    let mailed = MailedCode {
+    let sent_code = SentEmailCode {
         hash: token.hash_with(code.reveal()),
-        expires_at: UnixMillis(now.0.saturating_add(millis(CODE_LASTS))),
+        expires_at: UnixMillis(now.0.saturating_add(millis(EMAIL_CODE_TTL))),
         sent,
         sent_at: now,
     };
-    (code, mailed)
+    (code, sent_code)
 }
 
 fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
-fn send(provider: &Arc<Provider>, errand: Errand, email: EmailAddress, code: MailCode) {
-    letters::send_in_background(provider, email, move |to, account| match (errand, account) {
-        (Errand::SignUp, None) => Some(letters::sign_up_code(to, &code)),
-        (Errand::SignUp, Some(_)) => Some(letters::already_an_account(to)),
-        (Errand::NewPassword, Some(_)) => Some(letters::new_password_code(to, &code)),
-        (Errand::NewPassword, None) => None,
+fn send(provider: &Arc<Provider>, flow: ProofFlow, email: EmailAddress, code: EmailCode) {
+    emails::send_in_background(provider, email, move |to, account| match (flow, account) {
+        (ProofFlow::SignUp, None) => Some(emails::sign_up_code(to, &code)),
+        (ProofFlow::SignUp, Some(_)) => Some(emails::account_exists(to)),
+        (ProofFlow::NewPassword, Some(_)) => Some(emails::new_password_code(to, &code)),
+        (ProofFlow::NewPassword, None) => None,
     });
 }
 
-/// The proof that this browser has under way.
-pub(crate) struct UnderWay {
+/// The pending proof of this browser.
+pub(crate) struct PendingProof {
     token: SecretToken,
     pub proof: MailboxProof,
-    errand: Errand,
+    flow: ProofFlow,
 }
 
-/// None where there is none, where its time is over, or where it is for something else.
-pub(crate) async fn under_way(
+/// Returns `None` if there is no proof, it has expired, or it is for the other flow.
+pub(crate) async fn pending_proof(
     provider: &Provider,
-    errand: Errand,
+    flow: ProofFlow,
     headers: &HeaderMap,
-) -> Result<Option<UnderWay>, ErrorPage> {
-    let SentCookie::One(value) = sent_cookie(headers, errand.cookie().name) else { return Ok(None) };
+) -> Result<Option<PendingProof>, ErrorPage> {
+    let CookieLookup::One(value) = find_cookie(headers, flow.cookie().name) else { return Ok(None) };
     let Some(token) = SecretToken::parse(value) else { return Ok(None) };
     let found = provider
         .store
         .proofs
-        .proof(token.hash(), provider.clock.now())
+        .find_proof(token.hash(), provider.clock.now())
         .await
-        .map_err(|error| refused(&error))?;
-    let found = found.filter(|proof| errand.is_of(&proof.purpose));
-    Ok(found.map(|proof| UnderWay { token, proof, errand }))
+        .map_err(|error| store_error_page(&error))?;
+    let found = found.filter(|proof| flow.matches_purpose(&proof.purpose));
+    Ok(found.map(|proof| PendingProof { token, proof, flow }))
 }
 
-/// There is nothing to type a code for any more.
-pub(crate) fn gone(errand: Errand) -> ErrorPage {
+/// The proof for this code no longer exists.
+pub(crate) fn code_expired(flow: ProofFlow) -> ErrorPage {
     ErrorPage::new(
         StatusCode::GONE,
         "code_gone",
-        "This code no longer works",
-        "It was used, it is older than 10 minutes, or this browser did not ask for it.",
+        "Code expired",
+        "The code was already used, is older than 10 minutes, was requested in another browser, or was entered incorrectly too often.",
     )
-    .advice("Start again and you get a new one.")
-    .next_link(errand.start(), "Start again")
-    .with_cookie(errand.cookie().take_back())
+    .advice("Start again to get a new code.")
+    .next_link(flow.start(), "Start again")
+    .with_cookie(flow.cookie().expire())
 }
 
-pub(crate) enum CodeTry {
-    /// The mailbox is the person's. The proof is yet to be used up, with what it is for.
-    Right,
-    Wrong {
+pub(crate) enum CodeCheck {
+    /// The mailbox belongs to the user. The proof is not used up yet.
+    Correct,
+    Incorrect {
         left: u32,
     },
 }
 
-impl UnderWay {
-    /// By what the store knows the proof and its newest code.
+impl PendingProof {
+    /// Hashes that identify the proof and its newest code in the store.
     pub(crate) fn keys(&self) -> (TokenHash, TokenHash) {
         (self.token.hash(), self.proof.code.hash)
     }
 
-    /// Refuses when the tries are used up.
+    /// Fails if no attempts are left.
     pub(crate) async fn try_code(
         &self,
         provider: &Arc<Provider>,
-        place: Place,
-        typed: &MailCode,
-    ) -> Result<CodeTry, ErrorPage> {
+        subnet: ClientSubnet,
+        typed: &EmailCode,
+    ) -> Result<CodeCheck, ErrorPage> {
         let email = &self.proof.email;
-        let all = ThrottleKey::code(self.token.hash(), email, place.0);
-        let turn = throttle::take_turn(provider, &all).await?;
+        let keys = ThrottleKey::code(self.token.hash(), email, subnet.0);
+        let attempt = throttle::begin_attempt(provider, &keys).await?;
         if self.proof.code.hash.matches(&self.token.hash_with(typed.reveal())) {
-            for key in all {
+            for key in keys {
                 match key {
                     ThrottleKey::CodePerAddressAndSubnet(..) => throttle::reset(provider, key).await?,
                     _ => throttle::refund(provider, key).await?,
                 }
             }
-            return Ok(CodeTry::Right);
+            return Ok(CodeCheck::Correct);
         }
-        turn.was_wrong(provider, place);
-        if turn.left > 0 {
-            return Ok(CodeTry::Wrong { left: turn.left });
+        attempt.record_failure(provider, subnet);
+        if attempt.left > 0 {
+            return Ok(CodeCheck::Incorrect { left: attempt.left });
         }
         let (token, code) = self.keys();
-        provider.store.proofs.take_proof(token, code).await.map_err(|error| refused(&error))?;
-        // Where only the proof's own tries are used up, there is nothing to wait for.
-        match throttle::check(provider, &ThrottleKey::codes(email, place.0)).await {
-            Ok(()) => Err(gone(self.errand)),
-            Err(refusal) => Err(refusal
-                .next_link(self.errand.start(), "Start again later")
-                .with_cookie(self.errand.cookie().take_back())),
+        provider.store.proofs.consume_proof(token, code).await.map_err(|error| store_error_page(&error))?;
+        // If only the proof's own attempts are used up, there is nothing to wait for.
+        match throttle::check(provider, &ThrottleKey::codes(email, subnet.0)).await {
+            Ok(()) => Err(code_expired(self.flow)),
+            Err(rejection) => Err(rejection
+                .next_link(self.flow.start(), "Start again later")
+                .with_cookie(self.flow.cookie().expire())),
         }
     }
 
-    /// Sends another code, which takes the place of the last.
-    pub(crate) async fn resend(&self, provider: &Arc<Provider>, place: Place) -> Result<(), ErrorPage> {
-        let MailedCode { sent, sent_at, .. } = self.proof.code;
-        let pause_ms = sent_at.0.saturating_add(millis(RESEND_PAUSE)).saturating_sub(provider.clock.now().0);
+    /// Sends another code, which replaces the last one.
+    pub(crate) async fn resend(
+        &self,
+        provider: &Arc<Provider>,
+        subnet: ClientSubnet,
+    ) -> Result<(), ErrorPage> {
+        let SentEmailCode { sent, sent_at, .. } = self.proof.code;
+        let pause_ms =
+            sent_at.0.saturating_add(millis(RESEND_INTERVAL)).saturating_sub(provider.clock.now().0);
         if pause_ms > 0 {
-            return Err(throttle::wait(
-                "A message was sent just now. It may take a moment to arrive.",
-                pause_ms,
-            ));
+            return Err(throttle::wait("An email was just sent. It may take a moment to arrive.", pause_ms));
         }
-        if sent >= CODES_PER_PROOF {
-            let mut refusal = ErrorPage::too_many("No more messages are sent for this.", 0);
-            refusal.retry_after_s = None;
-            return Err(refusal
-                .advice("Look in spam, and check that the address is right. The newest code still works.")
-                .next_link(self.errand.start(), "Start again"));
+        if sent >= MAX_CODES_PER_PROOF {
+            let mut rejection = ErrorPage::too_many_requests("We have sent the maximum number of emails.", 0);
+            rejection.retry_after_s = None;
+            return Err(rejection
+                .advice("Check your spam folder and the address. The latest code still works.")
+                .next_link(self.flow.start(), "Start again"));
         }
         let email = &self.proof.email;
-        ask_for_letter(provider, place, email).await?;
-        let (code, mailed) = draw_code(provider, &self.token, sent.saturating_add(1));
-        let replaced = provider.store.proofs.replace_proof_code(self.token.hash(), mailed).await;
-        // Not replaced: another request of this browser was quicker, and its letter is on its way.
-        if replaced.map_err(|error| refused(&error))? {
-            send(provider, self.errand, email.clone(), code);
+        take_email_quota(provider, subnet, email).await?;
+        let (code, sent_code) = generate_code(provider, &self.token, sent.saturating_add(1));
+        let replaced = provider.store.proofs.replace_proof_code(self.token.hash(), sent_code).await;
+        // If not replaced, a concurrent request of this browser won and sends its own email.
+        if replaced.map_err(|error| store_error_page(&error))? {
+            send(provider, self.flow, email.clone(), code);
         }
         Ok(())
     }
 
-    /// The password that was chosen at sign-up.
-    pub(crate) fn chosen_password(&self) -> Option<&PasswordHash> {
+    /// The hash of the password chosen at sign-up.
+    pub(crate) fn sign_up_password(&self) -> Option<&PasswordHash> {
         match &self.proof.purpose {
             ProofPurpose::SignUp(hash) => Some(hash),
             ProofPurpose::NewPassword => None,

@@ -1,12 +1,13 @@
-//! The pages for people: signing in and out, signing up, and a forgotten password. What clients are told is elsewhere.
+//! The pages for users: signing in and out, signing up, and resetting a password. The protocol for clients is
+//! elsewhere.
 
+mod client_subnet;
+mod emails;
 mod forgotten_password;
 mod forgotten_password_code;
 mod form;
 mod home;
-mod letters;
 mod mailbox_proof;
-mod place;
 mod sign_in;
 mod sign_out;
 mod sign_up;

@@ -1,25 +1,25 @@
-//! `GET` and `POST /sign-in`: an address and its password. Whoever is refused learns nothing about which of the two was
-//! wrong: an unknown address has the same words, the same work and the same bounds as a known one.
+//! `GET` and `POST /sign-in`: email address and password. The error does not reveal which of the two was wrong: an
+//! unknown address gets the same message, the same work and the same throttles as a known one.
 
-use super::form::{Onward, Posted, Problems, local_path, read_email};
-use super::place::Place;
+use super::client_subnet::ClientSubnet;
+use super::form::{PostedForm, Problems, ReturnToParam, local_path, read_email};
 use super::throttle;
 use crate::passwords::{self, HashingError};
 use crate::protocol::login_hint;
-use crate::signed_in::{begin_session, refuse_two_sessions, see_other};
-use crate::{Provider, refused};
+use crate::signed_in::{begin_session, reject_duplicate_sessions, see_other};
+use crate::{Provider, store_error_page};
 use askama::Template;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use chancery_domain::{EmailAddress, LocalPath, ThrottleKey};
 use chancery_store::ProviderAccount;
-use chancery_web::{Cookie, ErrorPage, SentCookie, page, sent_cookie};
+use chancery_web::{Cookie, CookieLookup, ErrorPage, find_cookie, page};
 use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
 
-const NOT_RIGHT: &str = "This e-mail address and password do not belong together. Check both.";
+const INCORRECT_CREDENTIALS: &str = "Incorrect email or password";
 
 #[derive(Template)]
 #[template(path = "sign_in.html")]
@@ -28,7 +28,7 @@ struct SignInPage<'a> {
     problems: Problems,
     email: &'a str,
     return_to: &'a LocalPath,
-    /// Whoever comes from setting a new password is told that it worked.
+    /// Confirms a password reset that has just happened.
     has_new_password: bool,
 }
 
@@ -42,17 +42,17 @@ pub(crate) struct Fields {
     return_to: String,
 }
 
-/// Given to the browser by the page that sets a new password; anybody could write an address that says so.
+/// A cookie set by the password reset page. A query parameter could be forged in a link.
 pub(super) const NEW_PASSWORD_NOTICE: Cookie = Cookie { name: "password_set", path: "/sign-in" };
-pub(super) const NEW_PASSWORD_NOTICE_LASTS: Duration = Duration::from_secs(5 * 60);
+pub(super) const NEW_PASSWORD_NOTICE_TTL: Duration = Duration::from_secs(5 * 60);
 
 pub(crate) async fn show(
     State(provider): State<Arc<Provider>>,
-    Onward(return_to): Onward,
+    ReturnToParam(return_to): ReturnToParam,
     headers: HeaderMap,
 ) -> Result<Response, ErrorPage> {
-    refuse_two_sessions(&headers)?;
-    let has_new_password = sent_cookie(&headers, NEW_PASSWORD_NOTICE.name) != SentCookie::None;
+    reject_duplicate_sessions(&headers)?;
+    let has_new_password = find_cookie(&headers, NEW_PASSWORD_NOTICE.name) != CookieLookup::None;
     let hint = login_hint(&return_to);
     let template = SignInPage {
         firm_name: &provider.settings.firm_name,
@@ -62,21 +62,21 @@ pub(crate) async fn show(
         has_new_password,
     };
     let mut response = page(StatusCode::OK, &template)?;
-    if let Some(shown) = NEW_PASSWORD_NOTICE.take_back().filter(|_| has_new_password) {
-        response.headers_mut().append(header::SET_COOKIE, shown);
+    if let Some(expired_cookie) = NEW_PASSWORD_NOTICE.expire().filter(|_| has_new_password) {
+        response.headers_mut().append(header::SET_COOKIE, expired_cookie);
     }
     Ok(response)
 }
 
 pub(crate) async fn send(
     State(provider): State<Arc<Provider>>,
-    place: Place,
+    subnet: ClientSubnet,
     headers: HeaderMap,
-    Posted(fields): Posted<Fields>,
+    PostedForm(fields): PostedForm<Fields>,
 ) -> Result<Response, ErrorPage> {
-    refuse_two_sessions(&headers)?;
+    reject_duplicate_sessions(&headers)?;
     let return_to = local_path(&fields.return_to);
-    let again = |problems: Problems| {
+    let render_again = |problems: Problems| {
         let template = SignInPage {
             firm_name: &provider.settings.firm_name,
             problems,
@@ -93,10 +93,10 @@ pub(crate) async fn send(
     }
     let email = match email {
         Ok(email) if !problems.any() => email,
-        _ => return again(problems),
+        _ => return render_again(problems),
     };
-    let Some(account) = check_password(&provider, place, &email, &fields.password).await? else {
-        return again(Problems::one("password", NOT_RIGHT));
+    let Some(account) = check_password(&provider, subnet, &email, &fields.password).await? else {
+        return render_again(Problems::one("password", INCORRECT_CREDENTIALS));
     };
     let cookie = begin_session(&provider, &headers, &account).await?;
     let mut response = see_other(return_to.as_str());
@@ -104,26 +104,26 @@ pub(crate) async fn send(
     Ok(response)
 }
 
-/// The account, if the password is its own.
+/// Returns the account if the password is correct.
 async fn check_password(
     provider: &Arc<Provider>,
-    place: Place,
+    subnet: ClientSubnet,
     email: &EmailAddress,
     password: &str,
 ) -> Result<Option<ProviderAccount>, ErrorPage> {
-    let turn = throttle::take_turn(provider, &ThrottleKey::password(email, place.0)).await?;
+    let attempt = throttle::begin_attempt(provider, &ThrottleKey::password(email, subnet.0)).await?;
     let account = provider
         .store
         .provider_accounts
-        .provider_account_with_email(email)
+        .provider_account_by_email(email)
         .await
-        .map_err(|error| refused(&error))?;
-    let kept = account.as_ref().map(|account| &account.password_hash);
-    if !passwords::is_right(password, kept).await.map_err(|error| unhashed(&error))? {
-        turn.was_wrong(provider, place);
+        .map_err(|error| store_error_page(&error))?;
+    let stored_hash = account.as_ref().map(|account| &account.password_hash);
+    if !passwords::verify(password, stored_hash).await.map_err(|error| hashing_error_page(&error))? {
+        attempt.record_failure(provider, subnet);
         return Ok(None);
     }
-    let [per_subnet, per_address_and_subnet, per_address, per_day] = ThrottleKey::password(email, place.0);
+    let [per_subnet, per_address_and_subnet, per_address, per_day] = ThrottleKey::password(email, subnet.0);
     throttle::reset(provider, per_address_and_subnet).await?;
     for key in [per_subnet, per_address, per_day] {
         throttle::refund(provider, key).await?;
@@ -131,8 +131,8 @@ async fn check_password(
     Ok(account)
 }
 
-/// Too busy, or a defect.
-pub(super) fn unhashed(error: &HashingError) -> ErrorPage {
+/// Hashing is overloaded, or a bug.
+pub(super) fn hashing_error_page(error: &HashingError) -> ErrorPage {
     match error {
         HashingError::Busy => ErrorPage::unavailable(error.to_string()),
         HashingError::Failed(_) => ErrorPage::internal(error.to_string()),

@@ -1,4 +1,5 @@
-//! `POST /sign-out` ends the browser's session with the provider, here and on the server; `GET /signed-out` says so.
+//! `POST /sign-out` ends the browser's session with the provider, in the browser and on the server. `GET /signed-out`
+//! confirms it.
 
 use crate::Provider;
 use crate::signed_in::{SESSION_COOKIE, end_session, see_other};
@@ -21,7 +22,7 @@ pub(crate) async fn send(
 ) -> Result<Response, ErrorPage> {
     end_session(&provider, &headers).await?;
     let mut response = see_other("/signed-out");
-    if let Some(cookie) = SESSION_COOKIE.take_back() {
+    if let Some(cookie) = SESSION_COOKIE.expire() {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
     Ok(response)

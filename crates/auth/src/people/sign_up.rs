@@ -1,10 +1,10 @@
-//! `GET` and `POST /sign-up`: the firm's people choose an address and a password; the account is made when the mailbox is
-//! proved (`mailbox_proof`). Whether the address has an account already, only its mailbox is told.
+//! `GET` and `POST /sign-up`: users of the firm choose an address and a password. The account is created once the
+//! mailbox is proved (`mailbox_proof`). Only an email to the mailbox reveals that the address already has an account.
 
-use super::form::{Onward, Posted, Problems, local_path, read_email};
-use super::mailbox_proof::{ask_for_letter, begin};
-use super::place::Place;
-use super::sign_in::unhashed;
+use super::client_subnet::ClientSubnet;
+use super::form::{PostedForm, Problems, ReturnToParam, local_path, read_email};
+use super::mailbox_proof::{begin, take_email_quota};
+use super::sign_in::hashing_error_page;
 use crate::Provider;
 use crate::limits::MIN_PASSWORD_CHARS;
 use crate::passwords::{self, NewPassword};
@@ -41,7 +41,7 @@ pub(crate) struct Fields {
 
 pub(crate) async fn show(
     State(provider): State<Arc<Provider>>,
-    Onward(return_to): Onward,
+    ReturnToParam(return_to): ReturnToParam,
 ) -> Result<Response, ErrorPage> {
     let template = SignUpPage {
         firm_name: &provider.settings.firm_name,
@@ -55,16 +55,16 @@ pub(crate) async fn show(
 
 pub(crate) async fn send(
     State(provider): State<Arc<Provider>>,
-    place: Place,
-    Posted(fields): Posted<Fields>,
+    subnet: ClientSubnet,
+    PostedForm(fields): PostedForm<Fields>,
 ) -> Result<Response, ErrorPage> {
     let return_to = local_path(&fields.return_to);
     let domain = &provider.settings.company_domain;
     let mut problems = Problems::default();
     let email = match read_email(&fields.email) {
-        Ok(email) if email.is_at(domain) => Some(email),
+        Ok(email) if email.has_domain(domain) => Some(email),
         Ok(_) => {
-            problems.add("email", format!("Only people with an address at {domain} may sign up"));
+            problems.add("email", format!("Enter an address at {domain}"));
             None
         }
         Err(text) => {
@@ -76,7 +76,7 @@ pub(crate) async fn send(
     if let Some(Err(problem)) = &password {
         problems.add("password", problem.to_string());
     } else if password.is_none() && fields.password.is_empty() {
-        problems.add("password", passwords::PasswordProblem::TooShort.to_string());
+        problems.add("password", passwords::PasswordError::TooShort.to_string());
     }
     let (Some(email), Some(Ok(password))) = (email, password) else {
         let template = SignUpPage {
@@ -88,9 +88,10 @@ pub(crate) async fn send(
         };
         return page(StatusCode::UNPROCESSABLE_ENTITY, &template);
     };
-    ask_for_letter(&provider, place, &email).await?;
-    let hash =
-        passwords::hash(password, provider.randomness.as_ref()).await.map_err(|error| unhashed(&error))?;
+    take_email_quota(&provider, subnet, &email).await?;
+    let hash = passwords::hash(password, provider.randomness.as_ref())
+        .await
+        .map_err(|error| hashing_error_page(&error))?;
     let cookie = begin(&provider, ProofPurpose::SignUp(hash), email, return_to).await?;
     let mut response = see_other("/sign-up/code");
     response.headers_mut().append(header::SET_COOKIE, cookie);

@@ -1,29 +1,29 @@
-//! `/sign-up/code`: the code from the mail makes the account and signs the person in.
+//! `/sign-up/code`: the emailed code creates the account and signs the user in.
 
-use super::form::{Posted, Problems};
-use super::mailbox_proof::{CodeTry, Errand, UnderWay, gone, under_way};
-use super::place::Place;
-use super::throttle::in_log;
-use crate::signed_in::{begin_session, refuse_two_sessions, see_other};
-use crate::{Provider, refused};
+use super::client_subnet::ClientSubnet;
+use super::form::{PostedForm, Problems};
+use super::mailbox_proof::{CodeCheck, PendingProof, ProofFlow, code_expired, pending_proof};
+use super::throttle::log_id;
+use crate::signed_in::{begin_session, reject_duplicate_sessions, see_other};
+use crate::{Provider, store_error_page};
 use askama::Template;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
-use chancery_domain::{EmailAddress, MailCode, SecretToken};
+use chancery_domain::{EmailAddress, EmailCode, SecretToken};
 use chancery_store::{NewProviderAccount, ProviderError};
 use chancery_web::{ErrorPage, page};
 use serde::Deserialize;
 use std::sync::Arc;
 
-const ERRAND: Errand = Errand::SignUp;
+const FLOW: ProofFlow = ProofFlow::SignUp;
 
 #[derive(Template)]
 #[template(path = "sign_up_code.html")]
 struct SignUpCodePage<'a> {
     firm_name: &'a str,
     email: &'a EmailAddress,
-    was_sent_again: bool,
+    is_resent: bool,
     problems: Problems,
     code: &'a str,
 }
@@ -36,15 +36,15 @@ pub(crate) struct Fields {
 
 fn show_page(
     provider: &Provider,
-    under_way: &UnderWay,
+    pending_proof: &PendingProof,
     problems: Problems,
     code: &str,
 ) -> Result<Response, ErrorPage> {
     let status = if problems.any() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
     let template = SignUpCodePage {
         firm_name: &provider.settings.firm_name,
-        email: &under_way.proof.email,
-        was_sent_again: under_way.proof.code.sent > 1,
+        email: &pending_proof.proof.email,
+        is_resent: pending_proof.proof.code.sent > 1,
         problems,
         code,
     };
@@ -55,76 +55,82 @@ pub(crate) async fn show(
     State(provider): State<Arc<Provider>>,
     headers: HeaderMap,
 ) -> Result<Response, ErrorPage> {
-    match under_way(&provider, ERRAND, &headers).await? {
-        Some(under_way) => show_page(&provider, &under_way, Problems::default(), ""),
-        None => Ok(see_other(ERRAND.start())),
+    match pending_proof(&provider, FLOW, &headers).await? {
+        Some(pending_proof) => show_page(&provider, &pending_proof, Problems::default(), ""),
+        None => Ok(see_other(FLOW.start())),
     }
 }
 
 pub(crate) async fn send(
     State(provider): State<Arc<Provider>>,
-    place: Place,
+    subnet: ClientSubnet,
     headers: HeaderMap,
-    Posted(fields): Posted<Fields>,
+    PostedForm(fields): PostedForm<Fields>,
 ) -> Result<Response, ErrorPage> {
-    let Some(under_way) = under_way(&provider, ERRAND, &headers).await? else { return Err(gone(ERRAND)) };
-    refuse_two_sessions(&headers)?;
-    let again =
-        |text: String| show_page(&provider, &under_way, Problems::one("code", text), fields.code.trim());
-    let Some(code) = MailCode::parse(&fields.code) else { return again(NOT_A_CODE.to_owned()) };
-    if let CodeTry::Wrong { left } = under_way.try_code(&provider, place, &code).await? {
-        return again(wrong_code(left));
+    let Some(pending_proof) = pending_proof(&provider, FLOW, &headers).await? else {
+        return Err(code_expired(FLOW));
+    };
+    reject_duplicate_sessions(&headers)?;
+    let render_again =
+        |text: String| show_page(&provider, &pending_proof, Problems::one("code", text), fields.code.trim());
+    let Some(code) = EmailCode::parse(&fields.code) else { return render_again(INVALID_CODE.to_owned()) };
+    if let CodeCheck::Incorrect { left } = pending_proof.try_code(&provider, subnet, &code).await? {
+        return render_again(incorrect_code_message(left));
     }
-    let Some(password_hash) = under_way.chosen_password().cloned() else { return Err(gone(ERRAND)) };
+    let Some(password_hash) = pending_proof.sign_up_password().cloned() else {
+        return Err(code_expired(FLOW));
+    };
     let new = NewProviderAccount {
         subject: SecretToken::generate(provider.randomness.as_ref()).reveal().to_owned(),
-        email: under_way.proof.email.clone(),
+        email: pending_proof.proof.email.clone(),
         password_hash,
         at: provider.clock.now(),
     };
-    let (token, code) = under_way.keys();
+    let (token, code) = pending_proof.keys();
     let account = match provider.store.provider_accounts.create_proven_account(token, code, new).await {
         Ok(Some(account)) => account,
-        Ok(None) => return Err(gone(ERRAND)),
-        // Signed up twice at once; the mailbox is proved, so this may be told.
-        Err(ProviderError::EmailTaken(_)) => return Err(already_there()),
-        Err(error) => return Err(refused(&error)),
+        Ok(None) => return Err(code_expired(FLOW)),
+        // A concurrent sign-up was faster. The mailbox is proved, so this may be revealed.
+        Err(ProviderError::EmailTaken(_)) => return Err(account_exists_page()),
+        Err(error) => return Err(store_error_page(&error)),
     };
-    tracing::info!(address = in_log(&account.email), "an account was made");
+    tracing::info!(address = log_id(&account.email), "account created");
     let cookie = begin_session(&provider, &headers, &account).await?;
-    let mut response = see_other(under_way.proof.return_to.as_str());
+    let mut response = see_other(pending_proof.proof.return_to.as_str());
     response.headers_mut().append(header::SET_COOKIE, cookie);
-    if let Some(taken_back) = ERRAND.cookie().take_back() {
-        response.headers_mut().append(header::SET_COOKIE, taken_back);
+    if let Some(expired_cookie) = FLOW.cookie().expire() {
+        response.headers_mut().append(header::SET_COOKIE, expired_cookie);
     }
     Ok(response)
 }
 
 pub(crate) async fn resend(
     State(provider): State<Arc<Provider>>,
-    place: Place,
+    subnet: ClientSubnet,
     headers: HeaderMap,
 ) -> Result<Response, ErrorPage> {
-    let Some(under_way) = under_way(&provider, ERRAND, &headers).await? else { return Err(gone(ERRAND)) };
-    under_way.resend(&provider, place).await?;
+    let Some(pending_proof) = pending_proof(&provider, FLOW, &headers).await? else {
+        return Err(code_expired(FLOW));
+    };
+    pending_proof.resend(&provider, subnet).await?;
     Ok(see_other("/sign-up/code"))
 }
 
-pub(super) const NOT_A_CODE: &str = "Enter the six digits from the message";
+pub(super) const INVALID_CODE: &str = "Enter the six-digit code from your latest email";
 
-pub(super) fn wrong_code(left: u32) -> String {
-    let tries = if left == 1 { "1 try" } else { &format!("{left} tries") };
-    format!("That code is not right. Check the newest message and try again; you have {tries} left.")
+pub(super) fn incorrect_code_message(left: u32) -> String {
+    let attempts = if left == 1 { "1 attempt" } else { &format!("{left} attempts") };
+    format!("Incorrect code. Check your latest email and try again. {attempts} left.")
 }
 
-fn already_there() -> ErrorPage {
+fn account_exists_page() -> ErrorPage {
     ErrorPage::new(
         StatusCode::CONFLICT,
         "account_exists",
         "You already have an account",
-        "You have signed up with this address before. Nothing was changed.",
+        "This address already has an account. Nothing was changed.",
     )
-    .advice("Sign in with the password that you chose first.")
+    .advice("Sign in with your existing password.")
     .next_link("/sign-in", "Sign in")
-    .with_cookie(ERRAND.cookie().take_back())
+    .with_cookie(FLOW.cookie().expire())
 }

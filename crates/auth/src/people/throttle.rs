@@ -1,172 +1,170 @@
-//! Bounds what may be tried, as `ThrottleKey` says. An attempt is counted before it is made, so that however many come at once,
-//! no more than the limit get through; and it is counted by what was typed, so that an address without an account runs out
-//! just the same.
+//! Throttles attempts by `ThrottleKey`. An attempt is counted before it is made, so that concurrent attempts cannot
+//! exceed the limit. It is counted by the address entered, so that an address without an account is throttled equally.
 
-use super::letters;
-use super::place::Place;
-use crate::{Provider, refused};
+use super::client_subnet::ClientSubnet;
+use super::emails;
+use crate::{Provider, store_error_page};
 use chancery_domain::{EmailAddress, ThrottleCount, ThrottleDecision, ThrottleKey, UnixMillis};
 use chancery_web::ErrorPage;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
-/// What a bound protects, for the metric and the log.
+/// What a throttle protects, for the metric and the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Guards {
+enum ThrottleScope {
     Password,
     Code,
-    Place,
-    Letters,
+    ClientSubnet,
+    Emails,
     Account,
 }
 
-impl Guards {
+impl ThrottleScope {
     fn as_str(self) -> &'static str {
         match self {
             Self::Password => "password",
             Self::Code => "code",
-            Self::Place => "place",
-            Self::Letters => "letters",
+            Self::ClientSubnet => "place",
+            Self::Emails => "letters",
             Self::Account => "account",
         }
     }
 }
 
-fn guards(key: ThrottleKey<'_>) -> Guards {
+fn throttle_scope(key: ThrottleKey<'_>) -> ThrottleScope {
     match key {
         ThrottleKey::PasswordPerAddressAndSubnet(..)
         | ThrottleKey::PasswordPerAddress(_)
-        | ThrottleKey::PasswordPerDay(_) => Guards::Password,
+        | ThrottleKey::PasswordPerDay(_) => ThrottleScope::Password,
         ThrottleKey::CodePerProof(_)
         | ThrottleKey::CodePerAddressAndSubnet(..)
         | ThrottleKey::CodePerSubnetAndDay(..)
         | ThrottleKey::CodePerAddress(_)
         | ThrottleKey::CodePerDay(_)
         | ThrottleKey::WrongCodePerIdentity(_)
-        | ThrottleKey::WrongCodePerMailbox(_) => Guards::Code,
-        ThrottleKey::AttemptPerSubnet(_) => Guards::Place,
+        | ThrottleKey::WrongCodePerMailbox(_) => ThrottleScope::Code,
+        ThrottleKey::AttemptPerSubnet(_) => ThrottleScope::ClientSubnet,
         ThrottleKey::EmailPerAddressAndSubnet(..)
         | ThrottleKey::EmailPerAddress(_)
         | ThrottleKey::EmailPerSubnet(_)
         | ThrottleKey::LockoutEmail(_)
         | ThrottleKey::CodeEmailPerIdentity(_)
-        | ThrottleKey::CodeEmailPerMailbox(_) => Guards::Letters,
+        | ThrottleKey::CodeEmailPerMailbox(_) => ThrottleScope::Emails,
         ThrottleKey::ConsentPagePerAccount(_)
         | ThrottleKey::AuthorizationCodePerAccount(_)
-        | ThrottleKey::SignInDetour(_) => Guards::Account,
+        | ThrottleKey::SignInRedirect(_) => ThrottleScope::Account,
     }
 }
 
 fn reason(key: ThrottleKey<'_>) -> &'static str {
-    match guards(key) {
-        Guards::Password => "There were too many tries to sign in with this e-mail address.",
-        Guards::Place => "There were too many tries from your network.",
-        Guards::Code => "There were too many wrong codes for this e-mail address.",
-        Guards::Account => "There were too many sign-ins to applications with this account.",
-        Guards::Letters => match key {
-            ThrottleKey::EmailPerSubnet(_) => "Too many messages were asked for from your network.",
-            _ => "There were too many messages to this e-mail address.",
+    match throttle_scope(key) {
+        ThrottleScope::Password => "Too many sign-in attempts for this email address.",
+        ThrottleScope::ClientSubnet => "Too many attempts from your network.",
+        ThrottleScope::Code => "Too many incorrect codes for this email address.",
+        ThrottleScope::Account => "Too many application sign-ins with this account.",
+        ThrottleScope::Emails => match key {
+            ThrottleKey::EmailPerSubnet(_) => "Too many emails requested from your network.",
+            _ => "Too many emails to this address.",
         },
     }
 }
 
-/// By what an address is known in the log: enough to see that two lines are about the same one, and too little to say
-/// which it is.
-pub(crate) fn in_log(email: &EmailAddress) -> String {
+/// Pseudonym of an address in the log: enough to correlate lines, too little to reveal the address.
+pub(crate) fn log_id(email: &EmailAddress) -> String {
     let hash = Sha256::new().chain_update("log\0").chain_update(email.mailbox()).finalize();
     hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A try that may be made.
+/// A permitted attempt.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
-    /// After this one.
+pub(crate) struct Attempt<'a> {
+    /// Attempts left after this one.
     pub(crate) left: u32,
-    /// Of what this was the last.
-    last_of: Vec<ThrottleKey<'a>>,
+    /// The throttles whose last attempt this was.
+    exhausted: Vec<ThrottleKey<'a>>,
 }
 
-impl Turn<'_> {
-    /// To be called when the try was wrong: where it was the last one, the log says so and the owner of the mailbox is told.
-    pub(crate) fn was_wrong(&self, provider: &Arc<Provider>, place: Place) {
-        for key in &self.last_of {
-            record(*key, Some(place));
+impl Attempt<'_> {
+    /// Call this when the attempt was wrong. If it was the last one, logs it and emails the owner of the mailbox.
+    pub(crate) fn record_failure(&self, provider: &Arc<Provider>, subnet: ClientSubnet) {
+        for key in &self.exhausted {
+            record(*key, Some(subnet));
         }
-        let locked =
-            self.last_of.iter().filter(|key| matches!(guards(**key), Guards::Password | Guards::Code));
+        let locked = self
+            .exhausted
+            .iter()
+            .filter(|key| matches!(throttle_scope(**key), ThrottleScope::Password | ThrottleScope::Code));
         if let Some(email) = locked.filter_map(|key| key.address()).next() {
-            letters::tell_of_lockout(provider, email.clone());
+            emails::email_lockout(provider, email.clone());
         }
     }
 }
 
-/// One line for each bound that is reached, when it is reached.
-fn record(key: ThrottleKey<'_>, place: Option<Place>) {
-    let of = guards(key).as_str();
+/// Logs a throttle once, when its limit is reached.
+fn record(key: ThrottleKey<'_>, subnet: Option<ClientSubnet>) {
+    let of = throttle_scope(key).as_str();
     metrics::counter!("chancery_auth_bounds_reached_total", "of" => of).increment(1);
-    let address = key.address().map(in_log).unwrap_or_default();
-    let peer = place.map(|place| place.0.to_string()).unwrap_or_default();
+    let address = key.address().map(log_id).unwrap_or_default();
+    let peer = subnet.map(|subnet| subnet.0.to_string()).unwrap_or_default();
     let from_one_place = key.is_per_subnet();
-    tracing::warn!(
-        of,
-        peer,
-        address,
-        from_one_place,
-        "a bound on tries is reached; more are refused for a while"
-    );
+    tracing::warn!(of, peer, address, from_one_place, "throttle limit reached");
 }
 
-/// Counts a try for all of these and says that it may be made; or refuses it, for as long as the longest wait of those
-/// that have none left. What is refused is counted nowhere.
-pub(crate) async fn take_turn<'a>(
+/// Counts an attempt for all of these keys and permits it. If a key has no attempt left, rejects the attempt with the
+/// longest wait among such keys, and counts nothing.
+pub(crate) async fn begin_attempt<'a>(
     provider: &Provider,
-    all: &[ThrottleKey<'a>],
-) -> Result<Turn<'a>, ErrorPage> {
-    check(provider, all).await?;
+    keys: &[ThrottleKey<'a>],
+) -> Result<Attempt<'a>, ErrorPage> {
+    check(provider, keys).await?;
     let now = provider.clock.now();
-    let mut turn = Turn { left: u32::MAX, last_of: Vec::new() };
-    for (number, key) in all.iter().enumerate() {
+    let mut attempt = Attempt { left: u32::MAX, exhausted: Vec::new() };
+    for (number, key) in keys.iter().enumerate() {
         let counted = provider.store.throttles.count_throttle(*key, now).await;
-        match counted.map_err(|error| refused(&error))? {
+        match counted.map_err(|error| store_error_page(&error))? {
             ThrottleDecision::Allowed(counted) => {
                 let left = key.throttle().left(counted);
-                turn.left = turn.left.min(left);
+                attempt.left = attempt.left.min(left);
                 if left == 0 {
-                    turn.last_of.push(*key);
+                    attempt.exhausted.push(*key);
                 }
             }
-            // Others were quicker.
+            // Concurrent attempts were faster.
             ThrottleDecision::Denied(counted) => {
-                for counted_before in all.iter().take(number) {
+                for counted_before in keys.iter().take(number) {
                     refund(provider, *counted_before).await?;
                 }
                 return Err(too_many(*key, counted, now));
             }
         }
     }
-    Ok(turn)
+    Ok(attempt)
 }
 
-/// `take_turn` for what is not right or wrong: the last one is recorded at once.
+/// `begin_attempt` for actions that cannot be right or wrong: records a reached limit at once.
 pub(crate) async fn count(
     provider: &Provider,
-    place: Option<Place>,
-    all: &[ThrottleKey<'_>],
+    subnet: Option<ClientSubnet>,
+    keys: &[ThrottleKey<'_>],
 ) -> Result<(), ErrorPage> {
-    let turn = take_turn(provider, all).await?;
-    for key in turn.last_of {
-        record(key, place);
+    let attempt = begin_attempt(provider, keys).await?;
+    for key in attempt.exhausted {
+        record(key, subnet);
     }
     Ok(())
 }
 
-/// Denies when no attempt is left of one of these; counts nothing.
-pub(crate) async fn check(provider: &Provider, all: &[ThrottleKey<'_>]) -> Result<(), ErrorPage> {
+/// Rejects if any of these keys has no attempt left. Counts nothing.
+pub(crate) async fn check(provider: &Provider, keys: &[ThrottleKey<'_>]) -> Result<(), ErrorPage> {
     let now = provider.clock.now();
     let mut longest: Option<(ThrottleKey<'_>, ThrottleCount)> = None;
-    for key in all {
-        let counted =
-            provider.store.throttles.throttle_count(*key, now).await.map_err(|error| refused(&error))?;
+    for key in keys {
+        let counted = provider
+            .store
+            .throttles
+            .throttle_count(*key, now)
+            .await
+            .map_err(|error| store_error_page(&error))?;
         let over = counted.filter(|counted| key.throttle().left(*counted) == 0);
         if let Some(over) = over
             && longest.is_none_or(|(_, longest)| longest.expires_at < over.expires_at)
@@ -181,28 +179,29 @@ pub(crate) async fn check(provider: &Provider, all: &[ThrottleKey<'_>]) -> Resul
 }
 
 pub(crate) async fn refund(provider: &Provider, key: ThrottleKey<'_>) -> Result<(), ErrorPage> {
-    provider.store.throttles.refund_throttle(key).await.map_err(|error| refused(&error))
+    provider.store.throttles.refund_throttle(key).await.map_err(|error| store_error_page(&error))
 }
 
 pub(crate) async fn reset(provider: &Provider, key: ThrottleKey<'_>) -> Result<(), ErrorPage> {
-    provider.store.throttles.reset_throttle(key).await.map_err(|error| refused(&error))
+    provider.store.throttles.reset_throttle(key).await.map_err(|error| store_error_page(&error))
 }
 
-/// Waiting as long as it says is enough: trying meanwhile does not lengthen it.
+/// Waiting this long is enough: further attempts do not extend it.
 fn too_many(key: ThrottleKey<'_>, counted: ThrottleCount, now: UnixMillis) -> ErrorPage {
     let wait_ms = counted.expires_at.0.saturating_sub(now.0).max(1);
     wait(reason(key), wait_ms)
 }
 
-/// A refusal for so long.
+/// An error page that says how long to wait.
 pub(crate) fn wait(reason: &str, wait_ms: i64) -> ErrorPage {
     let wait_s = u32::try_from(wait_ms.max(1)).map_or(u32::MAX, |ms| ms.div_ceil(1000));
     let advice = match wait_s {
-        0..=90 => format!("Nothing was changed. Try again in {wait_s} seconds."),
-        91..=5_400 => format!("Nothing was changed. Try again in {} minutes.", wait_s.div_ceil(60)),
-        _ => format!("Nothing was changed. Try again in {} hours.", wait_s.div_ceil(3_600)),
+        0..=1 => "Try again in 1 second.".to_owned(),
+        2..=90 => format!("Try again in {wait_s} seconds."),
+        91..=5_400 => format!("Try again in {} minutes.", wait_s.div_ceil(60)),
+        _ => format!("Try again in {} hours.", wait_s.div_ceil(3_600)),
     };
-    ErrorPage::too_many(reason, wait_s).advice(advice)
+    ErrorPage::too_many_requests(reason, wait_s).advice(advice)
 }
 
 #[cfg(test)]
@@ -210,9 +209,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_knows_an_address_by_less_than_would_tell_it() {
+    fn log_id_does_not_reveal_the_address() {
         let email: EmailAddress = "maya@example.com".parse().unwrap();
-        assert_eq!(in_log(&email).len(), 8);
-        assert_ne!(in_log(&email), in_log(&"omar@example.com".parse().unwrap()));
+        assert_eq!(log_id(&email).len(), 8);
+        assert_ne!(log_id(&email), log_id(&"omar@example.com".parse().unwrap()));
     }
 }

@@ -1,7 +1,7 @@
-//! What an application asks for at `/authorize`, checked. Two kinds of fault are kept apart: where the application or its
-//! address is not known, nobody may be sent anywhere, and the person is told; all else goes back to the application.
+//! Validates requests to `/authorize`. There are two kinds of error. If the client or its redirect URI is unknown,
+//! nothing may be redirected, so the user sees the error. All other errors go back to the client.
 
-use super::parameters::{Flaw, Parameters, to_query, with_parameters};
+use super::parameters::{ParameterError, Parameters, to_query, with_parameters};
 use super::scope::Scope;
 use crate::{Client, ProviderSettings};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -9,12 +9,12 @@ use axum::response::{IntoResponse, Response};
 use chancery_domain::{EmailAddress, LocalPath};
 use chancery_web::ErrorPage;
 
-/// A SHA-256 in Base64 without padding.
+/// A SHA-256 in unpadded Base64.
 const CHALLENGE_CHARS: usize = 43;
 
-/// Where the answer goes.
+/// Where the response is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ReturnAddress {
+pub(crate) struct RedirectTarget {
     pub(crate) redirect_uri: String,
     pub(crate) state: Option<String>,
 }
@@ -22,29 +22,29 @@ pub(crate) struct ReturnAddress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AuthorizationRequest {
     pub(crate) client_id: String,
-    pub(crate) return_address: ReturnAddress,
+    pub(crate) redirect_target: RedirectTarget,
     pub(crate) scope: Scope,
     pub(crate) nonce: Option<String>,
     pub(crate) code_challenge: String,
     pub(crate) prompt: Prompt,
     pub(crate) max_age_s: Option<u32>,
-    /// The address that the person will probably sign in with.
+    /// The email address the user will probably sign in with.
     pub(crate) login_hint: Option<String>,
-    /// An ID token of the person whom the application expects.
+    /// An ID token of the user whom the client expects.
     pub(crate) id_token_hint: Option<String>,
-    /// Our own: the mark that we sent the person to sign in (`detour`).
-    pub(crate) detour: Option<String>,
+    /// Our own parameter: proof that we sent the user to sign in (`sign_in_detour`).
+    pub(crate) sign_in_detour: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Prompt {
-    /// Nothing may be asked of the person.
+    /// No interaction with the user is allowed.
     pub(crate) none: bool,
     pub(crate) login: bool,
     pub(crate) consent: bool,
 }
 
-/// The standard's codes for what goes back to the application.
+/// OAuth and OpenID Connect error codes that are returned to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorCode {
     InvalidRequest,
@@ -58,11 +58,11 @@ pub(crate) enum ErrorCode {
     RegistrationNotSupported,
 }
 
-/// Why a request goes no further.
+/// Why a request was rejected, and who is told.
 #[derive(Debug)]
-pub(crate) enum Rejected {
-    ToPerson(ErrorPage),
-    ToClient { return_address: ReturnAddress, code: ErrorCode, why: String },
+pub(crate) enum AuthorizeError {
+    Page(ErrorPage),
+    Redirect { redirect_target: RedirectTarget, code: ErrorCode, description: String },
 }
 
 impl ErrorCode {
@@ -81,83 +81,89 @@ impl ErrorCode {
     }
 }
 
-impl ReturnAddress {
-    /// Back to the application, with `state` as it came and `iss` (RFC 9207), so that it knows whose answer this is.
-    pub(crate) fn answer(&self, issuer: &str, answer: &[(&str, &str)]) -> Response {
+impl RedirectTarget {
+    /// Redirects to the client with `state` unchanged and `iss` (RFC 9207), so that it knows which issuer responded.
+    pub(crate) fn respond(&self, issuer: &str, params: &[(&str, &str)]) -> Response {
         let state = self.state.as_deref().map(|state| ("state", state));
-        let pairs = answer.iter().copied().chain(state).chain([("iss", issuer)]);
+        let pairs = params.iter().copied().chain(state).chain([("iss", issuer)]);
         see_other(&with_parameters(&self.redirect_uri, pairs))
     }
 
-    pub(crate) fn error(&self, issuer: &str, code: ErrorCode, why: &str) -> Response {
-        self.answer(issuer, &[("error", code.as_str()), ("error_description", why)])
+    pub(crate) fn error(&self, issuer: &str, code: ErrorCode, description: &str) -> Response {
+        self.respond(issuer, &[("error", code.as_str()), ("error_description", description)])
     }
 }
 
-impl Rejected {
-    pub(crate) fn into_reply(self, issuer: &str) -> Result<Response, ErrorPage> {
+impl AuthorizeError {
+    pub(crate) fn into_response_for(self, issuer: &str) -> Result<Response, ErrorPage> {
         match self {
-            Self::ToPerson(refusal) => Err(refusal),
-            Self::ToClient { return_address, code, why } => Ok(return_address.error(issuer, code, &why)),
+            Self::Page(rejection) => Err(rejection),
+            Self::Redirect { redirect_target, code, description } => {
+                Ok(redirect_target.error(issuer, code, &description))
+            }
         }
     }
 }
 
-/// The address that the application expects to be signed in with, where the way on from the sign-in page is such a request.
+/// The client's `login_hint`, if the sign-in page returns to an authorization request.
 pub(crate) fn login_hint(return_to: &LocalPath) -> Option<EmailAddress> {
     let query = return_to.as_str().strip_prefix("/authorize?")?;
     Parameters::parse(query).ok()?.one("login_hint").ok()??.parse().ok()
 }
 
-/// A redirect that is always fetched with GET.
+/// Redirects so that the browser always follows with GET.
 pub(super) fn see_other(address: &str) -> Response {
     match HeaderValue::from_str(address) {
         Ok(address) => (StatusCode::SEE_OTHER, [(header::LOCATION, address)]).into_response(),
-        Err(_) => ErrorPage::internal("an address to return to is no header").into_response(),
+        Err(_) => ErrorPage::internal("the return address does not fit in a header").into_response(),
     }
 }
 
 impl AuthorizationRequest {
-    pub(crate) fn read(settings: &ProviderSettings, parameters: &Parameters) -> Result<Self, Rejected> {
-        let client = client(settings, parameters).map_err(Rejected::ToPerson)?;
-        let redirect_uri = redirect_uri(client, parameters).map_err(Rejected::ToPerson)?;
+    pub(crate) fn read(settings: &ProviderSettings, parameters: &Parameters) -> Result<Self, AuthorizeError> {
+        let client = client(settings, parameters).map_err(AuthorizeError::Page)?;
+        let redirect_uri = redirect_uri(client, parameters).map_err(AuthorizeError::Page)?;
         let state = parameters.one("state");
-        let return_address = ReturnAddress { redirect_uri, state: state.ok().flatten().map(str::to_owned) };
-        let request = Self::read_rest(&client.id, &return_address, parameters);
-        let request = state.map_err(Fault::from).and(request);
-        let request = request.map_err(|(code, why)| Rejected::ToClient { return_address, code, why })?;
-        // It must survive the way to the sign-in page and back.
+        let redirect_target = RedirectTarget { redirect_uri, state: state.ok().flatten().map(str::to_owned) };
+        let request = Self::read_rest(&client.id, &redirect_target, parameters);
+        let request = state.map_err(RequestError::from).and(request);
+        let request = request.map_err(|(code, description)| AuthorizeError::Redirect {
+            redirect_target,
+            code,
+            description,
+        })?;
+        // The request must fit into a URL to survive the redirect to the sign-in page and back.
         match request.to_path() {
             Some(_) => Ok(request),
-            None => Err(Rejected::ToPerson(too_long())),
+            None => Err(AuthorizeError::Page(too_long())),
         }
     }
 
     fn read_rest(
         client_id: &str,
-        return_address: &ReturnAddress,
+        redirect_target: &RedirectTarget,
         parameters: &Parameters,
-    ) -> Result<Self, Fault> {
-        let one = |name| parameters.one(name).map_err(Fault::from);
-        refuse_what_is_not_supported(parameters)?;
+    ) -> Result<Self, RequestError> {
+        let one = |name| parameters.one(name).map_err(RequestError::from);
+        reject_unsupported_parameters(parameters)?;
         match one("response_type")? {
-            None => return Err(invalid("response_type is missing; it must be code")),
+            None => return Err(invalid("response_type is missing: use code")),
             Some("code") => {}
             Some(_) => {
                 return Err((ErrorCode::UnsupportedResponseType, "response_type must be code".to_owned()));
             }
         }
         if one("response_mode")?.is_some_and(|mode| mode != "query") {
-            return Err(invalid("response_mode must be query, or left out"));
+            return Err(invalid("response_mode must be query or omitted"));
         }
         let scope = one("scope")?.and_then(Scope::parse);
-        let scope = scope.ok_or((ErrorCode::InvalidScope, "scope must have openid".to_owned()))?;
+        let scope = scope.ok_or((ErrorCode::InvalidScope, "scope must include openid".to_owned()))?;
         let code_challenge = challenge(one("code_challenge")?, one("code_challenge_method")?)?;
         let max_age_s = one("max_age")?.map(str::parse).transpose();
         let max_age_s = max_age_s.map_err(|_| invalid("max_age must be a number of seconds"))?;
         Ok(Self {
             client_id: client_id.to_owned(),
-            return_address: return_address.clone(),
+            redirect_target: redirect_target.clone(),
             scope,
             nonce: one("nonce")?.map(str::to_owned),
             code_challenge,
@@ -165,27 +171,27 @@ impl AuthorizationRequest {
             max_age_s,
             login_hint: one("login_hint")?.map(str::to_owned),
             id_token_hint: one("id_token_hint")?.map(str::to_owned),
-            detour: one("detour")?.map(str::to_owned),
+            sign_in_detour: one("detour")?.map(str::to_owned),
         })
     }
 
-    /// What `read` reads, and nothing that it ignores.
+    /// Serializes exactly the parameters that `read` reads.
     pub(crate) fn to_query(&self) -> String {
         let max_age_s = self.max_age_s.map(|seconds| seconds.to_string());
         let prompt = self.prompt.to_text();
         let optional = [
-            ("state", self.return_address.state.as_deref()),
+            ("state", self.redirect_target.state.as_deref()),
             ("nonce", self.nonce.as_deref()),
             ("prompt", Some(prompt.as_str()).filter(|prompt| !prompt.is_empty())),
             ("max_age", max_age_s.as_deref()),
             ("login_hint", self.login_hint.as_deref()),
             ("id_token_hint", self.id_token_hint.as_deref()),
-            ("detour", self.detour.as_deref()),
+            ("detour", self.sign_in_detour.as_deref()),
         ];
         let needed = [
             ("response_type", "code"),
             ("client_id", &self.client_id),
-            ("redirect_uri", &self.return_address.redirect_uri),
+            ("redirect_uri", &self.redirect_target.redirect_uri),
             ("scope", self.scope.as_str()),
             ("code_challenge", &self.code_challenge),
             ("code_challenge_method", "S256"),
@@ -194,69 +200,73 @@ impl AuthorizationRequest {
         to_query(needed.into_iter().chain(optional))
     }
 
-    /// The same request as an address of ours; None where it is too long for one.
+    /// The request as a local path, or `None` if it is too long.
     pub(crate) fn to_path(&self) -> Option<LocalPath> {
         LocalPath::parse(&format!("/authorize?{}", self.to_query()))
     }
 }
 
 impl Prompt {
-    fn parse(text: &str) -> Result<Self, Fault> {
+    fn parse(text: &str) -> Result<Self, RequestError> {
         let mut prompt = Self::default();
-        for word in text.split(' ').filter(|word| !word.is_empty()) {
-            match word {
+        for value in text.split(' ').filter(|value| !value.is_empty()) {
+            match value {
                 "none" => prompt.none = true,
-                // Whoever signs in anew chooses the account by doing so.
+                // Signing in again lets the user choose the account.
                 "login" | "select_account" => prompt.login = true,
                 "consent" => prompt.consent = true,
-                _ => return Err(invalid("prompt must be of none, login, consent and select_account")),
+                _ => return Err(invalid("prompt must be none, login, consent or select_account")),
             }
         }
         match prompt {
             Self { none: true, login: false, consent: false } | Self { none: false, .. } => Ok(prompt),
-            _ => Err(invalid("prompt=none stands alone")),
+            _ => Err(invalid("prompt=none cannot be combined with other values")),
         }
     }
 
     fn to_text(self) -> String {
-        let words = [(self.none, "none"), (self.login, "login"), (self.consent, "consent")];
-        let words: Vec<&str> =
-            words.into_iter().filter_map(|(is_set, word)| is_set.then_some(word)).collect();
-        words.join(" ")
+        let values = [(self.none, "none"), (self.login, "login"), (self.consent, "consent")];
+        let values: Vec<&str> =
+            values.into_iter().filter_map(|(is_set, value)| is_set.then_some(value)).collect();
+        values.join(" ")
     }
 }
 
-type Fault = (ErrorCode, String);
+type RequestError = (ErrorCode, String);
 
-fn invalid(why: &str) -> Fault {
-    (ErrorCode::InvalidRequest, why.to_owned())
+fn invalid(description: &str) -> RequestError {
+    (ErrorCode::InvalidRequest, description.to_owned())
 }
 
-impl From<Flaw> for Fault {
-    fn from(flaw: Flaw) -> Self {
-        (ErrorCode::InvalidRequest, flaw.to_string())
+impl From<ParameterError> for RequestError {
+    fn from(error: ParameterError) -> Self {
+        (ErrorCode::InvalidRequest, error.to_string())
     }
 }
 
-fn refuse_what_is_not_supported(parameters: &Parameters) -> Result<(), Fault> {
-    let refused = [
-        ("request", ErrorCode::RequestNotSupported, "request objects are not taken; use plain parameters"),
+fn reject_unsupported_parameters(parameters: &Parameters) -> Result<(), RequestError> {
+    let unsupported = [
+        (
+            "request",
+            ErrorCode::RequestNotSupported,
+            "request objects are not supported; use query parameters",
+        ),
         (
             "request_uri",
             ErrorCode::RequestUriNotSupported,
-            "request objects are not taken; use plain parameters",
+            "request objects are not supported; use query parameters",
         ),
-        ("registration", ErrorCode::RegistrationNotSupported, "applications are registered by the firm"),
+        ("registration", ErrorCode::RegistrationNotSupported, "dynamic registration is not supported"),
     ];
-    for (name, code, why) in refused {
+    for (name, code, description) in unsupported {
         if parameters.one(name)?.is_some() {
-            return Err((code, why.to_owned()));
+            return Err((code, description.to_owned()));
         }
     }
     Ok(())
 }
 
-fn challenge(challenge: Option<&str>, method: Option<&str>) -> Result<String, Fault> {
+fn challenge(challenge: Option<&str>, method: Option<&str>) -> Result<String, RequestError> {
     let challenge =
         challenge.ok_or_else(|| invalid("code_challenge is missing; PKCE with S256 is required"))?;
     if method != Some("S256") {
@@ -271,37 +281,37 @@ fn challenge(challenge: Option<&str>, method: Option<&str>) -> Result<String, Fa
 }
 
 fn client<'a>(settings: &'a ProviderSettings, parameters: &Parameters) -> Result<&'a Client, ErrorPage> {
-    let id = parameters.one("client_id").map_err(|flaw| bad_request(&flaw.to_string()))?;
+    let id = parameters.one("client_id").map_err(|error| bad_request(&error.to_string()))?;
     let id = id.ok_or_else(|| bad_request("client_id is missing"))?;
-    settings.client(id).ok_or_else(|| bad_request("client_id names no application that is known here"))
+    settings.client(id).ok_or_else(|| bad_request("unknown client_id"))
 }
 
-/// Letter by letter one of those that are registered.
+/// Must exactly equal a registered URI.
 fn redirect_uri(client: &Client, parameters: &Parameters) -> Result<String, ErrorPage> {
-    let uri = parameters.one("redirect_uri").map_err(|flaw| bad_request(&flaw.to_string()))?;
+    let uri = parameters.one("redirect_uri").map_err(|error| bad_request(&error.to_string()))?;
     let uri = uri.ok_or_else(|| bad_request("redirect_uri is missing"))?;
     match client.redirect_uris.iter().any(|own| own == uri) {
         true => Ok(uri.to_owned()),
-        false => Err(bad_request("redirect_uri is not one that this application has registered here")),
+        false => Err(bad_request("redirect_uri is not registered for this client")),
     }
 }
 
-/// For the person: nobody else may be told.
-fn bad_request(why: &str) -> ErrorPage {
+/// Shown to the user, because no redirect URI can be trusted.
+fn bad_request(description: &str) -> ErrorPage {
     ErrorPage::new(
         StatusCode::BAD_REQUEST,
         "invalid_request",
-        "This sign-in cannot go on",
-        format!("The application that sent you here made a mistake: {why}."),
+        "Invalid sign-in request",
+        format!("The application sent an invalid request: {description}."),
     )
     .advice(
-        "Go back to the application and start again. If it stays, tell whoever runs it what this page says.",
+        "Go back to the application and try again. If it fails again, send this message to its administrator.",
     )
-    .logged(format!("an authorization request was refused: {why}"))
+    .with_log_detail(format!("authorization request rejected: {description}"))
 }
 
 pub(super) fn too_long() -> ErrorPage {
-    bad_request("its request is too long; state, nonce and hints must fit into an address of 2000 characters")
+    bad_request("the request is too long; with state, nonce and hints it must fit into 2000 characters")
 }
 
 #[cfg(test)]
@@ -340,21 +350,21 @@ mod tests {
         ]
     }
 
-    fn read(pairs: &[(&str, &str)]) -> Result<AuthorizationRequest, Rejected> {
+    fn read(pairs: &[(&str, &str)]) -> Result<AuthorizationRequest, AuthorizeError> {
         AuthorizationRequest::read(&settings(), &Parameters::parse(&to_query(pairs.iter().copied())).unwrap())
     }
 
-    /// The good request with one parameter set to another value, or left out.
+    /// The valid request with one parameter changed or removed.
     fn changed(name: &'static str, value: Option<&'static str>) -> Vec<(&'static str, &'static str)> {
         let rest = good().into_iter().filter(|(own, _)| *own != name);
         rest.chain(value.map(|value| (name, value))).collect()
     }
 
     #[test]
-    fn a_good_request_is_read_and_reads_the_same_from_its_own_address() {
+    fn valid_authorization_request_round_trips() {
         let request = read(&good()).unwrap();
         assert_eq!(request.scope, Scope { has_email: true });
-        assert_eq!(request.return_address.state.as_deref(), Some("af0ifjsldkj"));
+        assert_eq!(request.redirect_target.state.as_deref(), Some("af0ifjsldkj"));
         let again = AuthorizationRequest::read(&settings(), &Parameters::parse(&request.to_query()).unwrap());
         assert_eq!(again.unwrap(), request);
         let with_unknown: Vec<_> =
@@ -363,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_application_or_address_is_told_to_the_person_and_never_redirected() {
+    fn bad_client_or_redirect_uri_shows_a_page_without_redirect() {
         for (name, value) in [
             ("client_id", None),
             ("client_id", Some("other")),
@@ -376,17 +386,17 @@ mod tests {
             ("redirect_uri", Some("https://portal.example.com/auth/callback#")),
         ] {
             let outcome = read(&changed(name, value));
-            assert!(matches!(outcome, Err(Rejected::ToPerson(_))), "{name}={value:?}: {outcome:?}");
+            assert!(matches!(outcome, Err(AuthorizeError::Page(_))), "{name}={value:?}: {outcome:?}");
         }
         for twice in ["client_id", "redirect_uri"] {
             let value = good().into_iter().find(|(own, _)| *own == twice).unwrap();
             let outcome = read(&good().into_iter().chain([value]).collect::<Vec<_>>());
-            assert!(matches!(outcome, Err(Rejected::ToPerson(_))), "{twice} twice");
+            assert!(matches!(outcome, Err(AuthorizeError::Page(_))), "{twice} twice");
         }
     }
 
     #[test]
-    fn all_other_faults_go_back_to_the_application_with_its_state() {
+    fn other_errors_redirect_to_the_client_with_state() {
         use ErrorCode::*;
         for (name, value, expected) in [
             ("response_type", None, InvalidRequest),
@@ -411,10 +421,15 @@ mod tests {
             ("registration", Some("{}"), RegistrationNotSupported),
         ] {
             match read(&changed(name, value)) {
-                Err(Rejected::ToClient { code, return_address, why }) => {
+                Err(AuthorizeError::Redirect { code, redirect_target, description }) => {
                     assert_eq!(code, expected, "{name}={value:?}");
-                    assert_eq!(return_address.state.as_deref(), Some("af0ifjsldkj"));
-                    assert!(!why.is_empty() && why.is_ascii() && !why.contains(['"', '\\']), "{why}");
+                    assert_eq!(redirect_target.state.as_deref(), Some("af0ifjsldkj"));
+                    assert!(
+                        !description.is_empty()
+                            && description.is_ascii()
+                            && !description.contains(['"', '\\']),
+                        "{description}"
+                    );
                 }
                 other => panic!("{name}={value:?}: {other:?}"),
             }
@@ -422,8 +437,8 @@ mod tests {
         for twice in ["state", "nonce", "scope", "response_type", "code_challenge", "prompt"] {
             let doubled: Vec<_> = good().into_iter().chain([(twice, "a"), (twice, "b")]).collect();
             match read(&doubled) {
-                Err(Rejected::ToClient { code: InvalidRequest, return_address, .. }) => {
-                    assert_eq!(return_address.state.is_some(), twice != "state");
+                Err(AuthorizeError::Redirect { code: InvalidRequest, redirect_target, .. }) => {
+                    assert_eq!(redirect_target.state.is_some(), twice != "state");
                 }
                 other => panic!("{twice} twice: {other:?}"),
             }
@@ -431,15 +446,15 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_would_not_survive_the_way_to_sign_in_is_refused_plainly() {
+    fn too_long_authorization_request_is_rejected() {
         let long: String = "x".repeat(2_000);
         let pairs: Vec<(&str, &str)> =
             changed("state", None).into_iter().chain([("state", &*long)]).collect();
-        assert!(matches!(read(&pairs), Err(Rejected::ToPerson(_))));
+        assert!(matches!(read(&pairs), Err(AuthorizeError::Page(_))));
     }
 
     #[test]
-    fn a_hint_of_who_signs_in_survives_the_way_to_the_sign_in_page() {
+    fn login_hint_survives_the_sign_in_redirect() {
         let hinted = |hint: &'static str| {
             let request = read(&changed("login_hint", Some(hint))).unwrap();
             login_hint(&request.to_path().unwrap()).map(|email| email.to_string())
@@ -450,12 +465,12 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_carries_state_and_issuer_and_keeps_the_addresss_own_query() {
-        let address = ReturnAddress {
+    fn redirect_carries_state_and_iss_and_keeps_the_query() {
+        let address = RedirectTarget {
             redirect_uri: "https://a.example/b?c=d".to_owned(),
             state: Some("x&y".to_owned()),
         };
-        let reply = address.answer("https://id.example.com", &[("code", "z")]);
+        let reply = address.respond("https://id.example.com", &[("code", "z")]);
         assert_eq!(reply.status(), StatusCode::SEE_OTHER);
         assert_eq!(
             reply.headers()[header::LOCATION],
@@ -465,7 +480,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_read_reads_the_same_from_its_own_address(
+        fn any_parsed_authorization_request_round_trips(
             state in "\\PC{0,40}", nonce in "\\PC{0,40}", hint in "\\PC{0,40}", max_age in any::<u32>(),
         ) {
             let max_age = max_age.to_string();

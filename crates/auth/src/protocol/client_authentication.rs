@@ -1,5 +1,5 @@
-//! Which application calls `/token`: by its secret, in the header or in the form, or, where it can keep none, by its name
-//! alone (PKCE then says that it is the one that began).
+//! Authenticates the client at `/token`: by its secret, in the header or in the form. A public client sends only its
+//! id, and PKCE proves that it started the flow.
 
 use super::parameters::Parameters;
 use super::token::TokenError;
@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// What the header of `client_secret_basic` holds.
+/// The credentials in a `client_secret_basic` header.
 #[derive(Debug, PartialEq, Eq)]
 struct Basic {
     id: String,
@@ -27,11 +27,11 @@ pub(super) fn authenticate<'a>(
     let (id, secret) = match &basic {
         Some(_) if form_secret.is_some() => {
             return Err(TokenError::invalid_request(
-                "send the client's secret in the header or in the form, not both",
+                "send the client secret in the header or in the form, not both",
             ));
         }
         Some(Basic { id, .. }) if form_id.is_some_and(|form_id| form_id != id) => {
-            return Err(TokenError::invalid_request("client_id in the form is not the one in the header"));
+            return Err(TokenError::invalid_request("client_id in the form and in the header differ"));
         }
         Some(Basic { id, secret }) => {
             (id.as_str(), Some(secret.as_str()).filter(|secret| !secret.is_empty()))
@@ -39,18 +39,18 @@ pub(super) fn authenticate<'a>(
         None => (form_id.ok_or_else(TokenError::invalid_client)?, form_secret),
     };
     let client = settings.client(id).ok_or_else(TokenError::invalid_client)?;
-    let is_right = match (&client.secret, secret) {
+    let is_valid = match (&client.secret, secret) {
         (Some(own), Some(sent)) => is_same(own, sent),
         (None, None) => true,
         (Some(_), None) | (None, Some(_)) => false,
     };
-    match is_right {
+    match is_valid {
         true => Ok(client),
         false => Err(TokenError::invalid_client()),
     }
 }
 
-/// In constant time, and without telling the length.
+/// Compares in constant time without revealing the length.
 fn is_same(own: &str, sent: &str) -> bool {
     Sha256::digest(own.as_bytes()).ct_eq(&Sha256::digest(sent.as_bytes())).into()
 }
@@ -58,7 +58,7 @@ fn is_same(own: &str, sent: &str) -> bool {
 fn basic(headers: &HeaderMap) -> Result<Option<Basic>, TokenError> {
     let mut lines = headers.get_all(header::AUTHORIZATION).iter();
     let Some(line) = lines.next() else { return Ok(None) };
-    let unreadable = || TokenError::invalid_client();
+    let invalid = || TokenError::invalid_client();
     let read = || {
         let (scheme, encoded) = line.to_str().ok()?.split_once(' ')?;
         let text = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
@@ -68,13 +68,13 @@ fn basic(headers: &HeaderMap) -> Result<Option<Basic>, TokenError> {
     };
     match (read(), lines.next()) {
         (Some(basic), None) => Ok(Some(basic)),
-        _ => Err(unreadable()),
+        _ => Err(invalid()),
     }
 }
 
-/// Both halves are encoded like a form's values (RFC 6749, 2.3.1).
+/// Both parts are form-encoded (RFC 6749, 2.3.1).
 fn decoded(text: &str) -> String {
-    // That encoding leaves no `=` and no `&`; whatever has one was not encoded.
+    // Encoded text contains no `=` or `&`, so text with either was not encoded.
     let name = form_urlencoded::parse(text.as_bytes()).next().filter(|_| !text.contains(['=', '&']));
     name.map_or_else(|| text.to_owned(), |(name, _)| name.into_owned())
 }
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    fn who(authorization: &[&str], form: &str) -> Result<String, &'static str> {
+    fn authenticated_client(authorization: &[&str], form: &str) -> Result<String, &'static str> {
         let lines = authorization.iter().map(|line| (header::AUTHORIZATION, line.parse().unwrap()));
         let (settings, headers) = (settings(), lines.collect());
         let client = authenticate(&settings, &headers, &Parameters::parse(form).unwrap());
@@ -112,14 +112,20 @@ mod tests {
     }
 
     #[test]
-    fn an_application_is_known_by_its_secret_in_the_header_or_in_the_form_never_in_both() {
+    fn client_secret_is_accepted_in_header_or_form_not_both() {
         let right = header("portal:s3cret+%2B%25");
         let named = |id: &str| Ok(id.to_owned());
-        assert_eq!(who(&[&right], ""), named("portal"));
-        assert_eq!(who(&[&right.replace("Basic", "bAsIc")], "client_id=portal"), named("portal"));
-        assert_eq!(who(&[], "client_id=portal&client_secret=s3cret+%2B%25"), named("portal"));
-        assert_eq!(who(&[], "client_id=public"), named("public"));
-        assert_eq!(who(&[&header("public:")], ""), named("public"));
+        assert_eq!(authenticated_client(&[&right], ""), named("portal"));
+        assert_eq!(
+            authenticated_client(&[&right.replace("Basic", "bAsIc")], "client_id=portal"),
+            named("portal")
+        );
+        assert_eq!(
+            authenticated_client(&[], "client_id=portal&client_secret=s3cret+%2B%25"),
+            named("portal")
+        );
+        assert_eq!(authenticated_client(&[], "client_id=public"), named("public"));
+        assert_eq!(authenticated_client(&[&header("public:")], ""), named("public"));
         for (authorization, form, error) in [
             (vec![right.as_str()], "client_secret=s3cret+%2B%25", "invalid_request"),
             (vec![right.as_str()], "client_id=public", "invalid_request"),
@@ -137,7 +143,7 @@ mod tests {
             (vec![], "client_id=nobody", "invalid_client"),
             (vec![], "client_id=public&client_id=public", "invalid_request"),
         ] {
-            assert_eq!(who(&authorization, form), Err(error), "{authorization:?} {form}");
+            assert_eq!(authenticated_client(&authorization, form), Err(error), "{authorization:?} {form}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! `/.well-known/openid-configuration`: what this provider can do, for programs. It has no CORS header: applications that run
-//! in a browser alone have no place to keep a session safe, and none is served here.
+//! `/.well-known/openid-configuration`: the provider's metadata. It sends no CORS header: browser-only clients cannot
+//! store a session safely and are not supported.
 
-use super::limits::DISCOVERY_KEPT_FOR;
+use super::limits::DISCOVERY_MAX_AGE;
 use super::scope;
 use crate::Provider;
 use axum::extract::State;
@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) async fn show(State(provider): State<Arc<Provider>>) -> Response {
-    kept_json(&document(&provider.settings.issuer), DISCOVERY_KEPT_FOR)
+    cacheable_json(&document(&provider.settings.issuer), DISCOVERY_MAX_AGE)
 }
 
 fn document(issuer: &str) -> Value {
-    // Whether it ends in a slash is part of an issuer's name, and not of the addresses below it.
+    // A trailing slash is part of the issuer, but not of the endpoint URLs.
     let at = |path: &str| format!("{}{path}", issuer.trim_end_matches('/'));
     json!({
         "issuer": issuer,
@@ -25,7 +25,7 @@ fn document(issuer: &str) -> Value {
         "userinfo_endpoint": at("/userinfo"),
         "jwks_uri": at("/jwks.json"),
         "end_session_endpoint": at("/logout"),
-        "scopes_supported": scope::KNOWN,
+        "scopes_supported": scope::SUPPORTED_SCOPES,
         "response_types_supported": ["code"],
         "response_modes_supported": ["query"],
         "grant_types_supported": ["authorization_code"],
@@ -45,17 +45,17 @@ fn document(issuer: &str) -> Value {
     })
 }
 
-/// JSON that others may keep for a while.
-pub(super) fn kept_json(value: &Value, kept_for: Duration) -> Response {
+/// JSON that may be cached for a while.
+pub(super) fn cacheable_json(value: &Value, cached_for: Duration) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "application/json".to_owned()),
-        (header::CACHE_CONTROL, format!("public, max-age={}", kept_for.as_secs())),
+        (header::CACHE_CONTROL, format!("public, max-age={}", cached_for.as_secs())),
     ];
     (headers, value.to_string()).into_response()
 }
 
-/// JSON that nobody may keep.
-pub(super) fn fleeting_json(value: &Value) -> Response {
+/// JSON that must not be cached.
+pub(super) fn no_store_json(value: &Value) -> Response {
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),

@@ -1,8 +1,8 @@
-//! ID tokens: what the application learns about a sign-in, signed. Only ES256 is made or taken.
+//! ID tokens. Only ES256 is issued or accepted.
 
-use super::limits::ID_TOKEN_LIFE;
+use super::limits::ID_TOKEN_TTL;
 use super::scope::Scope;
-use super::signing_keys::{KeyRing, SigningNow};
+use super::signing_keys::{ActiveKey, KeyRing};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chancery_domain::UnixMillis;
@@ -10,7 +10,7 @@ use chancery_store::Grant;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-/// What an ID token is made of.
+/// The inputs of an ID token.
 pub(crate) struct IdToken<'a> {
     pub(crate) issuer: &'a str,
     pub(crate) grant: &'a Grant,
@@ -20,22 +20,22 @@ pub(crate) struct IdToken<'a> {
     pub(crate) now: UnixMillis,
 }
 
-/// What an ID token that comes back says; whether it has expired does not matter.
+/// The claims of an `id_token_hint`. Expiry is not checked.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Hint {
+pub(crate) struct IdTokenHint {
     pub(crate) subject: String,
     pub(crate) client_id: String,
 }
 
 impl IdToken<'_> {
-    pub(crate) fn sign(&self, key: &SigningNow) -> String {
+    pub(crate) fn sign(&self, key: &ActiveKey) -> String {
         let Self { issuer, grant, scope, email, access_token, now } = self;
         let now_s = now.0 / 1000;
         let mut claims = Map::new();
         claims.insert("iss".to_owned(), (*issuer).into());
         claims.insert("sub".to_owned(), grant.subject.as_str().into());
         claims.insert("aud".to_owned(), grant.client_id.as_str().into());
-        claims.insert("exp".to_owned(), (now_s + ID_TOKEN_LIFE.as_secs() as i64).into());
+        claims.insert("exp".to_owned(), (now_s + ID_TOKEN_TTL.as_secs() as i64).into());
         claims.insert("iat".to_owned(), now_s.into());
         claims.insert("auth_time".to_owned(), (grant.authenticated_at.0 / 1000).into());
         if let Some(nonce) = &grant.nonce {
@@ -50,19 +50,19 @@ impl IdToken<'_> {
     }
 }
 
-impl Hint {
-    /// None for what we did not sign.
+impl IdTokenHint {
+    /// Returns `None` unless we signed the token.
     pub(crate) fn read(token: &str, issuer: &str, keys: &KeyRing) -> Option<Self> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
-        let header = unpart(header)?;
+        let header = decode_part(header)?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
         let is_ours =
             header["alg"] == "ES256" && keys.is_ours(header["kid"].as_str()?, signed.as_bytes(), &signature);
         if !is_ours {
             return None;
         }
-        let claims = unpart(claims)?;
+        let claims = decode_part(claims)?;
         if claims["iss"] != issuer {
             return None;
         }
@@ -75,11 +75,11 @@ fn part(value: &Value) -> String {
     URL_SAFE_NO_PAD.encode(value.to_string())
 }
 
-fn unpart(part: &str) -> Option<Value> {
+fn decode_part(part: &str) -> Option<Value> {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
 }
 
-/// `at_hash`, by which an application knows that ID token and access token belong together.
+/// `at_hash`, which binds the ID token to the access token.
 fn left_half_hash(text: &str) -> String {
     let hash = Sha256::digest(text.as_bytes());
     URL_SAFE_NO_PAD.encode(&hash[..hash.len() / 2])
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_left_half_is_that_of_the_standards_own_example() {
+    fn at_hash_matches_the_openid_example() {
         // OpenID Connect Core, A.3.
         assert_eq!(left_half_hash("jHkWEdUXMU1BwAsC4vtUsZwnNvTIxEl0z9K3vx5KF0Y"), "77QmUPtjPfzWtF2AnpK9RQ");
     }

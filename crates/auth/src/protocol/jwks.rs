@@ -1,7 +1,7 @@
-//! `/jwks.json`: the keys that our signatures are checked with.
+//! `/jwks.json`: the public keys that verify our signatures.
 
-use super::discovery::kept_json;
-use super::limits::JWKS_KEPT_FOR;
+use super::discovery::cacheable_json;
+use super::limits::JWKS_MAX_AGE;
 use super::signing_keys::{KeyError, key_ring};
 use crate::Provider;
 use axum::extract::State;
@@ -11,17 +11,17 @@ use std::sync::Arc;
 
 pub(crate) async fn show(State(provider): State<Arc<Provider>>) -> Result<Response, ErrorPage> {
     let keys = key_ring(provider.store.as_ref(), provider.randomness.as_ref(), provider.clock.now()).await;
-    let keys = keys.map_err(keys_failed)?.published();
-    Ok(kept_json(&keys, JWKS_KEPT_FOR))
+    let keys = keys.map_err(key_error_page)?.published();
+    Ok(cacheable_json(&keys, JWKS_MAX_AGE))
 }
 
 #[expect(
     clippy::needless_pass_by_value,
     reason = "it is the last to see the error, as a `map_err` hands it over"
 )]
-pub(super) fn keys_failed(error: KeyError) -> ErrorPage {
+pub(super) fn key_error_page(error: KeyError) -> ErrorPage {
     match &error {
         KeyError::Store(_) => ErrorPage::unavailable(error.to_string()),
-        KeyError::NotMade => ErrorPage::internal(error.to_string()),
+        KeyError::NotCreated => ErrorPage::internal(error.to_string()),
     }
 }

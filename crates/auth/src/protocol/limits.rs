@@ -1,42 +1,42 @@
-//! Every bound of the protocol: lives of what is given out, and sizes of what is taken in.
+//! All limits of the protocol: lifetimes of what is issued and sizes of what is accepted.
 
 use chancery_domain::Throttle;
 use std::time::Duration;
 
-/// From the redirect until the application has exchanged it.
-pub(crate) const CODE_LIFE: Duration = Duration::from_secs(60);
+/// From the redirect until the client exchanges the code.
+pub(crate) const AUTHORIZATION_CODE_TTL: Duration = Duration::from_secs(60);
 
-/// For one look at `/userinfo` after the sign-in.
-pub(crate) const ACCESS_TOKEN_LIFE: Duration = Duration::from_secs(10 * 60);
+/// Enough for one request to `/userinfo` after sign-in.
+pub(crate) const ACCESS_TOKEN_TTL: Duration = Duration::from_secs(10 * 60);
 
-pub(crate) const ID_TOKEN_LIFE: Duration = Duration::from_secs(60 * 60);
+pub(crate) const ID_TOKEN_TTL: Duration = Duration::from_secs(60 * 60);
 
-/// How long a consent page may stand open.
-pub(crate) const CONSENT_PAGE_LIFE: Duration = Duration::from_secs(60 * 60);
+/// How long a consent page stays valid.
+pub(crate) const CONSENT_PAGE_TTL: Duration = Duration::from_secs(60 * 60);
 
-/// How long the way to a sign-in and back may take, mailbox proof and all.
-/// A mark is known for as long, so that it is of use once.
-pub(crate) const SIGN_IN_DETOUR: Duration = Throttle::SIGN_IN_DETOUR.window;
+/// Time allowed for signing in and returning, including a mailbox proof. The proof of the detour is remembered equally
+/// long, so that it works only once.
+pub(crate) const SIGN_IN_REDIRECT: Duration = Throttle::SIGN_IN_REDIRECT.window;
 
-/// How long a key signs before the next one takes over.
-pub(crate) const KEY_SIGNS_FOR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// How long a key signs before it is replaced.
+pub(crate) const KEY_SIGNING_PERIOD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// How long the next key is known before it signs, so that whoever keeps our keys has it by then.
-pub(crate) const KEY_KNOWN_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long the next key is published before it signs, so that every cache has it by then.
+pub(crate) const KEY_PUBLISH_LEAD: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Added to the last ID token's life before its key goes, for clocks that are not quite ours.
+/// Added to the lifetime of the last ID token before its key is removed, to allow for clock skew.
 pub(crate) const CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
 
-/// How long others may keep our keys and our description.
-pub(crate) const JWKS_KEPT_FOR: Duration = Duration::from_secs(15 * 60);
-pub(crate) const DISCOVERY_KEPT_FOR: Duration = Duration::from_secs(60 * 60);
+/// How long clients may cache our keys and metadata.
+pub(crate) const JWKS_MAX_AGE: Duration = Duration::from_secs(15 * 60);
+pub(crate) const DISCOVERY_MAX_AGE: Duration = Duration::from_secs(60 * 60);
 
-/// Of a form's body, and of a query.
+/// Applies to form bodies and queries.
 pub(crate) const MAX_FORM_BYTES: usize = 16 * 1024;
 
-/// Rows that upkeep removes of each kind in one step; it takes as many steps as there are.
-pub(crate) const FORGET_AT_ONCE: u32 = 1_000;
+/// Rows of each kind deleted per step. Steps repeat until nothing expired is left.
+pub(crate) const MAINTENANCE_BATCH_ROWS: u32 = 1_000;
 
-const _: () = assert!(CODE_LIFE.as_secs() <= ACCESS_TOKEN_LIFE.as_secs());
-const _: () = assert!(JWKS_KEPT_FOR.as_secs() < KEY_KNOWN_AHEAD.as_secs());
-const _: () = assert!(KEY_KNOWN_AHEAD.as_secs() < KEY_SIGNS_FOR.as_secs());
+const _: () = assert!(AUTHORIZATION_CODE_TTL.as_secs() <= ACCESS_TOKEN_TTL.as_secs());
+const _: () = assert!(JWKS_MAX_AGE.as_secs() < KEY_PUBLISH_LEAD.as_secs());
+const _: () = assert!(KEY_PUBLISH_LEAD.as_secs() < KEY_SIGNING_PERIOD.as_secs());

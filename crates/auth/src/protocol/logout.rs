@@ -1,11 +1,11 @@
-//! `/logout`: an application asks to end the session here as well (OpenID Connect RP-Initiated Logout). The person is asked
-//! first, unless the application shows an ID token of that very person; anybody could send somebody to this address.
+//! `/logout`: a client asks to end the session here too (OpenID Connect RP-Initiated Logout). The user is asked first,
+//! unless the client presents an ID token of the same user: anyone could link to this URL.
 
 use super::authorization_request::see_other;
-use super::authorize::{bad_form, posted_as_link};
-use super::id_token::Hint;
-use super::jwks::keys_failed;
-use super::parameters::{Flaw, Parameters, with_parameters};
+use super::authorize::{invalid_form, redirect_post_to_get};
+use super::id_token::IdTokenHint;
+use super::jwks::key_error_page;
+use super::parameters::{ParameterError, Parameters, with_parameters};
 use super::signing_keys::key_ring;
 use crate::signed_in::{SESSION_COOKIE, end_session, signed_in};
 use crate::{Client, Provider};
@@ -25,10 +25,10 @@ struct LogoutPage<'a> {
     fields: Vec<(&'a str, &'a str)>,
 }
 
-/// What is asked for, checked.
+/// A validated logout request.
 struct LogoutRequest<'a> {
     client: Option<&'a Client>,
-    /// Whom the application means.
+    /// The user named by the ID token hint.
     subject: Option<String>,
     return_to: Option<ReturnTo<'a>>,
 }
@@ -44,13 +44,13 @@ pub(crate) async fn show(
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ErrorPage> {
-    let parameters = Parameters::parse(query.as_deref().unwrap_or_default()).map_err(bad_form)?;
+    let parameters = Parameters::parse(query.as_deref().unwrap_or_default()).map_err(invalid_form)?;
     let request = read(&provider, &parameters).await?;
     let Some(signed_in) = signed_in(&provider, &headers).await? else {
-        return leave(&provider, &headers, request.return_to.as_ref()).await;
+        return sign_out_and_redirect(&provider, &headers, request.return_to.as_ref()).await;
     };
     if request.subject.as_ref() == Some(&signed_in.account.subject) {
-        return leave(&provider, &headers, request.return_to.as_ref()).await;
+        return sign_out_and_redirect(&provider, &headers, request.return_to.as_ref()).await;
     }
     let fields = request.return_to.as_ref().map(|return_to| {
         let needed = [("client_id", return_to.client_id), ("post_logout_redirect_uri", return_to.uri)];
@@ -65,31 +65,31 @@ pub(crate) async fn show(
     page(StatusCode::OK, &logout_page)
 }
 
-/// Applications may post the request as well.
-pub(crate) async fn as_link(request: Request) -> Result<Response, ErrorPage> {
-    posted_as_link("/logout", request).await
+/// Clients may also POST the request.
+pub(crate) async fn redirect_post_to_get_handler(request: Request) -> Result<Response, ErrorPage> {
+    redirect_post_to_get("/logout", request).await
 }
 
-/// The button of our own page; the cross-origin rule keeps every other page from pressing it.
+/// The button of our own page. The cross-origin check prevents other pages from submitting it.
 pub(crate) async fn confirm(
     State(provider): State<Arc<Provider>>,
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response, ErrorPage> {
-    let parameters = Parameters::of_form(request).await.map_err(bad_form)?;
+    let parameters = Parameters::from_form(request).await.map_err(invalid_form)?;
     let request = read(&provider, &parameters).await?;
-    leave(&provider, &headers, request.return_to.as_ref()).await
+    sign_out_and_redirect(&provider, &headers, request.return_to.as_ref()).await
 }
 
 async fn read<'a>(
     provider: &'a Provider,
     parameters: &'a Parameters,
 ) -> Result<LogoutRequest<'a>, ErrorPage> {
-    let one = |name| parameters.one(name).map_err(|flaw: Flaw| bad_request(&flaw.to_string()));
+    let one = |name| parameters.one(name).map_err(|error: ParameterError| bad_request(&error.to_string()));
     let hint = match one("id_token_hint")? {
         Some(token) => {
             let keys = key_ring(provider.store.as_ref(), provider.randomness.as_ref(), provider.clock.now());
-            Hint::read(token, &provider.settings.issuer, &keys.await.map_err(keys_failed)?)
+            IdTokenHint::read(token, &provider.settings.issuer, &keys.await.map_err(key_error_page)?)
         }
         None => None,
     };
@@ -97,36 +97,32 @@ async fn read<'a>(
     if let (Some(hinted), Some(named)) = (hinted, named)
         && hinted != named
     {
-        return Err(bad_request("client_id is not the application that the ID token is for"));
+        return Err(bad_request("client_id does not match the ID token"));
     }
     let client = match named.or(hinted) {
         Some(id) => {
             let client = provider.settings.client(id);
-            Some(client.ok_or_else(|| bad_request("client_id names no application that is known here"))?)
+            Some(client.ok_or_else(|| bad_request("unknown client_id"))?)
         }
         None => None,
     };
     let return_to = match (one("post_logout_redirect_uri")?, client) {
         (None, _) => None,
         (Some(_), None) => {
-            return Err(bad_request(
-                "post_logout_redirect_uri needs a client_id, or an id_token_hint that is ours",
-            ));
+            return Err(bad_request("post_logout_redirect_uri needs a client_id or a valid id_token_hint"));
         }
         (Some(uri), Some(client)) if client.post_logout_redirect_uris.iter().any(|own| own == uri) => {
             Some(ReturnTo { client_id: &client.id, uri, state: one("state")? })
         }
         (Some(_), Some(_)) => {
-            return Err(bad_request(
-                "post_logout_redirect_uri is not one that this application has registered here",
-            ));
+            return Err(bad_request("post_logout_redirect_uri is not registered for this client"));
         }
     };
     Ok(LogoutRequest { client, subject: hint.map(|hint| hint.subject), return_to })
 }
 
-/// Ends the session and goes on.
-async fn leave(
+/// Ends the session and redirects.
+async fn sign_out_and_redirect(
     provider: &Provider,
     headers: &HeaderMap,
     return_to: Option<&ReturnTo<'_>>,
@@ -138,20 +134,20 @@ async fn leave(
         }
         None => see_other("/signed-out"),
     };
-    if let Some(cookie) = SESSION_COOKIE.take_back() {
+    if let Some(cookie) = SESSION_COOKIE.expire() {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
     Ok(response)
 }
 
-fn bad_request(why: &str) -> ErrorPage {
+fn bad_request(description: &str) -> ErrorPage {
     ErrorPage::new(
         StatusCode::BAD_REQUEST,
         "invalid_request",
-        "You are not signed out yet",
-        format!("The application that sent you here made a mistake: {why}."),
+        "Not signed out",
+        format!("The application sent an invalid request: {description}."),
     )
-    .advice("You can sign out here on your own.")
+    .advice("You can sign out from your account page.")
     .next_link("/", "Go to your account")
-    .logged(format!("a logout request was refused: {why}"))
+    .with_log_detail(format!("logout request rejected: {description}"))
 }

@@ -1,55 +1,54 @@
-//! OpenID Connect as applications see it. One sign-in goes like this:
+//! The OpenID Connect protocol. A sign-in works like this:
 //!
-//! 1. The application sends the browser to `/authorize` with its id, its own address to return to, and the SHA-256 of a
-//!    secret that it keeps (PKCE). What is wrong about the application or its address, the person is told; everything
-//!    else goes back to the application.
-//! 2. Whoever is not signed in here signs in first (`signed_in`), and comes back to the same `/authorize`.
-//! 3. Whoever has not yet allowed this application to learn this much is asked (`consent`), by a page that works once, in
-//!    the session that it was shown in.
-//! 4. The browser returns to the application with a code: one minute, one use, and of no use without the secret.
-//! 5. The application exchanges the code at `/token` for an ID token, signed by the newest key that everybody has had time
-//!    to fetch (`signing_keys`), and an access token that opens `/userinfo` for ten minutes and nothing else. A code that
-//!    comes a second time takes the access token back.
+//! 1. The client sends the browser to `/authorize` with its id, its redirect URI, and the SHA-256 of a secret that it keeps
+//!    (PKCE). If the client or its redirect URI is invalid, the user sees the error; all other errors go back to the client.
+//! 2. A user who is not signed in here signs in first (`signed_in`), and returns to the same `/authorize`.
+//! 3. A user who has not yet allowed this client this scope is asked (`consent`), on a page that works once, in the session
+//!    that it was shown in.
+//! 4. The browser returns to the client with a code that is valid for one minute and one use, and useless without the secret.
+//! 5. The client exchanges the code at `/token` for an ID token, signed by the newest key that every client has had time to
+//!    fetch (`signing_keys`), and an access token that is valid for ten minutes and only for `/userinfo`. If a code is used
+//!    twice, its access token is revoked.
 //!
-//! There are no refresh tokens, no implicit flow and no request objects: what is not needed cannot be misused.
+//! There are no refresh tokens, no implicit flow and no request objects: what does not exist cannot be misused.
 
 mod authorization_request;
 mod authorize;
 mod client_authentication;
 mod consent;
-mod detour;
 mod discovery;
 mod id_token;
 mod jwks;
 pub(crate) mod limits;
 mod logout;
+mod maintenance;
 mod parameters;
 mod scope;
+mod sign_in_detour;
 mod signing_keys;
 mod token;
-mod upkeep;
 mod userinfo;
 
 pub(crate) use authorization_request::login_hint;
-pub use upkeep::protocol_upkeep;
+pub use maintenance::run_protocol_maintenance;
 
 use crate::Provider;
 use axum::Router;
 use axum::routing::{get, post};
 use std::sync::Arc;
 
-/// Asked by programs, which have no cookie here, or (`/authorize`, `/logout`) by an application's own form, which is only
-/// turned into the same request as a link.
-pub(crate) const OPEN_TO_OTHER_SITES: &[&str] = &["/authorize", "/logout", "/token", "/userinfo"];
+/// Called by programs, which have no cookie here, or (`/authorize`, `/logout`) by a client's own form, which is only
+/// redirected to the same request as a GET.
+pub(crate) const CROSS_ORIGIN_PATHS: &[&str] = &["/authorize", "/logout", "/token", "/userinfo"];
 
 pub(crate) fn routes() -> Router<Arc<Provider>> {
     Router::new()
         .route("/.well-known/openid-configuration", get(discovery::show))
         .route("/jwks.json", get(jwks::show))
-        .route("/authorize", get(authorize::show).post(authorize::as_link))
-        .route("/consent", post(consent::answer))
+        .route("/authorize", get(authorize::show).post(authorize::redirect_post_to_get_handler))
+        .route("/consent", post(consent::submit))
         .route("/token", post(token::exchange))
         .route("/userinfo", get(userinfo::show).post(userinfo::show))
-        .route("/logout", get(logout::show).post(logout::as_link))
+        .route("/logout", get(logout::show).post(logout::redirect_post_to_get_handler))
         .route("/logout/confirm", post(logout::confirm))
 }

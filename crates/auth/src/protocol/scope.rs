@@ -1,4 +1,4 @@
-//! What an application may learn: that it is you (`openid`), and your address (`email`). There is nothing else to ask for.
+//! Scopes: `openid` gives the user's id, `email` the email address. There are no others.
 
 use serde_json::{Map, Value};
 
@@ -7,12 +7,12 @@ pub(crate) struct Scope {
     pub(crate) has_email: bool,
 }
 
-pub(crate) const KNOWN: [&str; 2] = ["openid", "email"];
+pub(crate) const SUPPORTED_SCOPES: [&str; 2] = ["openid", "email"];
 
 impl Scope {
-    /// None without `openid`. Words that we do not know ask for nothing.
+    /// Returns `None` without `openid`. Unknown scopes are ignored.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let has = |word| text.split(' ').any(|own| own == word);
+        let has = |value| text.split(' ').any(|own| own == value);
         has("openid").then(|| Self { has_email: has("email") })
     }
 
@@ -23,7 +23,7 @@ impl Scope {
         }
     }
 
-    /// Whether somebody who allowed these has allowed this one.
+    /// Whether one of the allowed scopes covers this one.
     pub(crate) fn is_within(self, allowed: &[String]) -> bool {
         allowed
             .iter()
@@ -31,7 +31,7 @@ impl Scope {
             .any(|allowed| allowed.has_email || !self.has_email)
     }
 
-    /// Accounts exist only with a proved mailbox, so an address is always verified.
+    /// Accounts exist only with a verified mailbox, so `email_verified` is always true.
     pub(crate) fn add_claims(self, claims: &mut Map<String, Value>, email: &str) {
         if self.has_email {
             claims.insert("email".to_owned(), email.into());
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_openid_and_email_mean_anything() {
+    fn unknown_scopes_are_ignored() {
         assert_eq!(Scope::parse("openid"), Some(Scope { has_email: false }));
         assert_eq!(Scope::parse("profile email openid phone"), Some(Scope { has_email: true }));
         for text in ["", "email", "OpenID", "openid,email"] {
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn who_allowed_more_has_allowed_less_and_never_the_other_way() {
+    fn consent_to_a_wider_scope_covers_a_narrower_one() {
         let (little, much) = (Scope { has_email: false }, Scope { has_email: true });
         let allowed = |scope: Scope| [scope.as_str().to_owned()];
         assert!(little.is_within(&allowed(much)) && much.is_within(&allowed(much)));

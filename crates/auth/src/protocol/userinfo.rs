@@ -1,6 +1,7 @@
-//! `/userinfo`: what an access token is for. It is taken from the header alone, never from an address or a form.
+//! `/userinfo`: the only endpoint that accepts access tokens. The token is read only from the header, never from a URL
+//! or a form.
 
-use super::discovery::fleeting_json;
+use super::discovery::no_store_json;
 use super::scope::Scope;
 use super::token::account_of;
 use crate::Provider;
@@ -13,23 +14,23 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 pub(crate) async fn show(State(provider): State<Arc<Provider>>, headers: HeaderMap) -> Response {
-    match answer(&provider, &headers).await {
-        Ok(claims) => fleeting_json(&Value::Object(claims)),
+    match read_claims(&provider, &headers).await {
+        Ok(claims) => no_store_json(&Value::Object(claims)),
         Err(error) => error.into_response(),
     }
 }
 
 enum BearerError {
-    /// Nothing was sent, so nothing was wrong with it (RFC 6750, 3.1).
+    /// No token was sent, so the challenge carries no error (RFC 6750, 3.1).
     Missing,
     Malformed,
     Invalid,
     Unavailable(ProviderError),
 }
 
-async fn answer(provider: &Provider, headers: &HeaderMap) -> Result<Map<String, Value>, BearerError> {
+async fn read_claims(provider: &Provider, headers: &HeaderMap) -> Result<Map<String, Value>, BearerError> {
     let token = bearer(headers)?;
-    let grant = provider.store.grants.access(token.hash(), provider.clock.now()).await;
+    let grant = provider.store.grants.grant_for_access_token(token.hash(), provider.clock.now()).await;
     let grant = grant.map_err(BearerError::Unavailable)?.ok_or(BearerError::Invalid)?;
     let account = account_of(provider, &grant).await.map_err(BearerError::Unavailable)?;
     let account = account.ok_or(BearerError::Invalid)?;
@@ -66,14 +67,14 @@ impl IntoResponse for BearerError {
             Self::Invalid => (
                 StatusCode::UNAUTHORIZED,
                 "invalid_token",
-                "Bearer realm=\"userinfo\", error=\"invalid_token\", error_description=\"the access token is not valid, or not any more\"",
+                "Bearer realm=\"userinfo\", error=\"invalid_token\", error_description=\"the access token is invalid or expired\"",
             ),
             Self::Unavailable(error) => {
-                tracing::error!(%error, "userinfo cannot be read");
+                tracing::error!(%error, "userinfo lookup failed");
                 (StatusCode::SERVICE_UNAVAILABLE, "temporarily_unavailable", "Bearer realm=\"userinfo\"")
             }
         };
-        let mut response = fleeting_json(&json!({"error": code}));
+        let mut response = no_store_json(&json!({"error": code}));
         *response.status_mut() = status;
         response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
         response

@@ -1,5 +1,5 @@
-//! The provider on a real database: its pages as people meet them, and its protocol as applications do. One program, because
-//! every program more is linked with all that the crate depends on.
+//! The provider on a real database: its pages as users see them, and its protocol as clients see it. One test binary,
+//! because each further one links all dependencies again.
 
 #![expect(clippy::unwrap_used, reason = "the whole binary is tests: what fails to unwrap fails the test")]
 

@@ -1,20 +1,23 @@
 //! `chancery account`: billing accounts.
 
-use super::{Missing, open};
-use crate::cli::{Account as Command, Place};
+use super::{IfMissing, open};
+use crate::cli::{Account as Command, GlobalArgs};
 use crate::operator::Operator;
-use crate::output::{print_json, print_table, say};
+use crate::output::{outln, print_json, print_table};
 use anyhow::bail;
-use chancery_domain::{Account, AccountId, AccountState, Clock, Currency, RateLimits, SystemClock, grouped};
-use chancery_policy::{ManageAccounts, TheFirm};
+use chancery_domain::{
+    Account, AccountId, AccountState, Clock, Currency, RateLimits, SystemClock, group_thousands,
+};
+use chancery_policy::{FirmResource, ManageAccounts};
 use chancery_store::{
-    AccountDeed, AccountSubject, AdminStore, BillingChange, BillingContact, LimitsChange, NewAccount,
+    AccountChange, AccountSubject, AdminStore, BillingChange, BillingContact, LimitsChange, NewAccount,
 };
 use std::collections::HashMap;
 
-pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
-    let missing = if matches!(command, Command::Create { .. }) { Missing::Make } else { Missing::Refuse };
-    let (config, store) = open(place, missing).await?;
+pub async fn run(global_args: &GlobalArgs, command: Command) -> anyhow::Result<()> {
+    let if_missing =
+        if matches!(command, Command::Create { .. }) { IfMissing::Create } else { IfMissing::Fail };
+    let (config, store) = open(global_args, if_missing).await?;
     let admin = store.admin();
     match command {
         Command::Create { name, limits } => {
@@ -23,8 +26,12 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
                 tokens_per_min: limits.tpm.unwrap_or(config.default_limits.tokens_per_min),
             };
             let new = NewAccount { name, limits, created_at: SystemClock.now() };
-            let account = change_account(&admin, AccountDeed::Make(new)).await?.0;
-            say!("account {} made: {}", account.name, in_words(&account, config.billing.currency));
+            let account = change_account(&admin, AccountChange::CreateAccount(new)).await?.0;
+            outln!(
+                "account {} created: {}",
+                account.name,
+                describe_limits(&account, config.billing.currency)
+            );
         }
         Command::List { json } => {
             let (accounts, billing) =
@@ -37,43 +44,48 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
                 tokens_per_min: limits.tpm,
                 spend_per_month: spend_per_month.unwrap_or_default(),
             };
-            let account = admin.account_lookup.account_named(&name).await?.id;
-            let account = change_account(&admin, AccountDeed::SetLimits { account, change }).await?.0;
-            say!("account {}: {}", account.name, in_words(&account, config.billing.currency));
+            let account = admin.account_lookup.account_by_name(&name).await?.id;
+            let account = change_account(&admin, AccountChange::SetLimits { account, change }).await?.0;
+            outln!("account {}: {}", account.name, describe_limits(&account, config.billing.currency));
         }
         Command::Billing { name, address, email } => {
-            let account = admin.account_lookup.account_named(&name).await?.id;
-            let deed = AccountDeed::SetBilling { account, change: BillingChange { address, email } };
-            match change_account(&admin, deed).await? {
+            let account = admin.account_lookup.account_by_name(&name).await?.id;
+            let account_change =
+                AccountChange::SetBilling { account, change: BillingChange { address, email } };
+            match change_account(&admin, account_change).await? {
                 (account, true) => {
-                    say!("account {}: invoices that are issued from now on go there", account.name);
+                    outln!(
+                        "account {}: billing contact updated; it applies to future invoices",
+                        account.name
+                    );
                 }
-                (account, false) => say!("account {}: it was so already", account.name),
+                (account, false) => outln!("account {}: no change", account.name),
             }
         }
         Command::Close { name } => {
-            let account = admin.account_lookup.account_named(&name).await?.id;
-            let account = change_account(&admin, AccountDeed::Close(account)).await?.0;
-            say!("account {} is closed; its keys stop generating within one second", account.name);
+            let account = admin.account_lookup.account_by_name(&name).await?.id;
+            let account = change_account(&admin, AccountChange::Close(account)).await?.0;
+            outln!("account {} closed; its keys stop working within one second", account.name);
         }
     }
     store.close().await;
     Ok(())
 }
 
-/// As the portal does it, with its line in the account's history: the account as it is now, and whether anything was changed.
-pub async fn change_account(store: &AdminStore, change: AccountDeed) -> anyhow::Result<(Account, bool)> {
-    let permit = Operator::new()?.ask::<ManageAccounts>(store, TheFirm).await?;
-    let done = store.accounts.do_with_account(permit, change).await?;
+/// Changes an account as the portal does, with an event in the account's history. Returns the account and whether it changed.
+pub async fn change_account(store: &AdminStore, change: AccountChange) -> anyhow::Result<(Account, bool)> {
+    let permit = Operator::new()?.authorize::<ManageAccounts>(store, FirmResource).await?;
+    let done = store.accounts.change_account(permit, change).await?;
     match done.subject {
         AccountSubject::Account(account) => Ok((account, done.event.is_some())),
-        AccountSubject::Key(key) => bail!("what was asked for was done to the key {}", key.prefix),
+        AccountSubject::Key(key) => bail!("internal: the change was applied to key {}", key.prefix),
     }
 }
 
-fn in_words(account: &Account, currency: Currency) -> String {
+fn describe_limits(account: &Account, currency: Currency) -> String {
     let RateLimits { requests_per_min, tokens_per_min } = account.limits;
-    let (requests, tokens) = (grouped(requests_per_min.into()), grouped(tokens_per_min.into()));
+    let (requests, tokens) =
+        (group_thousands(requests_per_min.into()), group_thousands(tokens_per_min.into()));
     let cap = account.spend_per_month.map(|cap| format!(", {cap} {currency} per month"));
     format!("{requests} requests and {tokens} tokens per minute{}", cap.unwrap_or_default())
 }
@@ -122,7 +134,7 @@ fn print_list(
     let cells = |row: &Row| {
         let state = row.closed_at.as_ref().map_or("open".to_owned(), |at| format!("closed {at}"));
         let cap = row.spend_per_month.clone().unwrap_or_else(|| "none".to_owned());
-        vec![row.name.clone(), grouped(row.rpm.into()), grouped(row.tpm.into()), cap, state]
+        vec![row.name.clone(), group_thousands(row.rpm.into()), group_thousands(row.tpm.into()), cap, state]
     };
     let cap = format!("{currency} PER MONTH");
     print_table(&["NAME", "RPM", "TPM", &cap, "STATE"], &rows.iter().map(cells).collect::<Vec<_>>());

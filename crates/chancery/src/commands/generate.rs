@@ -2,23 +2,23 @@
 //! to standard error.
 
 use crate::cli::Generate;
-use crate::output::say;
+use crate::output::outln;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Read};
 use std::time::Duration;
 
-/// A little longer than the server allows itself.
+/// Slightly longer than the server's own time-out.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(660);
 
 pub async fn run(options: Generate) -> anyhow::Result<()> {
     let Ok(key) = std::env::var("CHANCERY_API_KEY") else {
-        bail!("set CHANCERY_API_KEY to an API key; `chancery key create` makes one");
+        bail!("CHANCERY_API_KEY is not set; create a key with `chancery key create`");
     };
     let input = match options.input.as_deref() {
         Some("-") => {
             let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).context("standard input cannot be read as UTF-8")?;
+            std::io::stdin().read_to_string(&mut text).context("cannot read standard input as UTF-8")?;
             text
         }
         Some(text) => text.to_owned(),
@@ -34,34 +34,36 @@ pub async fn run(options: Generate) -> anyhow::Result<()> {
     let (Some(text), true) = (reply["output_text"].as_str(), status.is_success()) else {
         let part = |pointer: &str| reply.pointer(pointer).and_then(Value::as_str);
         let (Some(code), Some(reason)) = (part("/error/code"), part("/error/reason")) else {
-            bail!("{} answered {status}, and not as Chancery does; is CHANCERY_URL right?", options.url);
+            bail!("unexpected response from {}: {status}; check CHANCERY_URL", options.url);
         };
-        bail!("{status} {code}: {reason} ({})", part("/error/request_id").unwrap_or("no request id"));
+        bail!("{status} {code}: {reason} ({})", part("/error/request_id").unwrap_or("no request ID"));
     };
     if options.json {
-        say!("{reply:#}");
+        outln!("{reply:#}");
         return Ok(());
     }
-    say!("{text}");
+    outln!("{text}");
     if std::io::stderr().is_terminal() {
         let usage = &reply["usage"];
         let (stop, input, output) = (&reply["stop_reason"], &usage["input_tokens"], &usage["output_tokens"]);
-        eprintln!("\n{} · {input} tokens in, {output} out", stop.as_str().unwrap_or_default());
+        eprintln!("\n{} · {input} input tokens, {output} output tokens", stop.as_str().unwrap_or_default());
     }
     Ok(())
 }
 
 async fn post(url: &str, key: &str, body: &Value) -> anyhow::Result<(reqwest::StatusCode, Value)> {
     let client = chancery_http_client::client_builder().timeout(REPLY_TIMEOUT).build();
-    let client = client.context("the HTTP client cannot be set up")?;
+    let client = client.context("cannot create the HTTP client")?;
     let address = format!("{}/v1/generate", url.trim_end_matches('/'));
     let response = client.post(&address).bearer_auth(key).json(body).send().await.with_context(|| {
-        format!("no answer from {address}; is the server running, and is CHANCERY_URL right?")
+        format!(
+            "no response from {address}; check that the server is running and that CHANCERY_URL is correct"
+        )
     })?;
     let status = response.status();
-    let text = response.text().await.context("the reply broke off")?;
+    let text = response.text().await.context("connection closed before the response was complete")?;
     let reply = serde_json::from_str(&text).with_context(|| {
-        format!("{address} answered {status} with something else than JSON; is it Chancery?")
+        format!("{address} returned {status} without JSON; check that CHANCERY_URL is a Chancery server")
     })?;
     Ok((status, reply))
 }

@@ -1,67 +1,68 @@
-//! `chancery key`: API keys. `create` prints the key alone on standard output, once.
+//! `chancery key`: API keys. `create` prints only the key to standard output, once.
 
-use super::{Missing, open};
-use crate::cli::{Key as Command, Place};
+use super::{IfMissing, open};
+use crate::cli::{GlobalArgs, Key as Command};
 use crate::operator::Operator;
-use crate::output::{print_json, print_table, say};
+use crate::output::{outln, print_json, print_table};
 use anyhow::{Context, bail};
 use chancery_domain::{AccountState, ApiKey, Clock, KeyPrefix, KeyState, OsRandomness, SystemClock};
-use chancery_policy::{ManageAccounts, TheFirm};
-use chancery_store::{AccountDeed, AccountError, AdminStore, KeyOwner, NewKey};
+use chancery_policy::{FirmResource, ManageAccounts};
+use chancery_store::{AccountChange, AccountError, AdminStore, KeyWithAccount, NewKey};
 use std::io::Write;
 
-/// Fewer typed characters would name a key by accident.
-const MIN_TYPED_CHARS: usize = 5;
+/// A shorter prefix could match a key by accident.
+const MIN_PREFIX_CHARS: usize = 5;
 
-pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
-    let missing = if matches!(command, Command::Create { .. }) { Missing::Make } else { Missing::Refuse };
-    let (_, store) = open(place, missing).await?;
+pub async fn run(global_args: &GlobalArgs, command: Command) -> anyhow::Result<()> {
+    let if_missing =
+        if matches!(command, Command::Create { .. }) { IfMissing::Create } else { IfMissing::Fail };
+    let (_, store) = open(global_args, if_missing).await?;
     let admin = store.admin();
     match command {
         Command::Create { account, label } => {
             let account = match account {
-                Some(name) => Some(admin.account_lookup.account_named(&name).await?.id),
+                Some(name) => Some(admin.account_lookup.account_by_name(&name).await?.id),
                 None => None,
             };
             let key = create_key(&admin, account, label).await?;
             if let Err(error) = writeln!(std::io::stdout(), "{}", key.reveal()) {
-                // A key that nobody has seen must not stay valid.
-                do_it(&admin, AccountDeed::RevokeKey(key.prefix())).await?;
-                return Err(error).context("the key could not be printed, so it is revoked again");
+                // A key that no one has seen must not stay valid.
+                change_key(&admin, AccountChange::RevokeKey(key.prefix())).await?;
+                return Err(error).context("cannot print the key, so it was revoked");
             }
             if account.is_none() {
                 eprintln!(
-                    "this key bills no account yet; attach it with: chancery key attach {} --account NAME",
+                    "this key has no account yet; attach it with: chancery key attach {} --account NAME",
                     key.prefix()
                 );
             }
         }
         Command::Attach { prefix, account } => {
             let key = find(&admin, &prefix).await?.key;
-            let account = admin.account_lookup.account_named(&account).await?;
-            let deed = AccountDeed::AttachKey { key: key.prefix.clone(), account: account.id };
-            do_it(&admin, deed).await?;
-            say!("key {} bills {}", key.prefix, account.name);
+            let account = admin.account_lookup.account_by_name(&account).await?;
+            let account_change = AccountChange::AttachKey { key: key.prefix.clone(), account: account.id };
+            change_key(&admin, account_change).await?;
+            outln!("key {} attached to {}", key.prefix, account.name);
         }
         Command::List { json } => print_list(&admin.account_lookup.list_keys().await?, json)?,
         Command::Revoke { prefix } => {
             let key = find(&admin, &prefix).await?.key;
-            do_it(&admin, AccountDeed::RevokeKey(key.prefix.clone())).await?;
-            say!("key {} is revoked; it stops working within one second", key.prefix);
+            change_key(&admin, AccountChange::RevokeKey(key.prefix.clone())).await?;
+            outln!("key {} revoked; it stops working within one second", key.prefix);
         }
     }
     store.close().await;
     Ok(())
 }
 
-/// As the portal does it, with its line in the account's history.
-async fn do_it(store: &AdminStore, deed: AccountDeed) -> anyhow::Result<()> {
-    let permit = Operator::new()?.ask::<ManageAccounts>(store, TheFirm).await?;
-    store.accounts.do_with_account(permit, deed).await?;
+/// Changes an account as the portal does, with an event in the account's history.
+async fn change_key(store: &AdminStore, account_change: AccountChange) -> anyhow::Result<()> {
+    let permit = Operator::new()?.authorize::<ManageAccounts>(store, FirmResource).await?;
+    store.accounts.change_account(permit, account_change).await?;
     Ok(())
 }
 
-/// Two keys with the same public part are unlikely, not impossible; then another is drawn.
+/// If the random prefix is already in use, generates another key.
 pub async fn create_key(
     store: &AdminStore,
     account: Option<chancery_domain::AccountId>,
@@ -77,8 +78,8 @@ pub async fn create_key(
             account,
             created_at: SystemClock.now(),
         };
-        let permit = operator.ask::<ManageAccounts>(store, TheFirm).await?;
-        match store.accounts.do_with_account(permit, AccountDeed::MakeKey(new)).await {
+        let permit = operator.authorize::<ManageAccounts>(store, FirmResource).await?;
+        match store.accounts.change_account(permit, AccountChange::CreateKey(new)).await {
             Ok(_) => return Ok(key),
             Err(AccountError::KeyPrefixTaken(_)) => {}
             Err(error) => return Err(error.into()),
@@ -86,28 +87,32 @@ pub async fn create_key(
     }
 }
 
-async fn find(store: &AdminStore, typed: &str) -> anyhow::Result<KeyOwner> {
+async fn find(store: &AdminStore, typed: &str) -> anyhow::Result<KeyWithAccount> {
     let mut keys = store.account_lookup.list_keys().await?;
-    let prefixes: Vec<&KeyPrefix> = keys.iter().map(|owner| &owner.key.prefix).collect();
-    let place = meant(&prefixes, typed)?;
-    let found = keys.swap_remove(place);
-    // Whoever pastes a whole key means that key, not another with the same prefix.
+    let prefixes: Vec<&KeyPrefix> = keys.iter().map(|entry| &entry.key.prefix).collect();
+    let index = resolve_prefix(&prefixes, typed)?;
+    let found = keys.swap_remove(index);
+    // A full key must match exactly, not only by prefix.
     match ApiKey::parse(typed) {
         Ok(whole) if !whole.hash().matches(&found.key.hash) => Err(AccountError::NoSuchKey.into()),
         _ => Ok(found),
     }
 }
 
-/// Which of the keys a person means.
-fn meant(prefixes: &[&KeyPrefix], typed: &str) -> anyhow::Result<usize> {
-    if typed.len() < MIN_TYPED_CHARS {
-        bail!("give at least {MIN_TYPED_CHARS} characters of the key's prefix; `chancery key list` shows it");
+/// Returns the index of the key that the typed prefix identifies.
+fn resolve_prefix(prefixes: &[&KeyPrefix], typed: &str) -> anyhow::Result<usize> {
+    if typed.len() < MIN_PREFIX_CHARS {
+        bail!("prefix too short; use at least {MIN_PREFIX_CHARS} characters (see `chancery key list`)");
     }
-    let mut places = (0..prefixes.len()).filter(|place| prefixes[*place].is_meant_by(typed));
-    match (places.next(), places.next()) {
+    let mut matches = (0..prefixes.len()).filter(|index| prefixes[*index].is_prefix_match(typed));
+    match (matches.next(), matches.next()) {
         (Some(only), None) => Ok(only),
         (Some(one), Some(other)) => {
-            bail!("{typed} could mean {} or {}; give more of the prefix", prefixes[one], prefixes[other])
+            bail!(
+                "ambiguous prefix {typed}: matches {} and {}; use more characters",
+                prefixes[one],
+                prefixes[other]
+            )
         }
         (None, _) => Err(AccountError::NoSuchKey.into()),
     }
@@ -123,21 +128,21 @@ struct Row {
     revoked_at: Option<String>,
 }
 
-fn print_list(keys: &[KeyOwner], json: bool) -> anyhow::Result<()> {
-    let row = |owner: &KeyOwner| {
-        let closed = owner.account.as_ref().is_some_and(|account| account.state != AccountState::Open);
+fn print_list(keys: &[KeyWithAccount], json: bool) -> anyhow::Result<()> {
+    let row = |entry: &KeyWithAccount| {
+        let closed = entry.account.as_ref().is_some_and(|account| account.state != AccountState::Open);
         Row {
-            prefix: owner.key.prefix.to_string(),
-            label: owner.key.label.clone(),
-            account: owner.account.as_ref().map(|account| account.name.to_string()),
-            state: match (owner.key.state, &owner.account) {
+            prefix: entry.key.prefix.to_string(),
+            label: entry.key.label.clone(),
+            account: entry.account.as_ref().map(|account| account.name.to_string()),
+            state: match (entry.key.state, &entry.account) {
                 (KeyState::Revoked { .. }, _) => "revoked",
                 (KeyState::Active, None) => "unattached",
                 (KeyState::Active, Some(_)) if closed => "account closed",
                 (KeyState::Active, Some(_)) => "active",
             },
-            created_at: owner.key.created_at.to_iso(),
-            revoked_at: match owner.key.state {
+            created_at: entry.key.created_at.to_iso(),
+            revoked_at: match entry.key.state {
                 KeyState::Active => None,
                 KeyState::Revoked { at } => Some(at.to_iso()),
             },
@@ -152,7 +157,7 @@ fn print_list(keys: &[KeyOwner], json: bool) -> anyhow::Result<()> {
         vec![row.prefix.clone(), account, row.label.clone(), row.state.to_owned(), row.created_at.clone()]
     };
     print_table(
-        &["PREFIX", "ACCOUNT", "LABEL", "STATE", "MADE"],
+        &["PREFIX", "ACCOUNT", "LABEL", "STATE", "CREATED"],
         &rows.iter().map(cells).collect::<Vec<_>>(),
     );
     Ok(())
@@ -163,14 +168,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_means_one_key_or_is_refused() {
+    fn ambiguous_key_prefix_is_rejected() {
         let prefixes =
             ["ck_aaaabbbb", "ck_aaaacccc", "ck_dddddddd"].map(|text| KeyPrefix::from_stored(text.to_owned()));
         let prefixes: Vec<&KeyPrefix> = prefixes.iter().collect();
-        assert_eq!(meant(&prefixes, "ck_aaaac").unwrap(), 1);
-        assert_eq!(meant(&prefixes, "ck_dddddddd_andTheRestOfTheKey").unwrap(), 2);
-        assert!(meant(&prefixes, "ck_aaaa").unwrap_err().to_string().contains("could mean"));
-        assert!(meant(&prefixes, "ck_").unwrap_err().to_string().contains("at least 5"));
-        assert!(meant(&prefixes, "ck_zzzz").unwrap_err().to_string().contains("no such key"));
+        assert_eq!(resolve_prefix(&prefixes, "ck_aaaac").unwrap(), 1);
+        assert_eq!(resolve_prefix(&prefixes, "ck_dddddddd_andTheRestOfTheKey").unwrap(), 2);
+        assert!(
+            resolve_prefix(&prefixes, "ck_aaaa")
+                .unwrap_err()
+                .to_string()
+                .contains("ambiguous prefix ck_aaaa")
+        );
+        assert!(resolve_prefix(&prefixes, "ck_").unwrap_err().to_string().contains("at least 5"));
+        assert!(resolve_prefix(&prefixes, "ck_zzzz").unwrap_err().to_string().contains("no such key"));
     }
 }

@@ -1,13 +1,14 @@
-//! `chancery migrate`: a firm moves from its SQLite file to PostgreSQL, as a whole. The store moves the rows and compares
-//! them (`store/moving`); here both sides are verified, and people are told how far it is.
+//! `chancery migrate`: transfers all data from a SQLite file to PostgreSQL. The store copies the rows and compares them
+//! (`store/src/transfer`); this command verifies both sides and shows progress.
 
 use super::verify::{Recomputed, recompute};
-use crate::cli::{Cli, Migrate, UrlText};
-use crate::output::{print_json, print_table, row_progress, say};
+use crate::cli::{Cli, Migrate, UrlArg};
+use crate::output::{outln, print_json, print_table, row_progress};
 use anyhow::{Context, bail};
-use chancery_domain::{Clock, SystemClock, grouped};
+use chancery_domain::{Clock, SystemClock, group_thousands};
 use chancery_store::{
-    DatabaseUrl, DbError, MoveSource, MoveStep, MoveTarget, MovedTable, OpenError, Store, TransferError,
+    DatabaseUrl, DbError, OpenError, Store, TransferError, TransferProgress, TransferSource, TransferTarget,
+    TransferredTable,
 };
 use clap::CommandFactory;
 use clap::error::ErrorKind;
@@ -16,8 +17,8 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How often a line tells how far it is where there is no terminal to draw on.
-const LINE_PAUSE: Duration = Duration::from_secs(10);
+/// Interval between progress lines when standard error is not a terminal.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(serde::Serialize)]
 struct Report {
@@ -25,13 +26,13 @@ struct Report {
     to: String,
     tables: Vec<TableReport>,
     rows: u64,
-    /// Moving and comparing, without the verification of both sides.
+    /// Copying and comparing, without verifying both sides.
     move_s: f64,
     total_s: f64,
     ledger_rows: u64,
     invoices: u64,
     audit_rows: u64,
-    /// What the verification of the target found; empty when all is well.
+    /// Findings of verifying the target; empty if there are none.
     findings: Vec<String>,
     more_findings: u64,
 }
@@ -43,35 +44,36 @@ struct TableReport {
 }
 
 pub async fn run(options: &Migrate) -> anyhow::Result<ExitCode> {
-    let (from, to) = addresses(options);
-    let began = SystemClock.monotonic();
-    let mut source = MoveSource::open(&from).await.map_err(|error| about_source(error, &from))?;
-    let mut target = MoveTarget::open(&to).await.map_err(|error| about_target(error, &to))?;
+    let (from, to) = database_urls(options);
+    let started = SystemClock.monotonic();
+    let mut source = TransferSource::open(&from).await.map_err(|error| source_error(error, &from))?;
+    let mut target = TransferTarget::open(&to).await.map_err(|error| target_error(error, &to))?;
 
-    tell(format_args!("checking {from}"));
-    let before = recompute(&source.store().verify()).await.context("the source could not be verified")?;
+    print_progress(format_args!("verifying {from}"));
+    let before = recompute(&source.store().verify()).await.context("cannot verify the source")?;
     if let Some(finding) = before.findings().next() {
         bail!(
-            "{from} does not agree with itself, so it is not moved and nothing was written: {finding}; `chancery verify` names everything that differs"
+            "verification of {from} failed, so nothing was transferred: {finding}; run `chancery verify` to see all differences"
         )
     }
 
-    let began_moving = SystemClock.monotonic();
-    let mut teller = Teller::new(&to);
-    let moved = target.fill(&mut source, &mut |step| teller.hear(step)).await;
-    teller.bar.finish_and_clear();
-    let moved = moved.map_err(|error| about_target(error, &to))?;
-    let move_s = elapsed_s(began_moving);
+    let transfer_started = SystemClock.monotonic();
+    let mut reporter = ProgressReporter::new(&to);
+    let transferred = target.fill(&mut source, &mut |step| reporter.report(step)).await;
+    reporter.bar.finish_and_clear();
+    let transferred = transferred.map_err(|error| target_error(error, &to))?;
+    let move_s = elapsed_s(transfer_started);
 
-    tell(format_args!("checking {to}"));
+    print_progress(format_args!("verifying {to}"));
     let after = verify_target(&to).await.with_context(|| {
         format!(
-            "everything was moved to {to} and compared row by row, but could not be verified there; set `database.url` to it and run `chancery verify` before you serve it"
+            "all rows were transferred to {to} and compared, but the target could not be verified; set `database.url` to it and run `chancery verify` before you start a server"
         )
     })?;
     source.close().await;
     target.close().await;
-    let done = Move { from, to, tables: moved, before, after, move_s, total_s: elapsed_s(began) };
+    let done =
+        TransferJob { from, to, tables: transferred, before, after, move_s, total_s: elapsed_s(started) };
     let findings = done.findings();
     if options.json {
         print_json(&done.report(&findings))?;
@@ -81,59 +83,59 @@ pub async fn run(options: &Migrate) -> anyhow::Result<ExitCode> {
     Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Both addresses, once they are known to go together.
-fn addresses(options: &Migrate) -> (DatabaseUrl, DatabaseUrl) {
-    let read = |field: &str, text: &UrlText| match text.0.parse::<DatabaseUrl>() {
+/// Returns both URLs after checking that the combination is supported.
+fn database_urls(options: &Migrate) -> (DatabaseUrl, DatabaseUrl) {
+    let read = |field: &str, text: &UrlArg| match text.0.parse::<DatabaseUrl>() {
         Ok(url) => url,
-        Err(error) => wrong(&format!("{field}: {error}")),
+        Err(error) => exit_with_usage_error(&format!("{field}: {error}")),
     };
     let (from, to) = (read("--from", &options.from), read("--to", &options.to));
     if from.is_shared() {
-        wrong(
-            "--from is a PostgreSQL database, and only a SQLite file can be moved (`--from sqlite:PATH --to postgres://…`): the way back is not offered, and from one PostgreSQL to another `pg_dump` and `pg_restore` take everything along",
+        exit_with_usage_error(
+            "--from must be a SQLite file (`--from sqlite:PATH`); to copy PostgreSQL to PostgreSQL, use `pg_dump` and `pg_restore`",
         )
     }
     if !to.is_shared() {
-        wrong(
-            "--to is a SQLite file, and a firm moves to PostgreSQL (`--to postgres://USER:PASSWORD@HOST:PORT/DATABASE`); to have a SQLite file elsewhere, stop the server and copy the file",
+        exit_with_usage_error(
+            "--to must be a PostgreSQL database (`--to postgres://USER:PASSWORD@HOST:PORT/DATABASE`); to move a SQLite file, stop the server and copy it",
         )
     }
     (from, to)
 }
 
-/// Ends like every other mistake in the command line.
-fn wrong(what: &str) -> ! {
+/// Exits like any other command-line error.
+fn exit_with_usage_error(what: &str) -> ! {
     Cli::command().error(ErrorKind::ValueValidation, what).exit()
 }
 
-fn about_source(error: TransferError, from: &DatabaseUrl) -> anyhow::Error {
+fn source_error(error: TransferError, from: &DatabaseUrl) -> anyhow::Error {
     match error {
         TransferError::Open(OpenError::NoDatabase { .. }) => anyhow::anyhow!(
-            "--from: there is no Chancery database at {from}; it is `chancery.db` in the data folder, or what `database.url` says (`chancery config show`)"
+            "--from: no Chancery database at {from}; use `chancery.db` in the data directory, or `database.url` from `chancery config show`"
         ),
-        TransferError::Open(OpenError::FileIsServed { file }) => anyhow::anyhow!(
-            "--from: a chancery server (or a large import, or another move) runs on {}, and what it writes now would not come along; stop it and try again",
+        TransferError::Open(OpenError::DatabaseFileInUse { file }) => anyhow::anyhow!(
+            "--from: {} is in use by a chancery server, a large import or another transfer; stop it and try again",
             file.display()
         ),
         error => anyhow::Error::new(error).context("--from"),
     }
 }
 
-fn about_target(error: TransferError, to: &DatabaseUrl) -> anyhow::Error {
+fn target_error(error: TransferError, to: &DatabaseUrl) -> anyhow::Error {
     match error {
-        TransferError::Open(OpenError::ServedByAnother) => anyhow::anyhow!(
-            "--to: a chancery server (or another move) runs on {to}; stop it, or choose a database that is nobody's"
+        TransferError::Open(OpenError::OtherServerRunning) => anyhow::anyhow!(
+            "--to: {to} is in use by a chancery server or another transfer; stop it, or choose another database"
         ),
         TransferError::Database(DbError::Unavailable(why))
         | TransferError::Open(OpenError::Database(DbError::Unavailable(why))) => anyhow::anyhow!(
-            "--to: {to} did not answer: {}; the target is as it was, or, if this came with the very last step, as a whole: another try tells",
+            "--to: no response from {to}: {}; the target is unchanged unless the final commit was in progress; run the command again to find out",
             why.replace("`database.url`", "`--to`")
         ),
         error => anyhow::Error::new(error).context(format!("--to {to}")),
     }
 }
 
-/// The way a server comes to it.
+/// Opens the target as a server would.
 async fn verify_target(to: &DatabaseUrl) -> anyhow::Result<Recomputed> {
     let store = Store::open_existing(to).await?;
     let recomputed = recompute(&store.verify()).await;
@@ -141,22 +143,22 @@ async fn verify_target(to: &DatabaseUrl) -> anyhow::Result<Recomputed> {
     recomputed
 }
 
-/// A move that is done.
-struct Move {
+/// A completed transfer.
+struct TransferJob {
     from: DatabaseUrl,
     to: DatabaseUrl,
-    tables: Vec<MovedTable>,
+    tables: Vec<TransferredTable>,
     before: Recomputed,
     after: Recomputed,
     move_s: f64,
     total_s: f64,
 }
 
-impl Move {
+impl TransferJob {
     fn findings(&self) -> Vec<String> {
         let findings: Vec<String> = self.after.findings().cloned().collect();
         if findings.is_empty() && self.before != self.after {
-            return vec!["both sides agree with themselves, and not with each other".to_owned()];
+            return vec!["source and target are each consistent, but differ from each other".to_owned()];
         }
         findings
     }
@@ -166,7 +168,8 @@ impl Move {
     }
 
     fn report(&self, findings: &[String]) -> Report {
-        let tables = self.tables.iter().map(|&MovedTable { name, rows }| TableReport { table: name, rows });
+        let tables =
+            self.tables.iter().map(|&TransferredTable { name, rows }| TableReport { table: name, rows });
         Report {
             from: self.from.to_string(),
             to: self.to.to_string(),
@@ -185,27 +188,30 @@ impl Move {
     fn print(&self, findings: &[String]) {
         let Self { from, to, tables, after, move_s, total_s, .. } = self;
         let filled = tables.iter().filter(|table| table.rows > 0);
-        let lines: Vec<_> = filled.map(|table| vec![table.name.to_owned(), grouped(table.rows)]).collect();
+        let lines: Vec<_> =
+            filled.map(|table| vec![table.name.to_owned(), group_thousands(table.rows)]).collect();
         print_table(&["table", "rows"], &lines);
-        let (rows, empty) = (grouped(self.rows()), tables.len() - lines.len());
-        say!(
-            "moved {rows} rows in {move_s:.1} s, {total_s:.1} s with verification; {empty} tables were empty"
+        let (rows, empty) = (group_thousands(self.rows()), tables.len() - lines.len());
+        outln!(
+            "transferred {rows} rows in {move_s:.1} s ({total_s:.1} s with verification); {empty} tables were empty"
         );
         if !findings.is_empty() {
-            findings.iter().for_each(|finding| say!("DIFFERS {finding}"));
-            say!("do not serve {to}: drop that database, make another with `createdb`, and try again");
-            say!("{from} is as it was");
+            findings.iter().for_each(|finding| outln!("DIFFERS {finding}"));
+            outln!(
+                "do not start a server on {to}: drop the database, create a new one with `createdb`, and try again"
+            );
+            outln!("{from} was not changed");
             return;
         }
         let [ledger, invoices, audit] =
-            [after.ledger.total.requests, after.invoices.documents, after.audit.rows].map(grouped);
-        say!(
-            "both sides are the same, row by row, and verified: {ledger} ledger rows, {invoices} invoices, {audit} audit rows"
+            [after.ledger.total.requests, after.invoices.documents, after.audit.rows].map(group_thousands);
+        outln!(
+            "source and target are identical and verified: {ledger} ledger rows, {invoices} invoices, {audit} audit rows"
         );
-        say!("now set `database.url` to {to} (with its user and password), and start the server");
-        say!("for more than one server, set `limits.store` to a Redis too");
-        say!(
-            "keep {from} as it is, and start no server on it any more: what that one billed would not be here"
+        outln!("next: set `database.url` to {to} (with user and password) and start the server");
+        outln!("to run several servers, also set `limits.store` to a Redis URL");
+        outln!(
+            "keep {from} as a backup and do not start a server on it: new usage there would not be in the new database"
         );
     }
 }
@@ -214,59 +220,64 @@ fn elapsed_s(since: Instant) -> f64 {
     SystemClock.monotonic().duration_since(since).as_secs_f64()
 }
 
-/// On a terminal the bars tell.
-fn tell(what: std::fmt::Arguments<'_>) {
+/// Prints nothing on a terminal, which has progress bars.
+fn print_progress(what: std::fmt::Arguments<'_>) {
     if !std::io::stderr().is_terminal() {
-        // Whoever closed the other end does not want to know, and that is no reason to stop.
+        // A closed standard error is no reason to stop.
         let _ = writeln!(std::io::stderr(), "{what}");
     }
 }
 
-/// Draws a bar on a terminal, and writes lines elsewhere.
-struct Teller {
+/// Draws a progress bar on a terminal, and writes lines otherwise.
+struct ProgressReporter {
     bar: ProgressBar,
     to: String,
     rows: u64,
-    doing: &'static str,
-    last_line: Instant,
+    verb: &'static str,
+    last_printed: Instant,
 }
 
-impl Teller {
+impl ProgressReporter {
     fn new(to: &DatabaseUrl) -> Self {
-        let bar = row_progress(0, "moving");
-        Self { bar, to: to.to_string(), rows: 0, doing: "moved", last_line: SystemClock.monotonic() }
+        let bar = row_progress(0, "transferring");
+        Self { bar, to: to.to_string(), rows: 0, verb: "transferred", last_printed: SystemClock.monotonic() }
     }
 
-    fn hear(&mut self, step: MoveStep) {
+    fn report(&mut self, step: TransferProgress) {
         match step {
-            MoveStep::Begins { rows } => {
+            TransferProgress::Started { rows } => {
                 self.rows = rows;
                 self.bar.set_length(rows);
-                tell(format_args!("moving {} rows to {}", grouped(rows), self.to));
+                print_progress(format_args!("transferring {} rows to {}", group_thousands(rows), self.to));
             }
-            MoveStep::Table { name, rows } => {
+            TransferProgress::Table { name, rows } => {
                 self.bar.set_message(name);
                 if rows > 0 {
-                    tell(format_args!("moving {name}: {} rows", grouped(rows)));
+                    print_progress(format_args!("transferring {name}: {} rows", group_thousands(rows)));
                 }
             }
-            MoveStep::Rows(rows) => {
+            TransferProgress::Rows(rows) => {
                 self.bar.set_position(rows);
                 let now = SystemClock.monotonic();
-                if now.duration_since(self.last_line) >= LINE_PAUSE {
-                    self.last_line = now;
-                    tell(format_args!("{} {} of {} rows", self.doing, grouped(rows), grouped(self.rows)));
+                if now.duration_since(self.last_printed) >= PROGRESS_INTERVAL {
+                    self.last_printed = now;
+                    print_progress(format_args!(
+                        "{} {} of {} rows",
+                        self.verb,
+                        group_thousands(rows),
+                        group_thousands(self.rows)
+                    ));
                 }
             }
-            MoveStep::Rules => {
-                self.bar.set_message("looking at references");
-                tell(format_args!("looking whether all that rows refer to is there"));
+            TransferProgress::RestoringConstraints => {
+                self.bar.set_message("checking references");
+                print_progress(format_args!("checking foreign-key references"));
             }
-            MoveStep::Compares => {
+            TransferProgress::Verifying => {
                 self.bar.set_message("comparing");
                 self.bar.set_position(0);
-                self.doing = "compared";
-                tell(format_args!("reading everything back and comparing it"));
+                self.verb = "compared";
+                print_progress(format_args!("comparing source and target"));
             }
         }
     }

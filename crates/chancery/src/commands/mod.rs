@@ -1,4 +1,4 @@
-//! One file per command. Each opens what it needs, does one thing, prints it, and ends.
+//! One file per command. Each opens what it needs, does one thing, prints the result, and exits.
 
 mod account;
 mod client;
@@ -16,57 +16,57 @@ pub use account::change_account;
 pub use client::import_clients;
 pub use key::create_key;
 
-use crate::cli::{Cli, Command, Place};
+use crate::cli::{Cli, Command, GlobalArgs};
 use crate::config::{Config, Loaded};
-use crate::data_folder::DataFolder;
+use crate::data_dir::DataDir;
 use crate::serve;
 use anyhow::Context;
 use chancery_store::Store;
 use std::process::ExitCode;
 
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
-    let place = cli.place;
+    let global_args = cli.global_args;
     match cli.command {
-        Command::Serve(options) => serve::run(&place, &options)?,
-        Command::Account(command) => quick(account::run(&place, command))?,
-        Command::Key(command) => quick(key::run(&place, command))?,
-        Command::Client(command) => quick(client::run(&place, command))?,
-        Command::User(command) => quick(user::run(&place, command))?,
-        Command::Usage(options) => quick(usage::run(&place, options))?,
-        Command::Invoice(command) => quick(invoice::run(&place, command))?,
-        Command::Model(command) => model::run(&place, command)?,
-        Command::Generate(options) => quick(generate::run(options))?,
-        Command::Verify(options) => return quick(verify::run(&place, &options)),
-        Command::Migrate(options) => return quick(migrate::run(&options)),
-        Command::Config(command) => config::run(&place, &command)?,
+        Command::Serve(options) => serve::run(&global_args, &options)?,
+        Command::Account(command) => run_async(account::run(&global_args, command))?,
+        Command::Key(command) => run_async(key::run(&global_args, command))?,
+        Command::Client(command) => run_async(client::run(&global_args, command))?,
+        Command::User(command) => run_async(user::run(&global_args, command))?,
+        Command::Usage(options) => run_async(usage::run(&global_args, options))?,
+        Command::Invoice(command) => run_async(invoice::run(&global_args, command))?,
+        Command::Model(command) => model::run(&global_args, command)?,
+        Command::Generate(options) => run_async(generate::run(options))?,
+        Command::Verify(options) => return run_async(verify::run(&global_args, &options)),
+        Command::Migrate(options) => return run_async(migrate::run(&options)),
+        Command::Config(command) => config::run(&global_args, &command)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Commands wait for one thing at a time; one thread is enough for them.
-fn quick<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+/// Commands run one task at a time, so one thread is enough.
+fn run_async<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.context("the asynchronous runtime cannot be started")?.block_on(command)
+    runtime.context("cannot start the async runtime")?.block_on(command)
 }
 
-/// What a command does where there is no database yet.
+/// What a command does if there is no database yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Missing {
-    /// The first account or key may be made before the first start.
-    Make,
-    /// Nothing can be looked up or changed there, so the folder is probably the wrong one.
-    Refuse,
+enum IfMissing {
+    /// The first account or key may be created before the first start.
+    Create,
+    /// There is nothing to read or change, so the data directory is probably the wrong one.
+    Fail,
 }
 
-/// The configuration and the store, for commands that work on data.
-async fn open(place: &Place, missing: Missing) -> anyhow::Result<(Config, Store)> {
-    let config = Loaded::read(place.config.as_deref(), place.data.as_deref())?.config;
-    let store = match missing {
-        Missing::Make => {
-            DataFolder::open(&config.data)?;
+/// Opens the configuration and the store, for commands that work on data.
+async fn open(global_args: &GlobalArgs, if_missing: IfMissing) -> anyhow::Result<(Config, Store)> {
+    let config = Loaded::read(global_args.config.as_deref(), global_args.data.as_deref())?.config;
+    let store = match if_missing {
+        IfMissing::Create => {
+            DataDir::open(&config.data)?;
             Store::open(&config.database_url).await?
         }
-        Missing::Refuse => Store::open_existing(&config.database_url).await?,
+        IfMissing::Fail => Store::open_existing(&config.database_url).await?,
     };
     Ok((config, store))
 }

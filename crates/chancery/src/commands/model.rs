@@ -1,30 +1,30 @@
 //! `chancery model`: model files on this machine.
 
-use crate::catalogue::{self, Known};
-use crate::cli::{Model as Command, Place};
+use crate::cli::{GlobalArgs, Model as Command};
 use crate::config::{EngineConfig, Loaded};
-use crate::model_pull::{self, Pulled};
-use crate::output::{print_json, print_table, say};
+use crate::model_catalog::{self, CatalogModel};
+use crate::model_pull::{self, PullOutcome};
+use crate::output::{outln, print_json, print_table};
 use anyhow::bail;
 
-pub fn run(place: &Place, command: Command) -> anyhow::Result<()> {
+pub fn run(global_args: &GlobalArgs, command: Command) -> anyhow::Result<()> {
     match command {
         Command::Pull { name } => pull(&name),
-        Command::List { json } => list(place, json),
+        Command::List { json } => list(global_args, json),
     }
 }
 
 fn pull(name: &str) -> anyhow::Result<()> {
-    let Some(known) = catalogue::named(name) else {
-        let names: Vec<&str> = catalogue::ALL.iter().map(|known| known.name).collect();
-        bail!("there is no model {name} to pull; there is {}", names.join(", "));
+    let Some(known) = model_catalog::named(name) else {
+        let names: Vec<&str> = model_catalog::ALL.iter().map(|known| known.name).collect();
+        bail!("unknown model {name}; available: {}", names.join(", "));
     };
     match model_pull::pull(known)? {
-        Pulled::AlreadyThere => eprintln!("{name} is there already"),
-        Pulled::Fetched => eprintln!("{name} is fetched and checked"),
+        PullOutcome::AlreadyPresent => eprintln!("{name} is already downloaded"),
+        PullOutcome::Downloaded => eprintln!("{name} downloaded and verified"),
     }
-    // The path alone on standard output, for scripts.
-    say!("{}", known.path().display());
+    // Only the path goes to standard output, for scripts.
+    outln!("{}", known.path().display());
     Ok(())
 }
 
@@ -38,8 +38,8 @@ struct Row {
     output_per_million: String,
 }
 
-fn list(place: &Place, json: bool) -> anyhow::Result<()> {
-    let config = Loaded::read(place.config.as_deref(), place.data.as_deref())?.config;
+fn list(global_args: &GlobalArgs, json: bool) -> anyhow::Result<()> {
+    let config = Loaded::read(global_args.config.as_deref(), global_args.data.as_deref())?.config;
     let configured = config.models.iter().map(|model| Row {
         name: model.name.clone(),
         configured: true,
@@ -51,8 +51,8 @@ fn list(place: &Place, json: bool) -> anyhow::Result<()> {
         input_per_million: model.prices.input.to_string(),
         output_per_million: model.prices.output.to_string(),
     });
-    let is_new = |known: &&&Known| config.models.iter().all(|model| model.name != known.name);
-    let pullable = catalogue::ALL.iter().filter(is_new).map(|known| Row {
+    let is_new = |known: &&&CatalogModel| config.models.iter().all(|model| model.name != known.name);
+    let pullable = model_catalog::ALL.iter().filter(is_new).map(|known| Row {
         name: known.name.to_owned(),
         configured: false,
         present: known.path().exists(),
@@ -69,7 +69,7 @@ fn list(place: &Place, json: bool) -> anyhow::Result<()> {
             (true, true) => "served",
             (true, false) => "file missing",
             (false, true) => "pulled",
-            (false, false) => "can be pulled",
+            (false, false) => "available",
         };
         vec![
             row.name.clone(),

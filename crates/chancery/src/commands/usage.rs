@@ -1,10 +1,10 @@
 //! `chancery usage`: tokens and cost, summed from the ledger by the same query that the API's `/v1/usage` uses.
 
-use super::{Missing, open};
-use crate::cli::{Place, Usage};
+use super::{IfMissing, open};
+use crate::cli::{GlobalArgs, Usage};
 use crate::output::{print_json, print_table};
 use anyhow::bail;
-use chancery_domain::{Currency, Nanos, grouped};
+use chancery_domain::{Currency, Nanos, group_thousands};
 use chancery_store::{UsageGroup, UsageQuery, UsageSum, UsageTotals};
 
 #[derive(serde::Serialize)]
@@ -25,16 +25,16 @@ struct Report<'a> {
     total: Row,
 }
 
-pub async fn run(place: &Place, options: Usage) -> anyhow::Result<()> {
+pub async fn run(global_args: &GlobalArgs, options: Usage) -> anyhow::Result<()> {
     if let (Some(from), Some(to)) = (options.from, options.to)
         && from > to
     {
-        bail!("--from {from} is after --to {to}");
+        bail!("--from {from} must not be after --to {to}");
     }
-    let (config, store) = open(place, Missing::Refuse).await?;
+    let (config, store) = open(global_args, IfMissing::Fail).await?;
     let admin = store.admin();
     let account = match &options.account {
-        Some(name) => Some(admin.account_lookup.account_named(name).await?.id),
+        Some(name) => Some(admin.account_lookup.account_by_name(name).await?.id),
         None => None,
     };
     let sums = admin
@@ -62,8 +62,8 @@ pub async fn run(place: &Place, options: Usage) -> anyhow::Result<()> {
 
 fn print_report(heading: &str, rows: &[Row], total: &Row, currency: Currency) {
     let cells = |row: &Row| {
-        let (requests, input) = (grouped(row.requests), grouped(row.input_tokens));
-        vec![row.group.clone(), requests, input, grouped(row.output_tokens), row.cost.clone()]
+        let (requests, input) = (group_thousands(row.requests), group_thousands(row.input_tokens));
+        vec![row.group.clone(), requests, input, group_thousands(row.output_tokens), row.cost.clone()]
     };
     let mut lines: Vec<Vec<String>> = rows.iter().map(cells).collect();
     lines.push(cells(total));

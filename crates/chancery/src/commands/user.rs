@@ -1,16 +1,16 @@
-//! `chancery user`: the people of the portal. They join by signing in; here they are listed, changed and removed, which is
-//! audited as the operator's, and a server that runs minds it from their next request on.
+//! `chancery user`: lists, changes and removes portal users. They join by signing in. Changes are audited with the
+//! operator as principal, and a running server applies them from the user's next request.
 
-use super::{Missing, open};
-use crate::cli::{Place, User as Command, Who};
+use super::{IfMissing, open};
+use crate::cli::{GlobalArgs, User as Command, UserSelector};
 use crate::operator::Operator;
-use crate::output::{print_json, print_table, say};
+use crate::output::{outln, print_json, print_table};
 use chancery_domain::{Person, Role, UnixMillis};
-use chancery_policy::TheFirm;
+use chancery_policy::FirmResource;
 use chancery_store::{AdminStore, RemovedPerson};
 
-pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
-    let (config, store) = open(place, Missing::Refuse).await?;
+pub async fn run(global_args: &GlobalArgs, command: Command) -> anyhow::Result<()> {
+    let (config, store) = open(global_args, IfMissing::Fail).await?;
     let admin = store.admin();
     match command {
         Command::List { json } => {
@@ -18,87 +18,84 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
                 (admin.people.list_people().await?, admin.people.list_removed_people().await?);
             print_list(&people, &removed, json)?;
         }
-        Command::Role { who, role } => {
-            let person = find(&admin, &who).await?;
+        Command::Role { selector, role } => {
+            let person = find(&admin, &selector).await?;
             if role == Role::Consultant && config.portal.partners.contains(&person.email) {
                 anyhow::bail!(
-                    "{} is listed in portal.partners; take the address out there first, or the next sign-in makes a partner again",
+                    "{} is listed in portal.partners; remove the address there first, or the next sign-in restores the partner role",
                     person.email
                 );
             }
-            let permit = Operator::new()?.ask(&admin, TheFirm).await?;
+            let permit = Operator::new()?.authorize(&admin, FirmResource).await?;
             let person = admin.people.set_role(permit, person.id, role).await?;
-            say!("{} is a {} from the next request on", person.email, person.role);
+            outln!("{} is now a {}; takes effect on the next request", person.email, person.role);
         }
-        Command::SignOut { who } => {
-            let person = find(&admin, &who).await?;
-            let at_provider =
-                admin.session_revoker.end_provider_sessions_of(&person.identity.subject).await?;
-            let permit = Operator::new()?.ask(&admin, TheFirm).await?;
+        Command::SignOut { selector } => {
+            let person = find(&admin, &selector).await?;
+            let at_provider = admin.session_revoker.end_provider_sessions(&person.identity.subject).await?;
+            let permit = Operator::new()?.authorize(&admin, FirmResource).await?;
             match admin.people.sign_out_person(permit, person.id).await? {
-                0 if at_provider == 0 => say!("{} was not signed in", person.email),
-                1 => say!("{} is signed out: 1 session ended", person.email),
-                ended => say!("{} is signed out: {ended} sessions ended", person.email),
+                0 if at_provider == 0 => outln!("{} had no active sessions", person.email),
+                1 => outln!("{} signed out: 1 session ended", person.email),
+                ended => outln!("{} signed out: {ended} sessions ended", person.email),
             }
         }
-        Command::Remove { who } => {
-            let person = find(&admin, &who).await?;
-            let permit = Operator::new()?.ask(&admin, TheFirm).await?;
+        Command::Remove { selector } => {
+            let person = find(&admin, &selector).await?;
+            let permit = Operator::new()?.authorize(&admin, FirmResource).await?;
             admin.people.remove_person(permit, person.id).await?;
-            admin.session_revoker.end_provider_sessions_of(&person.identity.subject).await?;
-            say!("{} is removed: every session has ended, and signing in is refused", person.email);
+            admin.session_revoker.end_provider_sessions(&person.identity.subject).await?;
+            outln!("{} removed: all sessions ended, sign-in blocked", person.email);
         }
-        Command::Restore { who } => {
+        Command::Restore { selector } => {
             let removed = admin.people.list_removed_people().await?;
             let with_address: Vec<Person> = removed
                 .into_iter()
                 .map(|removed| removed.person)
-                .filter(|person| person.email == who.email)
+                .filter(|person| person.email == selector.email)
                 .collect();
             if with_address.is_empty() {
                 anyhow::bail!(
-                    "nobody with the address {} was removed; `chancery user list` shows who was",
-                    who.email
+                    "no removed user with the address {}; run `chancery user list` to see removed users",
+                    selector.email
                 );
             }
-            let person = one_of(&with_address, &who)?;
-            let permit = Operator::new()?.ask(&admin, TheFirm).await?;
+            let person = select_user(&with_address, &selector)?;
+            let permit = Operator::new()?.authorize(&admin, FirmResource).await?;
             let person = admin.people.restore_person(permit, person.id).await?;
-            say!("{} may sign in again, as a {}", person.email, person.role);
+            outln!("{} restored as a {}", person.email, person.role);
         }
     }
     store.close().await;
     Ok(())
 }
 
-/// The one person with that address.
-pub async fn find(store: &AdminStore, who: &Who) -> anyhow::Result<Person> {
-    let email = &who.email;
-    let has_address = store.people.people_with_email(email).await?;
-    if has_address.is_empty() {
-        anyhow::bail!(
-            "nobody with the address {email} has signed in, or they were removed; `chancery user list` shows who has"
-        )
+/// Returns the only person with that address.
+pub async fn find(store: &AdminStore, selector: &UserSelector) -> anyhow::Result<Person> {
+    let email = &selector.email;
+    let candidates = store.people.people_by_email(email).await?;
+    if candidates.is_empty() {
+        anyhow::bail!("no user with the address {email}; run `chancery user list` to see all users")
     }
-    one_of(&has_address, who)
+    select_user(&candidates, selector)
 }
 
-/// The one person that is meant. Where several have the address, none is guessed at.
-fn one_of(has_address: &[Person], who: &Who) -> anyhow::Result<Person> {
-    let Who { email, subject, issuer } = who;
-    let is_meant = |person: &&Person| {
+/// Returns the person that the arguments identify. If several match, it fails rather than guess.
+fn select_user(candidates: &[Person], selector: &UserSelector) -> anyhow::Result<Person> {
+    let UserSelector { email, subject, issuer } = selector;
+    let is_match = |person: &&Person| {
         subject.as_ref().is_none_or(|subject| *subject == person.identity.subject)
             && issuer.as_ref().is_none_or(|issuer| *issuer == person.identity.issuer)
     };
-    let meant: Vec<&Person> = has_address.iter().filter(is_meant).collect();
-    match meant.as_slice() {
+    let matches: Vec<&Person> = candidates.iter().filter(is_match).collect();
+    match matches.as_slice() {
         [person] => Ok((*person).clone()),
         [] => anyhow::bail!(
-            "nobody with the address {email} has that subject or issuer; there are: {}",
-            identities(has_address.iter())
+            "no user with the address {email} has that subject or issuer; found: {}",
+            identities(candidates.iter())
         ),
         several => anyhow::bail!(
-            "{} people have the address {email}; say which with `--subject`, and `--issuer` where that is not enough: {}",
+            "{} users have the address {email}; select one with `--subject` (and `--issuer` if needed): {}",
             several.len(),
             identities(several.iter().copied())
         ),
@@ -106,8 +103,8 @@ fn one_of(has_address: &[Person], who: &Who) -> anyhow::Result<Person> {
 }
 
 fn identities<'a>(people: impl Iterator<Item = &'a Person>) -> String {
-    let words = |person: &Person| format!("{} at {}", person.identity.subject, person.identity.issuer);
-    people.map(words).collect::<Vec<_>>().join(", ")
+    let describe = |person: &Person| format!("{} at {}", person.identity.subject, person.identity.issuer);
+    people.map(describe).collect::<Vec<_>>().join(", ")
 }
 
 #[derive(serde::Serialize)]
@@ -131,9 +128,9 @@ fn print_list(people: &[Person], removed: &[RemovedPerson], json: bool) -> anyho
         joined_at: person.joined_at.to_iso(),
         removed_at: removed_at.map(UnixMillis::to_iso),
     };
-    let present = people.iter().map(|person| row(person, None));
-    let gone = removed.iter().map(|removed| row(&removed.person, Some(removed.removed_at)));
-    let rows: Vec<Row> = present.chain(gone).collect();
+    let active_rows = people.iter().map(|person| row(person, None));
+    let removed_rows = removed.iter().map(|removed| row(&removed.person, Some(removed.removed_at)));
+    let rows: Vec<Row> = active_rows.chain(removed_rows).collect();
     if json {
         return print_json(&rows);
     }

@@ -1,10 +1,10 @@
-//! `chancery verify`: recomputes what is recorded and says where it differs.
+//! `chancery verify`: recomputes what is recorded and reports differences.
 
-use super::{Missing, open};
-use crate::cli::{Place, Verify};
+use super::{IfMissing, open};
+use crate::cli::{GlobalArgs, Verify};
 use crate::config::Config;
-use crate::output::{counting_progress, print_json, say};
-use chancery_domain::{ChainHead, Clock, SystemClock, WriterId, grouped};
+use crate::output::{counting_progress, outln, print_json};
+use chancery_domain::{ChainHead, Clock, SystemClock, WriterId, group_thousands};
 use chancery_metering::{LimitStoreUrl, open_limiter};
 use chancery_store::VerifyStore;
 use chancery_verify::{
@@ -43,21 +43,21 @@ struct AuditReport {
 struct Chain {
     writer: WriterId,
     rows: u64,
-    /// Hash of its last row.
+    /// Hash of the chain's last row.
     head: String,
 }
 
-pub async fn run(place: &Place, options: &Verify) -> anyhow::Result<ExitCode> {
-    let (config, store) = open(place, Missing::Refuse).await?;
-    let verified = store.verify();
-    let recomputed = recompute(&verified).await?;
-    let limits = check_limits(&config, &verified).await;
+pub async fn run(global_args: &GlobalArgs, options: &Verify) -> anyhow::Result<ExitCode> {
+    let (config, store) = open(global_args, IfMissing::Fail).await?;
+    let verify_store = store.verify();
+    let recomputed = recompute(&verify_store).await?;
+    let limits = check_limits(&config, &verify_store).await;
     store.close().await;
     let more_findings = recomputed.more_findings();
     let limit_findings = limits.iter().flat_map(|limits| &limits.findings);
     let findings: Vec<String> = recomputed.findings().chain(limit_findings).cloned().collect();
-    let Recomputed { ledger: found, invoices, audit } = recomputed;
-    let total = found.total;
+    let Recomputed { ledger, invoices, audit } = recomputed;
+    let total = ledger.total;
     let all_agree = findings.is_empty();
     if options.json {
         print_json(&Report {
@@ -65,48 +65,48 @@ pub async fn run(place: &Place, options: &Verify) -> anyhow::Result<ExitCode> {
             input_tokens: total.input_tokens,
             output_tokens: total.output_tokens,
             cost: total.cost.to_string(),
-            chains: found.chains.into_iter().map(chain).collect(),
+            chains: ledger.chains.into_iter().map(chain).collect(),
             invoices: InvoiceReport { documents: invoices.documents },
             audit: AuditReport { rows: audit.rows, chains: audit.chains.into_iter().map(chain).collect() },
             findings,
             more_findings,
         })?;
     } else {
-        findings.iter().for_each(|finding| say!("DIFFERS {finding}"));
+        findings.iter().for_each(|finding| outln!("DIFFERS {finding}"));
         if more_findings > 0 {
-            say!("DIFFERS in {} more places", grouped(more_findings));
+            outln!("DIFFERS {} more", group_thousands(more_findings));
         }
-        say!(
-            "ledger: {} rows, {} tokens in, {} out, {} {}: {}",
-            grouped(total.requests),
-            grouped(total.input_tokens),
-            grouped(total.output_tokens),
+        outln!(
+            "ledger: {} rows, {} input tokens, {} output tokens, {} {}: {}",
+            group_thousands(total.requests),
+            group_thousands(total.input_tokens),
+            group_thousands(total.output_tokens),
             total.cost,
             config.billing.currency,
-            if found.findings.is_empty() { "all agree" } else { "see above" }
+            if ledger.findings.is_empty() { "OK" } else { "differences found, see above" }
         );
-        say!(
+        outln!(
             "invoices: {} documents: {}",
-            grouped(invoices.documents),
-            if invoices.findings.is_empty() { "all agree with the ledger" } else { "see above" }
+            group_thousands(invoices.documents),
+            if invoices.findings.is_empty() { "OK" } else { "differences found, see above" }
         );
-        say!(
+        outln!(
             "audit: {} rows: {}",
-            grouped(audit.rows),
-            if audit.findings.is_empty() { "all agree" } else { "see above" }
+            group_thousands(audit.rows),
+            if audit.findings.is_empty() { "OK" } else { "differences found, see above" }
         );
         if let Some(limits) = limits {
-            say!(
-                "limits: the last minute of {} accounts: {}",
-                grouped(limits.accounts as u64),
-                if limits.findings.is_empty() { "all counted" } else { "see above" }
+            outln!(
+                "limits: last minute of {} accounts: {}",
+                group_thousands(limits.accounts as u64),
+                if limits.findings.is_empty() { "OK" } else { "differences found, see above" }
             );
         }
     }
     Ok(if all_agree { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What the database says, recomputed from its rows.
+/// Results of recomputing the database from its rows.
 #[derive(PartialEq, Eq)]
 pub struct Recomputed {
     pub ledger: LedgerVerification,
@@ -116,10 +116,10 @@ pub struct Recomputed {
 
 impl Recomputed {
     pub fn findings(&self) -> impl Iterator<Item = &String> {
-        self.all().into_iter().flat_map(|findings| &findings.told)
+        self.all().into_iter().flat_map(|findings| &findings.reported)
     }
 
-    /// How many more there are.
+    /// Returns the number of findings beyond those listed.
     pub fn more_findings(&self) -> u64 {
         self.all().map(|findings| findings.more).iter().sum()
     }
@@ -129,7 +129,7 @@ impl Recomputed {
     }
 }
 
-/// Everything but the limits per minute, which are not in the database.
+/// Verifies everything but the rate limits, which are not in the database.
 pub async fn recompute(store: &VerifyStore) -> anyhow::Result<Recomputed> {
     let progress = counting_progress("ledger rows checked:");
     let ledger = verify_ledger(store, |rows| progress.set_position(rows)).await?;
@@ -143,12 +143,12 @@ pub async fn recompute(store: &VerifyStore) -> anyhow::Result<Recomputed> {
     Ok(Recomputed { ledger, invoices, audit })
 }
 
-fn chain((writer, end): (WriterId, ChainHead)) -> Chain {
-    Chain { writer, rows: end.rows, head: end.hash.to_string() }
+fn chain((writer, head): (WriterId, ChainHead)) -> Chain {
+    Chain { writer, rows: head.rows, head: head.hash.to_string() }
 }
 
-/// None where the limits are in the memory of a server, which no other process can ask. A store that cannot be asked is a
-/// finding: the ledger is verified all the same.
+/// Returns `None` if the limits are in a server's memory, where no other process can read them. An unreachable store is a
+/// finding, so that the ledger is verified anyway.
 async fn check_limits(config: &Config, store: &VerifyStore) -> Option<LimitVerification> {
     if matches!(config.limit_store, LimitStoreUrl::Memory) {
         return None;
@@ -159,6 +159,6 @@ async fn check_limits(config: &Config, store: &VerifyStore) -> Option<LimitVerif
     };
     Some(checked.await.unwrap_or_else(|error| LimitVerification {
         accounts: 0,
-        findings: vec![format!("limits: {} could not be checked: {error}", config.limit_store)],
+        findings: vec![format!("limits: cannot check {}: {error}", config.limit_store)],
     }))
 }

@@ -1,8 +1,8 @@
-//! `[billing]`: the currency, and what stands on every invoice.
+//! `[billing]`: the currency, and the text on every invoice.
 
 use super::bounds;
 use super::reader::Reader;
-use chancery_domain::{Bounds, Currency, Lines, TaxRate};
+use chancery_domain::{Currency, LineMode, TaxRate, TextBounds};
 
 const LETTERHEAD: &str = "billing.letterhead";
 const PAYMENT: &str = "billing.payment";
@@ -12,20 +12,20 @@ const TAX_PERCENT: &str = "billing.tax_percent";
 #[derive(Debug)]
 pub struct Billing {
     pub currency: Currency,
-    /// What stands below the firm's name, a line each. Empty: nothing.
+    /// Lines printed below the firm's name; may be empty.
     pub letterhead: String,
-    /// How to pay. Empty: nothing is said.
+    /// Payment instructions; may be empty.
     pub payment: String,
-    /// How many days after its day of issue an invoice is due.
+    /// Days from issue to due date.
     pub payment_days: u16,
-    /// Its name and rate.
+    /// Name and rate.
     pub tax: Option<(String, TaxRate)>,
 }
 
 pub fn billing(reader: &mut Reader) -> Billing {
     let currency = reader.parsed("billing.currency", Currency::USD, "USD");
     let letterhead = lines(reader, LETTERHEAD, "the letterhead", bounds::LETTERHEAD_CHARS);
-    let payment = lines(reader, PAYMENT, "the text on how to pay", bounds::PAYMENT_CHARS);
+    let payment = lines(reader, PAYMENT, "the payment instructions", bounds::PAYMENT_CHARS);
     let payment_days = reader.integer("billing.payment_days", 30, bounds::PAYMENT_DAYS);
     Billing {
         currency,
@@ -36,14 +36,14 @@ pub fn billing(reader: &mut Reader) -> Billing {
     }
 }
 
-/// A text of a few lines, or nothing.
+/// Reads a text of a few lines; empty if not set.
 fn lines(reader: &mut Reader, key: &str, what: &'static str, max_chars: usize) -> String {
     let Some(text) = reader.optional_text(key) else { return String::new() };
-    let bounds = Bounds { what, min_chars: 0, max_chars, lines: Lines::Many };
+    let bounds = TextBounds { what, min_chars: 0, max_chars, lines: LineMode::Multiple };
     match bounds.take(&text) {
         Ok(text) if text.lines().count() > bounds::BILLING_LINES => {
             let max = bounds::BILLING_LINES;
-            reader.problem(key, format!("{what} has {} lines; {max} at most", text.lines().count()));
+            reader.problem(key, format!("{what} has {} lines; at most {max} allowed", text.lines().count()));
             String::new()
         }
         Ok(text) => text,
@@ -54,27 +54,28 @@ fn lines(reader: &mut Reader, key: &str, what: &'static str, max_chars: usize) -
     }
 }
 
-/// A tax has both a name and a rate: one alone is half of a line on an invoice.
+/// A tax needs both a name and a rate; an invoice cannot show one without the other.
 fn tax(reader: &mut Reader) -> Option<(String, TaxRate)> {
     let name = reader.optional_text(TAX_NAME);
     let percent = reader.optional_text(TAX_PERCENT);
     let name = name.and_then(|name| {
-        let bounds = Bounds {
-            what: "the tax's name",
+        let bounds = TextBounds {
+            what: "the tax name",
             min_chars: 1,
             max_chars: bounds::TAX_NAME_CHARS,
-            lines: Lines::One,
+            lines: LineMode::Single,
         };
         bounds.take(&name).map_err(|error| reader.problem(TAX_NAME, error)).ok()
     });
     let is_set = |reader: &Reader, key| reader.origin(key) != super::source::Origin::Default;
     match (is_set(reader, TAX_NAME), is_set(reader, TAX_PERCENT)) {
         (true, false) => {
-            reader
-                .problem(TAX_PERCENT, format!("it is needed where {TAX_NAME} is set, for example \"6.25\""));
+            reader.problem(TAX_PERCENT, format!("required when {TAX_NAME} is set, for example \"6.25\""));
         }
-        (false, true) => reader
-            .problem(TAX_NAME, format!("it is needed where {TAX_PERCENT} is set, for example \"Sales tax\"")),
+        (false, true) => {
+            reader
+                .problem(TAX_NAME, format!("required when {TAX_PERCENT} is set, for example \"Sales tax\""));
+        }
         _ => {}
     }
     let rate: TaxRate = percent?.parse().map_err(|error| reader.problem(TAX_PERCENT, error)).ok()?;

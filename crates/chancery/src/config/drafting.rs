@@ -1,5 +1,5 @@
-//! `[portal.drafting]`: the generation API that drafts letters for the portal. Without any of it, that is this process's own
-//! API, with an account and a key that the server makes for it.
+//! `[portal.drafting]`: the generation API that drafts letters for the portal. If the section is missing, the portal uses
+//! this process's own API, with an account and a key that the server creates.
 
 use super::reader::Reader;
 use super::source::Origin;
@@ -12,11 +12,11 @@ const MODEL: &str = "portal.drafting.model";
 
 #[derive(Debug)]
 pub struct Drafting {
-    /// None: this process's own API.
+    /// `None`: this process's own API.
     pub api_url: Option<String>,
-    /// None: a key of the server's own making, for its own API.
+    /// `None`: the server creates a key for its own API.
     pub api_key_file: Option<PathBuf>,
-    /// None: the first that the API offers.
+    /// `None`: the API's first model.
     pub model: Option<String>,
 }
 
@@ -24,12 +24,15 @@ pub fn drafting(reader: &mut Reader, folder: &Path) -> Drafting {
     let api_url = public_url(reader, API_URL);
     if let Some(url) = &api_url {
         if url.contains(['?', '#', '@']) {
-            let fix = "write it as callers use it, without /v1, such as \"https://api.example.com\"";
-            reader.problem(API_URL, format!("{url:?} has more than an address; {fix}"));
+            let fix = "use the base URL without /v1, such as \"https://api.example.com\"";
+            reader.problem(API_URL, format!("invalid URL {url:?}; {fix}"));
         } else if url.ends_with("/v1") {
-            reader.problem(API_URL, "it is the address in front of /v1; leave /v1 out");
+            reader.problem(API_URL, "remove /v1 from the end");
         } else if url.starts_with("http://") && !is_on_this_machine(url) {
-            reader.problem(API_URL, "a key goes there, and clients' records; an API on another machine must have an https:// address");
+            reader.problem(
+                API_URL,
+                "must be https:// for an API on another machine: API keys and client records are sent there",
+            );
         }
     }
     let api_key_file = reader.optional_text(API_KEY_FILE).map(PathBuf::from);
@@ -38,24 +41,24 @@ pub fn drafting(reader: &mut Reader, folder: &Path) -> Drafting {
         _ => api_key_file,
     };
     if api_url.is_some() && api_key_file.is_none() && reader.origin(API_KEY_FILE) == Origin::Default {
-        let fix = "name a file with one line, a key that `chancery key create` printed there";
-        reader.problem(API_KEY_FILE, format!("it is needed where {API_URL} is set: {fix}"));
+        let fix = "set it to a file with one line, an API key from `chancery key create`";
+        reader.problem(API_KEY_FILE, format!("required when {API_URL} is set: {fix}"));
     }
     Drafting { api_url, api_key_file, model: reader.optional_text(MODEL) }
 }
 
-/// What this process's own API does not offer, it cannot draft with; which models another has, only that one knows.
+/// Checks the model name against this process's own models. Another server's models are unknown here.
 pub fn check_model(reader: &mut Reader, drafting: &Drafting, models: &[ModelConfig]) {
     let (None, Some(name)) = (&drafting.api_url, &drafting.model) else { return };
     let names = || models.iter().map(|model| model.name.as_str());
     if models.is_empty() || names().any(|known| known == name) {
         return;
     }
-    let hint = match chancery_domain::nearest(name, names()) {
+    let hint = match chancery_domain::closest_match(name, names()) {
         Some(near) => format!("did you mean {near:?}?"),
         None => {
-            format!("there is {}", names().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", "))
+            format!("available: {}", names().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", "))
         }
     };
-    reader.problem(MODEL, format!("{name:?} is none of this server's models; {hint}"));
+    reader.problem(MODEL, format!("unknown model {name:?}; {hint}"));
 }

@@ -1,21 +1,18 @@
-//! Keys whose names are settled but whose parts this version does not have. Each is refused with what to do instead: a
-//! server that ignored them would be less safe than its file says.
+//! Keys that are reserved but not implemented in this version. Each is rejected with an alternative: a server that
+//! ignored them would be less secure than its configuration claims.
 
 use super::reader::Reader;
 
-const REFUSED: &[&str] = &["tls.certificate", "tls.private_key"];
+const UNSUPPORTED_SECTIONS: &[&str] = &["tls.certificate", "tls.private_key"];
 
-pub fn refuse(reader: &mut Reader) {
+pub fn reject_unsupported(reader: &mut Reader) {
     let before = reader.settings.len();
-    for key in REFUSED {
+    for key in UNSUPPORTED_SECTIONS {
         if reader.skip(key) {
-            reader.problem(
-                key,
-                "this version does not serve TLS itself; remove it and put a TLS proxy in front",
-            );
+            reader.problem(key, "TLS is not supported in this version; remove the key and use a TLS proxy");
         }
     }
-    // They are known to `report_unknown`, but not shown as if they did something.
+    // `report_unknown` must know these keys, but `config show` must not list them as if they had an effect.
     for setting in &mut reader.settings[before..] {
         setting.value = None;
     }

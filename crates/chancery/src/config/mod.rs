@@ -1,5 +1,5 @@
-//! `chancery.toml` and its `CHANCERY_SECTION__KEY` overrides, checked as a whole before anything starts. Defaults need no
-//! file. Every path in the file is relative to the file's own folder.
+//! `chancery.toml` and its `CHANCERY_SECTION__KEY` overrides, validated as a whole before anything starts. Every setting
+//! has a default, so the file is optional. Paths in the file are relative to the file's directory.
 
 mod billing;
 mod drafting;
@@ -20,17 +20,19 @@ use chancery_domain::{InvoiceTerms, RateLimits, Seller};
 use chancery_metering::LimitStoreUrl;
 use chancery_store::DatabaseUrl;
 use reader::Reader;
-use source::{Entry, Origin, Raw, Source};
+use source::{Entry, Origin, RawValue, Source};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Ranges of the numbers in a configuration.
+/// Ranges of numeric settings.
 mod bounds {
     use std::ops::RangeInclusive;
 
     pub const MAX_BODY_BYTES: RangeInclusive<u64> = 1_024..=64 * 1024 * 1024;
-    pub const PER_MINUTE: RangeInclusive<u64> = 1..=u32::MAX as u64;
+    /// An upper bound that only the type sets. Errors do not print it.
+    pub const UNBOUNDED: u64 = u32::MAX as u64;
+    pub const PER_MINUTE: RangeInclusive<u64> = 1..=UNBOUNDED;
     pub const CONTEXT_TOKENS: RangeInclusive<u64> = 16..=10_000_000;
     pub const SLOTS: RangeInclusive<u64> = 1..=chancery_engine_cpu::MAX_SLOTS as u64;
     pub const MODELS: usize = 64;
@@ -38,14 +40,14 @@ mod bounds {
     pub const SESSION_MAX_H: RangeInclusive<u64> = 1..=31 * 24;
     pub const FIRM_NAME_CHARS: usize = 80;
     pub const CONNECT_TIMEOUT_S: RangeInclusive<u64> = 1..=60;
-    /// Longer than any balancer needs to notice, and short enough for whoever waits for the end.
+    /// Longer than any load balancer needs to notice, but short enough to wait for.
     pub const DRAIN_WAIT_S: RangeInclusive<u64> = 0..=300;
-    /// As long as a request may take at most.
+    /// The maximum duration of a request.
     pub const UPSTREAM_TIMEOUT_S: RangeInclusive<u64> =
         1..=chancery_engine_upstream::MAX_TOTAL_TIMEOUT.as_secs();
     pub const LETTERHEAD_CHARS: usize = 500;
     pub const PAYMENT_CHARS: usize = 1_000;
-    /// Of the letterhead, and of the text on how to pay.
+    /// Applies to the letterhead and to the payment instructions.
     pub const BILLING_LINES: usize = 12;
     pub const PAYMENT_DAYS: RangeInclusive<u64> = 0..=365;
     pub const TAX_NAME_CHARS: usize = 60;
@@ -70,7 +72,6 @@ pub struct Config {
 }
 
 impl Config {
-    /// How invoices are made.
     pub fn invoice_terms(&self) -> InvoiceTerms {
         let Billing { currency, letterhead, payment, payment_days, tax } = &self.billing;
         let seller = Seller {
@@ -85,7 +86,7 @@ impl Config {
 #[derive(Debug)]
 pub struct Api {
     pub listen: SocketAddr,
-    /// None: made from the port that is listened on.
+    /// `None`: derived from the bound port.
     pub public_url: Option<String>,
     pub max_body_bytes: usize,
 }
@@ -93,39 +94,38 @@ pub struct Api {
 #[derive(Debug)]
 pub struct Ops {
     pub listen: SocketAddr,
-    /// How long requests are still served after the first signal to end, while `/readyz` says that this node leaves.
+    /// How long to keep serving after the first shutdown signal, while `/readyz` reports that this node is shutting down.
     pub drain_wait: Duration,
 }
 
-/// A configuration with what is to be said about it.
+/// A configuration and the origin of each setting.
 #[derive(Debug)]
 pub struct Loaded {
     pub config: Config,
     pub settings: Vec<Setting>,
 }
 
-/// Everything that is wrong with a configuration, a line each.
+/// Everything wrong with a configuration, one problem per line.
 #[derive(Debug, thiserror::Error)]
-#[error("the configuration cannot be used:\n{}", .0.iter().map(|problem| format!("  {problem}")).collect::<Vec<_>>().join("\n"))]
+#[error("invalid configuration:\n{}", .0.iter().map(|problem| format!("  {problem}")).collect::<Vec<_>>().join("\n"))]
 pub struct ConfigError(pub Vec<String>);
 
 impl Loaded {
-    /// Reads `file`, or `chancery.toml` in the current folder if there is one; `data` is the command line's `--data`.
+    /// Reads `file`, or `chancery.toml` in the current directory if it exists; `data` is the value of `--data`.
     pub fn read(file: Option<&Path>, data: Option<&Path>) -> Result<Self, ConfigError> {
         let mut source = Source::default();
         let mut folder = PathBuf::new();
         let path = file.unwrap_or(Path::new(FILE_NAME));
         if file.is_some() || path.exists() {
             let text = std::fs::read_to_string(path)
-                .map_err(|error| ConfigError(vec![format!("{} cannot be read: {error}", path.display())]))?;
+                .map_err(|error| ConfigError(vec![format!("cannot read {}: {error}", path.display())]))?;
             source.add_file(path, &text).map_err(|problem| ConfigError(vec![problem]))?;
             folder = path.parent().map(Path::to_owned).unwrap_or_default();
         }
         let mut variables = Vec::new();
         for (name, value) in std::env::vars_os() {
             let Ok(name) = name.into_string() else { continue };
-            let not_text =
-                || ConfigError(vec![format!("environment variable {name}: it is not valid UTF-8")]);
+            let not_text = || ConfigError(vec![format!("environment variable {name}: not valid UTF-8")]);
             if name.starts_with("CHANCERY_") {
                 variables.push((name.clone(), value.into_string().map_err(|_| not_text())?));
             }
@@ -135,13 +135,13 @@ impl Loaded {
             None => None,
             Some(Ok(data)) => Some(data),
             Some(Err(data)) => {
-                return Err(ConfigError(vec![format!("--data {}: it is not valid UTF-8", data.display())]));
+                return Err(ConfigError(vec![format!("--data {}: not valid UTF-8", data.display())]));
             }
         };
         Self::from_source(source, &folder, data)
     }
 
-    /// Whether nobody has set this key.
+    /// Returns whether this key is unset.
     pub fn is_default(&self, key: &str) -> bool {
         let default = Origin::Default.to_string();
         self.settings.iter().any(|setting| setting.key == key && setting.origin == default)
@@ -149,7 +149,7 @@ impl Loaded {
 
     fn from_source(mut source: Source, folder: &Path, data: Option<&str>) -> Result<Self, ConfigError> {
         if let Some(data) = data {
-            let value = Raw::Text(data.to_owned());
+            let value = RawValue::Text(data.to_owned());
             source.entries.insert("data".to_owned(), Entry { value, origin: Origin::CommandLine });
         }
         let mut reader = Reader::new(source);
@@ -184,7 +184,7 @@ impl Loaded {
         if let Some(portal) = &portal {
             drafting::check_model(&mut reader, &portal.drafting, &models);
         }
-        later::refuse(&mut reader);
+        later::reject_unsupported(&mut reader);
         reader.report_unknown();
         let (Some(database_url), Some(portal), Some(mail), true) =
             (database_url, portal, mail, reader.problems.is_empty())
@@ -214,10 +214,7 @@ fn listen(reader: &mut Reader, key: &str, port: u16) -> SocketAddr {
     let default = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port));
     let text = reader.text(key, &default.to_string());
     text.parse().unwrap_or_else(|_| {
-        reader.problem(
-            key,
-            format!("{text:?} is not an address; write it as IP:PORT, for example \"{default}\""),
-        );
+        reader.problem(key, format!("invalid address {text:?}; use IP:PORT, for example \"{default}\""));
         default
     })
 }
@@ -227,13 +224,12 @@ fn public_url(reader: &mut Reader, key: &str) -> Option<String> {
     let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     if host.is_none_or(|host| host.is_empty() || host.starts_with('/') || host.contains(char::is_whitespace))
     {
-        reader
-            .problem(key, format!("{text:?} is not a web address; write it as \"https://api.example.com\""));
+        reader.problem(key, format!("invalid URL {text:?}; use a URL such as \"https://api.example.com\""));
     }
     Some(text.trim_end_matches('/').to_owned())
 }
 
-/// A host that only this machine reaches.
+/// Returns whether the host is a loopback address.
 fn is_on_this_machine(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -241,7 +237,7 @@ fn is_on_this_machine(url: &str) -> bool {
     matches!(host, "localhost" | "127.0.0.1" | "[::1]")
 }
 
-/// `DATA` at the start of a SQLite path stands for the data folder.
+/// `DATA` at the start of a SQLite path expands to the data directory.
 fn database_url(reader: &mut Reader, folder: &Path, data: &Path) -> Option<DatabaseUrl> {
     const KEY: &str = "database.url";
     let text = reader.text(KEY, "sqlite:DATA/chancery.db");
@@ -270,7 +266,7 @@ fn database_url(reader: &mut Reader, folder: &Path, data: &Path) -> Option<Datab
 
 fn limit_store(reader: &mut Reader) -> LimitStoreUrl {
     const KEY: &str = "limits.store";
-    // The error says nothing of the text, which may hold a password, and neither may this.
+    // The URL may contain a password, so neither the error nor the setting shows the text.
     let store = reader.text(KEY, "memory").parse().unwrap_or_else(|error| {
         reader.problem(KEY, error);
         LimitStoreUrl::Memory
@@ -296,7 +292,7 @@ mod tests {
     fn embedded(config: &Config) -> &EmbeddedConfig {
         match &config.models[0].engine {
             EngineConfig::Embedded(embedded) => embedded,
-            EngineConfig::Upstream(_) => panic!("the first model runs elsewhere"),
+            EngineConfig::Upstream(_) => panic!("the first model is an upstream model"),
         }
     }
 
@@ -305,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_need_no_file() {
+    fn defaults_apply_without_a_config_file() {
         let config = read("", &[]).unwrap().config;
         assert_eq!(config.api.listen.to_string(), "127.0.0.1:8080");
         assert_eq!(config.database_url.to_string(), "sqlite:data/chancery.db");
@@ -314,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_on_invoices_comes_from_the_configuration() {
+    fn invoice_terms_come_from_the_configuration() {
         let terms = read("", &[]).unwrap().config.invoice_terms();
         assert_eq!((terms.payment_days, terms.tax, terms.currency.as_str()), (30, None, "USD"));
         let text = "[portal]\nfirm_name = \"Marlow & Finch\"\n[billing]\nletterhead = \"\"\"\n48 Commercial Wharf\n\
@@ -328,32 +324,32 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_key() {
+    fn unknown_config_key_error_has_line_and_suggestion() {
         let error = problem("data = \"d\"\n\n[api]\nlistn = \"127.0.0.1:1\"\n");
         assert!(
-            error.contains("chancery.toml line 4: api.listn: there is no such key; did you mean api.listen?"),
+            error.contains("chancery.toml line 4: api.listn: unknown key; did you mean api.listen?"),
             "{error}"
         );
     }
 
     #[test]
-    fn a_bad_value_is_named_with_its_line_and_the_fix() {
+    fn invalid_config_value_error_has_line_and_fix() {
         for (text, expected) in [
-            ("[api]\nlisten = \"here\"", "line 2: api.listen: \"here\" is not an address"),
-            ("[api]\nmax_body_bytes = -1", "line 2: api.max_body_bytes: it must be a whole number from 1024"),
-            ("[api]\nmax_body_bytes = \"big\"", "line 2: api.max_body_bytes: it must be a whole number"),
+            ("[api]\nlisten = \"here\"", "line 2: api.listen: invalid address \"here\""),
+            ("[api]\nmax_body_bytes = -1", "line 2: api.max_body_bytes: must be an integer from 1024"),
+            ("[api]\nmax_body_bytes = \"big\"", "line 2: api.max_body_bytes: must be an integer"),
             ("[billing]\ncurrency = \"dollars\"", "line 2: billing.currency"),
             (
                 "[billing]\npayment_days = 366",
-                "line 2: billing.payment_days: it must be a whole number from 0 to 365",
+                "line 2: billing.payment_days: must be an integer from 0 to 365",
             ),
             (
                 "[billing]\ntax_name = \"VAT\"",
-                "billing.tax_percent: it is needed where billing.tax_name is set, for example \"6.25\"",
+                "billing.tax_percent: required when billing.tax_name is set, for example \"6.25\"",
             ),
             (
                 "[billing]\ntax_percent = \"19\"",
-                "billing.tax_name: it is needed where billing.tax_percent is set, for example \"Sales tax\"",
+                "billing.tax_name: required when billing.tax_percent is set, for example \"Sales tax\"",
             ),
             (
                 "[billing]\ntax_name = \"VAT\"\ntax_percent = \"19 %\"",
@@ -361,147 +357,145 @@ mod tests {
             ),
             (
                 "[billing]\ntax_name = \"\"\"\nVAT\nGST\"\"\"\ntax_percent = \"19\"",
-                "line 2: billing.tax_name: the tax's name is one line; take the line breaks out",
+                "line 2: billing.tax_name: the tax name must be one line",
             ),
             (
                 "[billing]\nletterhead = \"a\\nb\\nc\\nd\\ne\\nf\\ng\\nh\\ni\\nj\\nk\\nl\\nm\"",
-                "line 2: billing.letterhead: the letterhead has 13 lines; 12 at most",
+                "line 2: billing.letterhead: the letterhead has 13 lines; at most 12 allowed",
             ),
             (
                 "[billing]\npayment = \"a\\u202eb\"",
-                "line 2: billing.payment: the text on how to pay has a character that cannot be shown (U+202E)",
+                "line 2: billing.payment: the payment instructions contains an invisible character (U+202E); remove it",
             ),
+            ("[ops]\ndrain_wait_s = 301", "line 2: ops.drain_wait_s: must be an integer from 0 to 300"),
+            ("[limits]\ndefault_rpm = 0", "line 2: limits.default_rpm: must be an integer, 1 or more"),
             (
-                "[ops]\ndrain_wait_s = 301",
-                "line 2: ops.drain_wait_s: it must be a whole number from 0 to 300",
+                "[limits]\ndefault_rpm = 4294967296",
+                "line 2: limits.default_rpm: too large; use a smaller number",
             ),
-            ("[limits]\ndefault_rpm = 0", "line 2: limits.default_rpm"),
-            ("[limits]\nstore = \"disk\"", "line 2: limits.store: limits are kept in \"memory\""),
-            ("[limits]\nstore = \"redis://:secret@h:x\"", "line 2: limits.store: the Redis URL has a part"),
+            ("[limits]\nstore = \"disk\"", "line 2: limits.store: must be \"memory\""),
+            ("[limits]\nstore = \"redis://:secret@h:x\"", "line 2: limits.store: invalid Redis URL"),
             (
                 "[database]\nurl = \"mysql://x\"",
-                "line 2: database.url: there is no database called \"mysql\" here; a database URL is `sqlite:PATH`",
+                "line 2: database.url: unsupported database scheme \"mysql\"; a database URL is `sqlite:PATH`",
             ),
             (
                 "[portal]\ncompany_domain = \"example\"",
-                "line 2: portal.company_domain: \"example\": after the `@`",
+                "line 2: portal.company_domain: \"example\": the part after `@`",
             ),
             (
                 "[portal]\nsecond_factor = \"sms\"",
-                "line 2: portal.second_factor: \"sms\" is no second factor",
+                "line 2: portal.second_factor: unknown second factor \"sms\"",
             ),
-            ("[portal]\npartners = \"ruth@example.com\"", "line 2: portal.partners: it must be a list"),
+            ("[portal]\npartners = \"ruth@example.com\"", "line 2: portal.partners: must be a list"),
             (
                 "[portal]\npartners = [\"ruth@evil.com\"]",
-                "line 2: portal.partners: \"ruth@evil.com\" is not at",
+                "line 2: portal.partners: \"ruth@evil.com\" is not in portal.company_domain",
             ),
             (
                 "[portal]\npublic_url = \"http://portal.lan\"",
-                "line 2: portal.public_url: \"http://portal.lan\" has no TLS",
+                "line 2: portal.public_url: \"http://portal.lan\" must be https://",
             ),
             (
                 "[portal]\npublic_url = \"https://x.example.com/p\"",
-                "portal.public_url: \"https://x.example.com/p\" has more",
+                "portal.public_url: invalid URL \"https://x.example.com/p\": only a host and a port are allowed",
             ),
             (
                 "[portal]\ntrusted_proxies = [\"10.42.0.0/16\", \"10.42.1.0/16\"]",
-                "line 2: portal.trusted_proxies: \"10.42.1.0/16\" has bits behind the network's own; write it as \"10.42.0.0/16\"",
+                "line 2: portal.trusted_proxies: \"10.42.1.0/16\" has host bits set; use \"10.42.0.0/16\"",
             ),
             (
                 "[portal]\ntrusted_proxies = [\"proxy\"]",
                 "line 2: portal.trusted_proxies: \"proxy\" is not an IP address",
             ),
-            ("[portal]\nsession_idle_min = 0", "line 2: portal.session_idle_min: it must be a whole number"),
+            ("[portal]\nsession_idle_min = 0", "line 2: portal.session_idle_min: must be an integer"),
             (
                 "[identity]\nissuer = \"id.example.com\"",
-                "line 2: identity.issuer: \"id.example.com\" is not an",
+                "line 2: identity.issuer: invalid issuer \"id.example.com\"",
             ),
             (
                 "[identity]\nissuer = \"http://id.example.com\"",
-                "line 2: identity.issuer: an identity provider on",
+                "line 2: identity.issuer: must be https:// for an identity provider on another machine",
             ),
             (
                 "[portal.drafting]\napi_url = \"https://api.example.com\"",
-                "portal.drafting.api_key_file: it is needed where portal.drafting.api_url is set",
+                "portal.drafting.api_key_file: required when portal.drafting.api_url is set",
             ),
             (
                 "[portal.drafting]\napi_url = \"http://api.example.com\"\napi_key_file = \"k\"",
-                "line 2: portal.drafting.api_url: a key goes there",
+                "line 2: portal.drafting.api_url: must be https:// for an API on another machine",
             ),
             (
                 "[portal.drafting]\napi_url = \"https://api.example.com/v1\"\napi_key_file = \"k\"",
-                "line 2: portal.drafting.api_url: it is the address in front of /v1",
+                "line 2: portal.drafting.api_url: remove /v1 from the end",
             ),
             (
                 "[portal.drafting]\napi_url = \"api.example.com\"\napi_key_file = \"k\"",
-                "line 2: portal.drafting.api_url: \"api.example.com\" is not a web address",
+                "line 2: portal.drafting.api_url: invalid URL \"api.example.com\"",
             ),
             (
                 "[portal.drafting]\nmodel = \"smollm-135m\"",
-                "line 2: portal.drafting.model: \"smollm-135m\" is none of this server's models; did you mean",
+                "line 2: portal.drafting.model: unknown model \"smollm-135m\"; did you mean",
             ),
-            (
-                "[portal.drafting]\nmodl = \"x\"",
-                "line 2: portal.drafting.modl: there is no such key; did you mean",
-            ),
-            ("[auth]\nenabled = \"maybe\"", "line 2: auth.enabled: it must be true or false"),
-            ("[auth]\nenabled = false", "identity.issuer: it is needed where auth.enabled is false"),
-            ("[mail]\nsmtp = \"mail.example.com\"", "line 2: mail.smtp: a mail server is `smtps://"),
+            ("[portal.drafting]\nmodl = \"x\"", "line 2: portal.drafting.modl: unknown key; did you mean"),
+            ("[auth]\nenabled = \"maybe\"", "line 2: auth.enabled: must be true or false"),
+            ("[auth]\nenabled = false", "identity.issuer: required when auth.enabled is false"),
+            ("[mail]\nsmtp = \"mail.example.com\"", "line 2: mail.smtp: use `smtps://"),
             ("[mail]\nfrom = \"firm\"", "line 2: mail.from: \"firm\": an address has exactly one `@`"),
-            ("[tls]\ncertificate = \"x\"", "line 2: tls.certificate: this version does not serve TLS"),
+            ("[tls]\ncertificate = \"x\"", "line 2: tls.certificate: TLS is not supported in this version"),
             (
                 "[[models]]\nname = \"m\"\nfile = \"f\"\ninput_per_million = \"1\"\noutput_per_million = \"1\"",
                 "line 5: models.0.output_per_million: output must cost more than input",
             ),
             (
                 "[[models]]\nname = \"m\"\nfile = \"f\"\noutput_per_million = \"1\"",
-                "models.0.input_per_million: a price per million tokens is needed",
+                "models.0.input_per_million: required: the price per million tokens",
             ),
             (
                 "[[models]]\nname = \"smollm2-135m\"\n[[models]]\nname = \"smollm2-135m\"",
-                "is the name of two models",
+                "models.1.name: duplicate model name \"smollm2-135m\"",
             ),
             (
                 "[[models]]\nengine = \"gpu\"",
-                "line 2: models.0.engine: \"gpu\" is no engine; it is \"embedded\"",
+                "line 2: models.0.engine: unknown engine \"gpu\"; use \"embedded\"",
             ),
             (
                 "[[models]]\nendpoints = [\"http://h/v1\"]",
-                "line 2: models.0.endpoints: it goes with engine = \"upstream\"",
+                "line 2: models.0.endpoints: only valid with engine = \"upstream\"",
             ),
             (
                 "[[models]]\nname = \"m\"\nengine = \"upstream\"\nfile = \"f\"",
-                "line 4: models.0.file: it goes with engine = \"embedded\"",
+                "line 4: models.0.file: only valid with engine = \"embedded\"",
             ),
             (
                 "[[models]]\nname = \"m\"\nengine = \"upstream\"",
-                "models.0.endpoints: it is needed: a list of addresses up to and with /v1",
+                "models.0.endpoints: required: a list of base URLs ending in /v1",
             ),
             (
                 "[[models]]\nengine = \"upstream\"\nendpoints = [\"h:8000/v1\"]",
-                "models.0.endpoints: \"h:8000/v1\" is not a web address",
+                "models.0.endpoints: invalid URL \"h:8000/v1\"",
             ),
             (
                 "[[models]]\nengine = \"upstream\"\nendpoints = [\"http://k:s@h/v1\"]",
-                "models.0.endpoints: an address has more than it may; write it",
+                "models.0.endpoints: a URL may not contain a query, fragment or credentials; use a URL",
             ),
             (
                 "[[models]]\nengine = \"upstream\"\nendpoints = [\"http://h/v1\", \"http://h/v1/\"]",
-                "models.0.endpoints: \"http://h/v1\" is there twice",
+                "models.0.endpoints: duplicate URL \"http://h/v1\"",
             ),
             (
                 "[[models]]\nengine = \"upstream\"\nendpoints = [\"http://h/v1\"]\nname = \"smollm2-135m\"",
-                "models.0.input_per_million: a price per million tokens is needed",
+                "models.0.input_per_million: required: the price per million tokens",
             ),
             (
                 "[[models]]\nengine = \"upstream\"\nendpoints = [\"http://h/v1\"]\nidle_timeout_s = 0",
-                "line 4: models.0.idle_timeout_s: it must be a whole number from 1 to 590",
+                "line 4: models.0.idle_timeout_s: must be an integer from 1 to 590",
             ),
-            ("api = 5", "line 1: api: there is no such key"),
-            ("[foo]", "line 1: foo: there is no such key"),
-            ("[[foo]]", "line 1: foo.0: there is no such key"),
-            ("data = \"a\\u0000b\"", "line 1: data: it must be a text"),
-            ("[models]\nname = \"m\"", "line 2: models.name: models are a list; write [[models]]"),
+            ("api = 5", "line 1: api: unknown key"),
+            ("[foo]", "line 1: foo: unknown key"),
+            ("[[foo]]", "line 1: foo.0: unknown key"),
+            ("data = \"a\\u0000b\"", "line 1: data: must be a non-empty string"),
+            ("[models]\nname = \"m\"", "line 2: models.name: must be a list of tables: write [[models]]"),
             ("[api\n", "chancery.toml line 1:"),
         ] {
             let error = problem(text);
@@ -510,14 +504,14 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_are_told_at_once_and_each_once() {
+    fn all_config_errors_are_reported_together() {
         let error =
             problem("[api]\nlisten = 5\nfoo = 1\nmax_body_bytes = \"x\"\n[ops]\nlisten = \"x\"\n[billing]\n");
         assert_eq!(error.lines().count(), 5, "{error}");
     }
 
     #[test]
-    fn the_environment_overrides_the_file() {
+    fn environment_overrides_the_config_file() {
         let text = "[api]\nlisten = \"127.0.0.1:1\"";
         let config = read(text, &[("CHANCERY_API__LISTEN", "127.0.0.1:2"), ("CHANCERY_URL", "http://x")])
             .unwrap()
@@ -525,7 +519,7 @@ mod tests {
         assert_eq!(config.api.listen.port(), 2);
         let error = read("", &[("CHANCERY_API__LISTN", "x")]).unwrap_err().to_string();
         assert!(
-            error.contains("environment variable CHANCERY_API__LISTN: api.listn: there is no such key"),
+            error.contains("environment variable CHANCERY_API__LISTN: api.listn: unknown key"),
             "{error}"
         );
         let config = read("", &[("CHANCERY_MODELS__0__SLOTS", "3")]).unwrap().config;
@@ -533,11 +527,13 @@ mod tests {
     }
 
     #[test]
-    fn an_upstream_model_needs_a_name_endpoints_and_prices() {
+    fn upstream_model_requires_name_endpoints_and_prices() {
         let text = "[[models]]\nname = \"large\"\nengine = \"upstream\"\nendpoints = [\"http://10.0.0.7:8000/v1/\", \"https://h/v1\"]\n\
             tokenizer = \"t.json\"\napi_key_file = \"k\"\nidle_timeout_s = 5\ninput_per_million = \"1\"\noutput_per_million = \"2\"";
         let config = read(text, &[]).unwrap().config;
-        let EngineConfig::Upstream(upstream) = &config.models[0].engine else { panic!("it is embedded") };
+        let EngineConfig::Upstream(upstream) = &config.models[0].engine else {
+            panic!("the model is embedded")
+        };
         assert_eq!(upstream.endpoints, ["http://10.0.0.7:8000/v1", "https://h/v1"]);
         assert_eq!(upstream.upstream_model, "large");
         assert_eq!(upstream.tokenizer.as_deref(), Some(Path::new("etc/t.json")));
@@ -547,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn drafting_needs_no_setting_and_takes_another_api() {
+    fn drafting_works_unconfigured_and_accepts_another_api() {
         let own = read("[portal.drafting]\nmodel = \"smollm2-135m\"", &[]).unwrap().config.portal.drafting;
         assert_eq!((own.api_url, own.api_key_file), (None, None));
         assert_eq!(own.model.as_deref(), Some("smollm2-135m"));
@@ -558,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_never_shown() {
+    fn shown_settings_hide_passwords() {
         let text =
             "[database]\nurl = \"postgres://u:p%40ss@h/db\"\n[limits]\nstore = \"redis://u:p%40ss@h/2\"";
         let loaded = read(text, &[]).unwrap();
@@ -569,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_provider_is_off_where_the_issuer_is_anothers() {
+    fn built_in_provider_is_disabled_for_a_foreign_issuer() {
         let is_enabled = |text: &str| read(text, &[]).unwrap().config.auth.is_enabled;
         assert!(is_enabled(""));
         assert!(is_enabled("[identity]\nissuer = \"http://127.0.0.1:8082\""));
@@ -578,14 +574,14 @@ mod tests {
     }
 
     #[test]
-    fn a_list_in_the_environment_has_commas() {
+    fn environment_lists_are_comma_separated() {
         let environment = [("CHANCERY_PORTAL__PARTNERS", "ruth@example.com, omar@example.com")];
         let config = read("", &environment).unwrap().config;
         assert_eq!(config.portal.partners.len(), 2);
     }
 
     #[test]
-    fn paths_in_the_file_are_relative_to_it() {
+    fn config_paths_are_relative_to_the_config_file() {
         let loaded =
             read("data = \"d\"\n[[models]]\nname = \"smollm2-135m\"\nfile = \"m.gguf\"", &[]).unwrap();
         assert_eq!(loaded.config.data, Path::new("etc/d"));

@@ -1,10 +1,10 @@
-//! `[[models]]`: what can be named as `model`, the engine that runs it, and what its tokens cost.
+//! `[[models]]`: model names, the engine behind each, and token prices.
 
 use super::bounds;
 use super::reader::Reader;
 use super::source::Origin;
 use super::upstream::{self, UpstreamConfig};
-use crate::catalogue;
+use crate::model_catalog;
 use chancery_domain::{Prices, TokenPrice};
 use chancery_engine_cpu::LoadOptions;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ impl ModelConfig {
         }
     }
 
-    /// The file and what was chosen for it, as the embedded engine takes them; None for a model that runs elsewhere.
+    /// Returns the arguments for loading an embedded model; `None` for an upstream model.
     pub fn to_load(&self) -> Option<(PathBuf, LoadOptions)> {
         let embedded = self.embedded()?;
         let options = LoadOptions {
@@ -53,7 +53,7 @@ impl ModelConfig {
 pub(super) fn models(reader: &mut Reader, folder: &Path) -> Vec<ModelConfig> {
     let count = reader.array_len("models");
     if count > bounds::MODELS {
-        reader.problem("models", format!("at most {} models can be served", bounds::MODELS));
+        reader.problem("models", format!("at most {} models are allowed; remove some", bounds::MODELS));
         return Vec::new();
     }
     let models: Vec<ModelConfig> =
@@ -62,14 +62,14 @@ pub(super) fn models(reader: &mut Reader, folder: &Path) -> Vec<ModelConfig> {
         if models[..index].iter().any(|earlier| earlier.name == model.name) {
             reader.problem(
                 &format!("models.{index}.name"),
-                format!("{:?} is the name of two models", model.name),
+                format!("duplicate model name {:?}; rename one", model.name),
             );
         }
     }
     models
 }
 
-/// The first model is the default one unless it says otherwise, so that single keys of it can be overridden.
+/// The first model falls back to the default model, so that single keys of it can be overridden.
 fn model(reader: &mut Reader, folder: &Path, index: usize) -> Option<ModelConfig> {
     let key = |name: &str| format!("models.{index}.{name}");
     let engine = reader.text(&key("engine"), "embedded");
@@ -78,30 +78,30 @@ fn model(reader: &mut Reader, folder: &Path, index: usize) -> Option<ModelConfig
         reader.problem(
             &key("engine"),
             format!(
-                "{engine:?} is no engine; it is \"embedded\" for a model file, or \"upstream\" for servers"
+                "unknown engine {engine:?}; use \"embedded\" for a model file, or \"upstream\" for servers"
             ),
         );
     }
     let is_default = !is_upstream && index == 0 && reader.origin(&key("file")) == Origin::Default;
     let name = match is_default {
-        true => Some(reader.text(&key("name"), catalogue::DEFAULT.name)),
+        true => Some(reader.text(&key("name"), model_catalog::DEFAULT.name)),
         false => reader.optional_text(&key("name")),
     };
     if name.as_ref().is_none_or(|name| name.chars().any(char::is_control)) {
-        reader.problem(&key("name"), "a model needs a name, such as \"smollm2-135m\"");
+        reader.problem(&key("name"), "required: a model name, such as \"smollm2-135m\"");
     }
-    // What is known of a model is known of its file; the same name elsewhere may stand for anything.
-    let known = name.as_deref().filter(|_| !is_upstream).and_then(catalogue::named);
+    // The catalogue describes a model file. The same name upstream may be any model.
+    let known = name.as_deref().filter(|_| !is_upstream).and_then(model_catalog::named);
     let context_tokens = reader.optional_integer(&key("context_tokens"), bounds::CONTEXT_TOKENS);
     let context_tokens = context_tokens.and_then(|tokens| u32::try_from(tokens).ok());
     let engine = match is_upstream {
         true => {
-            others_keys(reader, &["file", "slots"], "embedded", key);
+            reject_other_engine_keys(reader, &["file", "slots"], "embedded", key);
             let upstream = upstream::upstream(reader, folder, name.as_deref(), key);
             upstream.map(|upstream| EngineConfig::Upstream(UpstreamConfig { context_tokens, ..upstream }))
         }
         false => {
-            others_keys(reader, &upstream::KEYS, "upstream", key);
+            reject_other_engine_keys(reader, &upstream::KEYS, "upstream", key);
             let file = file(reader, folder, &key("file"), known);
             let slots = reader.optional_integer(&key("slots"), bounds::SLOTS).map(|slots| slots as usize);
             file.map(|file| EngineConfig::Embedded(EmbeddedConfig { file, context_tokens, slots }))
@@ -111,16 +111,24 @@ fn model(reader: &mut Reader, folder: &Path, index: usize) -> Option<ModelConfig
     Some(ModelConfig { name: name?, engine: engine?, prices: prices? })
 }
 
-/// Keys of the other engine: a setting that silently does nothing is worse than one that stops the start.
-fn others_keys(reader: &mut Reader, names: &[&str], engine: &str, key: impl Fn(&str) -> String) {
+/// Rejects keys of the other engine: failing at startup is better than silently ignoring a setting.
+fn reject_other_engine_keys(reader: &mut Reader, names: &[&str], engine: &str, key: impl Fn(&str) -> String) {
     for name in names {
         if reader.skip(&key(name)) {
-            reader.problem(&key(name), format!("it goes with engine = \"{engine}\"; remove it, or set that"));
+            reader.problem(
+                &key(name),
+                format!("only valid with engine = \"{engine}\"; remove it, or change the engine"),
+            );
         }
     }
 }
 
-fn file(reader: &mut Reader, folder: &Path, key: &str, known: Option<&catalogue::Known>) -> Option<PathBuf> {
+fn file(
+    reader: &mut Reader,
+    folder: &Path,
+    key: &str,
+    known: Option<&model_catalog::CatalogModel>,
+) -> Option<PathBuf> {
     match (reader.optional_text(key), known) {
         (Some(file), _) if matches!(reader.origin(key), Origin::File { .. }) => Some(folder.join(file)),
         (Some(file), _) => Some(PathBuf::from(file)),
@@ -130,18 +138,18 @@ fn file(reader: &mut Reader, folder: &Path, key: &str, known: Option<&catalogue:
             Some(file)
         }
         (None, None) => {
-            reader.problem(key, "it is needed: the path of the model's GGUF file");
+            reader.problem(key, "required: the path of the model's GGUF file");
             None
         }
     }
 }
 
-/// Only the default model has default prices: nobody's own model should be given away by omission.
+/// Only the default model has default prices: a user's own model must not become free by omission.
 fn prices(
     reader: &mut Reader,
     input: &str,
     output: &str,
-    known: Option<&catalogue::Known>,
+    known: Option<&model_catalog::CatalogModel>,
 ) -> Option<Prices> {
     let mut price = |key: &str, default: Option<&str>| -> Option<TokenPrice> {
         let text = match default {
@@ -149,7 +157,7 @@ fn prices(
             None => match reader.optional_text(key) {
                 Some(text) => text,
                 None => {
-                    reader.problem(key, "a price per million tokens is needed, such as \"0.10\"");
+                    reader.problem(key, "required: the price per million tokens, such as \"0.10\"");
                     return None;
                 }
             },

@@ -1,11 +1,11 @@
-//! The sections of the portal, of the identity provider and of mail.
+//! The `[portal]`, `[identity]`, `[auth]` and `[mail]` sections.
 
 use super::bounds;
 use super::drafting::{self, Drafting};
 use super::reader::Reader;
 use super::source::Origin;
 use super::{is_on_this_machine, listen, public_url};
-use chancery_domain::{CompanyDomain, EmailAddress, SessionTimes};
+use chancery_domain::{CompanyDomain, EmailAddress, SessionTimeouts};
 use chancery_mail::MailRoute;
 use chancery_portal::SecondFactor;
 use chancery_web::{ProxyNetwork, TrustedProxies};
@@ -16,21 +16,21 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Portal {
     pub listen: SocketAddr,
-    /// None: made from the port that is listened on.
+    /// `None`: derived from the bound port.
     pub public_url: Option<String>,
     pub company_domain: CompanyDomain,
     pub firm_name: String,
     pub second_factor: SecondFactor,
     pub partners: Vec<EmailAddress>,
-    pub session_times: SessionTimes,
-    /// Of the portal and of the provider.
+    pub session_times: SessionTimeouts,
+    /// Applies to the portal and to the built-in identity provider.
     pub trusted_proxies: TrustedProxies,
     pub drafting: Drafting,
 }
 
 #[derive(Debug)]
 pub struct Identity {
-    /// None: the built-in provider, at the port that it listens on.
+    /// `None`: the built-in provider, on the port that it listens on.
     pub issuer: Option<String>,
     pub client_id: String,
     pub client_secret_file: Option<PathBuf>,
@@ -52,7 +52,7 @@ pub struct Mail {
 const MIN: Duration = Duration::from_secs(60);
 const H: u64 = 60;
 
-/// None where something is wrong, which the reader has noted.
+/// Returns `None` after reporting a problem to the reader.
 pub fn portal(reader: &mut Reader, folder: &Path) -> Option<Portal> {
     let listen = listen(reader, "portal.listen", 8081);
     let public_url = public_url(reader, "portal.public_url");
@@ -61,7 +61,7 @@ pub fn portal(reader: &mut Reader, folder: &Path) -> Option<Portal> {
     let firm_name = reader.text("portal.firm_name", "Chancery");
     if firm_name.chars().any(char::is_control) || firm_name.chars().count() > bounds::FIRM_NAME_CHARS {
         let max = bounds::FIRM_NAME_CHARS;
-        reader.problem("portal.firm_name", format!("it must be one line of at most {max} characters"));
+        reader.problem("portal.firm_name", format!("must be one line of at most {max} characters"));
     }
     let second_factor = match reader.text("portal.second_factor", "none").as_str() {
         "none" => SecondFactor::None,
@@ -69,7 +69,7 @@ pub fn portal(reader: &mut Reader, folder: &Path) -> Option<Portal> {
         other => {
             reader.problem(
                 "portal.second_factor",
-                format!("{other:?} is no second factor; write \"none\" or \"email-code\""),
+                format!("unknown second factor {other:?}; use \"none\" or \"email-code\""),
             );
             SecondFactor::EmailCode
         }
@@ -78,7 +78,7 @@ pub fn portal(reader: &mut Reader, folder: &Path) -> Option<Portal> {
     let idle_min = reader.integer("portal.session_idle_min", 30, bounds::SESSION_IDLE_MIN);
     let max_h = reader.integer("portal.session_max_h", 12, bounds::SESSION_MAX_H);
     let minutes = |count: u64| MIN * u32::try_from(count).unwrap_or(u32::MAX);
-    let session_times = SessionTimes { idle: minutes(idle_min), max: minutes(max_h * H) };
+    let session_times = SessionTimeouts { idle: minutes(idle_min), max: minutes(max_h * H) };
     let trusted_proxies = trusted_proxies(reader);
     let drafting = drafting::drafting(reader, folder);
     Some(Portal {
@@ -106,8 +106,7 @@ fn trusted_proxies(reader: &mut Reader) -> TrustedProxies {
     networks.into_iter().collect()
 }
 
-/// What sign-in needs of the portal's address: browsers keep its cookies only with TLS or on this machine, and its paths
-/// begin at the root.
+/// Sign-in needs an origin that browsers store its cookies for (TLS or localhost), and paths that start at the root.
 fn check_public_url(reader: &mut Reader, url: Option<&str>) {
     const KEY: &str = "portal.public_url";
     let Some(url) = url else { return };
@@ -115,23 +114,28 @@ fn check_public_url(reader: &mut Reader, url: Option<&str>) {
     if host.contains(['/', '?', '#', '@']) {
         reader.problem(
             KEY,
-            format!("{url:?} has more than a host and a port; the portal needs a host of its own"),
+            format!("invalid URL {url:?}: only a host and a port are allowed; the portal needs its own host"),
         );
     } else if url.starts_with("http://") && !is_on_this_machine(url) {
-        reader.problem(KEY, format!("{url:?} has no TLS, without which browsers keep no session; put a TLS proxy in front and write https://"));
+        reader.problem(
+            KEY,
+            format!(
+                "{url:?} must be https://, because browsers drop session cookies without TLS; use a TLS proxy"
+            ),
+        );
     }
 }
 
-/// Only people who may sign up at all can be partners; another address would be a promise that nothing keeps.
+/// Partners must be in the company domain: nobody else can sign up.
 fn partners(reader: &mut Reader, domain: Option<&CompanyDomain>) -> Vec<EmailAddress> {
     const KEY: &str = "portal.partners";
     let mut partners = Vec::new();
     for text in reader.texts(KEY) {
         match text.parse::<EmailAddress>() {
             Err(error) => reader.problem(KEY, format!("{text:?}: {error}")),
-            Ok(address) if domain.is_some_and(|domain| !address.is_at(domain)) => {
+            Ok(address) if domain.is_some_and(|domain| !address.has_domain(domain)) => {
                 reader
-                    .problem(KEY, format!("{text:?} is not at portal.company_domain, so it cannot sign in"));
+                    .problem(KEY, format!("{text:?} is not in portal.company_domain, so it cannot sign in"));
             }
             Ok(address) => partners.push(address),
         }
@@ -141,16 +145,16 @@ fn partners(reader: &mut Reader, domain: Option<&CompanyDomain>) -> Vec<EmailAdd
 
 pub fn identity(reader: &mut Reader, folder: &Path) -> Identity {
     const ISSUER: &str = "identity.issuer";
-    // Whether it ends in a slash is part of an issuer's name: the provider's own spelling counts.
+    // A trailing slash is part of the issuer: it must match the provider's own spelling.
     let issuer = reader.optional_text(ISSUER);
     if let Some(text) = &issuer {
         let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
         let is_address = host.is_some_and(|host| !host.is_empty() && !host.contains([' ', '?', '#']));
         if !is_address {
-            let fix = "write it exactly as the provider says it, such as \"https://id.example.com\"";
-            reader.problem(ISSUER, format!("{text:?} is not an issuer's address; {fix}"));
+            let fix = "use the provider's exact issuer, such as \"https://id.example.com\"";
+            reader.problem(ISSUER, format!("invalid issuer {text:?}; {fix}"));
         } else if text.starts_with("http://") && !is_on_this_machine(text) {
-            reader.problem(ISSUER, "an identity provider on another machine must have an https:// address");
+            reader.problem(ISSUER, "must be https:// for an identity provider on another machine");
         }
     }
     let client_id = reader.text("identity.client_id", "chancery-portal");
@@ -163,15 +167,15 @@ pub fn identity(reader: &mut Reader, folder: &Path) -> Identity {
     Identity { issuer, client_id, client_secret_file }
 }
 
-/// With another's issuer the built-in provider is off, unless it is switched on by name: then the issuer is its own address,
-/// as a proxy in front of it has it.
+/// An external issuer turns the built-in provider off unless it is enabled explicitly. In that case the issuer is the
+/// built-in provider's own address behind a proxy.
 pub fn auth(reader: &mut Reader, identity: &Identity) -> Auth {
     let listen = listen(reader, "auth.listen", 8082);
     let is_own = identity.issuer.as_ref().is_none_or(|issuer| *issuer == format!("http://{listen}"));
     let is_enabled = reader.boolean("auth.enabled", is_own);
     if !is_enabled && identity.issuer.is_none() {
-        let fix = "name the provider that people sign in with, such as \"https://id.example.com\"";
-        reader.problem("identity.issuer", format!("it is needed where auth.enabled is false: {fix}"));
+        let fix = "set it to your identity provider's URL, such as \"https://id.example.com\"";
+        reader.problem("identity.issuer", format!("required when auth.enabled is false: {fix}"));
     }
     Auth { is_enabled, listen }
 }
@@ -185,8 +189,8 @@ pub fn mail(reader: &mut Reader, data: &Path, domain: Option<&CompanyDomain>) ->
             Some(route)
         }
         Some(Err(error)) => {
-            // It may hold a password.
-            reader.show_as(SMTP, "(unreadable)".to_owned());
+            // The URL may contain a password.
+            reader.show_as(SMTP, "(invalid)".to_owned());
             reader.problem(SMTP, error);
             None
         }

@@ -1,16 +1,18 @@
-//! Takes typed values out of a `Source`. It never stops at the first mistake: all of them are collected, each with its
-//! key, its place and the fix, and keys that nobody asked for are reported at the end with the nearest known one. That is why it
-//! is no `Deserialize`: serde stops at the first mistake, and knows no value's origin for `chancery config show`.
+//! Reads typed values from a `Source`. It collects all mistakes, each with its key, location and fix. At the end it reports
+//! unknown keys with the nearest known one. It does not use `Deserialize`: serde stops at the first mistake and does not track
+//! the origin of each value for `chancery config show`.
 
-use super::source::{EMPTY_TABLE, Entry, Origin, Raw, Source};
+use super::bounds::UNBOUNDED;
+use super::source::{EMPTY_TABLE, Entry, Origin, RawValue, Source};
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::num::IntErrorKind;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 pub struct Reader {
     entries: BTreeMap<String, Entry>,
-    /// Every key that was asked for, with its value in effect, in the order of asking.
+    /// Every key that was read, with its effective value, in read order.
     pub settings: Vec<Setting>,
     pub problems: Vec<String>,
 }
@@ -19,7 +21,7 @@ pub struct Reader {
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Setting {
     pub key: String,
-    /// None where nothing is set and there is no default.
+    /// `None` if the key is unset and has no default.
     pub value: Option<String>,
     pub origin: String,
 }
@@ -29,7 +31,7 @@ impl Reader {
         Self { entries: source.entries, settings: Vec::new(), problems: Vec::new() }
     }
 
-    /// How many tables an array of tables has; its keys are `array.0.key`, `array.1.key`, …
+    /// Returns the number of tables in an array of tables; its keys are `array.0.key`, `array.1.key`, …
     pub fn array_len(&self, array: &str) -> usize {
         let index = |key: &String| {
             key.strip_prefix(array)?.strip_prefix('.')?.split('.').next()?.parse::<usize>().ok()
@@ -45,11 +47,11 @@ impl Reader {
         let origin = self.origin(key);
         self.problems.push(match origin {
             Origin::Default => format!("{key}: {message}"),
-            place => format!("{place}: {key}: {message}"),
+            origin => format!("{origin}: {key}: {message}"),
         });
     }
 
-    fn note(&mut self, key: &str, value: Option<String>) {
+    fn record_setting(&mut self, key: &str, value: Option<String>) {
         let origin = self.origin(key).to_string();
         self.settings.push(Setting { key: key.to_owned(), value, origin });
     }
@@ -57,13 +59,13 @@ impl Reader {
     pub fn optional_text(&mut self, key: &str) -> Option<String> {
         let value = match self.entries.get(key).map(|entry| entry.value.clone()) {
             None => None,
-            Some(Raw::Text(text)) if !text.is_empty() && !text.contains('\0') => Some(text),
+            Some(RawValue::Text(text)) if !text.is_empty() && !text.contains('\0') => Some(text),
             Some(_) => {
-                self.problem(key, "it must be a text, not empty");
+                self.problem(key, "must be a non-empty string");
                 None
             }
         };
-        self.note(key, value.clone());
+        self.record_setting(key, value.clone());
         value
     }
 
@@ -79,7 +81,7 @@ impl Reader {
         }
     }
 
-    /// A text that has a form of its own; the parser's error says what the form is.
+    /// Parses a text value; the parser's error describes the expected format.
     pub fn parsed<T: FromStr<Err: Display>>(&mut self, key: &str, default: T, default_text: &str) -> T {
         let text = self.text(key, default_text);
         match text.parse() {
@@ -94,23 +96,29 @@ impl Reader {
     pub fn optional_integer(&mut self, key: &str, range: RangeInclusive<u64>) -> Option<u64> {
         let literal = match self.entries.get(key).map(|entry| &entry.value) {
             None => {
-                self.note(key, None);
+                self.record_setting(key, None);
                 return None;
             }
-            Some(Raw::Integer(literal) | Raw::Text(literal)) => literal.clone(),
+            Some(RawValue::Integer(literal) | RawValue::Text(literal)) => literal.clone(),
             Some(_) => String::new(),
         };
         match literal.replace('_', "").parse::<u64>() {
             Ok(value) if range.contains(&value) => {
-                self.note(key, Some(value.to_string()));
+                self.record_setting(key, Some(value.to_string()));
                 Some(value)
             }
-            _ => {
-                self.problem(
-                    key,
-                    format!("it must be a whole number from {} to {}", range.start(), range.end()),
-                );
-                self.note(key, None);
+            parsed => {
+                let is_too_large = match &parsed {
+                    Ok(value) => value > range.end(),
+                    Err(error) => *error.kind() == IntErrorKind::PosOverflow,
+                };
+                let message = match (range.start(), range.end()) {
+                    (_, &UNBOUNDED) if is_too_large => "too large; use a smaller number".to_owned(),
+                    (min, &UNBOUNDED) => format!("must be an integer, {min} or more"),
+                    (min, max) => format!("must be an integer from {min} to {max}"),
+                };
+                self.problem(key, message);
+                self.record_setting(key, None);
                 None
             }
         }
@@ -131,56 +139,56 @@ impl Reader {
     pub fn boolean(&mut self, key: &str, default: bool) -> bool {
         let value = match self.entries.get(key).map(|entry| &entry.value) {
             None => default,
-            Some(Raw::Boolean(value)) => *value,
-            Some(Raw::Text(text)) if text == "true" => true,
-            Some(Raw::Text(text)) if text == "false" => false,
+            Some(RawValue::Boolean(value)) => *value,
+            Some(RawValue::Text(text)) if text == "true" => true,
+            Some(RawValue::Text(text)) if text == "false" => false,
             Some(_) => {
-                self.problem(key, "it must be true or false");
+                self.problem(key, "must be true or false");
                 default
             }
         };
-        self.note(key, Some(value.to_string()));
+        self.record_setting(key, Some(value.to_string()));
         value
     }
 
-    /// A list of texts; in the environment, with commas between them.
+    /// Reads a list of texts; an environment variable separates them with commas.
     pub fn texts(&mut self, key: &str) -> Vec<String> {
         let is_variable = matches!(self.origin(key), Origin::Environment { .. });
         let texts = match self.entries.get(key).map(|entry| entry.value.clone()) {
             None => Vec::new(),
-            Some(Raw::Texts(texts)) => texts,
-            Some(Raw::Text(text)) if is_variable => {
+            Some(RawValue::Strings(texts)) => texts,
+            Some(RawValue::Text(text)) if is_variable => {
                 text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
             }
             Some(_) => {
-                self.problem(key, "it must be a list of texts, such as [\"ruth@example.com\"]");
+                self.problem(key, "must be a list of strings, such as [\"ruth@example.com\"]");
                 Vec::new()
             }
         };
         let shown = (!texts.is_empty()).then(|| texts.join(", "));
-        self.note(key, shown);
+        self.record_setting(key, shown);
         texts
     }
 
-    /// Takes the key as known without looking at its value.
+    /// Marks the key as known without reading its value.
     pub fn skip(&mut self, key: &str) -> bool {
         self.settings.push(Setting { key: key.to_owned(), value: None, origin: String::new() });
         self.entries.contains_key(key)
     }
 
-    /// Replaces a secret in what is shown.
+    /// Replaces a secret in the displayed settings.
     pub fn show_as(&mut self, key: &str, shown: String) {
         if let Some(setting) = self.settings.iter_mut().rev().find(|setting| setting.key == key) {
             setting.value = Some(shown);
         }
     }
 
-    /// An empty section has none.
+    /// An empty section counts as no value.
     fn has_value(&self, key: &str) -> bool {
-        self.entries.get(key).is_some_and(|entry| entry.value != Raw::Other(EMPTY_TABLE))
+        self.entries.get(key).is_some_and(|entry| entry.value != RawValue::Other(EMPTY_TABLE))
     }
 
-    /// To be called when everything known has been read.
+    /// Call this after all known keys have been read.
     pub fn report_unknown(&mut self) {
         let without_index = |key: &str| {
             key.split('.').filter(|part| part.parse::<usize>().is_err()).collect::<Vec<_>>().join(".")
@@ -200,15 +208,17 @@ impl Reader {
             if key.split('.').next() == Some("models")
                 && !key.split('.').any(|part| part.parse::<usize>().is_ok())
             {
-                self.problem(&key, "models are a list; write [[models]], with two brackets");
+                self.problem(&key, "must be a list of tables: write [[models]], with two brackets");
                 continue;
             }
-            let hint = match chancery_domain::nearest(&without_index(&key), known.iter().map(String::as_str))
-            {
+            let hint = match chancery_domain::closest_match(
+                &without_index(&key),
+                known.iter().map(String::as_str),
+            ) {
                 Some(near) => format!("did you mean {near}?"),
-                None => "`chancery config show` lists the known ones".to_owned(),
+                None => "run `chancery config show` to see all keys".to_owned(),
             };
-            self.problem(&key, format!("there is no such key; {hint}"));
+            self.problem(&key, format!("unknown key; {hint}"));
         }
     }
 }

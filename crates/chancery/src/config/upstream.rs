@@ -1,4 +1,4 @@
-//! The keys of a `[[models]]` with `engine = "upstream"`: the servers that run it, and how long they may take.
+//! The keys of a `[[models]]` table with `engine = "upstream"`: its servers and their time-outs.
 
 use super::bounds;
 use super::reader::Reader;
@@ -9,7 +9,7 @@ use chancery_engine_upstream::{MAX_ENDPOINTS, Servers, Timeouts, TokenCounter};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Those that no other engine has.
+/// Keys that are only valid for upstream models.
 pub(super) const KEYS: [&str; 9] = [
     "endpoints",
     "upstream_model",
@@ -24,26 +24,25 @@ pub(super) const KEYS: [&str; 9] = [
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamConfig {
-    /// Each up to and with `/v1`, without a slash at the end.
+    /// Base URLs that end in `/v1`, without a trailing slash.
     pub endpoints: Vec<String>,
-    /// The servers' own name for the model.
+    /// The model name that the servers use.
     pub upstream_model: String,
     pub api_key_file: Option<PathBuf>,
-    /// The model's `tokenizer.json`; None: the servers' counts are believed.
+    /// The model's `tokenizer.json`; `None`: trust the servers' token counts.
     pub tokenizer: Option<PathBuf>,
-    /// None: asked of the servers.
+    /// `None`: ask the servers.
     pub context_tokens: Option<u32>,
     pub timeouts: Timeouts,
-    /// How long the first text may take before a second server is asked beside the first; None: none is.
+    /// How long to wait for the first text before hedging with a second server; `None`: never hedge.
     pub hedge_after: Option<Duration>,
 }
 
 impl UpstreamConfig {
-    /// The servers with the key as its file has it now.
+    /// Returns the servers with the current contents of the key file.
     pub fn servers(&self) -> anyhow::Result<Servers> {
         let read = |path: &PathBuf| {
-            secret_file::read(path)
-                .with_context(|| format!("api_key_file: {} cannot be used", path.display()))
+            secret_file::read(path).with_context(|| format!("api_key_file: cannot use {}", path.display()))
         };
         let api_key = self.api_key_file.as_ref().map(read).transpose()?;
         Ok(Servers { endpoints: self.endpoints.clone(), api_key })
@@ -51,13 +50,13 @@ impl UpstreamConfig {
 
     pub fn token_counter(&self) -> anyhow::Result<Option<TokenCounter>> {
         let read = |path: &PathBuf| {
-            TokenCounter::read(path).context("tokenizer: it must be the model's tokenizer.json")
+            TokenCounter::read(path).context("tokenizer: must be the model's tokenizer.json")
         };
         self.tokenizer.as_ref().map(read).transpose()
     }
 }
 
-/// None where something is wrong, which the reader has noted.
+/// Returns `None` after reporting a problem to the reader.
 pub(super) fn upstream(
     reader: &mut Reader,
     folder: &Path,
@@ -101,25 +100,23 @@ fn endpoints(reader: &mut Reader, key: &str) -> Option<Vec<String>> {
         let is_wrong =
             |host: &str| host.is_empty() || host.starts_with('/') || host.contains(char::is_whitespace);
         if host.is_none_or(is_wrong) {
-            reader.problem(
-                key,
-                format!("{text:?} is not a web address; write it as \"http://10.0.0.7:8000/v1\""),
-            );
+            reader
+                .problem(key, format!("invalid URL {text:?}; use a URL such as \"http://10.0.0.7:8000/v1\""));
         } else if url.contains(['?', '#', '@']) {
-            // What is before an @ is a password, which is not repeated.
-            let fix = "write it as \"http://10.0.0.7:8000/v1\", and put a key into api_key_file";
-            reader.problem(key, format!("an address has more than it may; {fix}"));
+            // Text before an `@` may be a password, so the message does not repeat it.
+            let fix = "use a URL such as \"http://10.0.0.7:8000/v1\", and put an API key in api_key_file";
+            reader.problem(key, format!("a URL may not contain a query, fragment or credentials; {fix}"));
         } else if endpoints.iter().any(|known| known == url) {
-            reader.problem(key, format!("{url:?} is there twice"));
+            reader.problem(key, format!("duplicate URL {url:?}; remove one"));
         }
         endpoints.push(url.to_owned());
     }
     if given.is_empty() && reader.problems.len() == problems {
-        let fix = "a list of addresses up to and with /v1, such as [\"http://10.0.0.7:8000/v1\"]";
-        reader.problem(key, format!("it is needed: {fix}"));
+        let fix = "a list of base URLs ending in /v1, such as [\"http://10.0.0.7:8000/v1\"]";
+        reader.problem(key, format!("required: {fix}"));
     }
     if given.len() > MAX_ENDPOINTS {
-        reader.problem(key, format!("a model can have {MAX_ENDPOINTS} at most; put a balancer in between"));
+        reader.problem(key, format!("at most {MAX_ENDPOINTS} endpoints per model; use a load balancer"));
     }
     (reader.problems.len() == problems).then_some(endpoints)
 }

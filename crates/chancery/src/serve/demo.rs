@@ -1,12 +1,13 @@
-//! `--demo`: a demonstration firm in an empty data folder. How to reach it is kept in `DATA/demo.json` and printed at every
-//! start. The file is written before what it tells of is made, so that a start that was cut off is finished by the next.
+//! `--demo`: creates a demo firm in an empty data directory. Its URLs and credentials are stored in `DATA/demo.json` and
+//! printed at every start. The file is written before the things it describes, so the next start completes an interrupted
+//! one.
 
 use super::demo_clients;
 use super::drafting;
-use super::people::{Addresses, Ground};
+use super::people::{Addresses, SharedDeps};
 use crate::commands::{change_account, create_key};
 use crate::config::Config;
-use crate::data_folder::DataFolder;
+use crate::data_dir::DataDir;
 use anyhow::{Context, bail};
 use chancery_auth::add_account;
 use chancery_domain::{
@@ -14,19 +15,19 @@ use chancery_domain::{
     SecretToken, SystemClock,
 };
 use chancery_metering::{Authenticator, MeterError};
-use chancery_store::{AccountDeed, AdminStore, Arrival, NewAccount, PersonError, Store};
+use chancery_store::{AccountChange, AdminStore, NewAccount, PersonError, Store, VerifiedIdentity};
 use serde_json::json;
 use std::fmt;
 use std::sync::Arc;
 
 const FILE: &str = "demo.json";
-/// Where none is configured: it stands below the letters of its clients' records.
+/// Used if no name is configured. The letters in the demo records are signed with it.
 pub const FIRM_NAME: &str = "Marlow & Finch";
 const ACCOUNT: &str = "Demo";
 const LIMITS: RateLimits = RateLimits { requests_per_min: 6_000, tokens_per_min: 10_000_000 };
 const PEOPLE: [(&str, Role); 3] =
     [("maya", Role::Consultant), ("omar", Role::Consultant), ("ruth", Role::Partner)];
-/// Drawn letters of a password; at six bits a letter nobody guesses them, and they can still be typed.
+/// Random characters per password. At six bits each they cannot be guessed, but can still be typed.
 const PASSWORD_CHARS: usize = 16;
 
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
@@ -36,7 +37,7 @@ pub struct Demo {
     auth_url: String,
     api_key: String,
     model: String,
-    /// None where another's identity provider signs people in.
+    /// Empty if an external identity provider signs people in.
     users: Vec<User>,
 }
 
@@ -47,23 +48,23 @@ struct User {
     role: String,
 }
 
-/// What of the file outlives a start; older files have less.
+/// The part of the file that is reused across starts; older files have fewer fields.
 #[derive(Debug, serde::Deserialize)]
-struct Earlier {
+struct SavedDemo {
     api_key: String,
     #[serde(default)]
     users: Vec<User>,
 }
 
-/// What is printed at every start, with a line to paste.
+/// The text printed at every start, with a command to paste.
 impl fmt::Display for Demo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { api_url, portal_url, auth_url, api_key, model, users } = self;
-        writeln!(f, "\nThe demonstration firm is open.\n")?;
+        writeln!(f, "\nThe demo firm is ready.\n")?;
         writeln!(f, "  API      {api_url}\n  API key  {api_key}\n  model    {model}")?;
         writeln!(f, "  portal   {portal_url}\n  sign-in  {auth_url}\n")?;
         if !users.is_empty() {
-            writeln!(f, "Open the portal in a browser and sign in as one of:\n")?;
+            writeln!(f, "Open the portal in a browser and sign in as:\n")?;
             for User { email, password, role } in users {
                 writeln!(f, "  {email}  {password}  ({role})")?;
             }
@@ -75,7 +76,7 @@ impl fmt::Display for Demo {
             "input": "What is a ledger?",
             "max_output_tokens": 64,
         });
-        // Within single quotes a shell takes everything as it is, except the quote itself.
+        // Within single quotes a shell interprets nothing except the quote itself.
         let body = body.to_string().replace('\'', r"'\''");
         write!(
             f,
@@ -86,30 +87,30 @@ impl fmt::Display for Demo {
     }
 }
 
-/// Makes the firm, or finds the one that an earlier start made.
+/// Creates the firm, or loads the one that an earlier start created.
 pub async fn prepare(
-    data: &DataFolder,
+    data: &DataDir,
     config: &Config,
-    ground: &Ground,
+    deps: &SharedDeps,
     api_url: &str,
     addresses: &Addresses,
 ) -> anyhow::Result<Demo> {
-    let store = &ground.store;
-    let earlier = earlier(data)?;
-    let api_key = match &earlier {
-        Some(earlier) => still_valid(&earlier.api_key, store).await?,
+    let store = &deps.store;
+    let saved = read_saved(data)?;
+    let api_key = match &saved {
+        Some(saved) => still_valid(&saved.api_key, store).await?,
         None => None,
     };
     let api_key = match api_key {
         Some(key) => key,
-        None => make_firm(data, &store.admin()).await?,
+        None => create_firm(data, &store.admin()).await?,
     };
-    let earlier_users = earlier.map_or(Vec::new(), |earlier| earlier.users);
+    let saved_users = saved.map_or(Vec::new(), |saved| saved.users);
     let users = match config.auth.is_enabled {
-        true => users(&config.portal.company_domain, &earlier_users, ground)?,
+        true => users(&config.portal.company_domain, &saved_users, deps)?,
         false => Vec::new(),
     };
-    // The addresses and the model may have changed since; the key and the passwords have not.
+    // The addresses and the model may have changed since the last start; the key and the passwords have not.
     let demo = Demo {
         api_url: api_url.to_owned(),
         portal_url: addresses.portal.clone(),
@@ -118,30 +119,27 @@ pub async fn prepare(
         model: config.models[0].name.clone(),
         users,
     };
-    data.write_private(FILE, &serde_json::to_vec_pretty(&demo)?)?;
+    data.write_owner_only(FILE, &serde_json::to_vec_pretty(&demo)?)?;
     let mut people = Vec::new();
     for (user, (name, _)) in demo.users.iter().zip(PEOPLE) {
-        people.extend(welcome(user, ground, &addresses.issuer).await?.map(|id| (name, id)));
+        people.extend(ensure_user(user, deps, &addresses.issuer).await?.map(|id| (name, id)));
     }
-    // Clients belong to people; where one of these is gone, it is no longer the firm that they were written for.
+    // The demo clients need all of their owners, so skip them if one of the people was removed.
     if people.len() == PEOPLE.len() {
-        demo_clients::prepare(ground, &people).await?;
+        demo_clients::prepare(deps, &people).await?;
     }
     Ok(demo)
 }
 
-fn earlier(data: &DataFolder) -> anyhow::Result<Option<Earlier>> {
+fn read_saved(data: &DataDir) -> anyhow::Result<Option<SavedDemo>> {
     let path = data.join(FILE);
     if !path.exists() {
         return Ok(None);
     }
-    let text = std::fs::read(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+    let text = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
     match serde_json::from_slice(&text) {
-        Ok(earlier) => Ok(Some(earlier)),
-        Err(_) => bail!(
-            "{} is not what an earlier start wrote; remove it, and the next start makes a new key",
-            path.display()
-        ),
+        Ok(saved) => Ok(Some(saved)),
+        Err(_) => bail!("{} is not valid; delete it, and the next start creates a new key", path.display()),
     }
 }
 
@@ -154,58 +152,58 @@ async fn still_valid(api_key: &str, store: &Store) -> anyhow::Result<Option<Stri
     }
 }
 
-async fn make_firm(data: &DataFolder, store: &AdminStore) -> anyhow::Result<String> {
+async fn create_firm(data: &DataDir, store: &AdminStore) -> anyhow::Result<String> {
     let name: AccountName = ACCOUNT.parse()?;
     let mut accounts = store.account_lookup.list_accounts().await?;
-    // The server's own is in every folder that was served from.
+    // Every data directory that was served from has the server's own account.
     accounts.retain(|account| account.name.as_str() != drafting::ACCOUNT);
     let account = match accounts.as_slice() {
         [] => {
             let new = NewAccount { name, limits: LIMITS, created_at: SystemClock.now() };
-            change_account(store, AccountDeed::Make(new)).await?.0
+            change_account(store, AccountChange::CreateAccount(new)).await?.0
         }
-        // A start that was cut off after making the account leaves it without the file.
+        // An interrupted start may have created the account but not the file.
         [only] if only.name == name => only.clone(),
         _ => bail!(
-            "--demo makes its firm in an empty data folder, and {} has accounts already; start without --demo, or with another --data",
+            "--demo needs an empty data directory, and {} already has accounts; start without --demo, or set another --data",
             data.path().display()
         ),
     };
     Ok(create_key(store, Some(account.id), "demo".to_owned()).await?.reveal().to_owned())
 }
 
-/// The firm's people, with the passwords that they had at earlier starts.
-fn users(domain: &CompanyDomain, earlier: &[User], ground: &Ground) -> anyhow::Result<Vec<User>> {
+/// Returns the firm's people, with their passwords from earlier starts.
+fn users(domain: &CompanyDomain, saved: &[User], deps: &SharedDeps) -> anyhow::Result<Vec<User>> {
     let user = |(name, role): (&str, Role)| {
         let email = format!("{name}@{domain}").parse::<EmailAddress>()?.to_string();
-        Ok(earlier.iter().find(|user| user.email == email).cloned().unwrap_or_else(|| {
-            let drawn = SecretToken::generate(ground.randomness.as_ref());
-            let password = drawn.reveal().chars().take(PASSWORD_CHARS).collect();
+        Ok(saved.iter().find(|user| user.email == email).cloned().unwrap_or_else(|| {
+            let token = SecretToken::generate(deps.randomness.as_ref());
+            let password = token.reveal().chars().take(PASSWORD_CHARS).collect();
             User { email, password, role: role.to_string() }
         }))
     };
     PEOPLE.into_iter().map(user).collect()
 }
 
-/// Gives somebody a password at the identity provider and a place in the portal, if they have none yet. What was changed
-/// about them since, a role or their removal, stands. None where they were removed.
-async fn welcome(user: &User, ground: &Ground, issuer: &str) -> anyhow::Result<Option<PersonId>> {
-    let store = ground.store.as_ref();
+/// Creates a provider account and a portal user for the person, if missing. Later changes, such as another role or removal,
+/// are preserved. Returns `None` if the person was removed.
+async fn ensure_user(user: &User, deps: &SharedDeps, issuer: &str) -> anyhow::Result<Option<PersonId>> {
+    let store = deps.store.as_ref();
     let (email, role): (EmailAddress, Role) = (user.email.parse()?, user.role.parse()?);
-    let account = match store.provider_accounts.provider_account_with_email(&email).await? {
+    let account = match store.provider_accounts.provider_account_by_email(&email).await? {
         Some(account) => account,
         None => {
-            let (randomness, clock) = (ground.randomness.as_ref(), ground.clock.as_ref());
+            let (randomness, clock) = (deps.randomness.as_ref(), deps.clock.as_ref());
             add_account(&store.provider(), randomness, clock, &email, &user.password).await?
         }
     };
     let identity = Identity { issuer: issuer.to_owned(), subject: account.subject };
-    let known = store.people.people_with_email(&email).await?;
+    let known = store.people.people_by_email(&email).await?;
     if let Some(person) = known.iter().find(|person| person.identity == identity) {
         return Ok(Some(person.id));
     }
-    let origin = EventOrigin::local(ground.clock.now(), ground.randomness.as_ref());
-    match store.people.arrive(Arrival { identity, email, role, origin }).await {
+    let origin = EventOrigin::local(deps.clock.now(), deps.randomness.as_ref());
+    match store.people.sign_in(VerifiedIdentity { identity, email, role, origin }).await {
         Ok(person) => Ok(Some(person.id)),
         Err(PersonError::PersonRemoved(_)) => Ok(None),
         Err(error) => Err(error.into()),

@@ -1,48 +1,48 @@
-//! The demonstration firm's clients: `demo/clients.jsonl`, a file like any that is imported, moved in time so that its newest
-//! entry is of the last day. A firm that has any client already is left alone.
+//! The demo firm's clients: `demo/clients.jsonl`, an ordinary import file, shifted in time so that its newest entry falls
+//! within the last day. Does nothing if the firm already has clients.
 
-use super::people::Ground;
+use super::people::SharedDeps;
 use crate::commands::import_clients;
 use anyhow::bail;
-use chancery_client_files::{ClientFile, Format, PeopleByAddress, read_clients};
+use chancery_client_files::{ClientFile, Format, UsersByEmail, read_clients};
 use chancery_domain::{Day, EmailAddress, PersonId, UnixMillis};
 
 const CLIENTS: &str = include_str!("../../demo/clients.jsonl");
-/// Where the people have their mailboxes in the file; those of the firm are at its own domain.
+/// The email domain in the file; it is replaced by the firm's own domain.
 const DOMAIN: &str = "example.com";
 const DAY_MS: i64 = 86_400_000;
 
-/// `people` are the names that the file has for the owners and authors, and who they are.
-pub async fn prepare(ground: &Ground, people: &[(&str, PersonId)]) -> anyhow::Result<()> {
-    let store = ground.store.as_ref();
+/// `people` maps the names of owners and authors in the file to person ids.
+pub async fn prepare(deps: &SharedDeps, people: &[(&str, PersonId)]) -> anyhow::Result<()> {
+    let store = deps.store.as_ref();
     if store.client_imports.has_clients().await? {
         return Ok(());
     }
-    import_clients(&store.admin(), clients(people, ground.clock.now())?).await?;
+    import_clients(&store.admin(), clients(people, deps.clock.now())?).await?;
     Ok(())
 }
 
 fn clients(people: &[(&str, PersonId)], now: UnixMillis) -> anyhow::Result<ClientFile> {
-    let mut by_address = PeopleByAddress::default();
+    let mut by_address = UsersByEmail::default();
     for (name, id) in people {
         by_address.add(format!("{name}@{DOMAIN}").parse::<EmailAddress>()?, *id);
     }
     let mut file = match read_clients(CLIENTS, Format::Jsonl, &by_address, now, |_| {}) {
         Ok(file) => file,
-        Err(problems) => bail!("the demonstration firm's clients cannot be used:\n{problems}"),
+        Err(problems) => bail!("invalid demo clients:\n{problems}"),
     };
-    move_to(now, &mut file);
+    shift_dates(now, &mut file);
     Ok(file)
 }
 
-/// By whole days, so that nobody meets at night.
-fn move_to(now: UnixMillis, file: &mut ClientFile) {
+/// Shifts by whole days, so that times of day stay within office hours.
+fn shift_dates(now: UnixMillis, file: &mut ClientFile) {
     let entries = || file.clients.iter().flat_map(|client| &client.new.entries);
     let Some(newest) = entries().map(|entry| entry.at).max() else { return };
     let days = (now.0 - newest.0).div_euclid(DAY_MS);
     for client in &mut file.clients {
-        let since = &mut client.new.facts.since;
-        *since = since.map(|day| Day::of(UnixMillis(day.start().0 + days * DAY_MS)));
+        let since = &mut client.new.details.since;
+        *since = since.map(|day| Day::containing(UnixMillis(day.start().0 + days * DAY_MS)));
         client.new.entries.iter_mut().for_each(|entry| entry.at.0 += days * DAY_MS);
     }
 }
@@ -59,14 +59,14 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_entry_is_of_the_last_day_and_none_is_of_a_day_to_come() {
+    fn newest_demo_entry_is_within_the_last_day() {
         let file = demo();
         let newest = file.clients.iter().flat_map(|client| &client.new.entries).map(|entry| entry.at).max();
         assert!((NOW.0 - DAY_MS..=NOW.0).contains(&newest.unwrap().0), "{newest:?}");
     }
 
     #[test]
-    fn the_firm_has_something_of_everything_and_says_nothing_twice() {
+    fn demo_clients_cover_every_case_without_duplicates() {
         let file = demo();
         assert_eq!(file.clients.len(), 38);
         let counts: Vec<usize> = file.clients.iter().map(|client| client.new.entries.len()).collect();
@@ -74,8 +74,8 @@ mod tests {
         let entries: Vec<_> = file.clients.iter().flat_map(|client| &client.new.entries).collect();
         for kind in [EntryKind::BillingDispute, EntryKind::DraftLetter] {
             for is_open in [true, false] {
-                let like = entries.iter().filter(|entry| entry.kind == kind && entry.is_open == is_open);
-                assert!(like.count() >= 3, "{kind}, open: {is_open}");
+                let matching = entries.iter().filter(|entry| entry.kind == kind && entry.is_open == is_open);
+                assert!(matching.count() >= 3, "{kind}, open: {is_open}");
             }
         }
         let mut paragraphs: Vec<&str> = entries

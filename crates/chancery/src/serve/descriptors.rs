@@ -1,27 +1,28 @@
-//! How many connections may be open at once, by what the operating system allows this process.
+//! Derives connection limits from the number of file descriptors that the operating system allows this process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Connections to the API, if the system allows as many.
+/// Upper bound on API connections.
 const MAX_API_CONNECTIONS: usize = 4_096;
-/// Connections to the portal, and as many to the identity provider: people's browsers, which are fewer than programs.
+/// Upper bound on portal connections, and separately on identity provider connections. Browsers are fewer than
+/// programs.
 const MAX_PAGE_CONNECTIONS: usize = 1_024;
-/// Where there is little to share, each of the two gets this part of it.
+/// If descriptors are scarce, the portal and the identity provider each get one part in this many.
 const PAGE_SHARE: usize = 8;
-/// Connections for operators. They are few and their own, so that they get through when callers take all of theirs.
+/// Operators' connections have their own limit, so that they get through when callers have used up theirs.
 pub const MAX_OPS_CONNECTIONS: usize = 64;
-/// Kept for the database, the model, the log, mail, the identity provider that is asked, and the listeners.
+/// Descriptors for the database, the model, the log, mail, the identity provider, and the listeners.
 const RESERVED: usize = 128;
-/// A connection is held once to speak on and once to notice that the peer is gone.
+/// One descriptor to serve the connection, and one to detect that the peer has closed it.
 const PER_CONNECTION: usize = 2;
 
-/// How many connections to other servers a request of the API may need at once.
+/// How many upstream connections one API request may need at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ServersPerRequest {
-    /// Every model runs here.
+    /// Every model is embedded.
     None,
     One,
-    /// The second is asked where the first is slow.
+    /// A hedge may open a second connection if the first server is slow.
     Two,
 }
 
@@ -35,17 +36,17 @@ impl ServersPerRequest {
     }
 }
 
-/// What each listener may have open.
+/// Connection limit of each listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shares {
+pub struct ConnectionLimits {
     pub api: usize,
-    /// Of the portal, and as many of the identity provider.
+    /// For the portal, and the same again for the identity provider.
     pub pages: usize,
 }
 
-impl Shares {
-    /// Asks the system for as many descriptors as it gives, and shares them out.
-    pub fn take(servers: ServersPerRequest) -> Self {
+impl ConnectionLimits {
+    /// Raises the descriptor limit as far as the system allows, and divides it up.
+    pub fn from_rlimit(servers: ServersPerRequest) -> Self {
         let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
         let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
         let allowed = if raised { maximum } else { current };
@@ -66,20 +67,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_allows_is_shared_and_never_exceeded() {
+    fn connection_limits_never_exceed_the_descriptor_limit() {
         use ServersPerRequest::{None, One, Two};
         for servers in [None, One, Two] {
             for allowed in [0, 260, 400, 1_024, 4_096, 65_536, usize::MAX] {
-                let Shares { api, pages } = Shares::of(allowed, servers);
+                let ConnectionLimits { api, pages } = ConnectionLimits::of(allowed, servers);
                 assert!(api >= 1 && pages >= 1, "{allowed}");
-                let least = RESERVED + PER_CONNECTION * (MAX_OPS_CONNECTIONS + 4) + servers.connections();
+                let minimum = RESERVED + PER_CONNECTION * (MAX_OPS_CONNECTIONS + 4) + servers.connections();
                 let others = PER_CONNECTION * (api + 2 * pages + MAX_OPS_CONNECTIONS);
                 let used = RESERVED + others + servers.connections() * api;
-                assert!(used <= allowed.max(least), "{allowed}: {used}");
+                assert!(used <= allowed.max(minimum), "{allowed}: {used}");
             }
         }
-        assert_eq!(Shares::of(1_024, None), Shares { api: 288, pages: 48 });
-        assert_eq!(Shares::of(1_024, One), Shares { api: 192, pages: 48 });
-        assert_eq!(Shares::of(65_536, Two), Shares { api: MAX_API_CONNECTIONS, pages: MAX_PAGE_CONNECTIONS });
+        assert_eq!(ConnectionLimits::of(1_024, None), ConnectionLimits { api: 288, pages: 48 });
+        assert_eq!(ConnectionLimits::of(1_024, One), ConnectionLimits { api: 192, pages: 48 });
+        assert_eq!(
+            ConnectionLimits::of(65_536, Two),
+            ConnectionLimits { api: MAX_API_CONNECTIONS, pages: MAX_PAGE_CONNECTIONS }
+        );
     }
 }

@@ -1,9 +1,9 @@
-//! Accepts connections and serves a router on them: TCP_NODELAY everywhere, time for the request's head and for taking
-//! what is sent bounded, number of connections bounded, and an end that lets replies under way finish. A peer that closes its side has hung up, and its
-//! connection is dropped with the request that ran on it.
+//! Accepts connections and serves a router on them, with TCP_NODELAY. The time to receive a request's head, the time a peer may
+//! stall while receiving, and the number of connections are all bounded. Shutdown lets running replies finish. If a peer closes
+//! its side, its connection is dropped together with the request that ran on it.
 
 use super::peers::Peers;
-use super::shutdown::Ending;
+use super::shutdown::ShutdownTokens;
 use anyhow::Context;
 use axum::Router;
 use axum::extract::ConnectInfo;
@@ -27,17 +27,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 
-/// How long the head of a program's request may take to arrive; also how long its idle connection is kept.
+/// How long an API request's head may take to arrive; also the idle timeout of API connections.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// The same for browsers, which open another when they need it; whoever only holds connections loses them soon.
+/// The same for browsers, which simply reconnect. It is short so that idle connections cannot pile up.
 const BROWSER_HEAD_TIMEOUT: Duration = Duration::from_secs(15);
-/// One peer may have this part of a listener's places for browsers.
+/// One peer may use one part in this many of a listener's browser connections.
 const PEER_SHARE: usize = 8;
-/// After closing begins, how long replies under way may take to be sent.
+/// After closing begins, how long running replies may take to be sent.
 const LAST_REPLIES_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a peer may take none of the bytes that wait for it; past it the connection is closed.
+/// If a peer reads nothing for this long while bytes are waiting, the connection is closed.
 const WRITE_STALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Pause after an accept failed for want of resources, so that the loop does not spin.
+/// Pause after accept fails for lack of resources, so that the loop does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 pub struct Listener {
@@ -50,15 +50,15 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// `key` is the setting that names the address, for the message when it cannot be had. Connections past
+    /// `key` is the setting that names the address, for the error message if it cannot be bound. Connections past
     /// `max_connections` wait in the operating system's queue.
     pub async fn bind(address: SocketAddr, key: &str, max_connections: usize) -> anyhow::Result<Self> {
         let variable = format!("CHANCERY_{}", key.to_uppercase().replace('.', "__"));
         let tcp = TcpListener::bind(address).await.map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => anyhow::anyhow!(
-                "{key}: {address} is in use by another program; stop that one, or set {key} (or {variable}) to another address"
+                "{key}: {address} is already in use; stop the other program, or set {key} (or {variable}) to another address"
             ),
-            _ => anyhow::anyhow!("{key}: {address} cannot be listened on ({error}); set {key} (or {variable}) to another address"),
+            _ => anyhow::anyhow!("{key}: cannot listen on {address} ({error}); set {key} (or {variable}) to another address"),
         })?;
         let address = tcp.local_addr().context("a bound listener has an address")?;
         Ok(Self {
@@ -71,7 +71,7 @@ impl Listener {
         })
     }
 
-    /// For pages, which strangers may open: no peer holds more than its part of the places, and none for long.
+    /// For pages, which are open to strangers: limits the connections per peer and shortens the idle timeout.
     #[must_use]
     pub fn for_browsers(mut self, trusted_proxies: &TrustedProxies) -> Self {
         self.head_timeout = BROWSER_HEAD_TIMEOUT;
@@ -79,29 +79,29 @@ impl Listener {
         self
     }
 
-    /// Where it really listens; the configuration may leave the port to the system.
+    /// Returns the bound address; the configuration may leave the port to the system.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Runs until it is closing; then lets open connections finish what they are sending. Once the node leaves, each reply is
-    /// the last one on its connection, so that nobody sends another request on one that is about to be closed.
-    pub async fn serve(self, router: Router, ending: Ending) {
+    /// Runs until `closing`, then lets open connections finish what they are sending. From `leaving` on, each reply closes its
+    /// connection, so that no client sends another request on one that is about to close.
+    pub async fn serve(self, router: Router, shutdown_tokens: ShutdownTokens) {
         let connections = GracefulShutdown::new();
-        let places = Arc::new(Semaphore::new(self.max_connections));
+        let slots = Arc::new(Semaphore::new(self.max_connections));
         loop {
             let accepted = tokio::select! {
-                accepted = accept(&self.tcp, &places) => accepted,
-                () = ending.closing.cancelled() => break,
+                accepted = accept(&self.tcp, &slots) => accepted,
+                () = shutdown_tokens.closing.cancelled() => break,
             };
-            let Some((stream, peer, place)) = accepted else {
+            let Some((stream, peer, slot)) = accepted else {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
-            let peer_place = match &self.peers {
-                Some(peers) => match peers.enter(peer.ip()) {
-                    Some(place) => Some(place),
-                    // Closed at once; a browser of an honest neighbour tries again when others have gone.
+            let peer_slot = match &self.peers {
+                Some(peers) => match peers.try_acquire(peer.ip()) {
+                    Some(slot) => Some(slot),
+                    // Closed at once; a legitimate browser in the same subnet retries after others have left.
                     None => continue,
                 },
                 None => None,
@@ -112,7 +112,7 @@ impl Listener {
             let mut stream = TimeoutStream::new(stream);
             stream.set_write_timeout(Some(self.write_stall_timeout));
             let router = TowerToHyperService::new(router.clone());
-            let leaving = ending.leaving.clone();
+            let leaving = shutdown_tokens.leaving.clone();
             let service = service_fn(move |mut request: Request<Incoming>| {
                 request.extensions_mut().insert(ConnectInfo(peer));
                 let (reply, leaving) = (router.call(request), leaving.clone());
@@ -128,11 +128,11 @@ impl Listener {
             let watched = connections.watch(connection);
             tokio::spawn(async move {
                 tokio::select! {
-                    // A connection that breaks is the peer's doing; the request's own log line tells what mattered.
+                    // The peer broke the connection; the request's own log line has what matters.
                     _ = watched => {}
                     () = hang_up => {}
                 }
-                drop((place, peer_place));
+                drop((slot, peer_slot));
             });
         }
         let _ = tokio::time::timeout(LAST_REPLIES_TIMEOUT, connections.shutdown()).await;
@@ -141,35 +141,35 @@ impl Listener {
 
 async fn accept(
     tcp: &TcpListener,
-    places: &Arc<Semaphore>,
+    slots: &Arc<Semaphore>,
 ) -> Option<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
-    let place = Arc::clone(places).acquire_owned().await.ok()?;
+    let slot = Arc::clone(slots).acquire_owned().await.ok()?;
     match tcp.accept().await {
         Ok((stream, peer)) => {
-            // Replies are written whole; waiting for more to send only delays them.
+            // Replies are written whole; waiting to coalesce them only adds delay.
             let _ = stream.set_nodelay(true);
-            Some((stream, peer, place))
+            Some((stream, peer, slot))
         }
         Err(error) => {
-            tracing::warn!(%error, "a connection could not be accepted");
+            tracing::warn!(%error, "accept failed");
             None
         }
     }
 }
 
-/// Ends when the peer closes its side. The HTTP library notices that only while it waits for bytes; bytes that lie unread
-/// behind a request, such as a stray line end, would hide it, and the work would go on for nobody.
+/// Completes when the peer closes its side. The HTTP library notices that only while it waits for bytes. Unread bytes behind a
+/// request, such as a stray line end, would hide it, and the request would keep running for no one.
 fn hang_up(stream: &TcpStream) -> impl Future<Output = ()> + Send + use<> {
     let twin = stream.as_fd().try_clone_to_owned();
     let twin = twin.and_then(|socket| TcpStream::from_std(std::net::TcpStream::from(socket)));
     async move {
-        // Without a descriptor to spare, the library's own notice has to do.
+        // If no descriptor is free, rely on the library's own detection.
         let Ok(socket) = twin else { return std::future::pending().await };
         while let Ok(state) = socket.ready(Interest::READABLE).await {
             if state.is_read_closed() {
                 return;
             }
-            // Nothing is read here: this only says that the news is known, so that the next is waited for.
+            // Reads nothing: this clears the readiness state, so that the next `ready` waits for a new event.
             let _ = socket.try_io(Interest::READABLE, || Err::<(), _>(ErrorKind::WouldBlock.into()));
         }
     }
@@ -182,7 +182,7 @@ mod tests {
     use axum::routing::get;
     use tokio::io::AsyncWriteExt;
 
-    /// Tells when it is dropped.
+    /// Sends a message when dropped.
     struct Endless(Option<tokio::sync::oneshot::Sender<()>>);
 
     impl futures_core::Stream for Endless {
@@ -203,14 +203,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_that_takes_nothing_loses_its_connection_and_what_ran_on_it() {
+    async fn stalled_peer_is_disconnected_and_its_response_dropped() {
         let mut listener = Listener::bind("127.0.0.1:0".parse().unwrap(), "api.listen", 8).await.unwrap();
         listener.write_stall_timeout = Duration::from_millis(100);
         let (say_dropped, dropped) = tokio::sync::oneshot::channel();
         let say_dropped = Arc::new(std::sync::Mutex::new(Some(say_dropped)));
         let endless = async move || Body::from_stream(Endless(say_dropped.lock().unwrap().take()));
         let mut peer = TcpStream::connect(listener.address()).await.unwrap();
-        tokio::spawn(listener.serve(Router::new().route("/", get(endless)), Ending::default()));
+        tokio::spawn(listener.serve(Router::new().route("/", get(endless)), ShutdownTokens::default()));
         peer.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
         tokio::time::timeout(Duration::from_secs(20), dropped).await.unwrap().unwrap();
     }

@@ -1,5 +1,5 @@
-//! Logs: lines for people on a terminal, JSON elsewhere, both on standard error. `CHANCERY_LOG` sets the level. A log that
-//! cannot be written, because its reader is gone or its disk is full, is lost; the server goes on.
+//! Logging to standard error: readable lines on a terminal, JSON otherwise. `CHANCERY_LOG` sets the level. If the log
+//! cannot be written, because its reader is gone or the disk is full, its lines are lost and the server keeps running.
 
 use crate::config::ConfigError;
 use std::io::IsTerminal;
@@ -11,13 +11,13 @@ pub fn start() -> Result<(), ConfigError> {
     let filter = match std::env::var(VARIABLE) {
         Ok(text) => EnvFilter::try_new(&text).map_err(|error| {
             ConfigError(vec![format!(
-                "environment variable {VARIABLE}: {error}; write it as \"info\" or \"debug\""
+                "environment variable {VARIABLE}: {error}; use a level such as \"info\" or \"debug\""
             )])
         })?,
         Err(_) => EnvFilter::new("info"),
     };
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // Telling of a log that cannot be written would mean writing to it, which panics.
+    // Reporting a log write error would write to the same log, which panics.
     let builder = builder.log_internal_errors(false);
     if std::io::stderr().is_terminal() {
         builder.with_target(false).init();

@@ -1,11 +1,11 @@
-//! `chancery serve`: wires everything together, in an order in which each step fails early and plainly:
+//! `chancery serve`: wires everything together, in an order in which each step fails early with a clear error:
 //!
-//! 1. configuration, data folder (and the lock on it), all listeners bound: what can be wrong is told within a moment;
-//! 2. the operations listener answers from here on: alive, not ready;
-//! 3. the database is locked against servers that do not go together with this one, opened and migrated, the limits' store
-//!    is asked, the models are loaded, the demonstration firm is made;
-//! 4. the listeners of the API, of the portal and of the identity provider start to answer, and the server is ready;
-//! 5. on SIGTERM or Ctrl-C it drains (see `shutdown`); on SIGHUP it reads the servers of upstream models anew (see `reload`).
+//! 1. read the configuration, open and lock the data directory, bind all listeners: most mistakes show up at once;
+//! 2. start the operations listener: alive, not ready;
+//! 3. lock the database against incompatible servers, open and migrate it, check the rate-limit store, load the models,
+//!    create the demo firm;
+//! 4. start the API, portal and identity provider listeners, and report ready;
+//! 5. on SIGTERM or Ctrl-C, drain (see `shutdown`); on SIGHUP, reload the servers of upstream models (see `reload`).
 
 mod demo;
 mod demo_clients;
@@ -20,21 +20,21 @@ mod people;
 mod reload;
 mod shutdown;
 
-use crate::cli::{Part, Place, Serve};
+use crate::cli::{GlobalArgs, Serve, Service};
 use crate::config::{Config, EngineConfig, Loaded, ModelConfig};
-use crate::data_folder::{DataFolder, ServerLock};
+use crate::data_dir::{DataDir, ServerLock};
 use anyhow::{Context, bail};
 use chancery_api::ApiState;
 use chancery_domain::{OsRandomness, SystemClock};
 use chancery_metering::{GuardedLimiter, LimitStoreUrl, Meter, open_limiter};
-use chancery_store::{LimitsKept, MeteringStore, ServingLock, Store};
-use descriptors::{MAX_OPS_CONNECTIONS, ServersPerRequest, Shares};
+use chancery_store::{LimitStorage, MeteringStore, ServingLock, Store};
+use descriptors::{ConnectionLimits, MAX_OPS_CONNECTIONS, ServersPerRequest};
 use listener::Listener;
 use models::{LoadedModels, UpstreamModel};
 use ops::Serving;
-use people::{Addresses, Ground};
+use people::{Addresses, SharedDeps};
 use reload::{HangUps, Reloader};
-use shutdown::{Ending, Signals};
+use shutdown::{ShutdownTokens, Signals};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -42,31 +42,36 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tracing::field::display;
 
-pub fn run(place: &Place, options: &Serve) -> anyhow::Result<()> {
-    let mut loaded = Loaded::read(place.config.as_deref(), place.data.as_deref())?;
+pub fn run(global_args: &GlobalArgs, options: &Serve) -> anyhow::Result<()> {
+    let mut loaded = Loaded::read(global_args.config.as_deref(), global_args.data.as_deref())?;
     if options.demo && loaded.is_default("portal.firm_name") {
         demo::FIRM_NAME.clone_into(&mut loaded.config.portal.firm_name);
     }
-    let parts = Parts::chosen(&loaded.config, &options.only)?;
+    let services = Services::from_options(&loaded.config, &options.only)?;
     logging::start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.context("the asynchronous runtime cannot be started")?;
-    let outcome = runtime.block_on(serve(loaded, place, parts, options.demo));
-    // A start that was interrupted may have left a model loading; there is nothing to wait for in that.
+    let runtime = runtime.context("cannot start the async runtime")?;
+    let outcome = runtime.block_on(serve(loaded, global_args, services, options.demo));
+    // An interrupted start may have left a model loading; do not wait for it.
     runtime.shutdown_background();
     outcome
 }
 
-async fn serve(loaded: Loaded, place: &Place, parts: Parts, demo: bool) -> anyhow::Result<()> {
+async fn serve(
+    loaded: Loaded,
+    global_args: &GlobalArgs,
+    services: Services,
+    demo: bool,
+) -> anyhow::Result<()> {
     let (mut signals, hang_ups) = (Signals::watch()?, HangUps::watch()?);
     let Loaded { config, settings } = loaded;
     let (server, upstreams) = tokio::select! {
-        started = Server::start(config, parts, demo) => started?,
+        started = Server::start(config, services, demo) => started?,
         () = signals.next() => return Ok(()),
     };
-    tokio::spawn(Reloader { place: place.clone(), upstreams, settings }.run(hang_ups));
+    tokio::spawn(Reloader { global_args: global_args.clone(), upstreams, settings }.run(hang_ups));
     signals.next().await;
-    shutdown::leave(&server.ending, server.drain_wait, &mut signals).await;
+    shutdown::leave(&server.shutdown_tokens, server.drain_wait, &mut signals).await;
     if let Some(meter) = &server.meter {
         shutdown::drain(meter, &mut signals).await;
     }
@@ -74,33 +79,32 @@ async fn serve(loaded: Loaded, place: &Place, parts: Parts, demo: bool) -> anyho
     Ok(())
 }
 
-/// What of the binary runs.
+/// Which services run in this process.
 #[derive(Clone, Copy, Debug)]
-struct Parts {
+struct Services {
     api: bool,
     portal: bool,
     auth: bool,
 }
 
-impl Parts {
-    fn chosen(config: &Config, only: &[Part]) -> anyhow::Result<Self> {
-        let has = |part| only.is_empty() || only.contains(&part);
-        if only.contains(&Part::Auth) && !config.auth.is_enabled {
+impl Services {
+    fn from_options(config: &Config, only: &[Service]) -> anyhow::Result<Self> {
+        let has = |service| only.is_empty() || only.contains(&service);
+        if only.contains(&Service::Auth) && !config.auth.is_enabled {
             bail!(
-                "--only auth: the built-in identity provider is off, because identity.issuer is another's; set auth.enabled = true if it is its own address"
+                "--only auth: the built-in identity provider is disabled, because identity.issuer is set; set auth.enabled = true if the issuer is this provider"
             );
         }
-        let auth = has(Part::Auth) && config.auth.is_enabled;
-        Ok(Self { api: has(Part::Api), portal: has(Part::Portal), auth })
+        let auth = has(Service::Auth) && config.auth.is_enabled;
+        Ok(Self { api: has(Service::Api), portal: has(Service::Portal), auth })
     }
 }
 
-/// Everything that runs.
 struct Server {
-    /// None where the API is not among the parts.
+    /// `None` if this process does not serve the API.
     meter: Option<Arc<Meter>>,
     store: Arc<Store>,
-    ending: Ending,
+    shutdown_tokens: ShutdownTokens,
     drain_wait: Duration,
     listeners: Vec<JoinHandle<()>>,
     serving_lock: ServingLock,
@@ -117,23 +121,29 @@ fn servers_per_request(config: &Config) -> ServersPerRequest {
 }
 
 impl Server {
-    /// With it come the models whose servers can be exchanged while it runs.
-    async fn start(config: Config, parts: Parts, demo: bool) -> anyhow::Result<(Self, Vec<UpstreamModel>)> {
-        let data = DataFolder::open(&config.data)?;
+    /// Also returns the models whose servers can be replaced at run time.
+    async fn start(
+        config: Config,
+        services: Services,
+        demo: bool,
+    ) -> anyhow::Result<(Self, Vec<UpstreamModel>)> {
+        let data = DataDir::open(&config.data)?;
         let lock = data.lock_for_serving()?;
-        let bind = async |is_wanted: bool, address, key, max_connections| match is_wanted {
+        let bind = async |is_enabled: bool, address, key, max_connections| match is_enabled {
             true => Listener::bind(address, key, max_connections).await.map(Some),
             false => Ok(None),
         };
-        let shares = Shares::take(servers_per_request(&config));
+        let connection_limits = ConnectionLimits::from_rlimit(servers_per_request(&config));
         let proxies = &config.portal.trusted_proxies;
         let for_browsers =
             |listener: Option<Listener>| listener.map(|listener| listener.for_browsers(proxies));
-        let api_listener = bind(parts.api, config.api.listen, "api.listen", shares.api).await?;
-        let portal_listener =
-            for_browsers(bind(parts.portal, config.portal.listen, "portal.listen", shares.pages).await?);
-        let auth_listener =
-            for_browsers(bind(parts.auth, config.auth.listen, "auth.listen", shares.pages).await?);
+        let api_listener = bind(services.api, config.api.listen, "api.listen", connection_limits.api).await?;
+        let portal_listener = for_browsers(
+            bind(services.portal, config.portal.listen, "portal.listen", connection_limits.pages).await?,
+        );
+        let auth_listener = for_browsers(
+            bind(services.auth, config.auth.listen, "auth.listen", connection_limits.pages).await?,
+        );
         let ops_listener = Listener::bind(config.ops.listen, "ops.listen", MAX_OPS_CONNECTIONS).await?;
         let api_address = api_listener.as_ref().map_or(config.api.listen, Listener::address);
         let api_url = config.api.public_url.clone().unwrap_or_else(|| local_url(api_address));
@@ -142,38 +152,39 @@ impl Server {
 
         let recorder = ops::install_metrics()?;
         tokio::spawn(ops::keep_metrics_small(recorder.clone()));
-        let ending = Ending::default();
+        let shutdown_tokens = ShutdownTokens::default();
         let readiness = ops::Readiness::default();
         let ops_router = ops::router(readiness.clone(), recorder);
         let address = |listener: &Option<Listener>| listener.as_ref().map(Listener::address);
-        let listened = Listened {
+        let listen_addresses = ListenAddresses {
             api: address(&api_listener),
             portal: address(&portal_listener),
             auth: address(&auth_listener),
             ops: ops_listener.address(),
         };
-        let mut listeners = vec![tokio::spawn(ops_listener.serve(ops_router, ending.clone()))];
+        let mut listeners = vec![tokio::spawn(ops_listener.serve(ops_router, shutdown_tokens.clone()))];
 
-        let limits_kept = match config.limit_store {
-            LimitStoreUrl::Memory if parts.api => LimitsKept::InMemory,
-            _ => LimitsKept::Shared,
+        let limit_store = match config.limit_store {
+            LimitStoreUrl::Memory if services.api => LimitStorage::InMemory,
+            _ => LimitStorage::Shared,
         };
-        let serving_lock = ServingLock::take(&config.database_url, limits_kept).await?;
+        let serving_lock = ServingLock::take(&config.database_url, limit_store).await?;
         let store = Arc::new(Store::open(&config.database_url).await?);
-        let ground =
-            Ground::new(&config, Arc::clone(&store), Arc::new(SystemClock), Arc::new(OsRandomness)).await?;
-        warn_of_gaps(&config, parts);
-        let (meter, upstreams) = match parts.api {
+        let deps =
+            SharedDeps::new(&config, Arc::clone(&store), Arc::new(SystemClock), Arc::new(OsRandomness))
+                .await?;
+        warn_about_config(&config, services);
+        let (meter, upstreams) = match services.api {
             true => {
                 let (meter, upstreams) = open_meter(&config, store.metering(), &serving_lock, demo).await?;
                 (Some(meter), upstreams)
             }
             false => (None, Vec::new()),
         };
-        let api_url = parts.api.then_some(api_url);
+        let api_url = services.api.then_some(api_url);
         let demo = match (demo, &api_url) {
-            (true, Some(api_url)) => Some(demo::prepare(&data, &config, &ground, api_url, &addresses).await?),
-            (true, None) => bail!("--demo shows the API too; leave --only out, or have api in it"),
+            (true, Some(api_url)) => Some(demo::prepare(&data, &config, &deps, api_url, &addresses).await?),
+            (true, None) => bail!("--demo needs the API; remove --only, or add api to it"),
             (false, _) => None,
         };
 
@@ -183,48 +194,54 @@ impl Server {
                 currency: config.billing.currency,
                 max_body_bytes: config.api.max_body_bytes,
             };
-            listeners.push(tokio::spawn(listener.serve(chancery_api::router(state), ending.clone())));
-            let keeps_tidy = Arc::clone(meter);
-            tokio::spawn(async move { keeps_tidy.keep_tidy().await });
-            let notes_activity = Arc::clone(meter);
-            tokio::spawn(async move { notes_activity.keep_noting_activity().await });
+            listeners
+                .push(tokio::spawn(listener.serve(chancery_api::router(state), shutdown_tokens.clone())));
+            let maintenance_meter = Arc::clone(meter);
+            tokio::spawn(async move { maintenance_meter.run_maintenance().await });
+            let activity_meter = Arc::clone(meter);
+            tokio::spawn(async move { activity_meter.run_activity_flush().await });
         }
         if let Some(listener) = portal_listener {
-            let (clock, randomness) = (ground.clock.as_ref(), ground.randomness.as_ref());
+            let (clock, randomness) = (deps.clock.as_ref(), deps.randomness.as_ref());
             let drafting =
-                drafting::settings(&config, listened.api, &store.admin(), clock, randomness).await?;
-            let portal = Arc::new(ground.portal(&config, &addresses, drafting)?);
-            tokio::spawn(chancery_portal::keep_tidy(Arc::clone(&portal)));
-            listeners.push(tokio::spawn(listener.serve(chancery_portal::router(portal), ending.clone())));
+                drafting::settings(&config, listen_addresses.api, &store.admin(), clock, randomness).await?;
+            let portal = Arc::new(deps.portal(&config, &addresses, drafting)?);
+            tokio::spawn(chancery_portal::run_maintenance(Arc::clone(&portal)));
+            listeners
+                .push(tokio::spawn(listener.serve(chancery_portal::router(portal), shutdown_tokens.clone())));
         }
         if let Some(listener) = auth_listener {
-            let provider = Arc::new(ground.provider(&config, &addresses));
-            tokio::spawn(chancery_auth::keep_tidy(Arc::clone(&provider)));
-            listeners.push(tokio::spawn(listener.serve(chancery_auth::router(provider), ending.clone())));
+            let provider = Arc::new(deps.provider(&config, &addresses));
+            tokio::spawn(chancery_auth::run_maintenance(Arc::clone(&provider)));
+            listeners
+                .push(tokio::spawn(listener.serve(chancery_auth::router(provider), shutdown_tokens.clone())));
         }
         readiness.set_ready(Serving {
             health: store.health.clone(),
             meter: meter.clone(),
-            leaving: ending.leaving.clone(),
+            leaving: shutdown_tokens.leaving.clone(),
         });
-        listened.log(&data);
+        listen_addresses.log(&data);
         let greeting = match demo {
             Some(demo) => demo.to_string(),
-            None => greeting(parts, api_url.as_deref(), &addresses),
+            None => greeting(services, api_url.as_deref(), &addresses),
         };
-        greet(&greeting);
+        print_greeting(&greeting);
         let drain_wait = config.ops.drain_wait;
-        Ok((Self { meter, store, ending, drain_wait, listeners, serving_lock, _lock: lock }, upstreams))
+        Ok((
+            Self { meter, store, shutdown_tokens, drain_wait, listeners, serving_lock, _lock: lock },
+            upstreams,
+        ))
     }
 
     async fn stop(self) {
-        self.ending.closing.cancel();
+        self.shutdown_tokens.closing.cancel();
         for listener in self.listeners {
-            // A listener only ends by returning; there is nothing to learn from how.
+            // A listener has no result worth checking.
             let _ = listener.await;
         }
         if let Some(meter) = &self.meter {
-            shutdown::note_the_last(meter).await;
+            shutdown::flush_activity(meter).await;
         }
         self.store.close().await;
         self.serving_lock.release().await;
@@ -232,23 +249,23 @@ impl Server {
     }
 }
 
-/// Where it really listens, for the log.
-struct Listened {
+/// The bound addresses, for the log.
+struct ListenAddresses {
     api: Option<SocketAddr>,
     portal: Option<SocketAddr>,
     auth: Option<SocketAddr>,
     ops: SocketAddr,
 }
 
-impl Listened {
-    fn log(&self, data: &DataFolder) {
+impl ListenAddresses {
+    fn log(&self, data: &DataDir) {
         let [api, portal, auth] = [self.api, self.portal, self.auth].map(|address| address.map(display));
         let (ops, data) = (display(self.ops), data.path().display());
         tracing::info!(api_listen = api, portal_listen = portal, auth_listen = auth, ops_listen = ops, %data, "ready");
     }
 }
 
-/// The API's own parts: limits and models.
+/// Opens what only the API needs: rate limits and models.
 async fn open_meter(
     config: &Config,
     store: MeteringStore,
@@ -257,47 +274,50 @@ async fn open_meter(
 ) -> anyhow::Result<(Arc<Meter>, Vec<UpstreamModel>)> {
     let (clock, randomness) = (Arc::new(SystemClock), Arc::new(OsRandomness));
     let limiter = open_limiter(&config.limit_store, clock.clone()).await.with_context(|| {
-        format!("limits.store: {} cannot be used; start it, or set it to \"memory\"", config.limit_store)
+        format!(
+            "limits.store: cannot use {}; start the Redis server, or set it to \"memory\"",
+            config.limit_store
+        )
     })?;
     let limiter = Arc::new(GuardedLimiter::new(limiter, serving_lock.watch()));
     let LoadedModels { models, upstreams } = LoadedModels::load(&config.models, demo).await?;
     Ok((Arc::new(Meter::new(models, Arc::new(store), limiter, clock, randomness)), upstreams))
 }
 
-/// What starts, but will not do what people expect.
-fn warn_of_gaps(config: &Config, parts: Parts) {
-    // Portal and built-in provider know each other by a secret, which they share through the database, or else a file.
-    let is_split = config.auth.is_enabled && parts.portal != parts.auth;
+/// Warns about configurations that start but do not work as expected.
+fn warn_about_config(config: &Config, services: Services) {
+    // The portal authenticates to the built-in provider with a secret, shared through the database or a file.
+    let is_split = config.auth.is_enabled && services.portal != services.auth;
     if is_split && config.identity.client_secret_file.is_none() {
         let [here, elsewhere] =
-            if parts.portal { ["portal", "identity provider"] } else { ["identity provider", "portal"] };
+            if services.portal { ["portal", "identity provider"] } else { ["identity provider", "portal"] };
         tracing::warn!(
-            "this process runs the {here} alone: the {elsewhere} must use the same database, or both the same identity.client_secret_file"
+            "this process runs only the {here}: the {elsewhere} must share its database or its identity.client_secret_file"
         );
     }
     let has_tls = config.portal.public_url.as_ref().is_some_and(|url| url.starts_with("https://"));
-    if (parts.portal || parts.auth) && has_tls && config.portal.trusted_proxies.is_empty() {
+    if (services.portal || services.auth) && has_tls && config.portal.trusted_proxies.is_empty() {
         tracing::warn!(
-            "portal.public_url has TLS, so a proxy stands in front, but portal.trusted_proxies names none: all people count as one place, for limits too"
+            "portal.public_url is https, but portal.trusted_proxies is empty: all visitors share the proxy's address and its rate limit"
         );
     }
 }
 
-fn greeting(parts: Parts, api_url: Option<&str>, addresses: &Addresses) -> String {
+fn greeting(services: Services, api_url: Option<&str>, addresses: &Addresses) -> String {
     let mut text = String::new();
     if let Some(api_url) = api_url {
-        text += &format!("Chancery serves the API at {api_url}\n");
+        text += &format!("API: {api_url}\n");
     }
-    if parts.portal {
-        text += &format!("Chancery serves the portal at {}\n", addresses.portal);
+    if services.portal {
+        text += &format!("Portal: {}\n", addresses.portal);
     }
-    if parts.auth {
-        text += &format!("Chancery signs people in at {}\n", addresses.issuer);
+    if services.auth {
+        text += &format!("Sign-in: {}\n", addresses.issuer);
     }
     text
 }
 
-/// How to reach an address from this machine.
+/// Returns the URL of an address as seen from this machine.
 fn local_url(address: SocketAddr) -> String {
     match address.ip() {
         ip if ip.is_loopback() || ip.is_unspecified() => format!("http://localhost:{}", address.port()),
@@ -305,7 +325,7 @@ fn local_url(address: SocketAddr) -> String {
     }
 }
 
-/// Standard output may be closed; the server runs all the same.
-fn greet(text: &str) {
+/// Ignores a closed standard output; the server runs anyway.
+fn print_greeting(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }

@@ -1,7 +1,8 @@
-//! The engines of all models: files are planned and loaded here, servers elsewhere are only asked how long their context is.
+//! The engines of all models. Embedded models are planned and loaded here; upstream servers are only asked for their context
+//! length.
 
-use crate::catalogue;
 use crate::config::{EngineConfig, ModelConfig, UpstreamConfig};
+use crate::model_catalog;
 use crate::model_pull;
 use anyhow::{Context, bail};
 use chancery_domain::{OsRandomness, SystemClock};
@@ -17,14 +18,13 @@ pub struct LoadedModels {
     pub upstreams: Vec<UpstreamModel>,
 }
 
-/// A model that runs elsewhere.
 pub struct UpstreamModel {
     pub name: String,
     pub engine: Arc<UpstreamEngine>,
 }
 
 impl LoadedModels {
-    /// Plans all model files before it loads the first, so that what cannot fit is told at once.
+    /// Plans all model files before loading the first, so that a lack of memory is reported at once.
     pub async fn load(configured: &[ModelConfig], demo: bool) -> anyhow::Result<Self> {
         for model in configured {
             if let (true, Some(embedded)) = (demo, model.embedded())
@@ -41,7 +41,7 @@ impl LoadedModels {
                 EngineConfig::Upstream(config) => {
                     let upstream = open_upstream(&model.name, config)
                         .await
-                        .with_context(|| format!("the model {} cannot be set up", model.name))?;
+                        .with_context(|| format!("cannot set up model {}", model.name))?;
                     let engine = Arc::clone(&upstream.engine);
                     upstreams.push(upstream);
                     engine
@@ -58,10 +58,10 @@ impl LoadedModels {
 }
 
 async fn load_file(name: &str, plan: Plan) -> anyhow::Result<CpuEngine> {
-    tracing::info!(memory_bytes = plan.need().total_bytes(), "{plan}");
+    tracing::info!(memory_bytes = plan.memory_estimate().total_bytes(), "{plan}");
     in_background(move || CpuEngine::load_planned(plan, Arc::new(SystemClock)))
         .await
-        .with_context(|| format!("the model {name} cannot be loaded"))
+        .with_context(|| format!("cannot load model {name}"))
 }
 
 async fn open_upstream(name: &str, config: &UpstreamConfig) -> anyhow::Result<UpstreamModel> {
@@ -77,8 +77,8 @@ async fn open_upstream(name: &str, config: &UpstreamConfig) -> anyhow::Result<Up
     if config.tokenizer.is_none() {
         tracing::warn!(
             model = name,
-            "this model has no `tokenizer`: its servers' counts are billed, and a caller who hangs up pays for the prompt only \
-             where they report usage all along"
+            "model has no `tokenizer`: billing uses the servers' token counts, and a disconnected caller pays for the prompt only \
+             if the servers report continuous usage"
         );
     }
     let engine = UpstreamEngine::start(settings, Arc::new(SystemClock), Arc::new(OsRandomness)).await?;
@@ -92,21 +92,21 @@ async fn open_upstream(name: &str, config: &UpstreamConfig) -> anyhow::Result<Up
     Ok(UpstreamModel { name: name.to_owned(), engine: Arc::new(engine) })
 }
 
-/// Reading and laying out models takes time, and the operations listener answers meanwhile.
+/// Loading models takes time; the operations listener must answer meanwhile.
 async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, LoadError> + Send + 'static,
 ) -> anyhow::Result<T> {
-    Ok(tokio::task::spawn_blocking(work).await.context("loading the models failed")??)
+    Ok(tokio::task::spawn_blocking(work).await.context("cannot load the models")??)
 }
 
-/// A first look should need no second command; a real set-up pulls its models beforehand.
+/// Lets the demo run with a single command; real deployments pull their models beforehand.
 async fn fetch_for_demo(name: &str, file: &Path) -> anyhow::Result<()> {
-    let Some(known) = catalogue::named(name).filter(|known| known.path() == file) else {
-        bail!("the model {name} has no file {}", file.display());
+    let Some(known) = model_catalog::named(name).filter(|known| known.path() == file) else {
+        bail!("model {name}: file not found: {}", file.display());
     };
-    eprintln!("fetching {} ({} MB, once) …", known.description, known.bytes / 1_000_000);
+    eprintln!("downloading {} ({} MB, once) …", known.description, known.bytes / 1_000_000);
     tokio::task::spawn_blocking(move || model_pull::pull(known))
         .await
-        .context("fetching the model failed")??;
+        .context("cannot download the model")??;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The operations listener: `/livez`, `/readyz`, `/metrics`. It answers without a key, so it listens where only
-//! operators reach it.
+//! The operations listener: `/livez`, `/readyz`, `/metrics`. It needs no key, so bind it to an address that only
+//! operators can reach.
 
 use anyhow::Context;
 use axum::extract::State;
@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Upper bounds of the request-time buckets, in seconds.
+/// Upper bounds of the request duration buckets, in seconds.
 const REQUEST_SECONDS: [f64; 12] = [0.001, 0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0];
 
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
@@ -25,10 +25,10 @@ pub fn install_metrics() -> anyhow::Result<PrometheusHandle> {
     PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &REQUEST_SECONDS)
         .and_then(PrometheusBuilder::install_recorder)
-        .context("metrics cannot be set up")
+        .context("cannot set up metrics")
 }
 
-/// Histograms gather samples until they are folded in; this does so whether or not anybody reads the metrics.
+/// Histograms accumulate samples until upkeep aggregates them; this runs it even if no one scrapes the metrics.
 pub async fn keep_metrics_small(recorder: PrometheusHandle) {
     let mut ticks = tokio::time::interval(METRICS_UPKEEP);
     loop {
@@ -37,15 +37,15 @@ pub async fn keep_metrics_small(recorder: PrometheusHandle) {
     }
 }
 
-/// Not ready until every part answers, and not any more once it drains.
+/// Ready once every service answers, until draining begins.
 #[derive(Clone, Default)]
 pub struct Readiness(Arc<OnceLock<Serving>>);
 
 pub struct Serving {
     pub health: Health,
-    /// None where the API is not among the parts.
+    /// `None` if this process does not serve the API.
     pub meter: Option<Arc<Meter>>,
-    /// Cancelled as soon as the node has been told to end.
+    /// Cancelled by the first shutdown signal.
     pub leaving: CancellationToken,
 }
 
@@ -75,17 +75,17 @@ impl Readiness {
         }
         let outages = self.outages();
         let all_are_out = meter.models().iter().all(|model| outages.contains_key(&model.name));
-        all_are_out.then(|| "no model can be used".to_owned())
+        all_are_out.then(|| "no model available".to_owned())
     }
 
-    /// The models that cannot be used at the moment, and why. One of several does not make the server unready: the
-    /// others are served, and so is everything else.
+    /// Returns the unavailable models and the reason for each. One unavailable model does not make the server unready:
+    /// it still serves the others and everything else.
     fn outages(&self) -> BTreeMap<String, String> {
         let models = self.meter().into_iter().flat_map(|meter| meter.models().iter());
         models.filter_map(|model| Some((model.name.clone(), model.engine.outage()?))).collect()
     }
 
-    /// The servers of every model that runs elsewhere.
+    /// Returns the servers of every upstream model.
     fn endpoints(&self) -> BTreeMap<String, Vec<EndpointStatus>> {
         let models = self.meter().into_iter().flat_map(|meter| meter.models().iter());
         let endpoints = models.map(|model| (model.name.clone(), model.engine.endpoints()));
@@ -108,19 +108,19 @@ pub fn router(readiness: Readiness, metrics: PrometheusHandle) -> Router {
 }
 
 async fn readyz(State(state): State<OpsState>) -> (StatusCode, Json<Value>) {
-    let (status, mut answer) = match state.readiness.reason_not_ready().await {
+    let (status, mut body) = match state.readiness.reason_not_ready().await {
         None => (StatusCode::OK, json!({"ready": true})),
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, json!({"ready": false, "reason": reason})),
     };
     let outages = state.readiness.outages();
     if !outages.is_empty() {
-        answer["models_out"] = json!(outages);
+        body["models_out"] = json!(outages);
     }
     let endpoints = state.readiness.endpoints();
     if !endpoints.is_empty() {
-        answer["endpoints"] = json!(endpoints);
+        body["endpoints"] = json!(endpoints);
     }
-    (status, Json(answer))
+    (status, Json(body))
 }
 
 async fn render_metrics(State(state): State<OpsState>) -> String {
@@ -132,7 +132,7 @@ async fn render_metrics(State(state): State<OpsState>) -> String {
     text
 }
 
-/// Written for those servers that there are: the recorder would keep the gauges of a server that was taken out for ever.
+/// Writes gauges for current servers only: the recorder would keep those of a removed server forever.
 fn upstream_gauges(text: &mut String, endpoints: &BTreeMap<String, Vec<EndpointStatus>>) {
     if endpoints.is_empty() {
         return;
@@ -150,7 +150,7 @@ fn upstream_gauges(text: &mut String, endpoints: &BTreeMap<String, Vec<EndpointS
     gauge("chancery_upstream_outstanding_tokens", &|status| status.outstanding_tokens);
 }
 
-/// As a label's value is written.
+/// Escapes a Prometheus label value.
 fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,4 +1,4 @@
-//! How many connections each peer has, so that one of them cannot hold every place of a listener.
+//! Counts connections per peer, so that one peer cannot use up a listener's connections.
 
 use chancery_domain::rate_limit_subnet;
 use chancery_web::TrustedProxies;
@@ -6,17 +6,17 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The connections of all peers of one listener.
+/// Connection counts of all peers of one listener.
 #[derive(Clone)]
 pub struct Peers {
     max_each: usize,
-    /// Proxies, which speak for everybody.
+    /// Proxies are exempt, because they carry everyone's connections.
     trusted: TrustedProxies,
     open: Arc<Mutex<HashMap<IpAddr, usize>>>,
 }
 
-/// One connection; its place is free again when this is dropped.
-pub struct PeerPlace {
+/// One counted connection; dropping it lowers the count.
+pub struct PeerSlot {
     peer: IpAddr,
     open: Arc<Mutex<HashMap<IpAddr, usize>>>,
 }
@@ -26,8 +26,8 @@ impl Peers {
         Self { max_each, trusted, open: Arc::default() }
     }
 
-    /// None where the peer has all that it may have.
-    pub fn enter(&self, address: IpAddr) -> Option<PeerPlace> {
+    /// Returns `None` if the peer is at its limit.
+    pub fn try_acquire(&self, address: IpAddr) -> Option<PeerSlot> {
         let peer = rate_limit_subnet(address);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let count = open.entry(peer).or_insert(0);
@@ -35,11 +35,11 @@ impl Peers {
             return None;
         }
         *count += 1;
-        Some(PeerPlace { peer, open: Arc::clone(&self.open) })
+        Some(PeerSlot { peer, open: Arc::clone(&self.open) })
     }
 }
 
-impl Drop for PeerPlace {
+impl Drop for PeerSlot {
     fn drop(&mut self) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = open.get_mut(&self.peer) {
@@ -56,17 +56,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_peer_cannot_hold_every_place_and_a_proxy_is_not_one_peer() {
+    fn connections_are_limited_per_peer_except_for_proxies() {
         let proxy: IpAddr = "10.0.0.2".parse().unwrap();
         let peers = Peers::new(2, ["10.0.0.2".parse().unwrap()].into_iter().collect());
-        let enter = |address: &str| peers.enter(address.parse().unwrap());
+        let enter = |address: &str| peers.try_acquire(address.parse().unwrap());
         let (first, second) = (enter("2001:db8::1"), enter("2001:db8::2"));
         assert!(first.is_some() && second.is_some());
         assert!(enter("2001:db8::3").is_none(), "the same network");
         assert!(enter("2001:db8:0:1::3").is_some(), "another");
         drop(first);
         assert!(enter("2001:db8::3").is_some(), "a place is free again");
-        let of_proxy: Vec<_> = (0..5).map(|_| peers.enter(proxy)).collect();
+        let of_proxy: Vec<_> = (0..5).map(|_| peers.try_acquire(proxy)).collect();
         assert!(of_proxy.iter().all(Option::is_some));
         drop((second, of_proxy));
         assert!(peers.open.lock().unwrap().is_empty(), "nothing is kept of who is gone");

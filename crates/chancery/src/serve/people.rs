@@ -1,5 +1,5 @@
-//! The two surfaces that people use, the portal and the built-in identity provider, made from the configuration: their
-//! addresses, and the secret by which the one knows the other.
+//! Builds the two surfaces that people use, the portal and the built-in identity provider, from the configuration:
+//! their addresses, and the client secret with which the portal authenticates to the provider.
 
 use super::listener::Listener;
 use crate::config::Config;
@@ -14,10 +14,10 @@ use chancery_store::{SharedSecrets, Store};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Drawn at the first start with the built-in provider, for the portal to show itself with, on whichever node.
+/// Generated at the first start with the built-in provider, and shared by the portals of all nodes.
 const CLIENT_SECRET: &str = "portal-client-secret";
 
-/// How browsers reach the surfaces.
+/// The URLs at which browsers reach each surface.
 #[derive(Clone, Debug)]
 pub struct Addresses {
     pub api: String,
@@ -26,12 +26,12 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// A part that runs elsewhere is where the configuration says that it listens.
+    /// For a service that runs in another process, uses its configured address.
     pub fn new(config: &Config, api: String, portal: Option<&Listener>, auth: Option<&Listener>) -> Self {
         let port = |listener: Option<&Listener>, configured: SocketAddr| {
             listener.map_or(configured, Listener::address).port()
         };
-        // Cookies ignore ports: the two have different host names, so that neither ever sees the other's.
+        // Cookies ignore ports. Different host names keep each surface's cookies from the other.
         let portal = config
             .portal
             .public_url
@@ -50,18 +50,18 @@ impl Addresses {
     }
 }
 
-/// What both surfaces stand on.
-pub struct Ground {
+/// Dependencies that both surfaces share.
+pub struct SharedDeps {
     pub store: Arc<Store>,
     pub mailer: Arc<Mailer>,
     pub policy: Arc<Policy>,
     pub clock: Arc<dyn Clock>,
     pub randomness: Arc<dyn Randomness>,
-    /// None: the portal is a public client.
+    /// `None`: the portal is a public client.
     client_secret: Option<String>,
 }
 
-impl Ground {
+impl SharedDeps {
     pub async fn new(
         config: &Config,
         store: Arc<Store>,
@@ -70,7 +70,7 @@ impl Ground {
     ) -> anyhow::Result<Self> {
         let mailer =
             Mailer::new(&config.mail.route, &config.mail.from, &config.portal.firm_name, Arc::clone(&clock));
-        let mailer = Arc::new(mailer.context("mail.smtp cannot be used")?);
+        let mailer = Arc::new(mailer.context("cannot use mail.smtp")?);
         let client_secret = client_secret(config, &store.secrets, randomness.as_ref()).await?;
         let policy = Arc::new(Policy::load()?);
         Ok(Self { store, mailer, policy, clock, randomness, client_secret })
@@ -111,7 +111,7 @@ impl Ground {
             Arc::clone(&self.clock),
             Arc::clone(&self.randomness),
         );
-        portal.context("the portal cannot be made")
+        portal.context("cannot create the portal")
     }
 
     pub fn provider(&self, config: &Config, addresses: &Addresses) -> Provider {
@@ -139,7 +139,7 @@ impl Ground {
     }
 }
 
-/// The file that the configuration names; else, with the built-in provider, one of our own making.
+/// Reads the configured file; without one, the built-in provider gets a generated secret.
 async fn client_secret(
     config: &Config,
     secrets: &SharedSecrets,
@@ -147,7 +147,7 @@ async fn client_secret(
 ) -> anyhow::Result<Option<String>> {
     if let Some(path) = &config.identity.client_secret_file {
         let read = secret_file::read(path)
-            .with_context(|| format!("identity.client_secret_file: {} cannot be used", path.display()))?;
+            .with_context(|| format!("identity.client_secret_file: cannot use {}", path.display()))?;
         return Ok(Some(read));
     }
     if !config.auth.is_enabled {

@@ -1,9 +1,9 @@
-//! SIGHUP: the configuration is read again, and the servers of upstream models become those that it names now, with the key
-//! that its file has now. Nothing else changes while the server runs, and what would is told. Requests that run end where they
-//! are. A configuration that cannot be used changes nothing, of any model.
+//! SIGHUP: re-reads the configuration and replaces the servers and API keys of upstream models. Nothing else changes at run
+//! time; other changed settings are logged as needing a restart. Running requests finish on the servers they started on. An
+//! invalid configuration changes no model at all.
 
 use super::models::UpstreamModel;
-use crate::cli::Place;
+use crate::cli::GlobalArgs;
 use crate::config::{EngineConfig, Loaded, Setting};
 use anyhow::Context;
 use rustix::process::Signal;
@@ -11,21 +11,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use tokio::signal::unix::{self, SignalKind, signal};
 
-/// Keys of a model that are read anew.
-const READ_ANEW: [&str; 2] = ["endpoints", "api_key_file"];
+/// Model keys that a reload applies.
+const RELOADABLE: [&str; 2] = ["endpoints", "api_key_file"];
 
-/// SIGHUP. Watched from the first moment on, whatever is served, so that it never ends a service; one that comes during the
-/// start is heeded after it.
+/// SIGHUP. Watched from the very start, whatever is served, so that it never kills the process. A signal during startup is
+/// handled after it.
 pub struct HangUps {
     signal: unix::Signal,
-    /// Whether it was started at a terminal, whose closing sends this signal too.
-    began_at_a_terminal: bool,
+    /// Whether the process started on a terminal; closing the terminal sends this signal too.
+    started_at_terminal: bool,
 }
 
 impl HangUps {
     pub fn watch() -> anyhow::Result<Self> {
-        let signal = signal(SignalKind::hangup()).context("SIGHUP cannot be watched")?;
-        Ok(Self { signal, began_at_a_terminal: std::io::stderr().is_terminal() })
+        let signal = signal(SignalKind::hangup()).context("cannot watch SIGHUP")?;
+        Ok(Self { signal, started_at_terminal: std::io::stderr().is_terminal() })
     }
 
     async fn next(&mut self) -> Option<()> {
@@ -33,14 +33,14 @@ impl HangUps {
     }
 
     fn is_terminal_gone(&self) -> bool {
-        self.began_at_a_terminal && !std::io::stderr().is_terminal()
+        self.started_at_terminal && !std::io::stderr().is_terminal()
     }
 }
 
 pub struct Reloader {
-    pub place: Place,
+    pub global_args: GlobalArgs,
     pub upstreams: Vec<UpstreamModel>,
-    /// As the server was started with.
+    /// The settings that the server started with.
     pub settings: Vec<Setting>,
 }
 
@@ -48,43 +48,38 @@ impl Reloader {
     pub async fn run(self, mut hang_ups: HangUps) {
         while hang_ups.next().await.is_some() {
             if hang_ups.is_terminal_gone() {
-                // Nobody sees it any more, and its ports would stay taken: it ends as if it were told to.
+                // The terminal is gone, and its user would find the ports still in use: shut down as if by SIGTERM.
                 let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::TERM);
                 continue;
             }
             if self.upstreams.is_empty() {
-                tracing::info!(
-                    "SIGHUP changes nothing here: only servers of upstream models are read anew, and there are none"
-                );
+                tracing::info!("SIGHUP ignored: no upstream models to reload");
                 continue;
             }
             match self.reload() {
-                Ok(()) => tracing::info!("the upstream servers were read anew"),
+                Ok(()) => tracing::info!("upstream servers reloaded"),
                 Err(error) => {
                     let error = format!("{error:#}");
-                    tracing::error!(
-                        error,
-                        "the configuration cannot be read anew; everything stays as it is"
-                    );
+                    tracing::error!(error, "reload failed, keeping the current configuration");
                 }
             }
         }
     }
 
-    /// Everything is read and checked before anything changes.
+    /// Reads and checks everything before changing anything.
     fn reload(&self) -> anyhow::Result<()> {
-        let loaded = Loaded::read(self.place.config.as_deref(), self.place.data.as_deref())?;
+        let loaded = Loaded::read(self.global_args.config.as_deref(), self.global_args.data.as_deref())?;
         let mut changes = Vec::new();
         for upstream in &self.upstreams {
             let named = loaded.config.models.iter().find(|model| model.name == upstream.name);
             let Some(EngineConfig::Upstream(config)) = named.map(|model| &model.engine) else {
                 tracing::warn!(
                     model = upstream.name,
-                    "taking a model out, or its engine, needs a restart; it stays"
+                    "removing a model or changing its engine needs a restart; keeping it"
                 );
                 continue;
             };
-            let of_model = || format!("the model {}", upstream.name);
+            let of_model = || format!("model {}", upstream.name);
             let servers = config.servers().with_context(of_model)?;
             let checked = upstream.engine.check_servers(&servers).with_context(of_model)?;
             changes.push((upstream, checked, servers.endpoints.join(", ")));
@@ -93,32 +88,32 @@ impl Reloader {
             upstream.engine.replace_servers(servers);
             tracing::info!(model = upstream.name, endpoints, "upstream servers");
         }
-        let waiting = needs_a_restart(&self.settings, &loaded.settings);
-        if !waiting.is_empty() {
-            let keys = waiting.into_iter().collect::<Vec<_>>().join(", ");
+        let changed = keys_needing_restart(&self.settings, &loaded.settings);
+        if !changed.is_empty() {
+            let keys = changed.into_iter().collect::<Vec<_>>().join(", ");
             tracing::warn!(
                 keys,
-                "only endpoints and api_key_file of upstream models are read anew; these keys have changed and need a restart"
+                "changed keys need a restart; only endpoints and api_key_file of upstream models are reloaded"
             );
         }
         Ok(())
     }
 }
 
-/// Keys whose value is another now, though it has no effect. Values are left out: some are secrets.
-fn needs_a_restart(running: &[Setting], read: &[Setting]) -> BTreeSet<String> {
+/// Returns keys whose changed value has no effect yet. Values are left out because some are secrets.
+fn keys_needing_restart(running: &[Setting], read: &[Setting]) -> BTreeSet<String> {
     let values = |settings: &[Setting]| -> BTreeMap<String, Option<String>> {
         settings.iter().map(|setting| (setting.key.clone(), setting.value.clone())).collect()
     };
     let (running, read) = (values(running), values(read));
-    let is_read_anew = |key: &str| {
+    let is_reloadable = |key: &str| {
         let name = key.strip_prefix("models.").and_then(|key| key.split_once('.'));
-        name.is_some_and(|(_, name)| READ_ANEW.contains(&name))
+        name.is_some_and(|(_, name)| RELOADABLE.contains(&name))
     };
     let keys = running.keys().chain(read.keys());
     let changed =
         keys.filter(|key| running.get(*key).cloned().flatten() != read.get(*key).cloned().flatten());
-    changed.filter(|key| !is_read_anew(key)).cloned().collect()
+    changed.filter(|key| !is_reloadable(key)).cloned().collect()
 }
 
 #[cfg(test)]
@@ -126,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_changed_key_that_is_not_read_anew_is_named() {
+    fn changed_keys_that_need_a_restart_are_listed() {
         let settings = |values: &[(&str, Option<&str>)]| -> Vec<Setting> {
             let setting = |(key, value): &(&str, Option<&str>)| Setting {
                 key: (*key).to_owned(),
@@ -149,8 +144,8 @@ mod tests {
             ("models.0.input_per_million", Some("0.20")),
             ("models.1.name", Some("new")),
         ]);
-        let named: Vec<String> = needs_a_restart(&running, &read).into_iter().collect();
+        let named: Vec<String> = keys_needing_restart(&running, &read).into_iter().collect();
         assert_eq!(named, ["models.0.input_per_million", "models.1.name"]);
-        assert!(needs_a_restart(&running, &running).is_empty());
+        assert!(keys_needing_restart(&running, &running).is_empty());
     }
 }

@@ -1,12 +1,13 @@
-//! The end of a server, step by step:
+//! The shutdown protocol:
 //!
-//! 1. SIGTERM or Ctrl-C: `/readyz` says 503, and every reply asks its caller to close the connection. For `ops.drain_wait_s`
-//!    everything is served as before, so that a balancer has looked elsewhere before anybody is refused; a second signal
-//!    cuts this short;
-//! 2. new requests of the API are refused with 503 `shutting_down`, while the listeners stay open so that nobody meets a
-//!    closed door; requests that were admitted finish and are settled, within `DRAIN_TIMEOUT`; another signal cuts this short;
-//! 3. what still runs then is given up: answered with 503, not billed;
-//! 4. the caller closes the listeners, has the last refusals and peaks noted, within `NOTE_TIMEOUT`, and closes the store.
+//! 1. On SIGTERM or Ctrl-C, `/readyz` returns 503 and every reply asks its caller to close the connection. For
+//!    `ops.drain_wait_s` all requests are still served, so that a load balancer can switch over before any is rejected. A
+//!    second signal skips the rest of this wait.
+//! 2. New API requests are rejected with 503 `shutting_down`. The listeners stay open, so that no caller sees a refused
+//!    connection. Admitted requests finish and are settled, within `DRAIN_TIMEOUT`. Another signal skips the rest of this
+//!    wait.
+//! 3. Requests that still run are abandoned: answered with 503 and not billed.
+//! 4. The caller closes the listeners, records the last rejections and peaks within `ACTIVITY_TIMEOUT`, and closes the store.
 
 use anyhow::Context;
 use chancery_metering::Meter;
@@ -16,12 +17,12 @@ use tokio_util::sync::CancellationToken;
 
 /// How long admitted requests may take to finish.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
-/// How long given-up requests may take to notice.
+/// How long abandoned requests may take to notice.
 const ABANDON_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a database may take to note the last refusals and peaks. They are worth a moment, and no more.
-const NOTE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the database may take to record the last rejections and peaks. They are not worth a longer wait.
+const ACTIVITY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// SIGTERM and Ctrl-C. Made before the first request is taken, so that none is cut off by a signal nobody watches.
+/// SIGTERM and Ctrl-C. Created before the first request is accepted, so that no signal kills the process in mid-request.
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -30,8 +31,8 @@ pub struct Signals {
 impl Signals {
     pub fn watch() -> anyhow::Result<Self> {
         Ok(Self {
-            terminate: signal(SignalKind::terminate()).context("SIGTERM cannot be watched")?,
-            interrupt: signal(SignalKind::interrupt()).context("SIGINT cannot be watched")?,
+            terminate: signal(SignalKind::terminate()).context("cannot watch SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("cannot watch SIGINT")?,
         })
     }
 
@@ -43,22 +44,22 @@ impl Signals {
     }
 }
 
-/// How far the end has come, for those that listen.
+/// The progress of the shutdown.
 #[derive(Clone, Debug, Default)]
-pub struct Ending {
-    /// From step 1 on.
+pub struct ShutdownTokens {
+    /// Cancelled at the start of step 1.
     pub leaving: CancellationToken,
-    /// In step 4.
+    /// Cancelled in step 4.
     pub closing: CancellationToken,
 }
 
-/// Step 1 above; to be called after the first signal.
-pub async fn leave(ending: &Ending, wait: Duration, signals: &mut Signals) {
-    ending.leaving.cancel();
+/// Step 1 above; call it after the first signal.
+pub async fn leave(shutdown_tokens: &ShutdownTokens, wait: Duration, signals: &mut Signals) {
+    shutdown_tokens.leaving.cancel();
     if wait.is_zero() {
         return;
     }
-    tracing::info!(wait_s = wait.as_secs(), "leaving: not ready any more, and still serving");
+    tracing::info!(wait_s = wait.as_secs(), "shutting down: not ready, still serving");
     tokio::select! {
         () = tokio::time::sleep(wait) => {}
         () = signals.next() => {}
@@ -75,17 +76,17 @@ pub async fn drain(meter: &Meter, signals: &mut Signals) {
         () = signals.next() => false,
     };
     if !drained {
-        tracing::warn!(running = meter.running_requests(), "giving up what still runs");
+        tracing::warn!(running = meter.running_requests(), "abandoning running requests");
         meter.abandon_running();
         let _ = tokio::time::timeout(ABANDON_TIMEOUT, meter.wait_until_settled()).await;
     }
 }
 
-/// To be called once nobody can be refused any more, and while the store is open.
-pub async fn note_the_last(meter: &Meter) {
-    match tokio::time::timeout(NOTE_TIMEOUT, meter.note_activity()).await {
+/// Call it when no more requests can be rejected, while the store is still open.
+pub async fn flush_activity(meter: &Meter) {
+    match tokio::time::timeout(ACTIVITY_TIMEOUT, meter.record_activity()).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(%error, "the last refusals and peaks could not be noted"),
-        Err(_) => tracing::warn!("the last refusals and peaks could not be noted in time"),
+        Ok(Err(error)) => tracing::warn!(%error, "final activity flush failed"),
+        Err(_) => tracing::warn!("final activity flush timed out"),
     }
 }

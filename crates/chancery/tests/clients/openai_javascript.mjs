@@ -1,9 +1,9 @@
-// OpenAI's own JavaScript client on Chancery. Only the base address and the key are ours.
+// OpenAI's own JavaScript client on Chancery. Only the base URL and the key are ours.
 //
 //     CHANCERY_URL=http://localhost:8080 CHANCERY_API_KEY=ck_… LIMITED_API_KEY=ck_… node openai_javascript.mjs
 //
-// LIMITED_API_KEY is a key of an account that may make one request in a minute. The package `openai` is looked for in
-// the folder that NODE_MODULES names, or else where Node looks by itself.
+// LIMITED_API_KEY is a key of an account that is limited to one request per minute. The script loads the package
+// `openai` from the directory in NODE_MODULES, or else from Node's default path.
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
@@ -29,13 +29,13 @@ async function responses() {
   assert.deepEqual(
     [response.usage.input_tokens, response.usage.output_tokens, response.usage.total_tokens], [11, 16, 27],
   );
-  // The id that the log and the ledger know it by.
+  // The id in the log and the ledger.
   assert.equal(response._request_id, response.id.replace("resp_", "req_"));
   const counted = await client.responses.inputTokens.count({ model: MODEL, instructions: INSTRUCTIONS, input: QUESTION });
   assert.deepEqual([counted.object, counted.input_tokens], ["response.input_tokens", 11]);
 }
 
-// What was answered goes back as it came, and the next question with it.
+// The reply is sent back unchanged, together with the next question.
 async function aConversation() {
   const turns = [{ role: "developer", content: "Answer in one word." }, { role: "user", content: "Say hello." }];
   const first = await client.responses.create({ model: MODEL, input: turns, temperature: 0 });
@@ -59,7 +59,7 @@ async function responsesAsAStream() {
   assert.equal(events.at(-1).type, "response.incomplete");
   assert.equal(events.at(-1).response.usage.output_tokens, 16);
 
-  // The client's own gathering of the events.
+  // The client's own aggregation of the events.
   const final = await client.responses.stream({ model: MODEL, input: "Say hello.", temperature: 0 }).finalResponse();
   assert.equal(final.status, "completed");
   assert.ok(final.output_text.length > 0);
@@ -133,7 +133,7 @@ async function errors() {
     stranger.responses.create({ model: MODEL, input: "x" }));
 }
 
-// The second request of a minute is refused; a client that may retry waits as long as it is told, and is served.
+// The second request within a minute is rejected; a client with retries waits as told and is served.
 async function pastTheLimit() {
   const limited = client.withOptions({ apiKey: process.env.LIMITED_API_KEY });
   const asked = { model: MODEL, input: "Say hello.", max_output_tokens: 1 };
@@ -146,7 +146,7 @@ async function pastTheLimit() {
   assert.equal(patient.usage.output_tokens, 1);
 }
 
-// It waits for a minute, so it begins first and the others do not wait for it.
+// This takes a minute, so it starts first and runs beside the others.
 const waiting = pastTheLimit();
 waiting.catch(() => {});
 for (const part of [responses, aConversation, responsesAsAStream, chat, chatAsAStream, models, errors]) {

@@ -1,8 +1,8 @@
-"""OpenAI's own Python client on Chancery. Only the base address and the key are ours.
+"""OpenAI's own Python client on Chancery. Only the base URL and the key are ours.
 
     CHANCERY_URL=http://localhost:8080 CHANCERY_API_KEY=ck_… LIMITED_API_KEY=ck_… python openai_python.py
 
-LIMITED_API_KEY is a key of an account that may make one request in a minute.
+LIMITED_API_KEY is a key of an account that is limited to one request per minute.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ def responses():
     assert response.output_text.startswith("A ledger is a record"), response
     assert response.status == "incomplete" and response.incomplete_details.reason == "max_output_tokens"
     assert response.object == "response" and response.id.startswith("resp_") and response.model == MODEL
-    # The id that the log and the ledger know it by.
+    # The id in the log and the ledger.
     assert response._request_id == "req_" + response.id.removeprefix("resp_")
     assert abs(response.created_at - time.time()) < 120
     assert response.metadata == {"case": "1042"}
@@ -44,7 +44,7 @@ def responses():
 
 
 def a_conversation():
-    """What was answered goes back as it came, and the next question with it."""
+    """The reply is sent back unchanged, together with the next question."""
     turns = [{"role": "developer", "content": "Answer in one word."}, {"role": "user", "content": "Say hello."}]
     first = client.responses.create(model=MODEL, input=turns, temperature=0)
     assert first.status == "completed" and first.output_text, first
@@ -52,7 +52,7 @@ def a_conversation():
     turns.append({"role": "user", "content": [{"type": "input_text", "text": "Say it again."}]})
     second = client.responses.create(model=MODEL, input=turns, temperature=0, max_output_tokens=8)
     again = client.responses.input_tokens.count(model=MODEL, input="Say it again.").input_tokens
-    # Every message's text is counted on its own.
+    # Every message is tokenized separately.
     assert second.usage.input_tokens == first.usage.input_tokens + first.usage.output_tokens + again, second.usage
 
 
@@ -75,7 +75,7 @@ def responses_as_a_stream():
         "response.output_text.done", "response.content_part.done", "response.output_item.done", "response.incomplete",
     ], names
 
-    # The client's own gathering of the events.
+    # The client's own aggregation of the events.
     with client.responses.stream(model=MODEL, input="Say hello.", temperature=0) as stream:
         for _ in stream:
             pass
@@ -182,7 +182,7 @@ def errors():
 
 
 def past_the_limit():
-    """The second request of a minute is refused; a client that may retry waits as long as it is told, and is served."""
+    """The second request within a minute is rejected; a client with retries waits as told and is served."""
     limited = client.with_options(api_key=os.environ["LIMITED_API_KEY"])
     asked = dict(model=MODEL, input="Say hello.", max_output_tokens=1)
     first = limited.responses.with_raw_response.create(**asked)
@@ -195,7 +195,7 @@ def past_the_limit():
 
 
 def main():
-    # It waits for a minute, so it begins first and the others do not wait for it.
+    # This takes a minute, so it starts first and runs beside the others.
     failures = []
 
     def limit():

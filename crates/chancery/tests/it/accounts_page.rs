@@ -1,26 +1,26 @@
-//! Accounts and keys that a partner manages in the portal work in the API within one second, for the running server.
+//! Accounts and keys that a partner manages in the portal take effect in the API of the running server within one second.
 
 use crate::office::Office;
 use crate::server::{eventually, request};
 use chancery_domain::ApiKey;
 use std::time::Duration;
 
-/// The API remembers a key for half a second.
+/// The API caches a key for half a second.
 const SOON: Duration = Duration::from_secs(1);
 
-/// The key that a page shows.
+/// Returns the key shown on a page.
 fn shown(page: &str) -> ApiKey {
     let words = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter_map(|word| ApiKey::parse(word).ok()).next().unwrap_or_else(|| panic!("no key in {page}"))
 }
 
 #[tokio::test]
-async fn a_key_made_in_the_portal_generates_is_limited_and_is_revoked_within_a_second() {
+async fn portal_key_generates_is_rate_limited_and_revoked_within_a_second() {
     let office = Office::open();
     let (ruth, server) = (office.sign_in("ruth").await, &office.server);
-    let made = ruth.post("/accounts", &[("name", "Hale & Ward"), ("rpm", "60"), ("tpm", "60000")]).await;
-    assert_eq!(made.status, 303, "{}", made.body);
-    let account = made.location().split('?').next().unwrap().to_owned();
+    let created = ruth.post("/accounts", &[("name", "Hale & Ward"), ("rpm", "60"), ("tpm", "60000")]).await;
+    assert_eq!(created.status, 303, "{}", created.body);
+    let account = created.location().split('?').next().unwrap().to_owned();
     let reply = ruth.post(&format!("{account}/keys"), &[("label", "backend")]).await;
     assert_eq!((reply.status.as_u16(), reply.headers["cache-control"].to_str().unwrap()), (200, "no-store"));
     let key = shown(&reply.body);
@@ -85,7 +85,7 @@ async fn a_key_made_in_the_portal_generates_is_limited_and_is_revoked_within_a_s
     );
     let page = ruth.page(&account).await.body;
     assert!(
-        page.contains("12 Harbour Lane<br>Boston") && page.contains("The command line changed the e-mail"),
+        page.contains("12 Harbour Lane<br>Boston") && page.contains("Command line changed the billing email"),
         "{page}"
     );
     for wrong in

@@ -1,12 +1,12 @@
-//! What is counted beside the bill, through the binary: refusals and peaks reach the database while the server runs and when it
-//! ends. And what a month has used is the same wherever one asks.
+//! Activity counted beside the bill, through the binary: rejections and peaks reach the database while the server runs and when
+//! it shuts down. A month's usage is the same everywhere it is reported.
 
 use crate::server::{Firm, MODEL, Server, eventually, request};
 use chancery_domain::{
-    Asker, Clock, Day, HowEnded, Month, Prices, RequestId, SystemClock, UnixMillis, UsageRow,
+    Clock, Day, Month, Prices, Principal, RequestId, StopReason, SystemClock, UnixMillis, UsageRow,
 };
-use chancery_policy::{Asking, Policy, TheFirm};
-use chancery_store::{Store, UsageGroup, UsageMonth, UsageReport, UsageSum, UsageTotals};
+use chancery_policy::{AuthzRequest, FirmResource, Policy};
+use chancery_store::{MonthlyUsageQuery, Store, UsageGroup, UsageReport, UsageSum, UsageTotals};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -21,38 +21,38 @@ async fn opened(firm: &Firm) -> Arc<Store> {
 
 async fn report(store: &Store, name: Option<&str>, month: Month) -> UsageReport {
     let account = match name {
-        Some(name) => Some(store.account_lookup.account_named(&name.parse().unwrap()).await.unwrap().id),
+        Some(name) => Some(store.account_lookup.account_by_name(&name.parse().unwrap()).await.unwrap().id),
         None => None,
     };
     let request_id = RequestId::from_stored("req_1".to_owned());
-    let asking = Asking { by: Asker::Operator, at: SystemClock.now(), request_id };
-    let permit = Policy::load().unwrap().decide(&asking, TheFirm).unwrap();
-    store.usage_reports.read_usage(permit, UsageMonth { account, month }).await.unwrap()
+    let authz_request = AuthzRequest { by: Principal::Operator, at: SystemClock.now(), request_id };
+    let permit = Policy::load().unwrap().decide(&authz_request, FirmResource).unwrap();
+    store.usage_reports.read_usage(permit, MonthlyUsageQuery { account, month }).await.unwrap()
 }
 
-/// Of this month and the last, for the month may end while the test runs.
-async fn refusals(store: &Store) -> Vec<(String, u64)> {
-    let month = Month::of(SystemClock.now());
-    let mut refusals: Vec<(String, u64)> = Vec::new();
+/// Covers this month and the last, because the month may end while the test runs.
+async fn rejections(store: &Store) -> Vec<(String, u64)> {
+    let month = Month::containing(SystemClock.now());
+    let mut rejections: Vec<(String, u64)> = Vec::new();
     for month in [month.previous(), month] {
-        for line in report(store, None, month).await.refusals {
-            match refusals.iter_mut().find(|(code, _)| *code == line.code) {
-                Some((_, count)) => *count += line.refusals,
-                None => refusals.push((line.code, line.refusals)),
+        for line in report(store, None, month).await.rejections {
+            match rejections.iter_mut().find(|(code, _)| *code == line.code) {
+                Some((_, count)) => *count += line.rejections,
+                None => rejections.push((line.code, line.rejections)),
             }
         }
     }
-    refusals.sort();
-    refusals
+    rejections.sort();
+    rejections
 }
 
-async fn refused_as(server: &Server, key: &str, path: &str, body: &Value) -> (u16, String) {
+async fn rejected_as(server: &Server, key: &str, path: &str, body: &Value) -> (u16, String) {
     let reply = server.post(path, key, body).await;
     (reply.status, reply.code().to_owned())
 }
 
 #[tokio::test]
-async fn refusals_and_peaks_are_in_the_database_soon_and_the_last_ones_when_the_server_has_ended() {
+async fn rejections_and_peaks_are_stored_promptly_and_flushed_at_shutdown() {
     let firm = Firm::new();
     let key = firm.limited_account_with_key("Hale & Ward", 2, 100_000);
     let unpaid = firm.run(&["key", "create"]).trim().to_owned();
@@ -76,8 +76,8 @@ async fn refusals_and_peaks_are_in_the_database_soon_and_the_last_ones_when_the_
     }
     assert_eq!(server.post("/v1/tokens", &key, &body).await.status, 200, "counting takes nothing of a limit");
     for path in ["/v1/generate", "/v1/tokens"] {
-        let refused = refused_as(&server, &unpaid, path, &body).await;
-        assert_eq!(refused, (402, "no_billing_account".to_owned()), "{path}");
+        let rejected = rejected_as(&server, &unpaid, path, &body).await;
+        assert_eq!(rejected, (402, "no_billing_account".to_owned()), "{path}");
     }
     assert_eq!(server.get("/v1/nowhere", &unpaid).await.status, 404, "this is no refusal for want of money");
     assert_eq!(server.generate("ck_unknown", &body).await.status, 401);
@@ -89,27 +89,27 @@ async fn refusals_and_peaks_are_in_the_database_soon_and_the_last_ones_when_the_
             .to_vec()
     };
     eventually("refusals are noted", Duration::from_secs(30), async || {
-        refusals(&store).await == counted(4, 2)
+        rejections(&store).await == counted(4, 2)
     })
     .await;
-    let month = Month::of(SystemClock.now());
+    let month = Month::containing(SystemClock.now());
     let peaks = report(&store, Some("Hale & Ward"), month).await.peaks;
     assert_eq!(peaks.iter().map(|peak| peak.requests).max(), Some(2), "{peaks:?}");
 
-    let last = refused_as(&server, &unpaid, "/v1/generate", &body).await;
+    let last = rejected_as(&server, &unpaid, "/v1/generate", &body).await;
     assert_eq!(last, (402, "no_billing_account".to_owned()));
     server.signal(Signal::TERM);
     assert_eq!(server.wait(), Some(0));
-    assert_eq!(refusals(&store).await, counted(4, 3));
+    assert_eq!(rejections(&store).await, counted(4, 3));
     store.close().await;
 }
 
-fn drawn_rows() -> impl Strategy<Value = Vec<(i32, usize, usize, u32, u32)>> {
+fn random_rows() -> impl Strategy<Value = Vec<(i32, usize, usize, u32, u32)>> {
     let draw = (0..30_i32, 0..4_usize, 0..2_usize, 0..100_000_u32, 0..100_000_u32);
     proptest::collection::vec(draw, 40..60)
 }
 
-/// A line as every reader of usage can be brought to say it.
+/// One usage line, in a form common to all reports.
 type Line = (String, u64, u64, u64, i64);
 
 fn line(name: &str, totals: UsageTotals) -> Line {
@@ -142,7 +142,7 @@ fn lines_of_sums(sums: &[UsageSum]) -> Vec<Line> {
 }
 
 #[tokio::test]
-async fn the_api_the_command_and_the_report_give_the_same_numbers() {
+async fn api_command_and_report_show_the_same_usage() {
     const MONTH: &str = "2026-04";
     let firm = Firm::new();
     let keys = ["One", "Two"].map(|name| firm.account_with_key(name));
@@ -153,7 +153,7 @@ async fn the_api_the_command_and_the_report_give_the_same_numbers() {
     let store = opened(&firm).await;
     let mut owners = Vec::new();
     for owner in store.account_lookup.list_keys().await.unwrap() {
-        // The portal has a key of its own.
+        // The portal has its own key.
         if let Some(account) = owner.account.filter(|account| ["One", "Two"].contains(&account.name.as_str()))
         {
             owners.push((account.id, owner.key.id));
@@ -161,12 +161,12 @@ async fn the_api_the_command_and_the_report_give_the_same_numbers() {
     }
     assert_eq!(owners.len(), 4);
     let month: Month = MONTH.parse().unwrap();
-    let draws = drawn_rows().new_tree(&mut TestRunner::deterministic()).unwrap().current();
-    for (place, (day, owner, model, input_tokens, output_tokens)) in draws.into_iter().enumerate() {
+    let rows = random_rows().new_tree(&mut TestRunner::deterministic()).unwrap().current();
+    for (index, (day, owner, model, input_tokens, output_tokens)) in rows.into_iter().enumerate() {
         let (account, key) = owners[owner];
         let prices = Prices::new("0.10".parse().unwrap(), "0.40".parse().unwrap()).unwrap();
         let row = UsageRow {
-            request_id: RequestId::from_stored(format!("req_{place:04}")),
+            request_id: RequestId::from_stored(format!("req_{index:04}")),
             account,
             key,
             model: ["small", "large"][model].to_owned(),
@@ -174,8 +174,8 @@ async fn the_api_the_command_and_the_report_give_the_same_numbers() {
             output_tokens,
             prices,
             cost: prices.cost(input_tokens, output_tokens).unwrap(),
-            at: UnixMillis(Day(month.first_day().0 + day).start().0 + place as i64),
-            ended: HowEnded::Complete,
+            at: UnixMillis(Day(month.first_day().0 + day).start().0 + index as i64),
+            stop_reason: StopReason::Complete,
         };
         store.ledger.settle(row.into()).await.unwrap();
     }
@@ -203,7 +203,7 @@ async fn the_api_the_command_and_the_report_give_the_same_numbers() {
         report.by_account.iter().map(|usage| line(usage.name.as_str(), usage.totals)).collect();
     assert_eq!(by_account.len(), 2);
     assert_eq!(command(&["--by", "account"]), by_account);
-    let refused = server.get("/v1/usage?by=account", &keys[0]).await;
-    assert_eq!((refused.status, refused.code()), (400, "invalid_value"));
+    let rejected = server.get("/v1/usage?by=account", &keys[0]).await;
+    assert_eq!((rejected.status, rejected.code()), (400, "invalid_value"));
     store.close().await;
 }

@@ -1,6 +1,5 @@
-//! Debian's Chromium without a window, driven over the WebDriver protocol. The few calls that the tests make are plain JSON
-//! over HTTP, so they are made here: the libraries for it switch on features of `serde_json` in the binary under test,
-//! or bring thirty crates along.
+//! Debian's headless Chromium, driven over the WebDriver protocol. The tests need few calls, which are plain JSON over HTTP.
+//! WebDriver libraries turn on features of `serde_json` in the binary under test, or add thirty crates.
 
 use crate::server::{Running, clean_command, client};
 use base64::Engine as _;
@@ -12,29 +11,29 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// What a page may take to appear, on a machine that does much else.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at it.
+/// How long a page may take to appear on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Polling interval.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How WebDriver writes keys that are no letters.
+/// WebDriver's code points for special keys.
 pub const TAB: char = '\u{e004}';
 pub const ENTER: char = '\u{e007}';
 pub const ESCAPE: char = '\u{e00c}';
 
-/// How WebDriver names an element in its replies.
+/// The key that identifies an element in WebDriver replies.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 pub struct Browser {
     driver: Running,
     pid: rustix::process::Pid,
     session: String,
-    /// Everything that it writes.
+    /// Holds everything that the browser writes.
     folder: tempfile::TempDir,
     http: reqwest::Client,
 }
 
-/// One of the pages that it has open.
+/// A handle to an open tab.
 pub struct Tab(Value);
 
 #[derive(Clone, Copy, Debug)]
@@ -50,13 +49,13 @@ pub enum Scheme {
     Dark,
 }
 
-/// The driver and its port. It takes a free port of IPv6 and then the same one of IPv4, where another test may be: then it ends,
-/// and is started again.
+/// Returns the driver and its port. The driver binds a free IPv6 port and then the same IPv4 port, which another test may be
+/// using. In that case it exits and is started again.
 fn start_driver(folder: &Path) -> (Running, u16) {
     for _ in 0..5 {
         let mut driver = clean_command("chromedriver");
         driver.args(["--port=0", "--log-level=WARNING"]).stdout(Stdio::piped());
-        driver.env("TMPDIR", folder).env("XDG_CONFIG_HOME", folder); // else it leaves files behind
+        driver.env("TMPDIR", folder).env("XDG_CONFIG_HOME", folder); // otherwise it leaves files behind
         let mut driver = Running(driver.spawn().expect(
             "run `make test`, which installs Chromium and its driver, or install Debian's chromium-driver",
         ));
@@ -69,14 +68,14 @@ fn start_driver(folder: &Path) -> (Running, u16) {
 }
 
 impl Browser {
-    /// A browser that has never been anywhere, with a desktop's screen.
+    /// Starts a browser with a fresh profile and a desktop-sized window.
     pub async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (driver, port) = start_driver(folder.path());
 
         let arguments = [
             "--headless",
-            "--no-sandbox", // root has no other way
+            "--no-sandbox", // required when running as root
             "--disable-gpu",
             "--disable-dev-shm-usage",
             "--disable-quic",
@@ -86,9 +85,9 @@ impl Browser {
             "--disable-sync",
             "--disable-extensions",
             "--window-size=1280,900",
-            "--hide-scrollbars",       // as they differ between systems
-            "--remote-debugging-pipe", // the browser ends when its driver does, however that ends
-            // Pages that name other hosts fail at once, in place of waiting for a network that may not be there.
+            "--hide-scrollbars",       // they differ between systems
+            "--remote-debugging-pipe", // the browser exits when its driver does, however that happens
+            // Requests to other hosts fail at once instead of waiting for a network that may not exist.
             "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
             &format!("--user-data-dir={}/profile", folder.path().display()),
         ];
@@ -97,7 +96,7 @@ impl Browser {
             "browserName": "chrome",
             "goog:chromeOptions": {"args": arguments},
             "goog:loggingPrefs": {"browser": "ALL"},
-            "timeouts": {"implicit": PATIENCE.as_millis(), "pageLoad": PATIENCE.as_millis()},
+            "timeouts": {"implicit": TIMEOUT.as_millis(), "pageLoad": TIMEOUT.as_millis()},
         }}});
         let sessions = format!("http://127.0.0.1:{port}/session");
         let session = call(http.post(&sessions).json(&capabilities)).await.unwrap();
@@ -111,14 +110,13 @@ impl Browser {
         self.post("url", &json!({"url": url})).await;
     }
 
-    /// Where it is now.
     pub async fn url(&self) -> reqwest::Url {
         self.get("url").await.as_str().unwrap().parse().unwrap()
     }
 
-    /// Waits until it is at an address that begins so; gives the whole of it.
-    pub async fn arrive(&self, beginning: &str) -> reqwest::Url {
-        let deadline = SystemClock.monotonic() + PATIENCE;
+    /// Waits until the URL starts with `beginning`; returns the full URL.
+    pub async fn wait_for_url(&self, beginning: &str) -> reqwest::Url {
+        let deadline = SystemClock.monotonic() + TIMEOUT;
         loop {
             let url = self.url().await;
             if url.as_str().starts_with(beginning) {
@@ -131,22 +129,22 @@ impl Browser {
         }
     }
 
-    /// Waits for the element, empties it and types into it.
+    /// Waits for the element, clears it and types into it.
     pub async fn fill(&self, css: &str, text: &str) {
         let element = self.find(css).await;
         self.post(&format!("element/{element}/clear"), &json!({})).await;
         self.post(&format!("element/{element}/value"), &json!({"text": text})).await;
     }
 
-    /// Chooses what a list to choose from calls so, by the keyboard.
-    pub async fn fill_choice(&self, css: &str, words: &str) {
+    /// Selects the option with this text, by keyboard.
+    pub async fn fill_choice(&self, css: &str, label: &str) {
         let element = self.find(css).await;
-        self.post(&format!("element/{element}/value"), &json!({"text": words})).await;
+        self.post(&format!("element/{element}/value"), &json!({"text": label})).await;
         let chosen = format!("return document.querySelector(\"{css}\").selectedOptions[0].innerText");
-        assert_eq!(self.script(&chosen).await, words);
+        assert_eq!(self.script(&chosen).await, label);
     }
 
-    /// Presses these keys, wherever the cursor is.
+    /// Sends these keys to the focused element.
     pub async fn type_keys(&self, keys: &str) {
         let keys = keys.chars().flat_map(|key| {
             [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})]
@@ -155,29 +153,29 @@ impl Browser {
         self.post("actions", &json!({"actions": [keyboard]})).await;
     }
 
-    /// Waits for the element and clicks on it.
+    /// Waits for the element and clicks it.
     pub async fn press(&self, css: &str) {
         let element = self.find(css).await;
         self.post(&format!("element/{element}/click"), &json!({})).await;
     }
 
-    /// Clicks on what leads to another page, and waits for that page. The driver's own wait begins too early on a busy machine: the
-    /// next command may still find the page that is about to go.
+    /// Clicks something that navigates, and waits for the new page. The driver's own wait starts too early on a busy machine: the
+    /// next command may still see the old page.
     pub async fn follow(&self, css: &str) {
         self.script("document.documentElement.dataset.left = 'yes'").await;
         self.press(css).await;
         self.until("document.readyState === 'complete' && !document.documentElement.dataset.left").await;
     }
 
-    /// Waits for the link with exactly this text and clicks on it.
+    /// Waits for the link with exactly this text and clicks it.
     pub async fn press_link(&self, text: &str) {
-        let wanted = json!({"using": "link text", "value": text});
-        let element = self.post("element", &wanted).await;
+        let expected = json!({"using": "link text", "value": text});
+        let element = self.post("element", &expected).await;
         let element = element[ELEMENT].as_str().unwrap();
         self.post(&format!("element/{element}/click"), &json!({})).await;
     }
 
-    /// Waits for the element; gives the text that a person sees in it.
+    /// Waits for the element; returns its visible text.
     pub async fn text(&self, css: &str) -> String {
         let element = self.find(css).await;
         self.get(&format!("element/{element}/text")).await.as_str().unwrap().to_owned()
@@ -185,7 +183,7 @@ impl Browser {
 
     /// Waits until the page shows this text.
     pub async fn shows(&self, text: &str) {
-        let deadline = SystemClock.monotonic() + PATIENCE;
+        let deadline = SystemClock.monotonic() + TIMEOUT;
         loop {
             let page = self.page_text().await;
             if page.contains(text) {
@@ -198,9 +196,9 @@ impl Browser {
         }
     }
 
-    /// Waits until a script's expression is true of the page.
+    /// Waits until a JavaScript expression is true on the page.
     pub async fn until(&self, is_so: &str) {
-        let deadline = SystemClock.monotonic() + PATIENCE;
+        let deadline = SystemClock.monotonic() + TIMEOUT;
         while self.script(&format!("return Boolean({is_so})")).await != true {
             if SystemClock.monotonic() > deadline {
                 panic!("not so at {}: {is_so}; it shows:\n{}", self.url().await, self.page_text().await);
@@ -209,56 +207,55 @@ impl Browser {
         }
     }
 
-    /// Everything that a person sees on the page.
+    /// Returns all visible text on the page.
     pub async fn page_text(&self) -> String {
         let text = self.script("return document.body ? document.body.innerText : ''").await;
         text.as_str().unwrap_or_default().to_owned()
     }
 
-    /// The page's name in the tab.
     pub async fn title(&self) -> String {
         self.get("title").await.as_str().unwrap().to_owned()
     }
 
-    /// The status that the page came with.
+    /// Returns the HTTP status of the page.
     pub async fn status(&self) -> u64 {
         let status = "return performance.getEntriesByType('navigation')[0].responseStatus";
         self.script(status).await.as_u64().unwrap()
     }
 
-    /// The cookie that it would send to this address, with its attributes; `Null` where it has none.
+    /// Returns the cookie that the browser would send to this URL, with its attributes, or `Null`.
     pub async fn cookie(&self, url: &str, name: &str) -> Value {
         let cookies = self.cookies(url).await;
         cookies.into_iter().find(|cookie| cookie["name"] == name).unwrap_or_default()
     }
 
-    /// All that it would send there.
+    /// Returns all cookies that the browser would send to this URL.
     pub async fn cookies(&self, url: &str) -> Vec<Value> {
         let mut reply = self.devtools("Network.getCookies", json!({"urls": [url]})).await;
         serde_json::from_value(reply["cookies"].take()).unwrap()
     }
 
-    /// Gives it a cookie as the portal sets them.
+    /// Sets a cookie with the portal's attributes.
     pub async fn set_cookie(&self, url: &str, name: &str, value: &str) {
         let cookie = json!({"url": url, "name": name, "value": value, "secure": true, "httpOnly": true, "sameSite": "Lax"});
         assert_eq!(self.devtools("Network.setCookie", cookie).await["success"], true);
     }
 
-    /// What its console has complained of since this was last asked: errors of scripts, and what a page's policy forbade. That a
-    /// page came with a status of 400 or more is left out: tests ask for the status itself.
-    pub async fn complaints(&self) -> Vec<String> {
+    /// Returns new console errors since the last call: script errors and violations of the page's content security policy.
+    /// Excludes responses with status 400 or higher, because tests check the status itself.
+    pub async fn console_errors(&self) -> Vec<String> {
         let log = self.post("se/log", &json!({"type": "browser"})).await;
         let errors = log.as_array().unwrap().iter().filter(|entry| entry["level"] == "SEVERE");
-        let words = errors.map(|error| error["message"].as_str().unwrap().to_owned());
-        words.filter(|words| !words.contains("the server responded with a status of 4")).collect()
+        let messages = errors.map(|error| error["message"].as_str().unwrap().to_owned());
+        messages.filter(|message| !message.contains("the server responded with a status of 4")).collect()
     }
 
-    /// From the next page on, pages run no scripts. Those of tests still run.
+    /// Disables scripts from the next page on. The tests' own scripts still run.
     pub async fn switch_scripts_off(&self) {
         self.devtools("Emulation.setScriptExecutionDisabled", json!({"value": true})).await;
     }
 
-    /// Opens an empty tab and goes to it; gives what brings it back to the tab where it was.
+    /// Opens an empty tab and switches to it; returns a handle to the previous tab.
     pub async fn new_tab(&self) -> Tab {
         let here = self.get("window").await;
         let tab = self.post("window/new", &json!({"type": "tab"})).await;
@@ -266,25 +263,25 @@ impl Browser {
         Tab(here)
     }
 
-    /// Goes to another tab; gives what brings it back.
+    /// Switches to another tab; returns a handle to the previous one.
     pub async fn go_to_tab(&self, Tab(tab): &Tab) -> Tab {
         let here = self.get("window").await;
         self.post("window", &json!({"handle": tab})).await;
         Tab(here)
     }
 
-    /// What a script gives with `return`.
+    /// Returns the value that the script returns.
     pub async fn script(&self, script: &str) -> Value {
         self.post("execute/sync", &json!({"script": script, "args": []})).await
     }
 
-    /// What a script gives to the function that is its last argument, once it does.
+    /// Returns the value that the script passes to its last argument, a callback.
     pub async fn script_with_reply(&self, script: &str) -> Value {
         self.post("execute/async", &json!({"script": script, "args": []})).await
     }
 
-    /// Forgets every cookie, as a browser does that has never been anywhere.
-    pub async fn forget_cookies(&self) {
+    /// Deletes all cookies.
+    pub async fn clear_cookies(&self) {
         self.devtools("Network.clearBrowserCookies", json!({})).await;
     }
 
@@ -305,7 +302,7 @@ impl Browser {
         self.devtools("Emulation.setEmulatedMedia", features).await;
     }
 
-    /// What the screen shows, as a PNG.
+    /// Returns a PNG of the screen.
     pub async fn screenshot(&self) -> Vec<u8> {
         let page = self.devtools("Page.captureScreenshot", json!({"optimizeForSpeed": false})).await;
         BASE64.decode(page["data"].as_str().unwrap()).unwrap()
@@ -335,7 +332,7 @@ impl Browser {
 }
 
 impl Drop for Browser {
-    /// Ends both, and waits for the browser's last writes, so that its folder can be removed.
+    /// Kills both processes and waits for the browser's last writes, so that its directory can be removed.
     fn drop(&mut self) {
         let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
         let _ = self.driver.0.kill();
@@ -348,7 +345,7 @@ impl Drop for Browser {
     }
 }
 
-/// Sends one command; gives the value of the reply, or the driver's message.
+/// Sends one command; returns the value of the reply, or the driver's error message.
 async fn call(request: reqwest::RequestBuilder) -> Result<Value, String> {
     let response = request.send().await.unwrap();
     let is_done = response.status().is_success();
@@ -358,7 +355,7 @@ async fn call(request: reqwest::RequestBuilder) -> Result<Value, String> {
 }
 
 #[tokio::test]
-async fn the_browser_shows_a_page_as_a_person_would_see_it() {
+async fn browser_renders_a_page_with_screen_and_color_scheme() {
     let browser = Browser::start().await;
     browser
         .open("data:text/html,<meta name=viewport content=width=device-width><p>Good morning</p><input>")
@@ -373,7 +370,7 @@ async fn the_browser_shows_a_page_as_a_person_would_see_it() {
 }
 
 #[tokio::test]
-async fn no_browser_outlives_its_test() {
+async fn browser_process_ends_with_its_test() {
     let browser = Browser::start().await;
     let folder = browser.folder.path().to_owned();
     assert!(processes_that_name(&folder) > 0, "it does not run");

@@ -1,8 +1,8 @@
-//! `chancery client`: files in, files out, and nothing half done.
+//! `chancery client`: imports and exports are complete or have no effect.
 
 use crate::server::{Firm, binary, clean_command, file_mode};
 use chancery_domain::{EventOrigin, Identity, OsRandomness, Person, Role, UnixMillis};
-use chancery_store::{Arrival, Store};
+use chancery_store::{Store, VerifiedIdentity};
 use chancery_test_support::PostgresDatabase;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -22,16 +22,16 @@ async fn firm_with_people(firm: &Firm) -> Arc<Store> {
         ("2", "omar@example.com", Role::Consultant),
         ("3", "ruth@example.com", Role::Partner),
     ] {
-        arrive(&store, subject, email, role).await;
+        sign_in(&store, subject, email, role).await;
     }
     store
 }
 
-async fn arrive(store: &Store, subject: &str, email: &str, role: Role) -> Person {
+async fn sign_in(store: &Store, subject: &str, email: &str, role: Role) -> Person {
     let identity = Identity { issuer: ISSUER.to_owned(), subject: subject.to_owned() };
     store
         .people
-        .arrive(Arrival {
+        .sign_in(VerifiedIdentity {
             identity,
             email: email.parse().unwrap(),
             role,
@@ -53,7 +53,7 @@ fn exported(firm: &Firm, name: &str) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// The clients of an export, without the numbers that the firm gave them.
+/// Returns the exported clients without their assigned numbers.
 fn without_numbers(jsonl: &str) -> Vec<Value> {
     let client = |line: &str| {
         let mut client: Value = serde_json::from_str(line).unwrap();
@@ -73,12 +73,12 @@ const TWO: &str = concat!(
 );
 
 #[tokio::test]
-async fn clients_are_imported_listed_and_given_away() {
+async fn clients_are_imported_listed_and_reassigned() {
     let firm = Firm::new();
     firm_with_people(&firm).await;
     let path = file(&firm, "two.jsonl", TWO);
-    let told = firm.run(&["client", "import", &path]);
-    assert_eq!(told, "imported 2 clients with 2 entries, as numbers 1001 to 1002\n");
+    let printed = firm.run(&["client", "import", &path]);
+    assert_eq!(printed, "imported 2 clients and 2 entries: numbers 1001 to 1002\n");
     let list = firm.json(&["client", "list", "--json"]);
     assert_eq!(list.as_array().unwrap().len(), 2);
     assert_eq!((&list[0]["id"], &list[0]["owner"]), (&json!(1001), &json!("maya@example.com")));
@@ -86,58 +86,65 @@ async fn clients_are_imported_listed_and_given_away() {
     assert_eq!(list[0]["last_entry_at"], "2026-11-12T15:30:00.000Z");
     let table = firm.run(&["client", "list"]);
     assert!(
-        table.contains("1001  Harbour Lane Bakery  maya@example.com  dispute open  2026-11-12"),
+        table.contains("1001  Harbour Lane Bakery  maya@example.com  open dispute  2026-11-12"),
         "{table}"
     );
 
-    let told = firm.run(&["client", "assign", "1001", "omar@example.com"]);
-    assert!(told.contains("client 1001, Harbour Lane Bakery, is omar@example.com's"), "{told}");
+    let printed = firm.run(&["client", "assign", "1001", "omar@example.com"]);
+    assert!(printed.contains("client 1001 (Harbour Lane Bakery) assigned to omar@example.com"), "{printed}");
     assert_eq!(
         firm.json(&["client", "list", "--owner", "omar@example.com", "--json"]).as_array().unwrap().len(),
         2
     );
     assert_eq!(firm.json(&["client", "list", "--owner", "maya@example.com", "--json"]), json!([]));
-    assert!(firm.run(&["client", "assign", "1001", "omar@example.com"]).contains("already"));
-    assert!(firm.fail(&["client", "assign", "7", "omar@example.com"]).contains("there is no client 7"));
-    assert!(firm.fail(&["client", "assign", "1001", "eve@example.com"]).contains("nobody with the address"));
     assert!(
-        firm.run(&["verify"])
-            .lines()
-            .any(|line| line.starts_with("audit: ") && line.ends_with(" rows: all agree"))
+        firm.run(&["client", "assign", "1001", "omar@example.com"])
+            .contains("client 1001 is already assigned to")
+    );
+    assert!(firm.fail(&["client", "assign", "7", "omar@example.com"]).contains("client 7 not found"));
+    assert!(
+        firm.fail(&["client", "assign", "1001", "eve@example.com"])
+            .contains("no user with the address eve@example.com")
+    );
+    assert!(
+        firm.run(&["verify"]).lines().any(|line| line.starts_with("audit: ") && line.ends_with(" rows: OK"))
     );
 }
 
 #[tokio::test]
-async fn a_dry_run_says_what_would_happen_and_writes_nothing() {
+async fn dry_run_reports_the_import_and_writes_nothing() {
     let firm = Firm::new();
     let store = firm_with_people(&firm).await;
     let path = file(&firm, "two.jsonl", TWO);
-    let told = firm.run(&["client", "import", &path, "--dry-run"]);
-    assert_eq!(told, "2 clients with 2 entries can be imported; nothing was written\n");
-    let told = firm.json(&["client", "import", &path, "--dry-run", "--json"]);
-    assert_eq!((&told["clients"], &told["entries"], &told["first_id"]), (&json!(2), &json!(2), &Value::Null));
+    let printed = firm.run(&["client", "import", &path, "--dry-run"]);
+    assert_eq!(printed, "dry run: 2 clients and 2 entries can be imported\n");
+    let printed = firm.json(&["client", "import", &path, "--dry-run", "--json"]);
+    assert_eq!(
+        (&printed["clients"], &printed["entries"], &printed["first_id"]),
+        (&json!(2), &json!(2), &Value::Null)
+    );
     assert!(!store.client_imports.has_clients().await.unwrap());
     assert_eq!(firm.json(&["client", "import", &path, "--json"])["first_id"], 1001, "no number was used up");
 }
 
 #[tokio::test]
-async fn one_bad_row_of_many_writes_nothing_and_all_bad_rows_are_named() {
+async fn one_invalid_row_aborts_the_import_and_all_are_reported() {
     let firm = Firm::new();
     let store = firm_with_people(&firm).await;
     let mut lines: Vec<String> =
         (0..500).map(|n| format!(r#"{{"name":"Client {n}","owner":"maya@example.com"}}"#)).collect();
     lines[6] = r#"{"name":"Seventh","owner":"eve@example.com"}"#.to_owned();
     lines[399] = r#"{"name":"","owner":"maya@example.com","color":"red"}"#.to_owned();
-    let told = firm.fail(&["client", "import", &file(&firm, "many.jsonl", lines.join("\n"))]);
-    assert!(told.contains("many.jsonl has 3 problems, and nothing was imported:"), "{told}");
-    assert!(told.contains("\n  row 7, `owner`: nobody with the address eve@example.com"), "{told}");
-    assert!(told.contains("\n  row 400, `name`: it is missing"), "{told}");
-    assert!(told.contains("\n  row 400, `color`: there is no such field"), "{told}");
+    let printed = firm.fail(&["client", "import", &file(&firm, "many.jsonl", lines.join("\n"))]);
+    assert!(printed.contains("many.jsonl: 3 problems, nothing imported:"), "{printed}");
+    assert!(printed.contains("\n  row 7, `owner`: no user with the address eve@example.com"), "{printed}");
+    assert!(printed.contains("\n  row 400, `name`: missing"), "{printed}");
+    assert!(printed.contains("\n  row 400, `color`: unknown field"), "{printed}");
     assert!(!store.client_imports.has_clients().await.unwrap());
 }
 
 #[tokio::test]
-async fn files_as_other_programs_write_them_are_taken() {
+async fn bom_and_crlf_files_are_imported() {
     let firm = Firm::new();
     firm_with_people(&firm).await;
     let csv = "\u{feff}name,owner,address,kind,title,text\r\n\
@@ -152,19 +159,19 @@ async fn files_as_other_programs_write_them_are_taken() {
     assert_eq!(clients[0]["entries"][0]["text"], "One\n\n- two");
     assert_eq!(clients.len(), 3);
 
-    let told = firm.fail(&[
+    let printed = firm.fail(&[
         "client",
         "import",
         &file(&firm, "latin.csv", b"name,owner\nCaf\xe9,maya@example.com\n"),
     ]);
-    assert!(told.contains("line 2 is not UTF-8"), "{told}");
-    let told = firm.fail(&["client", "import", &file(&firm, "clients.xlsx", "x")]);
-    assert!(told.contains("--format"), "{told}");
-    assert!(firm.fail(&["client", "import", "nowhere.csv"]).contains("nowhere.csv cannot be read"));
+    assert!(printed.contains("line 2 is not UTF-8"), "{printed}");
+    let printed = firm.fail(&["client", "import", &file(&firm, "clients.xlsx", "x")]);
+    assert!(printed.contains("--format"), "{printed}");
+    assert!(firm.fail(&["client", "import", "nowhere.csv"]).contains("cannot read nowhere.csv"));
 }
 
 #[tokio::test]
-async fn standard_input_is_read_where_the_format_is_said() {
+async fn import_reads_stdin_with_an_explicit_format() {
     let firm = Firm::new();
     firm_with_people(&firm).await;
     let mut command = clean_command(binary());
@@ -176,7 +183,7 @@ async fn standard_input_is_read_where_the_format_is_said() {
     assert!(firm.fail(&["client", "import", "-"]).contains("--format jsonl"));
 }
 
-/// Names and texts that try to be something else wherever they are shown.
+/// Names and texts that attempt injection wherever they are displayed.
 const HOSTILE: &str = concat!(
     r#"{"name":"=HYPERLINK(\"http://evil.example\",\"x\")","owner":"maya@example.com","contact":"@SUM(1+1)","telephone":"-2+3","address":"'=1\n\t=2","#,
     r#""entries":[{"kind":"draft_letter","title":"<script>alert(1)</script>","text":"- one\n- \"two\", three; 'four'","at":"2026-11-12T15:30:00Z"}]}"#,
@@ -186,7 +193,7 @@ const HOSTILE: &str = concat!(
 );
 
 #[tokio::test]
-async fn what_is_exported_is_imported_again_without_loss_in_both_formats() {
+async fn export_and_import_round_trip_in_both_formats() {
     let firm = Firm::new();
     firm_with_people(&firm).await;
     firm.run(&["client", "import", &file(&firm, "two.jsonl", TWO)]);
@@ -198,21 +205,23 @@ async fn what_is_exported_is_imported_again_without_loss_in_both_formats() {
         let other = Firm::new();
         firm_with_people(&other).await;
         let path = firm.folder.path().join(name);
-        let told = other.run(&["client", "import", path.to_str().unwrap()]);
+        let printed = other.run(&["client", "import", path.to_str().unwrap()]);
         assert!(
-            told.contains("as numbers 1001 to 1004\nthe file's own numbers (`id`) are not taken over"),
-            "{told}"
+            printed.contains(
+                ": numbers 1001 to 1004\nthe file's `id` values are ignored: imported clients get new numbers"
+            ),
+            "{printed}"
         );
         let again = exported(&other, "again.jsonl");
         assert_eq!(without_numbers(&again), without_numbers(&first), "{name}");
         assert_eq!(exported(&other, "again.csv"), csv);
     }
-    let told = firm.fail(&["client", "export", firm.folder.path().join("first.csv").to_str().unwrap()]);
-    assert!(told.contains("is there already"), "{told}");
+    let printed = firm.fail(&["client", "export", firm.folder.path().join("first.csv").to_str().unwrap()]);
+    assert!(printed.contains("already exists; choose another name"), "{printed}");
 }
 
 #[tokio::test]
-async fn archived_entries_and_those_of_somebody_who_has_left_are_exported_and_imported_again() {
+async fn archived_entries_and_entries_of_removed_people_round_trip() {
     let firm = Firm::new();
     firm_with_people(&firm).await;
     let entry = |title: &str, archived: bool| {
@@ -230,12 +239,13 @@ async fn archived_entries_and_those_of_somebody_who_has_left_are_exported_and_im
     }
     let all = without_numbers(&exported(&firm, "all.jsonl"));
     assert_eq!((all.len(), &all[1], &all[2]), (3, &all[0], &all[0]));
-    let told = firm.fail(&["client", "import", &file(&firm, "his.csv", "name,owner\nA,omar@example.com\n")]);
-    assert!(told.contains("`chancery user restore omar@example.com` first"), "{told}");
+    let printed =
+        firm.fail(&["client", "import", &file(&firm, "his.csv", "name,owner\nA,omar@example.com\n")]);
+    assert!(printed.contains("run `chancery user restore omar@example.com` first"), "{printed}");
 }
 
 #[tokio::test]
-async fn a_large_import_waits_until_no_server_runs_on_the_sqlite_file() {
+async fn large_import_is_rejected_while_a_server_uses_the_sqlite_file() {
     let firm = Firm::new();
     let store = firm_with_people(&firm).await;
     let clients = |count: usize| {
@@ -243,22 +253,22 @@ async fn a_large_import_waits_until_no_server_runs_on_the_sqlite_file() {
     };
     let (small, large) = (file(&firm, "small.csv", clients(1000)), file(&firm, "large.csv", clients(1002)));
     let server = firm.start_with(&[]);
-    let told = firm.fail(&["client", "import", &large]);
-    assert!(told.contains("stop the server first, or split the file"), "{told}");
+    let printed = firm.fail(&["client", "import", &large]);
+    assert!(printed.contains("stop the server, or split the file"), "{printed}");
     assert!(!store.client_imports.has_clients().await.unwrap());
     assert!(firm.run(&["client", "import", &large, "--dry-run"]).contains("can be imported"));
     assert!(firm.run(&["client", "import", &small]).contains("imported 1,000 clients"));
     drop(server);
-    assert!(firm.run(&["client", "import", &large]).contains("as numbers 2001 to 3002"));
+    assert!(firm.run(&["client", "import", &large]).contains(": numbers 2001 to 3002"));
 }
 
 #[tokio::test]
-async fn no_cell_of_an_exported_table_is_a_formula() {
+async fn exported_csv_has_no_formula_cells() {
     let firm = Firm::new();
     firm_with_people(&firm).await;
     firm.run(&["client", "import", &file(&firm, "hostile.jsonl", HOSTILE)]);
     exported(&firm, "all.csv");
-    // Read by a program that knows nothing of ours.
+    // Parsed by an independent program.
     let script = "import csv, sys\n\
         for row in csv.reader(open(sys.argv[1], newline='', encoding='utf-8')):\n\
         \x20   for cell in row:\n\
@@ -269,24 +279,24 @@ async fn no_cell_of_an_exported_table_is_a_formula() {
 }
 
 #[tokio::test]
-async fn an_address_that_two_people_have_owns_nothing() {
+async fn ambiguous_owner_email_is_rejected() {
     let firm = Firm::new();
     let store = firm_with_people(&firm).await;
-    arrive(&store, "4", "maya@example.com", Role::Consultant).await;
-    let told = firm.fail(&["client", "import", &file(&firm, "two.jsonl", TWO)]);
-    assert!(told.contains("row 1, `owner`: several people have the address maya@example.com"), "{told}");
+    sign_in(&store, "4", "maya@example.com", Role::Consultant).await;
+    let printed = firm.fail(&["client", "import", &file(&firm, "two.jsonl", TWO)]);
+    assert!(printed.contains("row 1, `owner`: several users have the address maya@example.com"), "{printed}");
     assert!(!store.client_imports.has_clients().await.unwrap());
 }
 
 #[tokio::test]
-async fn verify_names_an_audit_row_that_was_tampered_with() {
+async fn verify_reports_a_tampered_audit_row() {
     let firm = Firm::new();
     firm_with_people(&firm).await.close().await;
     firm.run(&["client", "import", &file(&firm, "two.jsonl", TWO)]);
     firm.run(&["client", "assign", "1001", "omar@example.com"]);
-    // Four decisions, and three people joined.
-    assert!(firm.run(&["verify"]).contains("audit: 7 rows: all agree"));
-    // Someone with the file and patience: the guards are dropped, the decision is turned around.
+    // Four decisions and three people who joined.
+    assert!(firm.run(&["verify"]).contains("audit: 7 rows: OK"));
+    // An attacker with access to the file drops the triggers and flips the decision.
     let script = "import sqlite3, sys\n\
         base = sqlite3.connect(sys.argv[1])\n\
         for (name,) in base.execute(\"select name from sqlite_master where type = 'trigger'\").fetchall():\n\
@@ -302,11 +312,11 @@ async fn verify_names_an_audit_row_that_was_tampered_with() {
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("DIFFERS audit row 0 of writer ") && text.contains("reassignClient"), "{text}");
-    assert!(text.contains("audit: 7 rows: see above"), "{text}");
+    assert!(text.contains("audit: 7 rows: differences found, see above"), "{text}");
 }
 
 #[tokio::test]
-async fn the_commands_do_the_same_on_postgresql() {
+async fn client_commands_work_on_postgresql() {
     let database = PostgresDatabase::create("clients");
     let firm = Firm::new().with("CHANCERY_DATABASE__URL", &database.url());
     let store = firm_with_people(&firm).await;
@@ -319,8 +329,6 @@ async fn the_commands_do_the_same_on_postgresql() {
     assert_eq!(firm.json(&["client", "list", "--json"]).as_array().unwrap().len(), 3);
     assert_eq!(without_numbers(&exported(&firm, "all.jsonl")).len(), 4, "archived ones too");
     assert!(
-        firm.run(&["verify"])
-            .lines()
-            .any(|line| line.starts_with("audit: ") && line.ends_with(" rows: all agree"))
+        firm.run(&["verify"]).lines().any(|line| line.starts_with("audit: ") && line.ends_with(" rows: OK"))
     );
 }

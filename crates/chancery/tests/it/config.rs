@@ -1,4 +1,4 @@
-//! `chancery config`, and what a bad configuration does to a start.
+//! `chancery config`, and how startup fails on an invalid configuration.
 
 use crate::server::{Firm, binary, clean_command};
 use serde_json::Value;
@@ -9,7 +9,7 @@ fn write(firm: &Firm, text: &str) {
 }
 
 #[test]
-fn a_bad_configuration_stops_every_command_with_key_line_and_fix() {
+fn invalid_config_stops_every_command_with_key_line_and_fix() {
     let firm = Firm::new();
     write(&firm, "[limits]\ndefault_rpm = \"many\"\ndefualt_tpm = 5\n");
     for command in [&["config", "check"][..], &["serve"], &["account", "list"]] {
@@ -17,16 +17,21 @@ fn a_bad_configuration_stops_every_command_with_key_line_and_fix() {
         assert_eq!(output.status.code(), Some(2), "{command:?}");
         let text = String::from_utf8(output.stderr).unwrap();
         assert!(
-            text.contains("chancery.toml line 2: limits.default_rpm: it must be a whole number"),
+            text.contains("chancery.toml line 2: limits.default_rpm: must be an integer, 1 or more"),
             "{text}"
         );
-        assert!(text.contains("chancery.toml line 3: limits.defualt_tpm: there is no such key; did you mean limits.default_tpm?"), "{text}");
+        assert!(
+            text.contains(
+                "chancery.toml line 3: limits.defualt_tpm: unknown key; did you mean limits.default_tpm?"
+            ),
+            "{text}"
+        );
     }
-    assert!(!firm.data().exists(), "a refused start leaves nothing behind");
+    assert!(!firm.data().exists(), "a failed start leaves nothing behind");
 }
 
 #[test]
-fn show_tells_every_setting_and_where_it_comes_from() {
+fn config_show_lists_every_setting_and_its_source() {
     let firm = Firm::new();
     write(&firm, "[billing]\ncurrency = \"EUR\"\n");
     let text = firm.run(&["config", "show"]);
@@ -36,11 +41,11 @@ fn show_tells_every_setting_and_where_it_comes_from() {
         "{text}"
     );
     assert!(text.contains("limits.default_rpm = \"60\"  # default"), "{text}");
-    assert!(firm.run(&["config", "check"]).contains("can be used"));
+    assert!(firm.run(&["config", "check"]).contains("configuration OK"));
 }
 
 #[test]
-fn the_example_file_says_the_defaults() {
+fn example_config_file_has_the_defaults() {
     let folder = tempfile::tempdir().unwrap();
     let show = |arguments: &[&str]| -> BTreeMap<String, String> {
         let mut command = clean_command(binary());
@@ -53,7 +58,7 @@ fn the_example_file_says_the_defaults() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../chancery.example.toml");
     std::fs::copy(example, folder.path().join("example.toml")).unwrap();
     let (mut written, defaults) = (show(&["--config", "example.toml"]), show(&[]));
-    // The defaults that are made from others.
+    // Defaults that are derived from other settings.
     assert_eq!(written.remove("api.public_url").as_deref(), Some("http://localhost:8080"));
     assert_eq!(written.remove("portal.public_url").as_deref(), Some("http://localhost:8081"));
     assert_eq!(written, defaults);

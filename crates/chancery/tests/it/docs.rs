@@ -1,9 +1,9 @@
-//! `GET /docs`: the API for people.
+//! `GET /docs`: the API reference for people.
 
 use crate::server::{Firm, client};
 
 #[tokio::test]
-async fn a_browser_gets_the_page_and_its_stylesheet_without_a_key_and_nothing_from_elsewhere() {
+async fn docs_page_needs_no_key_and_loads_nothing_external() {
     let server = Firm::new().start();
     for (path, media_type, part) in [
         ("/docs", "text/html; charset=utf-8", "<h1>"),
@@ -33,7 +33,7 @@ async fn a_browser_gets_the_page_and_its_stylesheet_without_a_key_and_nothing_fr
 }
 
 #[tokio::test]
-async fn the_first_example_of_the_page_works_as_it_is_pasted() {
+async fn first_docs_example_works_when_pasted() {
     let firm = Firm::new();
     let key = firm.account_with_key("Hale & Ward");
     let server = firm.start();

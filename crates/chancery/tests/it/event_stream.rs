@@ -1,16 +1,16 @@
-//! The reader's side of a stream of Server-Sent Events.
+//! A client for Server-Sent Events.
 
 use crate::server::{Server, client};
 use serde_json::Value;
 use std::time::Duration;
 
-/// A reply whose events are taken one by one; dropping it hangs up.
+/// A reply whose events are read one by one; dropping it closes the connection.
 pub struct EventStream {
     response: reqwest::Response,
     unread: String,
 }
 
-/// One event: its name, and its data where that is JSON.
+/// One event: its name, and its data if that is JSON.
 #[derive(Clone, Debug)]
 pub struct Event {
     pub name: String,
@@ -18,7 +18,7 @@ pub struct Event {
 }
 
 impl EventStream {
-    /// The request must be answered with a stream.
+    /// Sends a streaming request; panics unless the reply is a stream.
     pub async fn open(server: &Server, key: &str, body: &Value) -> Self {
         let mut body = body.clone();
         body["stream"] = true.into();
@@ -26,14 +26,14 @@ impl EventStream {
         Self::send(request).await
     }
 
-    /// Likewise, for a request that has more to say.
+    /// The same for a custom request.
     pub async fn send(request: reqwest::RequestBuilder) -> Self {
         let response = request.send().await.unwrap();
         assert_eq!(response.status().as_u16(), 200);
         Self::of(response)
     }
 
-    /// A reply that must be a stream.
+    /// Wraps a response that must be a stream.
     pub fn of(response: reqwest::Response) -> Self {
         assert_eq!(response.headers()["content-type"], "text/event-stream; charset=utf-8");
         Self { response, unread: String::new() }
@@ -43,7 +43,7 @@ impl EventStream {
         self.response.headers().get(name).map_or("", |value| value.to_str().unwrap())
     }
 
-    /// None at the end, or where the connection breaks.
+    /// Returns `None` at the end, or if the connection breaks.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some((event, rest)) = self.unread.split_once("\n\n") {
@@ -59,7 +59,7 @@ impl EventStream {
         }
     }
 
-    /// Everything to the end.
+    /// Reads all remaining events.
     pub async fn rest(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         while let Some(event) = self.next().await {
@@ -68,7 +68,7 @@ impl EventStream {
         events
     }
 
-    /// Reads until there is text.
+    /// Reads until the first text arrives.
     pub async fn first_text(&mut self) -> String {
         let reading = async {
             loop {
@@ -82,7 +82,7 @@ impl EventStream {
     }
 }
 
-/// None for a comment.
+/// Returns `None` for a comment.
 fn parse(text: &str) -> Option<Event> {
     let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
     let data = field("data: ")?;

@@ -1,8 +1,8 @@
-//! `chancery invoice`, and what `chancery verify` finds where somebody has changed an invoice behind its back.
+//! `chancery invoice`, and what `chancery verify` finds after someone tampers with an invoice.
 
 use crate::server::{Firm, file_mode};
 use chancery_domain::{
-    HowEnded, Nanos, Prices, RequestId, SeededRandomness, TokenPrice, UnixMillis, UsageRow,
+    Nanos, Prices, RequestId, SeededRandomness, StopReason, TokenPrice, UnixMillis, UsageRow,
 };
 use chancery_store::Store;
 use chancery_test_support::PostgresDatabase;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 const ACCOUNT: &str = "Brightwater Claims";
-/// Long past, whenever the tests run.
+/// In the past, whenever the tests run.
 const MONTH: &str = "2025-10";
 const MIDDLE_OF_MONTH: &str = "2025-10-15T12:00:00Z";
 
@@ -27,7 +27,7 @@ tax_name = "Sales tax"
 tax_percent = "6.25"
 "#;
 
-/// A firm whose one account has used two models in the month.
+/// A firm whose only account has used two models in the month.
 async fn firm_with_usage(firm: Firm) -> Firm {
     std::fs::write(firm.folder.path().join("chancery.toml"), BILLING).unwrap();
     firm.account_with_key(ACCOUNT);
@@ -60,7 +60,7 @@ async fn use_tokens(store: &Store, seed: u64, model: &str, prices: (i64, i64), t
         prices: Prices { input: price(prices.0), output: price(prices.1) },
         cost: Nanos(0),
         at,
-        ended: HowEnded::Complete,
+        stop_reason: StopReason::Complete,
     };
     row.cost = row.recomputed_cost().unwrap();
     store.ledger.settle(row.into()).await.unwrap();
@@ -70,8 +70,8 @@ fn issue(firm: &Firm) -> Value {
     firm.json(&["invoice", "issue", "--account", ACCOUNT, "--month", MONTH, "--json"])
 }
 
-fn number_of(answer: &Value) -> String {
-    answer["number"].as_str().unwrap().to_owned()
+fn number_of(issued: &Value) -> String {
+    issued["number"].as_str().unwrap().to_owned()
 }
 
 fn path(firm: &Firm, name: &str) -> (PathBuf, String) {
@@ -81,7 +81,7 @@ fn path(firm: &Firm, name: &str) -> (PathBuf, String) {
 }
 
 #[tokio::test]
-async fn a_month_is_issued_once_and_its_files_can_be_had() {
+async fn month_is_invoiced_once_and_its_files_are_exported() {
     let firm = firm_with_usage(Firm::new()).await;
     let drafts = firm.json(&["invoice", "list", "--json"]);
     assert_eq!(drafts["invoices"], json!([]));
@@ -94,8 +94,8 @@ async fn a_month_is_issued_once_and_its_files_can_be_had() {
     assert!(number.ends_with("-0001"), "{number}");
     let again = issue(&firm);
     assert_eq!((number_of(&again), &again["is_new"]), (number.clone(), &json!(false)));
-    let told = firm.run(&["invoice", "issue", "--account", ACCOUNT, "--month", MONTH]);
-    assert_eq!(told, format!("invoice {number} bills {MONTH} of {ACCOUNT} already; nothing was changed\n"));
+    let printed = firm.run(&["invoice", "issue", "--account", ACCOUNT, "--month", MONTH]);
+    assert_eq!(printed, format!("invoice {number} already covers {ACCOUNT}, {MONTH}; no change\n"));
 
     let record = firm.json(&["invoice", "show", &number, "--json"]);
     assert_eq!((&record["subtotal"], &record["total"]), (&json!("76.67"), &json!("81.46")));
@@ -105,15 +105,22 @@ async fn a_month_is_issued_once_and_its_files_can_be_had() {
     assert_eq!(record["lines"].as_array().unwrap().len(), 4);
     assert_eq!(record["events"][0]["deed"], "issued");
     let text = firm.run(&["invoice", "show", &number]);
-    assert!(text.contains("182,640,275") && text.contains("total $81.46 (exactly 76.6660105"), "{text}");
+    assert!(
+        text.contains("182,640,275")
+            && text.contains("total $81.46 (exact amount before rounding and tax: 76.6660105)"),
+        "{text}"
+    );
 
     let (pdf, pdf_name) = path(&firm, "invoice.pdf");
     firm.run(&["invoice", "show", &number, "--pdf", &pdf_name]);
     let document = std::fs::read(&pdf).unwrap();
     assert!(document.starts_with(b"%PDF-"));
     assert_eq!(file_mode(&pdf) & 0o077, 0, "what is billed is for its maker to pass on");
-    let told = firm.fail(&["invoice", "show", &number, "--pdf", &pdf_name]);
-    assert!(told.contains("is there already; choose another name, or replace it with `--force`"), "{told}");
+    let printed = firm.fail(&["invoice", "show", &number, "--pdf", &pdf_name]);
+    assert!(
+        printed.contains("already exists; choose another name, or overwrite it with `--force`"),
+        "{printed}"
+    );
     firm.run(&["invoice", "show", &number, "--pdf", &pdf_name, "--force"]);
     assert_eq!(firm.output(&["invoice", "show", &number, "--pdf", "-"]).stdout, document);
     let csv = firm.run(&["invoice", "show", &number, "--csv", "-"]);
@@ -125,22 +132,25 @@ async fn a_month_is_issued_once_and_its_files_can_be_had() {
     let list = firm.json(&["invoice", "list", "--state", "issued", "--account", ACCOUNT, "--json"]);
     assert_eq!((&list["total"], &list["sums"][0]["outstanding"]), (&json!(1), &json!("81.46")));
     assert_eq!(list["drafts"], json!([]));
-    let told = firm.run(&["verify"]);
-    assert!(told.contains("invoices: 1 documents: all agree with the ledger"), "{told}");
+    let printed = firm.run(&["verify"]);
+    assert!(printed.contains("invoices: 1 documents: OK"), "{printed}");
 }
 
 #[tokio::test]
-async fn what_cannot_be_issued_or_credited_is_refused_with_the_way_out() {
+async fn invalid_invoice_commands_are_rejected_with_a_hint() {
     let firm = firm_with_usage(Firm::new()).await;
     for (command, expected) in [
-        (&["issue", "--account", ACCOUNT, "--month", "2024-01"][..], "has used nothing in 2024-01"),
+        (&["issue", "--account", ACCOUNT, "--month", "2024-01"][..], "has no usage in 2024-01"),
         (
             &["issue", "--account", ACCOUNT, "--month", "9998-01"],
-            "can be invoiced from 9998-02-01T01:00:00.000Z on",
+            "can be invoiced from 9998-02-01T01:00:00.000Z",
         ),
-        (&["issue", "--account", ACCOUNT, "--month", "October"], "a month is written YYYY-MM"),
-        (&["issue", "--account", "Nobody", "--month", MONTH], "`chancery account list` shows"),
-        (&["show", "2025-0009"], "there is no invoice 2025-0009; `chancery invoice list`"),
+        (&["issue", "--account", ACCOUNT, "--month", "October"], "invalid month; use YYYY-MM"),
+        (
+            &["issue", "--account", "Nobody", "--month", MONTH],
+            "run `chancery account list` to see all accounts",
+        ),
+        (&["show", "2025-0009"], "there is no invoice 2025-0009; run `chancery invoice list`"),
         (&["show", "9"], "such as 2026-0031"),
         (&["paid", "2025-0009"], "there is no invoice 2025-0009"),
         (&["credit", "2025-0009", "--whole", "--reason", "x"], "there is no invoice 2025-0009"),
@@ -148,24 +158,24 @@ async fn what_cannot_be_issued_or_credited_is_refused_with_the_way_out() {
         (&["credit", "2025-0009", "--whole", "--reason", " "], "the reason is missing"),
         (&["list", "--state", "open"], "draft, issued, paid or void"),
     ] {
-        let told = firm.fail(&[&["invoice"], command].concat());
-        assert!(told.contains(expected), "{command:?}: {told}");
+        let printed = firm.fail(&[&["invoice"], command].concat());
+        assert!(printed.contains(expected), "{command:?}: {printed}");
     }
     let number = number_of(&issue(&firm));
     for (amount, expected) in [
-        ("1000", "more than what is left"),
+        ("1000", "exceeds the rest of the invoice's subtotal"),
         ("0", "must be above zero"),
-        ("1.005", "an amount in USD has at most 2 decimals"),
+        ("1.005", "invalid --amount 1.005: USD has at most 2 decimals"),
         ("ten", "is not an amount"),
     ] {
-        let told = firm.fail(&["invoice", "credit", &number, "--amount", amount, "--reason", "x"]);
-        assert!(told.contains(expected), "{amount}: {told}");
+        let printed = firm.fail(&["invoice", "credit", &number, "--amount", amount, "--reason", "x"]);
+        assert!(printed.contains(expected), "{amount}: {printed}");
     }
     assert_eq!(firm.json(&["invoice", "list", "--json"])["total"], 1, "nothing was issued by mistake");
 }
 
 #[tokio::test]
-async fn an_invoice_is_paid_credited_in_part_and_as_a_whole_and_its_month_issued_anew() {
+async fn invoice_is_paid_credited_voided_and_its_month_reissued() {
     let firm = firm_with_usage(Firm::new()).await;
     let number = number_of(&issue(&firm));
     assert_eq!(firm.run(&["invoice", "paid", &number]), format!("invoice {number} is paid\n"));
@@ -181,22 +191,22 @@ async fn an_invoice_is_paid_credited_in_part_and_as_a_whole_and_its_month_issued
         (&json!("credit_note"), &json!(number), &json!("The outage"))
     );
     assert_eq!((&note["subtotal"], &note["total"]), (&json!("-10.00"), &json!("-10.62")));
-    let told = firm.run(&["invoice", "credit", &number, "--amount", "66.67", "--reason", "The outage"]);
-    assert!(told.contains("so it is void, and its month can be issued anew"), "{told}");
+    let printed = firm.run(&["invoice", "credit", &number, "--amount", "66.67", "--reason", "The outage"]);
+    assert!(printed.contains("is void, and its month can be invoiced again"), "{printed}");
     let record = firm.json(&["invoice", "show", &number, "--json"]);
     assert_eq!((&record["state"], &record["credited"]), (&json!("void"), &json!("81.46")));
-    let deeds: Vec<&str> =
+    let changes: Vec<&str> =
         record["events"].as_array().unwrap().iter().map(|event| event["deed"].as_str().unwrap()).collect();
-    assert_eq!(deeds, ["issued", "paid", "credited", "voided"]);
+    assert_eq!(changes, ["issued", "paid", "credited", "voided"]);
     assert!(firm.fail(&["invoice", "paid", &number]).contains("is void"));
-    let anew = issue(&firm);
-    assert_eq!(anew["is_new"], true);
-    assert!(number_of(&anew).ends_with("-0004"));
+    let again = issue(&firm);
+    assert_eq!(again["is_new"], true);
+    assert!(number_of(&again).ends_with("-0004"));
     let report = firm.json(&["verify", "--json"]);
     assert_eq!((&report["invoices"]["documents"], &report["findings"]), (&json!(4), &json!([])));
 }
 
-/// Someone with the file and patience: the guards are dropped, and something is changed.
+/// An attacker with access to the file drops the triggers and changes something.
 pub fn tamper_sqlite(firm: &Firm, statement: &str) {
     let script = "import sqlite3, sys\n\
         base = sqlite3.connect(sys.argv[1])\n\
@@ -215,125 +225,119 @@ fn finding(firm: &Firm) -> String {
     let output = firm.output(&["verify"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("documents: see above"), "{text}");
+    assert!(text.contains("documents: differences found, see above"), "{text}");
     text
 }
 
 #[tokio::test]
-async fn verify_names_the_invoice_and_what_differs() {
+async fn verify_reports_the_tampered_invoice_and_difference() {
     let firm = firm_with_usage(Firm::new()).await;
     let number = number_of(&issue(&firm));
     firm.run(&["invoice", "credit", &number, "--amount", "10", "--reason", "The outage"]);
     let note = number.replace("-0001", "-0002");
     let database = firm.data().join("chancery.db");
-    assert!(firm.run(&["verify"]).contains("invoices: 2 documents: all agree with the ledger"));
+    assert!(firm.run(&["verify"]).contains("invoices: 2 documents: OK"));
     let whole = std::fs::read(&database).unwrap();
     for (statement, expected) in [
         (
             "update invoice_lines set tokens = tokens + 1 where model = 'qwen2.5-7b' and direction = 'input'",
-            "NUMBER, qwen2.5-7b input at 0.30 a million: it says 182640276 tokens, exactly 54.7920825, 54.79, the ledger \
-             makes 182640275 tokens",
+            "NUMBER, qwen2.5-7b input at 0.30 per million: stated 182640276 tokens, exactly 54.7920825, 54.79, ledger \
+             182640275 tokens",
         ),
         (
             "update invoice_lines set amount_minor = 5480 where amount_minor = 5479",
-            "NUMBER, qwen2.5-7b input at 0.30 a million: it says 182640275 tokens, exactly 54.7920825, 54.80, the ledger makes",
+            "NUMBER, qwen2.5-7b input at 0.30 per million: stated 182640275 tokens, exactly 54.7920825, 54.80, ledger 182640275 tokens",
         ),
         (
             "delete from invoice_lines where model = 'smollm2-135m' and direction = 'output'",
-            "NUMBER, smollm2-135m output at 0.40 a million: it says nothing, the ledger makes 96204 tokens",
+            "NUMBER, smollm2-135m output at 0.40 per million: stated nothing, ledger 96204 tokens",
         ),
         (
             "update invoices set tax_minor = 480, total_minor = subtotal_minor + 480 where kind = 'invoice'",
-            "NUMBER: its tax is 4.80, the ledger makes 4.79",
+            "NUMBER: tax is 4.80, ledger 4.79",
         ),
         (
             "update invoices set exact_nanos = exact_nanos + 1 where kind = 'invoice'",
-            "NUMBER: its exact amount is 76.666010501, the ledger makes 76.6660105",
+            "NUMBER: exact amount is 76.666010501, ledger 76.6660105",
         ),
         (
             "update invoices set subtotal_minor = -900, total_minor = -900 + tax_minor where kind = 'credit_note'",
-            "credit note NOTE, the part that is credited: it says exactly -10.00, -10.00, the invoice makes exactly -9.00",
+            "credit note NOTE, credited part: stated exactly -10.00, -10.00, invoice exactly -9.00",
         ),
         (
             "update invoices set state = 'paid' where kind = 'invoice'",
-            "NUMBER: its state is paid, its timeline makes issued",
+            "NUMBER: state is paid, timeline gives issued",
         ),
         (
             "update invoices set credited_total = 0, credited_subtotal = 0",
-            "NUMBER: it is said that 0.00 of its subtotal, 0.00 of its total are credited, its credit notes make 10.00 of",
+            "NUMBER: credited 0.00 of its subtotal, 0.00 of its total, credit notes total 10.00 of",
         ),
         (
-            "delete from invoice_events where deed = 'credited'",
-            "NUMBER: the credit notes of its timeline are none, those there are NOTE",
+            "delete from invoice_events where kind = 'credited'",
+            "NUMBER: timeline lists credit notes none, found NOTE",
         ),
         (
             "update invoice_documents set pdf = x'25504446' where serial = 1",
-            "NUMBER: its document is not the one that was issued",
+            "NUMBER: PDF differs from the issued one",
         ),
-        ("delete from invoice_documents where serial = 2", "credit note NOTE: its document is missing"),
+        ("delete from invoice_documents where serial = 2", "credit note NOTE: PDF missing"),
         (
-            "delete from invoice_events where serial = 2; delete from invoice_events where note_serial = 2; \
+            "delete from invoice_events where serial = 2; delete from invoice_events where credit_note_serial = 2; \
              delete from invoice_documents where serial = 2; delete from invoice_lines where serial = 2; \
              delete from invoices where serial = 2",
-            "invoice NOTE: it was issued, and is missing",
+            "invoice NOTE: issued but missing",
+        ),
+        ("update invoice_serials set serial = 4", "invoices YEAR-0003 to YEAR-0004: issued but missing (2)"),
+        ("update invoice_serials set serial = 1", "invoice NOTE: beyond the last number issued in YEAR, 1"),
+        (
+            "update billing_months set invoice_year = null, invoice_serial = null",
+            "NUMBER: covers 2025-10 of account 1, but the month records none",
         ),
         (
-            "update invoice_serials set serial = 4",
-            "invoices YEAR-0003 to YEAR-0004: they were issued, and all 2 are missing",
+            "update billing_months set invoice_serial = 2",
+            "invoice NOTE: recorded for 2025-10 of account 1, but is void or covers another month",
         ),
         (
-            "update invoice_serials set serial = 1",
-            "invoice NOTE: the last number that was given in YEAR is 1",
-        ),
-        (
-            "update account_months set invoice_year = null, invoice_serial = null",
-            "NUMBER: it bills 2025-10 of account 1, and the invoice that is noted there is none",
-        ),
-        (
-            "update account_months set invoice_serial = 2",
-            "invoice NOTE: it is noted as billing 2025-10 of account 1, and is void or does not",
-        ),
-        (
-            "update usage_days set output_tokens = output_tokens + 9, cost_nanos = cost_nanos + 8100 where model = 'qwen2.5-7b'",
-            "NUMBER, qwen2.5-7b output at 0.90 a million: it says 24118906 tokens, exactly 21.7070154, 21.71, the ledger makes \
+            "update daily_usage set output_tokens = output_tokens + 9, cost_nanos = cost_nanos + 8100 where model = 'qwen2.5-7b'",
+            "NUMBER, qwen2.5-7b output at 0.90 per million: stated 24118906 tokens, exactly 21.7070154, 21.71, ledger \
              24118915 tokens, exactly 21.7070235, 21.71",
         ),
         (
-            "insert into invoice_lines select year, serial, place + 10, item, model, direction, tokens, price_nanos, exact_nanos, \
-             amount_minor from invoice_lines where serial = 1 and place = 0",
-            "NUMBER, qwen2.5-7b input at 0.30 a million: it says 182640275 tokens, exactly 54.7920825, 54.79, the ledger makes nothing",
+            "insert into invoice_lines select year, serial, position + 10, item, model, direction, tokens, price_nanos, exact_nanos, \
+             amount_minor from invoice_lines where serial = 1 and position = 0",
+            "NUMBER, qwen2.5-7b input at 0.30 per million: stated 182640275 tokens, exactly 54.7920825, 54.79, ledger nothing",
         ),
         (
-            "update invoice_lines set place = 10 - place where serial = 1",
-            "NUMBER: its lines are not in the order of models, directions and prices",
+            "update invoice_lines set position = 10 - position where serial = 1",
+            "NUMBER: lines are not sorted by model, direction and price",
         ),
         (
             "update invoices set currency = 'EUR' where kind = 'credit_note'",
-            "credit note NOTE: its currency is EUR, the invoice makes USD",
+            "credit note NOTE: currency is EUR, invoice USD",
         ),
         (
             "update invoices set account_id = 2 where kind = 'credit_note'",
-            "credit note NOTE: its account is 2, that of NUMBER is 1",
+            "credit note NOTE: account is 2, NUMBER has 1",
         ),
         (
             "update invoices set month = month + 1 where kind = 'credit_note'",
-            "credit note NOTE: its month is 2025-11, that of NUMBER is 2025-10",
+            "credit note NOTE: month is 2025-11, NUMBER has 2025-10",
         ),
         (
             "update invoices set tax_name = 'VAT' where kind = 'credit_note'",
-            "credit note NOTE: its kind of tax is VAT, 6.25 %, the invoice makes Sales tax, 6.25 %",
+            "credit note NOTE: kind of tax is VAT, 6.25 %, invoice Sales tax, 6.25 %",
         ),
         (
             "update invoices set tax_rate_ppm = 62600 where kind = 'credit_note'",
-            "credit note NOTE: its kind of tax is Sales tax, 6.26 %, the invoice makes Sales tax, 6.25 %",
+            "credit note NOTE: kind of tax is Sales tax, 6.26 %, invoice Sales tax, 6.25 %",
         ),
         (
             "update invoices set serial = 4294967295 where serial = 2",
-            "invoices NOTE to YEAR-4294967294: they were issued, and all 4294967293 are missing",
+            "invoices NOTE to YEAR-4294967294: issued but missing (4294967293)",
         ),
         (
             "update invoices set serial = 4294967295 where serial = 2",
-            "invoice YEAR-4294967295: the last number that was given in YEAR is 2",
+            "invoice YEAR-4294967295: beyond the last number issued in YEAR, 2",
         ),
     ] {
         put_back(&firm, &whole);
@@ -348,7 +352,7 @@ async fn verify_names_the_invoice_and_what_differs() {
     }
 }
 
-/// The database as it was before somebody changed it.
+/// Restores the database to its state before tampering.
 fn put_back(firm: &Firm, whole: &[u8]) {
     std::fs::write(firm.data().join("chancery.db"), whole).unwrap();
     for rest in ["chancery.db-wal", "chancery.db-shm"] {
@@ -357,34 +361,34 @@ fn put_back(firm: &Firm, whole: &[u8]) {
 }
 
 #[tokio::test]
-async fn verify_holds_void_invoices_against_their_own_lines_and_what_was_used() {
+async fn verify_checks_void_invoices_against_their_lines_and_usage() {
     let firm = firm_with_usage(Firm::new()).await;
     let number = number_of(&issue(&firm));
     firm.run(&["invoice", "credit", &number, "--whole", "--reason", "The outage"]);
-    // The month is open again, and grows.
+    // The month is open again and gains usage.
     let store = Arc::new(Store::open(&firm.database_url().parse().unwrap()).await.unwrap());
     use_tokens(&store, 2, "smollm2-135m", (100, 400), (5, 7)).await;
     store.close().await;
     assert_eq!(issue(&firm)["is_new"], true);
-    let told = firm.run(&["verify"]);
-    assert!(told.contains("invoices: 3 documents: all agree with the ledger"), "{told}");
+    let printed = firm.run(&["verify"]);
+    assert!(printed.contains("invoices: 3 documents: OK"), "{printed}");
     let whole = std::fs::read(firm.data().join("chancery.db")).unwrap();
     for (statement, expected) in [
         (
-            // Nothing of it contradicts itself.
-            "update invoice_lines set tokens = tokens + 1, exact_nanos = exact_nanos + price_nanos where serial = 1 and place = 0; \
+            // The changed rows are consistent with each other.
+            "update invoice_lines set tokens = tokens + 1, exact_nanos = exact_nanos + price_nanos where serial = 1 and position = 0; \
              update invoices set exact_nanos = exact_nanos + 300 where serial = 1; \
-             update invoice_lines set tokens = tokens + 1, exact_nanos = exact_nanos - price_nanos where serial = 2 and place = 0; \
+             update invoice_lines set tokens = tokens + 1, exact_nanos = exact_nanos - price_nanos where serial = 2 and position = 0; \
              update invoices set exact_nanos = exact_nanos - 300 where serial = 2",
-            ", qwen2.5-7b input at 0.30 a million: it says 182640276 tokens, and the ledger has 182640275",
+            ", qwen2.5-7b input at 0.30 per million: 182640276 tokens, ledger 182640275",
         ),
         (
-            "update invoice_lines set model = 'other' where serial < 3 and place = 0",
-            ", other input at 0.30 a million: it says 182640275 tokens, and the ledger has 0",
+            "update invoice_lines set model = 'other' where serial < 3 and position = 0",
+            ", other input at 0.30 per million: 182640275 tokens, ledger 0",
         ),
         (
-            "update invoice_lines set amount_minor = amount_minor + 1 where serial = 1 and place = 0",
-            ", qwen2.5-7b input at 0.30 a million: it says 182640275 tokens, exactly 54.7920825, 54.80, its tokens and prices make \
+            "update invoice_lines set amount_minor = amount_minor + 1 where serial = 1 and position = 0",
+            ", qwen2.5-7b input at 0.30 per million: stated 182640275 tokens, exactly 54.7920825, 54.80, recomputed \
              182640275 tokens",
         ),
     ] {
@@ -396,21 +400,21 @@ async fn verify_holds_void_invoices_against_their_own_lines_and_what_was_used() 
 }
 
 #[tokio::test]
-async fn the_commands_and_what_verify_finds_are_the_same_on_postgresql() {
+async fn invoice_commands_and_verify_work_on_postgresql() {
     let database = PostgresDatabase::create("invoices");
     let firm = firm_with_usage(Firm::new().with("CHANCERY_DATABASE__URL", &database.url())).await;
     let number = number_of(&issue(&firm));
     assert_eq!(issue(&firm)["is_new"], false);
     firm.run(&["invoice", "credit", &number, "--amount", "10", "--reason", "The outage"]);
     assert!(firm.output(&["invoice", "show", &number, "--pdf", "-"]).stdout.starts_with(b"%PDF-"));
-    assert!(firm.run(&["verify"]).contains("invoices: 2 documents: all agree with the ledger"));
-    let statement = "alter table invoice_lines disable trigger all; update invoice_lines set tokens = tokens + 1 where place = 0 \
+    assert!(firm.run(&["verify"]).contains("invoices: 2 documents: OK"));
+    let statement = "alter table invoice_lines disable trigger all; update invoice_lines set tokens = tokens + 1 where position = 0 \
                      and serial = 1";
     database.query(statement);
     let text = finding(&firm);
     assert!(
         text.contains(&format!(
-            "DIFFERS invoice {number}, qwen2.5-7b input at 0.30 a million: it says 182640276"
+            "DIFFERS invoice {number}, qwen2.5-7b input at 0.30 per million: stated 182640276"
         )),
         "{text}"
     );

@@ -1,5 +1,5 @@
-//! The limits per minute, over HTTP: what is refused and how, what the headers say, and that no race passes a limit; on one
-//! node. `nodes::limits` has three.
+//! Rate limits over HTTP on one node: rejections, headers, and races that must not exceed a limit. `nodes::limits` tests
+//! three nodes.
 
 use crate::server::{Firm, Reply, Server, client, eventually, request};
 use chancery_test_support::RedisServer;
@@ -17,7 +17,7 @@ fn firm(rpm: u32, tpm: u32) -> (Firm, String, Server) {
     (firm, key, server)
 }
 
-/// Three tokens in, and the one that it may use out.
+/// Three input tokens, and one output token at most.
 pub fn four_tokens() -> Value {
     request("", "Say hello.", 1)
 }
@@ -27,7 +27,7 @@ pub fn number(reply: &Reply, header: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn every_reply_to_a_valid_key_tells_where_its_account_stands() {
+async fn every_reply_to_a_valid_key_has_rate_limit_headers() {
     let (_firm, key, server) = firm(10, 1_000);
     let policy = r#""requests";q=10;w=60, "tokens";q=1000;qu="tokens";w=60"#;
     let fresh = server.get("/v1/models", &key).await;
@@ -35,7 +35,7 @@ async fn every_reply_to_a_valid_key_tells_where_its_account_stands() {
     assert_eq!(fresh.header("ratelimit"), r#""requests";r=10;t=0, "tokens";r=1000;t=0"#);
     assert_eq!(fresh.header("x-ratelimit-reset-tokens"), "0s");
 
-    // 11 tokens in, of 16 that may come out all do.
+    // 11 input tokens; all of the 16 allowed output tokens are generated.
     let body = request("Answer in one short sentence.", "What is a ledger?", 16);
     let first = server.generate(&key, &body).await;
     assert_eq!(first.tokens(), (11, 16));
@@ -65,7 +65,7 @@ async fn every_reply_to_a_valid_key_tells_where_its_account_stands() {
 }
 
 #[tokio::test]
-async fn past_a_limit_the_refusal_names_it_and_says_when_to_come_back() {
+async fn rate_limit_error_names_the_limit_and_has_retry_after() {
     let (firm, key, server) = firm(2, 100);
     let body = request("", "Say hello.", 90);
     assert_eq!(server.generate(&key, &four_tokens()).await.status, 200);
@@ -77,47 +77,47 @@ async fn past_a_limit_the_refusal_names_it_and_says_when_to_come_back() {
     })
     .await;
     let by_tokens = server.generate(&key, &body).await;
-    for (refused, words, left) in [
-        (&by_requests, "limit of 2 requests per minute is reached", 0),
+    for (rejected, expected, left) in [
+        (&by_requests, "rate limit reached: 2 requests per minute", 0),
         (
             &by_tokens,
-            "this request may use 93 tokens, and 92 of this account's 100 tokens per minute are left",
+            "rate limit reached: this request may use 93 tokens, and 92 of 100 tokens per minute are left",
             98,
         ),
     ] {
-        assert_eq!((refused.status, refused.code()), (429, "rate_limited"), "{}", refused.body);
-        let reason = refused.body["error"]["reason"].as_str().unwrap();
-        assert!(reason.contains(words), "{reason}");
-        assert!((1..=60).contains(&number(refused, "retry-after")), "{:?}", refused.headers);
-        assert_eq!(number(refused, "x-ratelimit-remaining-requests"), left);
-        assert_eq!(number(refused, "x-ratelimit-remaining-tokens"), 92);
+        assert_eq!((rejected.status, rejected.code()), (429, "rate_limited"), "{}", rejected.body);
+        let reason = rejected.body["error"]["reason"].as_str().unwrap();
+        assert!(reason.contains(expected), "{reason}");
+        assert!((1..=60).contains(&number(rejected, "retry-after")), "{:?}", rejected.headers);
+        assert_eq!(number(rejected, "x-ratelimit-remaining-requests"), left);
+        assert_eq!(number(rejected, "x-ratelimit-remaining-tokens"), 92);
     }
     assert_eq!(firm.json(&["usage", "--json"])["total"]["requests"], 2);
 }
 
 #[tokio::test]
-async fn what_can_never_fit_is_a_bad_value_and_not_an_endless_refusal() {
+async fn request_that_can_never_fit_is_invalid_value_not_rate_limited() {
     let (_firm, key, server) = firm(10, 50);
     let long = "What is a ledger? ".repeat(20);
-    for (body, field, words) in [
+    for (body, field, expected) in [
         (
             request("", "Say hello.", 48),
             "max_output_tokens",
             "50 tokens per minute; set `max_output_tokens` to 47 or less",
         ),
-        (request("", &long, 1), "input", "limit is 50 tokens per minute"),
+        (request("", &long, 1), "input", "limit of 50 tokens per minute"),
     ] {
-        let refused = server.generate(&key, &body).await;
-        assert_eq!((refused.status, refused.code()), (400, "invalid_value"), "{}", refused.body);
-        assert_eq!(refused.body["error"]["field"], field);
-        assert!(refused.body["error"]["reason"].as_str().unwrap().contains(words), "{}", refused.body);
-        assert_eq!(refused.header("retry-after"), "");
+        let rejected = server.generate(&key, &body).await;
+        assert_eq!((rejected.status, rejected.code()), (400, "invalid_value"), "{}", rejected.body);
+        assert_eq!(rejected.body["error"]["field"], field);
+        assert!(rejected.body["error"]["reason"].as_str().unwrap().contains(expected), "{}", rejected.body);
+        assert_eq!(rejected.header("retry-after"), "");
     }
     assert_eq!(server.generate(&key, &request("", "Say hello.", 47)).await.status, 200);
 }
 
 #[tokio::test]
-async fn a_caller_who_hangs_up_counts_with_the_tokens_that_were_generated() {
+async fn hang_up_counts_the_generated_tokens_toward_limits() {
     let (firm, key, server) = firm(10, 20_000);
     let body = request("Translate to French.", "", 6_000).to_string();
     let mut stream = TcpStream::connect(server.api_address()).unwrap();
@@ -143,7 +143,7 @@ async fn a_caller_who_hangs_up_counts_with_the_tokens_that_were_generated() {
     assert_eq!(number(&settled, "x-ratelimit-remaining-requests"), 9);
 }
 
-/// Sends the same request many times at once, in turns to each of the servers.
+/// Sends the same request many times at once, alternating between the servers.
 pub async fn race(servers: &[&Server], key: &str, body: &Value, times: usize) -> Vec<Reply> {
     let client = client();
     let mut calls = tokio::task::JoinSet::new();
@@ -155,7 +155,7 @@ pub async fn race(servers: &[&Server], key: &str, body: &Value, times: usize) ->
     calls.join_all().await
 }
 
-/// Splits replies into how many were served and how long the refused ones were told to wait, in seconds.
+/// Returns the number of served replies, and the seconds that each rejected one was told to wait.
 pub fn served_and_waits(replies: &[Reply]) -> (usize, Vec<u64>) {
     let other = replies.iter().find(|reply| ![200, 429].contains(&reply.status));
     assert!(other.is_none(), "{other:?}");
@@ -170,13 +170,13 @@ pub fn served_and_waits(replies: &[Reply]) -> (usize, Vec<u64>) {
 }
 
 #[tokio::test]
-async fn racing_requests_are_admitted_up_to_each_limit_and_no_further() {
+async fn racing_requests_are_admitted_exactly_up_to_each_limit() {
     let (firm, key, server) = firm(20, 1_000_000);
     let replies = race(&[&server], &key, &four_tokens(), 90).await;
     assert_eq!(served_and_waits(&replies).0, 20);
     assert_eq!(firm.json(&["usage", "--json"])["total"]["requests"], 20);
 
-    // Each uses all that it reserves, four tokens, so the limit is met to the token.
+    // Each request uses all four tokens that it reserves, so the limit is reached to the token.
     let key = firm.limited_account_with_key("Ito & Sons", 1_000, 4 * 15 + 3);
     let replies = race(&[&server], &key, &four_tokens(), 90).await;
     assert_eq!(served_and_waits(&replies).0, 15);
@@ -184,8 +184,8 @@ async fn racing_requests_are_admitted_up_to_each_limit_and_no_further() {
     assert_eq!((&used["input_tokens"], &used["output_tokens"]), (&json!(45), &json!(15)));
 }
 
-/// What any reply tells, once the limits' store has told it in time: a loaded Redis may be too slow for a header.
-pub async fn standing(server: &Server, key: &str) -> Reply {
+/// Returns a reply that has rate-limit headers. A busy Redis may be too slow for them, so this retries.
+pub async fn rate_limit_status(server: &Server, key: &str) -> Reply {
     let mut reply = server.get("/v1/models", key).await;
     eventually("a reply tells where the account stands", Duration::from_secs(30), async || {
         reply = server.get("/v1/models", key).await;
@@ -196,7 +196,7 @@ pub async fn standing(server: &Server, key: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn without_redis_nothing_is_served_and_everything_is_again_when_it_is_back() {
+async fn no_request_is_served_without_redis_until_it_recovers() {
     let mut redis = RedisServer::start();
     let firm = Firm::new().with("CHANCERY_LIMITS__STORE", &redis.url());
     let key = firm.limited_account_with_key(NAME, 100, 10_000);
@@ -207,14 +207,17 @@ async fn without_redis_nothing_is_served_and_everything_is_again_when_it_is_back
         [(RedisServer::hold, RedisServer::go_on), (RedisServer::kill, RedisServer::start_again)];
     for (go, come_back) in ways {
         go(&mut redis);
-        let refused = server.generate(&key, &four_tokens()).await;
-        assert_eq!((refused.status, refused.code()), (503, "unavailable"), "{}", refused.body);
-        assert!(number(&refused, "retry-after") >= 1);
-        assert_eq!((refused.header("ratelimit-policy").is_empty(), refused.header("ratelimit")), (false, ""));
+        let rejected = server.generate(&key, &four_tokens()).await;
+        assert_eq!((rejected.status, rejected.code()), (503, "unavailable"), "{}", rejected.body);
+        assert!(number(&rejected, "retry-after") >= 1);
+        assert_eq!(
+            (rejected.header("ratelimit-policy").is_empty(), rejected.header("ratelimit")),
+            (false, "")
+        );
         assert_eq!(server.get("/v1/models", &key).await.status, 200, "what costs nothing needs no limits");
         let ready = Reply::read(client().get(format!("{}/readyz", server.ops)).send().await.unwrap()).await;
         assert_eq!(ready.status, 503);
-        assert!(ready.body["reason"].as_str().unwrap().contains("the limits' store"), "{}", ready.body);
+        assert!(ready.body["reason"].as_str().unwrap().contains("limit store unavailable"), "{}", ready.body);
         come_back(&mut redis);
         eventually("requests are served again", Duration::from_secs(10), async || {
             server.generate(&key, &four_tokens()).await.status == 200
@@ -222,49 +225,49 @@ async fn without_redis_nothing_is_served_and_everything_is_again_when_it_is_back
         .await;
     }
     assert_eq!(firm.json(&["usage", "--json"])["total"]["requests"], 3);
-    // A question that Redis got and did not answer in time may count until it leaves: too much rather than too little.
-    let standing = standing(&server, &key).await;
+    // A request that Redis received but did not answer in time may count until it leaves the window: too much, never too little.
+    let rate_limit_status = rate_limit_status(&server, &key).await;
     assert!(
-        (96..=97).contains(&number(&standing, "x-ratelimit-remaining-requests")),
+        (96..=97).contains(&number(&rate_limit_status, "x-ratelimit-remaining-requests")),
         "{:?}",
-        standing.headers
+        rate_limit_status.headers
     );
 }
 
 #[tokio::test]
-async fn verify_finds_what_redis_has_forgotten() {
+async fn verify_reports_counts_missing_in_redis() {
     let redis = RedisServer::start();
     let firm = Firm::new().with("CHANCERY_LIMITS__STORE", &redis.url());
     let key = firm.account_with_key(NAME);
     let server = firm.start();
     assert_eq!(server.generate(&key, &four_tokens()).await.status, 200);
-    assert!(firm.run(&["verify"]).contains("limits: the last minute of 1 accounts: all counted"));
+    assert!(firm.run(&["verify"]).contains("limits: last minute of 1 accounts: OK"));
     redis.command(&["flushall"]);
     assert_eq!(server.generate(&key, &four_tokens()).await.status, 200);
     let output = firm.output(&["verify"]);
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
-        text.contains("DIFFERS limits: account Hale & Ward: the ledger has 2 requests with 8 tokens of the last minute, and the limits' store counts 1 with 4"),
+        text.contains("DIFFERS limits: account Hale & Ward: the ledger has 2 requests and 8 tokens in the last minute, the limit store 1 and 4"),
         "{text}"
     );
-    assert!(text.contains("ledger: 2 rows") && text.contains("all agree"), "{text}");
+    assert!(text.contains("ledger: 2 rows") && text.contains(": OK"), "{text}");
 }
 
 #[tokio::test]
-async fn a_redis_that_is_set_up_as_a_cache_is_warned_about() {
+async fn redis_with_an_eviction_policy_logs_a_warning() {
     let redis = RedisServer::start();
     redis.command(&["config", "set", "maxmemory", "100mb"]);
     let firm = Firm::new().with("CHANCERY_LIMITS__STORE", &redis.url());
     assert!(!firm.start().log().contains("maxmemory-policy"));
     redis.command(&["config", "set", "maxmemory-policy", "allkeys-lru"]);
-    assert!(firm.start().log().contains("set its maxmemory-policy to noeviction"));
+    assert!(firm.start().log().contains("set maxmemory-policy to noeviction"));
 }
 
 #[test]
-fn a_redis_that_cannot_be_reached_at_the_start_is_named_with_its_setting() {
+fn unreachable_redis_at_startup_error_names_its_setting() {
     let firm = Firm::new().with("CHANCERY_LIMITS__STORE", "redis://:hunter2@127.0.0.1:1");
     let text = firm.fail(&["serve"]);
-    assert!(text.contains("limits.store: redis://127.0.0.1:1/0 cannot be used"), "{text}");
+    assert!(text.contains("limits.store: cannot use redis://127.0.0.1:1/0"), "{text}");
     assert!(!text.contains("hunter2"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! The real binary, on the real model, over real TCP. Folders and files mirror the URLs and commands they test.
+//! Tests of the real binary with the real model over real TCP. Folders and files mirror the URLs and commands they test.
 
 #![expect(
     clippy::unwrap_used,
@@ -8,16 +8,14 @@
 
 mod accounts_page;
 mod activity;
-mod backing;
 mod billing;
-mod bounds;
 mod browser;
 mod client_records;
 mod clients_command;
 mod commands;
 mod config;
 mod demo;
-mod deploying;
+mod deploy_configs;
 mod docs;
 mod drafting;
 mod event_stream;
@@ -27,19 +25,21 @@ mod identity_providers;
 mod invoices_command;
 mod limits;
 mod migrate;
+mod multiple_models;
 mod nodes;
 mod office;
 mod openai_clients;
 mod openapi;
 mod ops;
+mod resource_limits;
 mod scaling_guide;
 mod second_node;
 mod server;
-mod several_models;
 mod shutdown;
 mod sign_in;
 mod smtp;
-mod start_up;
+mod startup;
+mod test_backends;
 mod tour;
 mod upstream;
 mod users;

@@ -1,11 +1,11 @@
-//! `chancery migrate`: a firm that moves from SQLite to PostgreSQL changes one setting, and nobody else notices.
+//! `chancery migrate`: a firm moves from SQLite to PostgreSQL by changing one setting, and nothing else changes.
 
-use crate::billing::past::{NORTHGATE, Past, office_that_bills};
+use crate::billing::billing_history::{NORTHGATE, Past, office_that_bills};
 use crate::invoices_command::tamper_sqlite;
 use crate::office::Office;
 use crate::server::{Firm, Running, binary, clean_command, client, eventually, request};
 use chancery_domain::{
-    HowEnded, Nanos, OsRandomness, Prices, Randomness, RequestId, SeededRandomness, TokenPrice, UnixMillis,
+    Nanos, OsRandomness, Prices, Randomness, RequestId, SeededRandomness, StopReason, TokenPrice, UnixMillis,
     UsageRow,
 };
 use chancery_store::Store;
@@ -17,16 +17,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Enough that a move takes a while.
+/// Enough that the transfer takes a while.
 const LARGE_LEDGER_ROWS: usize = 20_000;
 
 fn migrate<'a>(from: &'a str, to: &'a str) -> [&'a str; 5] {
     ["migrate", "--from", from, "--to", to]
 }
 
-/// What commands tell of a firm, on whichever database.
-fn told(firm: &Firm, invoices: &[String]) -> Value {
-    let mut told: Vec<Value> = [
+/// Collects what the commands report about a firm, on either database.
+fn collect_reports(firm: &Firm, invoices: &[String]) -> Value {
+    let mut reports: Vec<Value> = [
         &["account", "list", "--json"][..],
         &["key", "list", "--json"],
         &["user", "list", "--json"],
@@ -38,24 +38,24 @@ fn told(firm: &Firm, invoices: &[String]) -> Value {
     ]
     .map(|command| firm.json(command))
     .into();
-    told.extend(invoices.iter().map(|number| firm.json(&["invoice", "show", number, "--json"])));
-    Value::Array(told)
+    reports.extend(invoices.iter().map(|number| firm.json(&["invoice", "show", number, "--json"])));
+    Value::Array(reports)
 }
 
 #[tokio::test]
-async fn after_a_move_keys_sessions_invoices_and_numbers_go_on_as_if_nothing_had_happened() {
+async fn keys_sessions_invoices_and_ids_keep_working_after_migration() {
     let office = office_that_bills();
     let (maya, ruth) = (office.sign_in("maya").await, office.sign_in("ruth").await);
     let demo = std::fs::read(office.firm.data().join("demo.json")).unwrap();
     let key = serde_json::from_slice::<Value>(&demo).unwrap()["api_key"].as_str().unwrap().to_owned();
-    let ask = request("Answer in one word.", "What colour is grass?", 8);
-    let first = office.server.generate(&key, &ask).await;
+    let body = request("Answer in one word.", "What colour is grass?", 8);
+    let first = office.server.generate(&key, &body).await;
     let order = async |api: &str| {
-        let request = client().post(format!("{api}/v1/generate")).bearer_auth(&key).json(&ask);
+        let request = client().post(format!("{api}/v1/generate")).bearer_auth(&key).json(&body);
         crate::server::Reply::read(request.header("idempotency-key", "order-17").send().await.unwrap()).await
     };
-    let kept = order(&office.server.api).await;
-    assert_eq!(kept.status, 200, "{}", kept.body);
+    let stored = order(&office.server.api).await;
+    assert_eq!(stored.status, 200, "{}", stored.body);
     let past = Past::of(&office, &ruth).await;
     past.invoice().await;
     let clients = maya.clients().await;
@@ -69,7 +69,7 @@ async fn after_a_move_keys_sessions_invoices_and_numbers_go_on_as_if_nothing_had
     let pdfs = |firm: &Firm| -> Vec<Vec<u8>> {
         invoices.iter().map(|number| firm.output(&["invoice", "show", number, "--pdf", "-"]).stdout).collect()
     };
-    let (before, pdfs_before) = (told(&firm, &invoices), pdfs(&firm));
+    let (before, pdfs_before) = (collect_reports(&firm, &invoices), pdfs(&firm));
     assert!(pdfs_before.iter().all(|pdf| pdf.starts_with(b"%PDF-")));
 
     let (from, database) = (firm.database_url(), PostgresDatabase::create("migrate"));
@@ -82,37 +82,37 @@ async fn after_a_move_keys_sessions_invoices_and_numbers_go_on_as_if_nothing_had
     assert_eq!((rows("invoices"), rows("invoice_documents")), (7, 7));
     assert_eq!(rows("ledger"), report["ledger_rows"].as_u64().unwrap());
     assert!(rows("ledger") > 500 && rows("idempotency_keys") == 1 && rows("sessions") == 2, "{report}");
-    assert_eq!(told(&firm, &invoices), before, "the file is as it was");
+    assert_eq!(collect_reports(&firm, &invoices), before, "the file is as it was");
     firm.run(&["verify"]);
 
     let firm = firm.with("CHANCERY_DATABASE__URL", &database.url());
-    assert_eq!(told(&firm, &invoices), before);
+    assert_eq!(collect_reports(&firm, &invoices), before);
     assert_eq!(pdfs(&firm), pdfs_before, "byte for byte");
     let verified = firm.run(&["verify"]);
-    assert_eq!(verified.matches("all agree").count(), 3, "{verified}");
+    assert_eq!(verified.matches(": OK").count(), 3, "{verified}");
 
     let mut server = firm.start();
-    let again = server.generate(&key, &ask).await;
+    let again = server.generate(&key, &body).await;
     assert_eq!((again.text(), again.tokens()), (first.text(), first.tokens()), "the same key generates");
     let replayed = order(&server.api).await;
     assert_eq!(replayed.header("idempotent-replayed"), "true");
-    assert_eq!(replayed.body["output_text"], kept.body["output_text"]);
+    assert_eq!(replayed.body["output_text"], stored.body["output_text"]);
     let (maya, ruth) = (maya.at(&server.portal), ruth.at(&server.portal));
     assert_eq!(maya.clients().await, clients, "the same cookie is the same person");
     let found = maya.json(&address).await.value();
     assert_eq!((&found["name"], &found["entries"]), (&record["name"], &record["entries"]));
     assert_eq!(ruth.json("/team").await.status.as_u16(), 200);
 
-    // What is new follows what was there.
+    // New rows follow the existing ones.
     let last = clients_of(&firm).into_iter().max().unwrap();
     std::fs::write(
         firm.folder.path().join("new.jsonl"),
         "{\"name\":\"Tidewater Motors\",\"owner\":\"maya@example.com\"}",
     )
     .unwrap();
-    let told = firm.output(&["client", "import", "new.jsonl", "--json"]);
-    let text = String::from_utf8_lossy(&told.stdout).into_owned();
-    assert!(told.status.success(), "{text} {}", String::from_utf8_lossy(&told.stderr));
+    let import = firm.output(&["client", "import", "new.jsonl", "--json"]);
+    let text = String::from_utf8_lossy(&import.stdout).into_owned();
+    assert!(import.status.success(), "{text} {}", String::from_utf8_lossy(&import.stderr));
     assert_eq!(clients_of(&firm).into_iter().max(), Some(last + 1), "{text}");
     let month = past.last.to_string();
     let new = firm.json(&["invoice", "issue", "--account", NORTHGATE, "--month", &month, "--json"]);
@@ -124,7 +124,7 @@ async fn after_a_move_keys_sessions_invoices_and_numbers_go_on_as_if_nothing_had
     );
     server.end();
     let verified = firm.run(&["verify"]);
-    assert_eq!(verified.matches("all agree").count(), 3, "{verified}");
+    assert_eq!(verified.matches(": OK").count(), 3, "{verified}");
 }
 
 fn number(invoice: &Value) -> String {
@@ -137,79 +137,100 @@ fn clients_of(firm: &Firm) -> Vec<u64> {
 }
 
 #[test]
-fn what_moves_is_told_by_table_with_what_to_do_next() {
+fn migrate_reports_rows_per_table_and_next_steps() {
     let firm = Firm::new();
     firm.account_with_key("Hale & Ward");
     let (from, database) = (firm.database_url(), PostgresDatabase::create("told"));
     let output = firm.output(&migrate(&from, &database.url()));
-    let (told, progress) =
+    let (printed, progress) =
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(output.status.success(), "{progress}");
     for part in ["accounts", "api_keys", "verified", "`database.url`", "`limits.store`", "keep sqlite:"] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(printed.contains(part), "{part}: {printed}");
     }
-    for part in ["checking sqlite:", "moving accounts: 1 rows", "comparing", "checking postgres://"] {
+    for part in ["verifying sqlite:", "transferring accounts: 1 rows", "comparing", "verifying postgres://"] {
         assert!(progress.contains(part), "{part}: {progress}");
     }
 }
 
 #[test]
-fn a_wrong_address_or_direction_is_refused_by_name_and_no_password_is_shown() {
+fn invalid_migrate_url_is_rejected_by_option_without_password() {
     let firm = Firm::new();
     let secret = "postgres://ann:hunter2@127.0.0.1:1/firm";
     for (from, to, part) in [
         ("mysql://ann:hunter2@db/firm", secret, "--from: "),
         ("data/chancery.db", secret, "--from: "),
         ("sqlite:data/chancery.db", "postgres://ann:hunter2@db:notaport/firm", "--to: "),
-        (secret, "sqlite:data/chancery.db", "--from is a PostgreSQL database"),
+        (secret, "sqlite:data/chancery.db", "--from must be a SQLite file"),
         (secret, secret, "pg_dump"),
-        ("sqlite:data/chancery.db", "sqlite:other.db", "--to is a SQLite file"),
+        ("sqlite:data/chancery.db", "sqlite:other.db", "--to must be a PostgreSQL database"),
     ] {
         let output = firm.output(&migrate(from, to));
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains(part) && !told.contains("hunter2"), "{part}: {told}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        assert!(printed.contains(part) && !printed.contains("hunter2"), "{part}: {printed}");
     }
-    let told = firm.fail(&migrate("sqlite:data/chancery.db", secret));
-    assert!(told.contains("--from: there is no Chancery database at sqlite:data/chancery.db"), "{told}");
+    let printed = firm.fail(&migrate("sqlite:data/chancery.db", secret));
+    assert!(printed.contains("--from: no Chancery database at sqlite:data/chancery.db"), "{printed}");
     assert!(!firm.data().exists(), "nothing was made");
     firm.account_with_key("Hale & Ward");
-    let told = firm.fail(&migrate("sqlite:data/chancery.db", secret));
-    assert!(told.contains("--to") && told.contains("127.0.0.1:1") && !told.contains("hunter2"), "{told}");
+    let printed = firm.fail(&migrate("sqlite:data/chancery.db", secret));
+    assert!(
+        printed.contains("--to") && printed.contains("127.0.0.1:1") && !printed.contains("hunter2"),
+        "{printed}"
+    );
     assert!(firm.fail(&["migrate"]).contains("--from <URL>"));
 }
 
 #[test]
-fn while_a_server_runs_on_either_side_nothing_moves() {
+fn migrate_is_rejected_while_a_server_runs_on_either_side() {
     let firm = Firm::new();
     firm.account_with_key("Hale & Ward");
     let (from, database) = (firm.database_url(), PostgresDatabase::create("served"));
     let server = firm.start_with(&["--only", "api"]);
-    let told = firm.fail(&migrate(&from, &database.url()));
-    assert!(told.contains("--from: a chancery server") && told.contains("stop it"), "{told}");
+    let printed = firm.fail(&migrate(&from, &database.url()));
+    assert!(
+        printed.contains("--from: ")
+            && printed.contains("is in use by a chancery server")
+            && printed.contains("stop it"),
+        "{printed}"
+    );
     drop(server);
     let other = Firm::new().with("CHANCERY_DATABASE__URL", &database.url());
     let server = other.start_with(&["--only", "api"]);
-    let told = firm.fail(&migrate(&from, &database.url()));
-    assert!(told.contains("--to: a chancery server") && told.contains("stop it"), "{told}");
+    let printed = firm.fail(&migrate(&from, &database.url()));
+    assert!(
+        printed.contains("--to: ")
+            && printed.contains("is in use by a chancery server")
+            && printed.contains("stop it"),
+        "{printed}"
+    );
     drop(server);
-    // That server has drawn its secrets there.
-    let told = firm.fail(&migrate(&from, &database.url()));
-    assert!(told.contains("already holds rows (in ") && told.contains("createdb"), "{told}");
+    // That server generated its secrets there.
+    let printed = firm.fail(&migrate(&from, &database.url()));
+    assert!(
+        printed.contains("the target database is not empty (table ") && printed.contains("createdb"),
+        "{printed}"
+    );
 }
 
 #[test]
-fn a_ledger_that_somebody_changed_is_not_moved() {
+fn migrate_rejects_a_tampered_ledger() {
     let firm = Firm::new();
     firm.account_with_key("Hale & Ward");
     tokio::runtime::Runtime::new().unwrap().block_on(use_much(&firm, 3));
     tamper_sqlite(
         &firm,
-        "update ledger set output_tokens = output_tokens + 1, cost_nanos = cost_nanos + 400 where place = 1",
+        "update ledger set output_tokens = output_tokens + 1, cost_nanos = cost_nanos + 400 where position = 1",
     );
     let (from, database) = (firm.database_url(), PostgresDatabase::create("tampered"));
-    let told = firm.fail(&migrate(&from, &database.url()));
-    assert!(told.contains("does not agree with itself") && told.contains("`chancery verify`"), "{told}");
+    let printed = firm.fail(&migrate(&from, &database.url()));
+    assert!(
+        printed.contains("verification of sqlite:")
+            && printed.contains("failed, so nothing was transferred")
+            && printed.contains("`chancery verify`"),
+        "{printed}"
+    );
     assert_eq!(tables(&database), 0);
 }
 
@@ -217,7 +238,7 @@ fn tables(database: &PostgresDatabase) -> usize {
     database.query("select count(*) from pg_tables where schemaname = 'public'").parse().unwrap()
 }
 
-/// So many rows of its only account, in two months.
+/// Adds this many rows for the firm's only account, across two months.
 async fn use_much(firm: &Firm, rows: usize) {
     let store = Arc::new(Store::open(&firm.database_url().parse().unwrap()).await.unwrap());
     let account = store.account_lookup.list_accounts().await.unwrap()[0].id;
@@ -237,7 +258,7 @@ async fn use_much(firm: &Firm, rows: usize) {
             prices: Prices { input: price(100), output: price(400) },
             cost: Nanos(0),
             at,
-            ended: HowEnded::Complete,
+            stop_reason: StopReason::Complete,
         };
         row.cost = row.recomputed_cost().unwrap();
         let store = Arc::clone(&store);
@@ -251,7 +272,7 @@ async fn use_much(firm: &Firm, rows: usize) {
 }
 
 #[tokio::test]
-async fn a_move_that_is_killed_leaves_nothing_and_the_next_one_succeeds() {
+async fn killed_migration_leaves_nothing_and_the_next_one_succeeds() {
     let seed = OsRandomness.next_u64();
     eprintln!("seed {seed}");
     let chance = SeededRandomness::new(seed);
@@ -261,7 +282,9 @@ async fn a_move_that_is_killed_leaves_nothing_and_the_next_one_succeeds() {
     let (from, database) = (firm.database_url(), PostgresDatabase::create("killed"));
     let to = database.url();
     let mut is_empty = true;
-    for moment in ["moving ledger", "moving ledger", "looking whether", "reading everything back"] {
+    for moment in
+        ["transferring ledger", "transferring ledger", "checking foreign-key", "comparing source and target"]
+    {
         if !is_empty {
             break;
         }
@@ -278,14 +301,14 @@ async fn a_move_that_is_killed_leaves_nothing_and_the_next_one_succeeds() {
             database.query(sessions) == "0"
         })
         .await;
-        // Whoever is killed after the last step was too quick for the test, and then everything is there.
+        // If the process was killed after its last step, the transfer was too fast for the test, and everything is there.
         is_empty = tables(&database) == 0;
         let rows = || database.query("select count(*) from ledger");
         assert!(
             is_empty || rows() == LARGE_LEDGER_ROWS.to_string(),
             "seed {seed}: a part was left at {moment:?}"
         );
-        assert!(is_empty || moment.starts_with("reading"), "seed {seed}: it was not killed in the middle");
+        assert!(is_empty || moment.starts_with("comparing"), "seed {seed}: it was not killed in the middle");
     }
     if is_empty {
         let report = firm.json(&[&migrate(&from, &to)[..], &["--json"]].concat());
@@ -293,9 +316,5 @@ async fn a_move_that_is_killed_leaves_nothing_and_the_next_one_succeeds() {
     }
     let there = Firm::new().with("CHANCERY_DATABASE__URL", &to);
     assert!(there.run(&["verify"]).contains("ledger: 20,000 rows"));
-    assert_eq!(
-        database.query("select count(*) from ledger_of_no_month"),
-        "0",
-        "past months have partitions too"
-    );
+    assert_eq!(database.query("select count(*) from ledger_default"), "0", "past months have partitions too");
 }

@@ -1,4 +1,4 @@
-//! The demonstration firm, its people signed in over plain HTTP: what a browser does, step by step, with nothing in between.
+//! The demo firm with people signed in over plain HTTP: each step of a browser, without a browser.
 
 use crate::browser::Browser;
 use crate::server::{Firm, Server};
@@ -9,29 +9,29 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a browser says it wants.
+/// A browser's `Accept` header.
 const HTML: &str = "text/html,application/xhtml+xml,*/*;q=0.8";
 const JSON: &str = "application/json";
 /// From the portal's button back to the portal: two pages and their redirects.
 const MAX_STEPS_TO_SIGN_IN: usize = 16;
 
-/// A server with the demonstration firm.
+/// A server with the demo firm.
 pub struct Office {
     pub firm: Firm,
     pub server: Server,
 }
 
-/// Somebody with a session, who asks without a browser.
-pub struct Somebody {
+/// A person with a session who sends requests without a browser.
+pub struct SignedInUser {
     pub email: String,
-    /// The value of the cookie `session`.
+    /// The value of the `session` cookie.
     pub session: String,
     portal: String,
     http: reqwest::Client,
 }
 
 #[derive(Debug)]
-pub struct Answer {
+pub struct PortalResponse {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: String,
@@ -48,13 +48,13 @@ impl Office {
         format!("{}{path}", self.server.portal)
     }
 
-    /// The whole way: the portal's button, the provider's form, its consent page, and back.
-    pub async fn sign_in(&self, name: &str) -> Somebody {
+    /// The complete flow: the portal's button, the provider's form, its consent page, and back.
+    pub async fn sign_in(&self, name: &str) -> SignedInUser {
         sign_in(&self.firm, &self.server.portal, name).await
     }
 }
 
-/// The demonstration firm's own password for them.
+/// Returns the person's password in the demo firm.
 fn password(firm: &Firm, email: &str) -> String {
     let demo = std::fs::read(firm.data().join("demo.json")).unwrap();
     let demo: Value = serde_json::from_slice(&demo).unwrap();
@@ -62,8 +62,8 @@ fn password(firm: &Firm, email: &str) -> String {
     user["password"].as_str().unwrap().to_owned()
 }
 
-/// Somebody of the demonstration firm, which is that firm's, signs in at the portal with that address.
-pub async fn sign_in(firm: &Firm, portal: &str, name: &str) -> Somebody {
+/// Signs a person of the demo firm in at this portal URL.
+pub async fn sign_in(firm: &Firm, portal: &str, name: &str) -> SignedInUser {
     let email = format!("{name}@example.com");
     let password = password(firm, &email);
     let http = without_redirects();
@@ -71,17 +71,17 @@ pub async fn sign_in(firm: &Firm, portal: &str, name: &str) -> Somebody {
     let mut url: Url = format!("{portal}/auth/sign-in").parse().unwrap();
     let mut form = None;
     for _ in 0..MAX_STEPS_TO_SIGN_IN {
-        let answer = cookies.send(&http, &url, form.take()).await;
+        let response = cookies.send(&http, &url, form.take()).await;
         if let Some(session) = cookies.value(portal, "session") {
-            return Somebody { email, session, portal: portal.to_owned(), http };
+            return SignedInUser { email, session, portal: portal.to_owned(), http };
         }
-        if let Some(location) = answer.headers.get(header::LOCATION) {
+        if let Some(location) = response.headers.get(header::LOCATION) {
             url = url.join(location.to_str().unwrap()).unwrap();
             continue;
         }
-        let (action, mut fields) = first_form(&answer.body);
+        let (action, mut fields) = first_form(&response.body);
         url = url.join(&action).unwrap();
-        if answer.body.contains("name=\"password\"") {
+        if response.body.contains("name=\"password\"") {
             fields.push(("email".to_owned(), email.clone()));
             fields.push(("password".to_owned(), password.clone()));
         } else {
@@ -92,58 +92,58 @@ pub async fn sign_in(firm: &Firm, portal: &str, name: &str) -> Somebody {
     panic!("{email} did not come to a session, but to {url}");
 }
 
-impl Somebody {
+impl SignedInUser {
     pub fn name(&self) -> &str {
         self.email.split('@').next().unwrap()
     }
 
-    /// The same session, shown to another node.
+    /// The same session on another node.
     pub fn at(&self, portal: &str) -> Self {
         let (email, session, http) = (self.email.clone(), self.session.clone(), self.http.clone());
         Self { email, session, portal: portal.to_owned(), http }
     }
 
-    pub async fn page(&self, path: &str) -> Answer {
+    pub async fn page(&self, path: &str) -> PortalResponse {
         self.send(Method::GET, path, HTML, None).await
     }
 
-    pub async fn json(&self, path: &str) -> Answer {
+    pub async fn json(&self, path: &str) -> PortalResponse {
         self.send(Method::GET, path, JSON, None).await
     }
 
-    pub async fn post(&self, path: &str, fields: &[(&str, &str)]) -> Answer {
+    pub async fn post(&self, path: &str, fields: &[(&str, &str)]) -> PortalResponse {
         self.send(Method::POST, path, HTML, Some(form_body(fields))).await
     }
 
-    async fn send(&self, method: Method, path: &str, accept: &str, form: Option<String>) -> Answer {
+    async fn send(&self, method: Method, path: &str, accept: &str, form: Option<String>) -> PortalResponse {
         let request = self.http.request(method, format!("{}{path}", self.portal));
         let request = request.header(header::COOKIE, format!("session={}", self.session));
         send(request.header(header::ACCEPT, accept), form).await
     }
 
-    /// Every client that the list shows to them, page by page.
+    /// Returns every client in the person's list, across all pages.
     pub async fn clients(&self) -> Vec<Value> {
         let (mut clients, mut page) = (Vec::new(), 1);
         loop {
-            let answer = self.json(&format!("/clients?page={page}")).await.value();
-            clients.extend(answer["clients"].as_array().unwrap().iter().cloned());
-            if answer["pages"] == page {
-                assert_eq!(answer["total"], clients.len());
+            let response = self.json(&format!("/clients?page={page}")).await.value();
+            clients.extend(response["clients"].as_array().unwrap().iter().cloned());
+            if response["pages"] == page {
+                assert_eq!(response["total"], clients.len());
                 return clients;
             }
             page += 1;
         }
     }
 
-    /// The browser is theirs from here on.
-    pub async fn sit_down_at(&self, browser: &Browser) {
-        browser.forget_cookies().await;
+    /// Gives the browser this person's session.
+    pub async fn use_in_browser(&self, browser: &Browser) {
+        browser.clear_cookies().await;
         browser.set_cookie(&self.portal, "session", &self.session).await;
     }
 }
 
-impl Answer {
-    /// The JSON of a reply that went well.
+impl PortalResponse {
+    /// Returns the JSON of a successful reply.
     pub fn value(&self) -> Value {
         assert_eq!(self.status, StatusCode::OK, "{}", self.body);
         serde_json::from_str(&self.body).unwrap()
@@ -153,7 +153,7 @@ impl Answer {
         self.headers.get(header::LOCATION).map_or("", |location| location.to_str().unwrap())
     }
 
-    /// Everything that somebody who guesses could compare: what must differ from request to request is left out.
+    /// Returns everything that an attacker could compare, without what differs in every request.
     pub fn without_its_request(&self) -> (StatusCode, BTreeMap<String, Vec<u8>>, &str) {
         let headers =
             self.headers.iter().filter(|(name, _)| *name != "x-request-id" && *name != header::DATE);
@@ -164,21 +164,21 @@ impl Answer {
 
 fn without_redirects() -> reqwest::Client {
     let builder = chancery_http_client::client_builder().no_proxy().timeout(Duration::from_secs(60));
-    // A connection that waits while a test does something else for minutes is closed meanwhile.
+    // Idle connections would be closed while a test does something else for minutes.
     builder.pool_max_idle_per_host(0).build().unwrap()
 }
 
-async fn send(request: reqwest::RequestBuilder, form: Option<String>) -> Answer {
+async fn send(request: reqwest::RequestBuilder, form: Option<String>) -> PortalResponse {
     let request = match form {
         Some(form) => request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").body(form),
         None => request,
     };
     let response = request.send().await.unwrap();
     let (status, headers) = (response.status(), response.headers().clone());
-    Answer { status, headers, body: response.text().await.unwrap() }
+    PortalResponse { status, headers, body: response.text().await.unwrap() }
 }
 
-/// Of the two origins, each with its own.
+/// Cookie jars of the two origins.
 #[derive(Default)]
 struct Cookies(BTreeMap<String, CookieJar>);
 
@@ -187,20 +187,20 @@ impl Cookies {
         self.0.get(origin)?.get(name).map(str::to_owned)
     }
 
-    async fn send(&mut self, http: &reqwest::Client, url: &Url, form: Option<String>) -> Answer {
+    async fn send(&mut self, http: &reqwest::Client, url: &Url, form: Option<String>) -> PortalResponse {
         let cookies = self.0.entry(url.origin().ascii_serialization()).or_default();
         let method = if form.is_some() { Method::POST } else { Method::GET };
         let request = http.request(method, url.clone()).header(header::ACCEPT, HTML);
         let sent = cookies.header(url.path()).unwrap_or_default();
-        let answer = send(request.header(header::COOKIE, sent), form).await;
-        for cookie in answer.headers.get_all(header::SET_COOKIE) {
+        let response = send(request.header(header::COOKIE, sent), form).await;
+        for cookie in response.headers.get_all(header::SET_COOKIE) {
             cookies.keep(cookie.to_str().unwrap());
         }
-        answer
+        response
     }
 }
 
-/// Where the first form of a page goes, and its hidden fields.
+/// Returns the action of the page's first form, and its hidden fields.
 fn first_form(html: &str) -> (String, Vec<(String, String)>) {
     let (_, form) = html.split_once("<form").unwrap_or_else(|| panic!("no form in {html}"));
     let (form, _) = form.split_once("</form>").unwrap();

@@ -1,11 +1,11 @@
-//! OpenAI's own clients, in Python and JavaScript, as their users have them: only the base address and the key are ours.
-//! What they do is in `tests/clients/`.
+//! OpenAI's own clients, in Python and JavaScript, unmodified: only the base URL and the key are ours. Their scripts are
+//! in `tests/clients/`.
 
 use crate::server::{Firm, clean_command};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where `scripts/openai-clients` has put them.
+/// Where `scripts/openai-clients` installs them.
 fn clients() -> PathBuf {
     let folder = std::env::var_os("CHANCERY_TEST_OPENAI_CLIENTS");
     let folder = folder.expect(
@@ -23,7 +23,7 @@ fn command(program: &str, script: &str) -> Command {
     command
 }
 
-/// Runs a script against a server of its own; it says so when every call did what it should.
+/// Runs a script against its own server; the script reports success when every call behaved as expected.
 fn run(mut command: Command) {
     let firm = Firm::new();
     let key = firm.account_with_key("Hale & Ward");
@@ -35,18 +35,18 @@ fn run(mut command: Command) {
         .env("LIMITED_API_KEY", limited_key)
         .output()
         .unwrap();
-    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}{errors}");
-    assert!(said.contains("every call did what it should"), "{said}{errors}");
+    let (stdout, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{stdout}{errors}");
+    assert!(stdout.contains("every call did what it should"), "{stdout}{errors}");
 }
 
 #[test]
-fn the_python_client_works_by_changing_base_address_and_key() {
+fn openai_python_client_works_with_base_url_and_key() {
     run(command("python", "openai_python.py"));
 }
 
 #[test]
-fn the_javascript_client_works_by_changing_base_address_and_key() {
+fn openai_javascript_client_works_with_base_url_and_key() {
     let mut command = command("node", "openai_javascript.mjs");
     command.env("NODE_MODULES", clients().join("node_modules"));
     run(command);

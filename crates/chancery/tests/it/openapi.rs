@@ -1,4 +1,4 @@
-//! `GET /openapi.json`: the API for programs, and a program that tests the API by it.
+//! `GET /openapi.json`: the API description for programs, and a program that tests the API against it.
 
 use crate::event_stream::EventStream;
 use crate::server::{Firm, MODEL, Reply, Server, clean_command, client, request, schemathesis};
@@ -10,11 +10,11 @@ async fn document(server: &Server) -> Value {
 }
 
 #[tokio::test]
-async fn everybody_may_read_the_document_and_it_is_the_one_that_is_kept() {
+async fn openapi_document_is_public_and_matches_the_checked_in_file() {
     let server = Firm::new().start();
     let address = format!("{}/openapi.json", server.api);
-    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
-    let kept: Value = serde_json::from_str(&std::fs::read_to_string(kept).unwrap()).unwrap();
+    let checked_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
+    let checked_in: Value = serde_json::from_str(&std::fs::read_to_string(checked_in).unwrap()).unwrap();
     for browser in [None, Some("https://example.com")] {
         let request = client().get(&address);
         let request = match browser {
@@ -26,7 +26,7 @@ async fn everybody_may_read_the_document_and_it_is_the_one_that_is_kept() {
         assert_eq!(reply.header("x-content-type-options"), "nosniff");
         assert!(!reply.headers.keys().any(|name| name.as_str().starts_with("access-control-")));
         assert!(reply.body["openapi"].as_str().unwrap().starts_with("3.1"));
-        assert!(reply.body == kept, "docs/openapi.json differs; run `make openapi`");
+        assert!(reply.body == checked_in, "docs/openapi.json differs; run `make openapi`");
     }
     let head = client().head(&address).send().await.unwrap();
     assert_eq!(
@@ -36,7 +36,7 @@ async fn everybody_may_read_the_document_and_it_is_the_one_that_is_kept() {
 }
 
 #[tokio::test]
-async fn only_reading_what_is_open_is_open_to_browsers() {
+async fn browsers_may_only_read_public_paths() {
     let server = Firm::new().start();
     for (method, path) in [
         ("POST", "/openapi.json"),
@@ -51,10 +51,10 @@ async fn only_reading_what_is_open_is_open_to_browsers() {
     }
 }
 
-/// What of a JSON schema the document uses to describe replies. Gives the first thing that is not as described.
+/// Checks the subset of JSON Schema that the document uses for replies. Returns the first mismatch.
 fn difference(document: &Value, schema: &Value, value: &Value) -> Option<String> {
-    if let Some(place) = schema["$ref"].as_str() {
-        let described = document.pointer(place.trim_start_matches('#')).unwrap();
+    if let Some(reference) = schema["$ref"].as_str() {
+        let described = document.pointer(reference.trim_start_matches('#')).unwrap();
         return difference(document, described, value);
     }
     let is_of = |kind: &str| match kind {
@@ -66,7 +66,7 @@ fn difference(document: &Value, schema: &Value, value: &Value) -> Option<String>
     if schema["type"].as_str().is_some_and(|kind| !is_of(kind)) {
         return Some(format!("{value} is not of type {}", schema["type"]));
     }
-    if schema["enum"].as_array().is_some_and(|words| !words.contains(value)) {
+    if schema["enum"].as_array().is_some_and(|values| !values.contains(value)) {
         return Some(format!("{value} is none of {}", schema["enum"]));
     }
     let fields = value.as_object()?;
@@ -86,13 +86,13 @@ fn difference(document: &Value, schema: &Value, value: &Value) -> Option<String>
 }
 
 #[tokio::test]
-async fn every_event_of_a_stream_is_as_the_document_says() {
+async fn every_stream_event_matches_the_openapi_document() {
     let firm = Firm::new();
     let key = firm.account_with_key("Hale & Ward");
     let server = firm.start();
     let document = document(&server).await;
-    let place = "/paths/~1v1~1generate/post/responses/200/content/text~1event-stream/schema/$ref";
-    let described = document.pointer(place).unwrap().as_str().unwrap().trim_start_matches('#');
+    let pointer = "/paths/~1v1~1generate/post/responses/200/content/text~1event-stream/schema/$ref";
+    let described = document.pointer(pointer).unwrap().as_str().unwrap().trim_start_matches('#');
     let described = document.pointer(described).unwrap()["oneOf"].as_array().unwrap();
     let data_of = |name: &str| {
         let named = described.iter().find(|event| event["properties"]["event"]["enum"][0] == name);
@@ -116,16 +116,16 @@ async fn every_event_of_a_stream_is_as_the_document_says() {
     }
 }
 
-/// All its checks, on every operation of the document. `tests/schemathesis/hooks.py` tells it what the document cannot.
+/// Runs all of its checks on every operation. `tests/schemathesis/hooks.py` adds what the document cannot express.
 #[tokio::test]
-async fn schemathesis_finds_nothing_that_the_document_does_not_say() {
+async fn schemathesis_finds_no_undocumented_behavior() {
     const SEED: &str = "20261115";
     const EXAMPLES_PER_OPERATION: &str = "10";
-    // Less than a minute on two cores; what else runs on a machine may make it longer.
+    // Takes less than a minute on two cores; the rest is headroom for a busy machine.
     const TIMEOUT_S: &str = "240";
 
     let firm = Firm::new();
-    // As generous as the demonstration's.
+    // The same limits as the demo account's.
     let key = firm.limited_account_with_key("Hale & Ward", 6_000, 10_000_000);
     let server = firm.start();
     let folder = tempfile::tempdir().unwrap();
@@ -160,7 +160,7 @@ async fn schemathesis_finds_nothing_that_the_document_does_not_say() {
     assert!(output.status.success(), "{}: {report}\n{errors}\nseed {SEED}", output.status);
     assert!(!report.contains("WARNINGS"), "it could not test all of the document: {report}");
 
-    // It found nothing because there was nothing, not because it asked for nothing.
+    // Proves that it sent requests: finding nothing must not mean asking nothing.
     let answered = |path: &str, status: u64| {
         let logged = server.logged_requests();
         logged.iter().filter(|line| line["path"] == path && line["status"] == status).count()

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 #[tokio::test]
-async fn the_operations_listener_tells_alive_ready_and_counts() {
+async fn ops_listener_reports_liveness_readiness_and_metrics() {
     let firm = Firm::new();
     let key = firm.account_with_key("Hale & Ward");
     let server = firm.start();
@@ -24,14 +24,15 @@ async fn the_operations_listener_tells_alive_ready_and_counts() {
 }
 
 #[tokio::test]
-async fn operators_get_through_when_callers_hold_every_connection() {
+async fn ops_listener_responds_when_api_connections_are_exhausted() {
     let firm = Firm::new();
     let server = firm.start_limited("ulimit -n 400");
-    let held: Vec<_> = (0..150).filter_map(|_| TcpStream::connect(server.api_address()).ok()).collect();
+    let connections: Vec<_> =
+        (0..150).filter_map(|_| TcpStream::connect(server.api_address()).ok()).collect();
     let alive =
         client().get(format!("{}/livez", server.ops)).timeout(Duration::from_secs(5)).send().await.unwrap();
     assert_eq!(alive.status().as_u16(), 200);
-    drop(held);
+    drop(connections);
     eventually("callers get through again", Duration::from_secs(5), async || {
         server.get("/v1/models", "nobody").await.status == 401
     })
@@ -39,7 +40,7 @@ async fn operators_get_through_when_callers_hold_every_connection() {
 }
 
 #[tokio::test]
-async fn a_log_that_nobody_reads_costs_no_reply() {
+async fn unread_log_pipe_blocks_no_reply() {
     let firm = Firm::new();
     let key = firm.account_with_key("Hale & Ward");
     let mut server = firm.start();

@@ -1,4 +1,4 @@
-//! docs/scaling.md says what is so: its file of a node can be used as it stands, and what it tells people to watch is counted.
+//! Checks docs/scaling.md: its node configuration works as written, and the metrics it names exist.
 
 use crate::server::{Firm, binary, clean_command, request};
 use chancery_test_support::{PostgresDatabase, query};
@@ -14,13 +14,13 @@ fn guide() -> String {
 }
 
 #[test]
-fn the_file_of_a_node_can_be_used_and_has_every_key() {
+fn node_config_in_the_guide_is_valid_and_complete() {
     let guide = guide();
     let (_, file) = guide.split_once("```toml\n").unwrap();
     let (file, _) = file.split_once("```").unwrap();
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-    // Data is only ever looked at by a server; this one names a folder that a test must not make.
+    // Only a server opens the data directory, and the test must not create the one that this file names.
     write("chancery.toml", file);
     std::fs::create_dir(folder.path().join("secrets")).unwrap();
     write("secrets/identity", "a secret\n");
@@ -35,28 +35,28 @@ fn the_file_of_a_node_can_be_used_and_has_every_key() {
         assert!(output.status.success(), "chancery {arguments:?}: {errors}");
         String::from_utf8(output.stdout).unwrap()
     };
-    assert!(run(&["config", "check"]).contains("can be used"));
-    // Whatever can be set for such a node is in the file, so that nobody has to look for it elsewhere.
+    assert!(run(&["config", "check"]).contains("configuration OK"));
+    // The file contains every setting of such a node, so that readers need not look elsewhere.
     let settings: Vec<serde_json::Value> = serde_json::from_str(&run(&["config", "show", "--json"])).unwrap();
     let left_out: Vec<&str> = settings
         .iter()
         .filter(|setting| setting["origin"] == "default")
         .map(|setting| setting["key"].as_str().unwrap())
         .filter(|key| !key.starts_with("portal.drafting.") && *key != "auth.listen")
-        // Off unless somebody wants it.
+        // Off by default.
         .filter(|key| !key.ends_with(".hedge_after_s"))
         .collect();
     assert_eq!(left_out, [""; 0]);
 }
 
 #[test]
-fn every_metric_that_people_are_told_to_watch_is_counted() {
+fn every_metric_named_in_the_guide_exists() {
     let is_of_a_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
     let guide = guide();
     let named: BTreeSet<&str> = guide
         .match_indices("chancery_")
         .map(|(at, _)| guide[at..].split(|letter| !is_of_a_name(letter)).next().unwrap())
-        // What Prometheus adds to a histogram's name.
+        // Suffixes that Prometheus adds to a histogram's name.
         .map(|name| {
             ["_bucket", "_count", "_sum"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
         })
@@ -68,7 +68,7 @@ fn every_metric_that_people_are_told_to_watch_is_counted() {
     assert_eq!(unknown, [&""; 0]);
 }
 
-/// The text of all programs, without their tests.
+/// Collects the source of all programs, without their tests.
 fn read_all(folder: &Path, sources: &mut String) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -80,9 +80,9 @@ fn read_all(folder: &Path, sources: &mut String) {
     }
 }
 
-/// What the guide says of taking months away: it is missed, and nothing is missed once it is back.
+/// What the guide says about detaching months: verify reports a detached month as missing until it is attached again.
 #[tokio::test]
-async fn a_month_that_is_detached_is_missed_by_verify_and_no_longer_once_it_is_attached_again() {
+async fn verify_reports_a_detached_partition_until_it_is_attached_again() {
     let database = PostgresDatabase::create("detached_month");
     let firm = Firm::new().with("CHANCERY_DATABASE__URL", &database.url());
     let key = firm.account_with_key("Hale & Ward");
@@ -97,9 +97,9 @@ async fn a_month_that_is_detached_is_missed_by_verify_and_no_longer_once_it_is_a
     let output = firm.output(&["verify"]);
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("are missing") && text.contains("the rows make 0 requests"), "{text}");
+    assert!(text.contains("are missing") && text.contains("the rows sum to 0 requests"), "{text}");
     database.query(&format!("ALTER TABLE ledger ATTACH PARTITION {month} {bound}"));
-    assert!(firm.run(&["verify"]).contains("all agree"));
+    assert!(firm.run(&["verify"]).contains(": OK"));
     let outcome = query(&database.url(), &format!("DELETE FROM {month}"));
     assert!(outcome.is_err(), "rows are never removed, of this month either");
 }

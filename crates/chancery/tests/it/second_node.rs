@@ -1,5 +1,5 @@
-//! Servers on one database: those that could let accounts pass their limits together do not start, and one that finds
-//! another in its place admits nothing.
+//! Several servers on one database: servers that together could exceed rate limits do not start, and a server that
+//! loses its lock to another admits nothing.
 
 use crate::server::{Firm, Reply, client, eventually, request};
 use chancery_test_support::{PostgresDatabase, RedisServer, psql};
@@ -7,10 +7,10 @@ use std::io::Write;
 use std::process::Stdio;
 use std::time::Duration;
 
-const SHARED: &str = "set `limits.store = \"redis://…\"` for all servers";
+const SHARED: &str = "set `limits.store = \"redis://…\"` on all servers";
 
 #[test]
-fn a_second_server_on_one_sqlite_file_is_refused_and_commands_are_not() {
+fn second_server_on_one_sqlite_file_is_rejected_but_commands_work() {
     let folder = tempfile::tempdir().unwrap();
     let redis = RedisServer::start();
     let url = format!("sqlite:{}", folder.path().join("shared.db").display());
@@ -28,7 +28,7 @@ fn a_second_server_on_one_sqlite_file_is_refused_and_commands_are_not() {
 }
 
 #[test]
-fn on_postgresql_limits_in_memory_are_for_one_server_and_limits_in_redis_for_many() {
+fn memory_limits_allow_one_server_on_postgresql_and_redis_limits_many() {
     let (redis, database) = (RedisServer::start(), PostgresDatabase::create("second_node"));
     let node = || Firm::new().with("CHANCERY_DATABASE__URL", &database.url());
     let in_memory = [node(), node()];
@@ -38,7 +38,10 @@ fn on_postgresql_limits_in_memory_are_for_one_server_and_limits_in_redis_for_man
     let text = in_memory[1].fail(&["serve"]);
     assert!(text.contains("another chancery server") && text.contains(SHARED), "{text}");
     let text = in_redis[0].fail(&["serve"]);
-    assert!(text.contains("another chancery server") && text.contains("set its `limits.store`"), "{text}");
+    assert!(
+        text.contains("another chancery server") && text.contains("set `limits.store` on the other server"),
+        "{text}"
+    );
     in_memory[1].run(&["account", "list"]);
     drop(server);
 
@@ -50,7 +53,7 @@ fn on_postgresql_limits_in_memory_are_for_one_server_and_limits_in_redis_for_man
 }
 
 #[tokio::test]
-async fn a_server_whose_place_was_taken_admits_nothing_until_it_has_it_again() {
+async fn server_that_lost_its_lock_admits_nothing_until_reacquired() {
     let database = PostgresDatabase::create("lost_place");
     let firm = Firm::new().with("CHANCERY_DATABASE__URL", &database.url());
     let key = firm.account_with_key("Hale & Ward");
@@ -58,7 +61,7 @@ async fn a_server_whose_place_was_taken_admits_nothing_until_it_has_it_again() {
     let body = request("", "Say hello.", 1);
     assert_eq!(server.generate(&key, &body).await.status, 200);
 
-    // Another waits for the lock and has it as soon as the server's session has ended.
+    // Another session waits for the lock and gets it as soon as the server's session ends.
     let mut other = psql(&database.url()).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut statements = other.stdin.take().unwrap();
     writeln!(statements, "SELECT pg_advisory_lock({});", i64::from_be_bytes(*b"chanserv")).unwrap();
@@ -71,19 +74,19 @@ async fn a_server_whose_place_was_taken_admits_nothing_until_it_has_it_again() {
     database.query(&wait_and_end);
     let ready =
         async || Reply::read(client().get(format!("{}/readyz", server.ops)).send().await.unwrap()).await;
-    eventually("the server knows that it lost its place", Duration::from_secs(10), async || {
+    eventually("the server knows that it lost its lock", Duration::from_secs(10), async || {
         ready().await.status == 503
     })
     .await;
     let reason = ready().await.body["reason"].as_str().unwrap().to_owned();
     assert!(reason.contains("another chancery server"), "{reason}");
-    let refused = server.generate(&key, &body).await;
-    assert_eq!((refused.status, refused.code()), (503, "unavailable"), "{}", refused.body);
-    assert!(server.log().contains("lost its place"), "{}", server.log());
+    let rejected = server.generate(&key, &body).await;
+    assert_eq!((rejected.status, rejected.code()), (503, "unavailable"), "{}", rejected.body);
+    assert!(server.log().contains("serving lock lost"), "{}", server.log());
 
     drop(statements);
     other.wait().unwrap();
-    eventually("the server has its place again", Duration::from_secs(10), async || {
+    eventually("the server has its lock again", Duration::from_secs(10), async || {
         server.generate(&key, &body).await.status == 200
     })
     .await;

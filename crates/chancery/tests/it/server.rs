@@ -1,6 +1,6 @@
-//! Starts the real binary in a folder of its own, on ports that the system chooses, and stops it at the end.
+//! Starts the real binary in its own directory, on ports that the system chooses, and stops it at the end.
 
-use crate::backing::PostgresAndRedis;
+use crate::test_backends::PostgresAndRedis;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 pub const MODEL: &str = "smollm2-135m";
 
-/// Loading takes about a second; a loaded machine gets a minute.
+/// Loading takes about a second; the rest is headroom for a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub fn binary() -> &'static str {
@@ -24,13 +24,13 @@ pub fn model_file() -> PathBuf {
     path.expect("run `make test`, which fetches the model and sets CHANCERY_TEST_MODEL").into()
 }
 
-/// The program that tests an API by its own description.
+/// The path of schemathesis, which tests an API against its description.
 pub fn schemathesis() -> PathBuf {
     let path = std::env::var_os("CHANCERY_TEST_SCHEMATHESIS");
     path.expect("run `make test`, which installs schemathesis and sets CHANCERY_TEST_SCHEMATHESIS").into()
 }
 
-/// A command that knows nothing of the developer's own settings and proxies.
+/// A command without the developer's own settings and proxies.
 pub fn clean_command(program: &str) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -42,28 +42,28 @@ pub fn clean_command(program: &str) -> Command {
     command
 }
 
-/// A data folder with its settings; commands and servers run in it.
+/// A data directory with its settings; commands and servers run in it.
 pub struct Firm {
     pub folder: tempfile::TempDir,
     environment: Vec<(String, String)>,
-    /// A program that runs all of it, with its first arguments; none where this is empty.
+    /// A program, with its first arguments, that runs every command; may be empty.
     runner: Vec<String>,
-    /// What its settings lead to, for as long as it needs it.
-    _backing: Option<PostgresAndRedis>,
+    /// The services that the settings name, kept alive as long as the firm.
+    _backends: Option<PostgresAndRedis>,
 }
 
 impl Firm {
-    /// On SQLite and memory, unless the whole run is on something else.
+    /// Uses SQLite and memory, unless the whole test run uses something else.
     pub fn new() -> Self {
-        Self::on(PostgresAndRedis::where_wanted())
+        Self::on(PostgresAndRedis::from_env())
     }
 
-    /// With a PostgreSQL database and a Redis of its own.
+    /// Uses its own PostgreSQL database and Redis.
     pub fn on_postgres_and_redis(purpose: &str) -> Self {
         Self::on(Some(PostgresAndRedis::start(purpose)))
     }
 
-    fn on(backing: Option<PostgresAndRedis>) -> Self {
+    fn on(backends: Option<PostgresAndRedis>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let model = model_file().to_str().unwrap().to_owned();
         let environment = [
@@ -76,25 +76,25 @@ impl Firm {
         ];
         let mut environment: Vec<_> =
             environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        let settings = backing.iter().flat_map(PostgresAndRedis::settings);
+        let settings = backends.iter().flat_map(PostgresAndRedis::settings);
         environment.extend(settings.map(|(name, value)| (name.to_owned(), value)));
-        Self { folder, environment, runner: Vec::new(), _backing: backing }
+        Self { folder, environment, runner: Vec::new(), _backends: backends }
     }
 
-    /// A firm whose own file says which models it has.
+    /// A firm whose own configuration file lists its models.
     pub fn without_a_model() -> Self {
         let mut firm = Self::new();
         firm.environment.retain(|(name, _)| !name.starts_with("CHANCERY_MODELS__"));
         firm
     }
 
-    /// The last one counts, where the same is set twice.
+    /// Sets a variable; the last value wins.
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// From here on commands and servers are run by that program, which gets them as its last arguments.
+    /// From here on, this program runs commands and servers; it gets them as its last arguments.
     pub fn run_by(&mut self, runner: &[&str]) {
         self.runner = runner.iter().map(|&argument| argument.to_owned()).collect();
     }
@@ -113,8 +113,15 @@ impl Firm {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut line = self.runner.iter().map(String::as_str).chain([binary()]);
-        let mut command = clean_command(line.next().unwrap());
-        command.args(line).args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
+        let mut command = self.program(line.next().unwrap());
+        command.args(line).args(arguments);
+        command
+    }
+
+    /// Any program, in the firm's directory and with its settings.
+    pub fn program(&self, program: &str) -> Command {
+        let mut command = clean_command(program);
+        command.current_dir(self.folder.path()).stdin(Stdio::null());
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
@@ -123,7 +130,7 @@ impl Firm {
         self.command(arguments).output().unwrap()
     }
 
-    /// Runs a command that must succeed; gives its standard output.
+    /// Runs a command that must succeed; returns its standard output.
     pub fn run(&self, arguments: &[&str]) -> String {
         let output = self.output(arguments);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -131,7 +138,7 @@ impl Firm {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Runs a command that must fail; gives its standard error.
+    /// Runs a command that must fail; returns its standard error.
     pub fn fail(&self, arguments: &[&str]) -> String {
         let output = self.output(arguments);
         let text = String::from_utf8_lossy(&output.stdout);
@@ -143,7 +150,7 @@ impl Firm {
         serde_json::from_str(&self.run(arguments)).unwrap()
     }
 
-    /// An account called `name` with a key, and with limits that only a test of limits meets.
+    /// Creates an account with a key and with limits that only rate-limit tests reach.
     pub fn account_with_key(&self, name: &str) -> String {
         self.limited_account_with_key(name, 1_000_000, 1_000_000_000)
     }
@@ -161,7 +168,7 @@ impl Firm {
         Server::spawn(&mut self.command(&[&["serve"], options].concat()))
     }
 
-    /// Starts it and kills it so soon that it may not have come to serving.
+    /// Starts a server and kills it, possibly before it serves.
     pub async fn start_and_kill_after(&self, pause: Duration) {
         let mut command = self.command(&["serve"]);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
@@ -169,12 +176,12 @@ impl Firm {
         tokio::time::sleep(pause).await;
     }
 
-    /// Starts it from a shell that has set limits first.
+    /// Starts a server from a shell that sets limits first.
     pub fn start_limited(&self, limits: &str) -> Server {
         Server::spawn(&mut self.limited(limits))
     }
 
-    /// Starts it likewise, and it must fail; gives its standard error.
+    /// The same for a start that must fail; returns its standard error.
     pub fn fail_limited(&self, limits: &str) -> String {
         let output = self.limited(limits).output().unwrap();
         assert!(!output.status.success(), "it started all the same");
@@ -182,18 +189,17 @@ impl Firm {
     }
 
     fn limited(&self, limits: &str) -> Command {
-        let mut command = clean_command("bash");
-        command.args(["-c", &format!("{limits}; exec '{}' serve", binary())]).current_dir(self.folder.path());
-        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        let mut command = self.program("bash");
+        command.args(["-c", &format!("{limits}; exec '{}' serve", binary())]);
         command
     }
 }
 
-/// Collects everything that a pipe brings, hands on each line, and closes the pipe when told to.
+/// Collects everything from a pipe, forwards each line, and closes the pipe on request.
 fn follow(pipe: impl Read + Send + 'static) -> (Followed, Receiver<String>) {
     let (sender, lines) = channel();
-    let (collected, is_wanted) = (Arc::new(Mutex::new(String::new())), Arc::new(AtomicBool::new(true)));
-    let (all, go_on) = (Arc::clone(&collected), Arc::clone(&is_wanted));
+    let (collected, is_read) = (Arc::new(Mutex::new(String::new())), Arc::new(AtomicBool::new(true)));
+    let (all, go_on) = (Arc::clone(&collected), Arc::clone(&is_read));
     std::thread::spawn(move || {
         let lines = BufReader::new(pipe).lines().map_while(Result::ok);
         for line in lines.take_while(|_| go_on.load(Ordering::SeqCst)) {
@@ -201,12 +207,12 @@ fn follow(pipe: impl Read + Send + 'static) -> (Followed, Receiver<String>) {
             let _ = sender.send(line);
         }
     });
-    (Followed { collected, is_wanted }, lines)
+    (Followed { collected, is_read }, lines)
 }
 
 struct Followed {
     collected: Arc<Mutex<String>>,
-    is_wanted: Arc<AtomicBool>,
+    is_read: Arc<AtomicBool>,
 }
 
 impl Followed {
@@ -215,7 +221,7 @@ impl Followed {
     }
 }
 
-/// A process that does not outlive its test.
+/// A process that is killed when its test ends.
 pub struct Running(pub Child);
 
 impl Drop for Running {
@@ -227,7 +233,7 @@ impl Drop for Running {
 
 pub struct Server {
     child: Running,
-    /// Each is empty where that part does not run.
+    /// Each is empty if that service does not run.
     pub api: String,
     pub portal: String,
     pub auth: String,
@@ -250,7 +256,7 @@ impl Server {
                 let address =
                     |key: &str| entry[key].as_str().map_or_else(String::new, |at| format!("http://{at}"));
                 let (api, ops) = (address("api_listen"), address("ops_listen"));
-                // The host names by which browsers know them: cookies ignore ports.
+                // The host names that browsers use: cookies ignore ports.
                 let portal = address("portal_listen").replace("127.0.0.1", "localhost");
                 let auth = address("auth_listen");
                 return Self { child, api, portal, auth, ops, stderr, stdout };
@@ -266,12 +272,12 @@ impl Server {
         self.stdout.text()
     }
 
-    /// From the next line on, writing to the log is writing to a closed pipe.
+    /// From the next line on, the server logs to a closed pipe.
     pub fn stop_reading_the_log(&mut self) {
-        self.stderr.is_wanted.store(false, Ordering::SeqCst);
+        self.stderr.is_read.store(false, Ordering::SeqCst);
     }
 
-    /// Waits until the engine has begun to generate for somebody.
+    /// Waits until the engine has started to generate.
     pub async fn generating(&self) {
         let before = self.metric("chancery_engine_steps_total").await;
         eventually("tokens are generated", Duration::from_secs(30), async || {
@@ -280,14 +286,14 @@ impl Server {
         .await;
     }
 
-    /// Lines of the log that tell of a request.
+    /// Returns the log lines of requests.
     pub fn logged_requests(&self) -> Vec<Value> {
         let log = self.log();
         let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         lines.filter(|line| line["request_id"].is_string()).collect()
     }
 
-    /// `127.0.0.1:PORT`, for tests that speak TCP themselves.
+    /// `127.0.0.1:PORT`, for tests that use raw TCP.
     pub fn api_address(&self) -> &str {
         self.api.trim_start_matches("http://")
     }
@@ -301,19 +307,19 @@ impl Server {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// The same for a process that may have ended by itself; until it is waited for, its number is its own.
+    /// Ignores a process that has already exited; its pid is not reused until it is waited for.
     pub fn signal_if_running(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child.0);
         let _ = rustix::process::kill_process(pid, signal);
     }
 
-    /// Asks it to end, which it must do well.
+    /// Sends SIGTERM; the server must exit with code 0.
     pub fn end(&mut self) {
         self.signal(rustix::process::Signal::TERM);
         assert_eq!(self.wait(), Some(0), "{}", self.log());
     }
 
-    /// Waits for the end; gives the exit code.
+    /// Waits for the process to exit; returns its exit code.
     pub fn wait(&mut self) -> Option<i32> {
         self.child.0.wait().unwrap().code()
     }
@@ -331,7 +337,7 @@ impl Server {
         self.post("/v1/generate", key, body).await
     }
 
-    /// A counter or gauge that holds whole numbers; 0 where it is not there yet.
+    /// Returns an integer counter or gauge; 0 if it does not exist yet.
     pub async fn metric(&self, name: &str) -> u64 {
         let text = client().get(format!("{}/metrics", self.ops)).send().await.unwrap().text().await.unwrap();
         let line = text.lines().find(|line| line.starts_with(name) && !line.starts_with('#'));
@@ -372,7 +378,7 @@ impl Reply {
         self.body["output_text"].as_str().unwrap()
     }
 
-    /// Tokens in and out.
+    /// Input and output tokens.
     pub fn tokens(&self) -> (u64, u64) {
         assert_eq!(self.status, 200, "{}", self.body);
         let usage = &self.body["usage"];
@@ -384,7 +390,7 @@ pub fn request(instructions: &str, input: &str, max_output_tokens: u64) -> Value
     json!({"model": MODEL, "instructions": instructions, "input": input, "max_output_tokens": max_output_tokens})
 }
 
-/// Asks again until it is so, for what happens soon but not at once.
+/// Polls until the condition holds.
 pub async fn eventually(what: &str, timeout: Duration, mut is_so: impl AsyncFnMut() -> bool) {
     let deadline = tokio::time::sleep(timeout);
     tokio::pin!(deadline);

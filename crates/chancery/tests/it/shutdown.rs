@@ -1,12 +1,12 @@
-//! SIGTERM: what runs finishes and is billed, what is new is refused, nothing is lost. The prompt is one on which the model
-//! repeats itself without end, so that the reply lasts until its cap.
+//! SIGTERM: running requests finish and are billed, new ones are rejected, nothing is lost. On this prompt the model
+//! repeats itself endlessly, so that the reply lasts until its cap.
 
 use crate::server::{Firm, Reply, Server, client, eventually, request};
 use rustix::process::Signal;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// A server that has a reply under way, and that reply.
+/// Returns a server with a running reply, and that reply.
 async fn busy_server(firm: &Firm, key: &str, max_output_tokens: u64) -> (Server, JoinHandle<Reply>) {
     let server = firm.start();
     let body = request("Translate to French.", "", max_output_tokens);
@@ -19,13 +19,13 @@ async fn busy_server(firm: &Firm, key: &str, max_output_tokens: u64) -> (Server,
 }
 
 #[tokio::test]
-async fn sigterm_finishes_what_runs_and_refuses_what_is_new() {
+async fn sigterm_finishes_running_requests_and_rejects_new_ones() {
     let firm = Firm::new();
     let key = firm.account_with_key("Hale & Ward");
     let (mut server, running) = busy_server(&firm, &key, 400).await;
-    let refused = server.generate(&key, &request("", "Say hello.", 1)).await;
-    assert_eq!((refused.status, refused.code()), (503, "shutting_down"));
-    assert!(!refused.header("retry-after").is_empty());
+    let rejected = server.generate(&key, &request("", "Say hello.", 1)).await;
+    assert_eq!((rejected.status, rejected.code()), (503, "shutting_down"));
+    assert!(!rejected.header("retry-after").is_empty());
     let ready = client().get(format!("{}/readyz", server.ops)).send().await.unwrap();
     assert_eq!(ready.status().as_u16(), 503);
 
@@ -36,7 +36,7 @@ async fn sigterm_finishes_what_runs_and_refuses_what_is_new() {
 }
 
 #[tokio::test]
-async fn a_second_signal_gives_up_what_runs_and_bills_nothing_for_it() {
+async fn second_sigterm_abandons_running_requests_unbilled() {
     let firm = Firm::new();
     let key = firm.account_with_key("Hale & Ward");
     let (mut server, running) = busy_server(&firm, &key, 8000).await;
@@ -48,15 +48,15 @@ async fn a_second_signal_gives_up_what_runs_and_bills_nothing_for_it() {
 }
 
 #[tokio::test]
-async fn ctrl_c_ends_an_idle_server_cleanly() {
+async fn sigint_stops_an_idle_server_cleanly() {
     let mut server = Firm::new().start();
     server.signal(Signal::INT);
     assert_eq!(server.wait(), Some(0));
 }
 
-/// What a balancer needs: word before the first refusal, and time to act on it.
+/// A load balancer needs notice before the first rejection, and time to act on it.
 #[tokio::test]
-async fn a_node_that_leaves_says_so_and_serves_on_until_the_wait_is_over_or_a_second_signal() {
+async fn draining_node_reports_unready_and_serves_until_the_drain_wait_ends() {
     let firm = Firm::new().with("CHANCERY_OPS__DRAIN_WAIT_S", "300");
     let key = firm.account_with_key("Hale & Ward");
     let mut server = firm.start();
@@ -85,5 +85,5 @@ async fn a_node_that_leaves_says_so_and_serves_on_until_the_wait_is_over_or_a_se
     let mut server = firm.with("CHANCERY_OPS__DRAIN_WAIT_S", "1").start();
     server.signal(Signal::TERM);
     assert_eq!(server.wait(), Some(0), "the wait is over, and nothing runs");
-    assert!(server.log().contains("leaving"), "{}", server.log());
+    assert!(server.log().contains("shutting down: not ready, still serving"), "{}", server.log());
 }

@@ -1,5 +1,5 @@
-//! Pages, looked at: `axe-core` finds nothing on them that keeps people out, and they never scroll sideways, on a desktop and on a
-//! phone, in light and in dark. With CHANCERY_TEST_SCREENSHOTS some are pictured for the documentation, into a folder of the one
+//! Checks pages on a desktop and on a phone, in light and dark mode: `axe-core` finds no accessibility problems, and no page
+//! scrolls sideways. With CHANCERY_TEST_SCREENSHOTS, takes screenshots for the documentation, in a subdirectory of the directory
 //! that it names (`make screenshots`).
 
 use crate::browser::{Browser, Scheme, Screen};
@@ -10,39 +10,39 @@ use std::path::{Path, PathBuf};
 pub struct Tour<'a> {
     browser: &'a Browser,
     axe: String,
-    /// The desktop of this tour.
-    desk: Screen,
-    /// Which of the documentation's folders its pictures are in.
+    /// The desktop screen of this tour.
+    desktop: Screen,
+    /// The subdirectory for its screenshots.
     name: &'static str,
-    /// Where pictures go.
+    /// Where screenshots go; `None` takes none.
     folder: Option<PathBuf>,
     findings: Vec<String>,
 }
 
-/// Beside what cargo builds: these are for whoever works on pages, not for readers.
+/// In the build directory: these are for developers, not for the documentation.
 fn dark_folder() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("screenshots")
 }
 
 impl<'a> Tour<'a> {
-    pub fn of(browser: &'a Browser, desk: Screen, name: &'static str) -> Self {
+    pub fn of(browser: &'a Browser, desktop: Screen, name: &'static str) -> Self {
         let axe = std::fs::read_to_string(peers().join("node_modules/axe-core/axe.min.js")).unwrap();
         let folder = std::env::var_os("CHANCERY_TEST_SCREENSHOTS").map(PathBuf::from);
-        Self { browser, axe, desk, name, folder, findings: Vec::new() }
+        Self { browser, axe, desktop, name, folder, findings: Vec::new() }
     }
 
-    /// Looks over the page, which shows this text: on a phone in dark, and at a desk in light.
+    /// Checks the page once it shows this text: on a phone in dark mode, and on a desktop in light mode.
     pub async fn look(&mut self, page: &str, text: &str) {
         self.browser.shows(text).await;
-        for (screen, scheme) in [(Screen::Phone, Scheme::Dark), (self.desk, Scheme::Light)] {
+        for (screen, scheme) in [(Screen::Phone, Scheme::Dark), (self.desktop, Scheme::Light)] {
             self.look_on(page, screen, scheme).await;
         }
     }
 
-    /// The same on both screens in both schemes.
+    /// The same on both screens in both modes.
     pub async fn look_everywhere(&mut self, page: &str, text: &str) {
         self.browser.shows(text).await;
-        for (screen, scheme) in [(Screen::Phone, Scheme::Light), (self.desk, Scheme::Dark)] {
+        for (screen, scheme) in [(Screen::Phone, Scheme::Light), (self.desktop, Scheme::Dark)] {
             self.look_on(page, screen, scheme).await;
         }
         self.look(page, text).await;
@@ -59,20 +59,20 @@ impl<'a> Tour<'a> {
         self.findings.extend(violations.iter().map(|what| format!("{page} {screen:?} {scheme:?}: {what}")));
     }
 
-    /// Pictures the page, in light for the documentation and in dark for whoever works on pages.
+    /// Takes screenshots in light mode for the documentation and in dark mode for developers.
     pub async fn picture(&self, page: &str) {
         self.picture_from(page, "body").await;
     }
 
-    /// The same, with this element at the top of the screen.
+    /// The same, scrolled to this element.
     pub async fn picture_from(&self, page: &str, css: &str) {
         let Some(folder) = &self.folder else { return };
-        for (screen, ending) in [(Screen::Phone, "-phone"), (self.desk, "")] {
+        for (screen, ending) in [(Screen::Phone, "-phone"), (self.desktop, "")] {
             let file = format!("{}/{page}{ending}.png", self.name);
             self.keep(screen, Scheme::Light, css, &folder.join(&file)).await;
             self.keep(screen, Scheme::Dark, css, &dark_folder().join(&file)).await;
         }
-        self.browser.show_on(self.desk, Scheme::Light).await;
+        self.browser.show_on(self.desktop, Scheme::Light).await;
     }
 
     async fn keep(&self, screen: Screen, scheme: Scheme, css: &str, path: &Path) {
@@ -103,7 +103,7 @@ impl<'a> Tour<'a> {
 }
 
 #[tokio::test]
-async fn what_keeps_people_out_is_found() {
+async fn accessibility_violations_are_detected() {
     let browser = Browser::start().await;
     browser.open("data:text/html,<p style='color:silver;width:2000px'>Pale and wide</p><input>").await;
     let mut tour = Tour::of(&browser, Screen::Desktop, "none");

@@ -1,11 +1,13 @@
-//! `chancery user`, beside a store that others have open.
+//! `chancery user`, while another process has the store open.
 
 use crate::server::Firm;
 use chancery_domain::{
-    Action, Asker, AuditEvent, EventKind, EventOrigin, Identity, OsRandomness, Person, Role, SecretToken,
-    SessionTimes, TokenHash, UnixMillis,
+    Action, AuditEvent, EventKind, EventOrigin, Identity, OsRandomness, Person, Principal, Role, SecretToken,
+    SessionTimeouts, TokenHash, UnixMillis,
 };
-use chancery_store::{Arrival, NewProviderAccount, NewProviderSession, NewSession, PasswordHash, Store};
+use chancery_store::{
+    NewProviderAccount, NewProviderSession, NewSession, PasswordHash, Store, VerifiedIdentity,
+};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +19,11 @@ async fn open(firm: &Firm) -> Arc<Store> {
     Arc::new(Store::open(&firm.database_url().parse().unwrap()).await.unwrap())
 }
 
-async fn arrive(store: &Store, subject: &str, email: &str, role: Role) -> Person {
+async fn sign_in(store: &Store, subject: &str, email: &str, role: Role) -> Person {
     let identity = Identity { issuer: "https://id.example.com".to_owned(), subject: subject.to_owned() };
     store
         .people
-        .arrive(Arrival {
+        .sign_in(VerifiedIdentity {
             identity,
             email: email.parse().unwrap(),
             role,
@@ -33,13 +35,13 @@ async fn arrive(store: &Store, subject: &str, email: &str, role: Role) -> Person
 
 async fn start_session(store: &Store, person: &Person) -> TokenHash {
     let token = SecretToken::generate(&OsRandomness).hash();
-    let (place, browser) = ("192.0.2.1".to_owned(), "Firefox".to_owned());
+    let (ip_address, user_agent) = ("192.0.2.1".to_owned(), "Firefox".to_owned());
     let new = NewSession {
         token,
         person: person.id,
         origin: EventOrigin::local(NOON, &OsRandomness),
-        place,
-        browser,
+        ip_address,
+        user_agent,
         replaces: None,
     };
     store.sessions.start_session(new).await.unwrap();
@@ -47,11 +49,11 @@ async fn start_session(store: &Store, person: &Person) -> TokenHash {
 }
 
 async fn is_signed_in(store: &Store, token: TokenHash) -> bool {
-    let times = SessionTimes { idle: Duration::from_secs(1_800), max: Duration::from_secs(43_200) };
-    store.sessions.signed_in(token, "192.0.2.1", times, NOON).await.unwrap().is_some()
+    let times = SessionTimeouts { idle: Duration::from_secs(1_800), max: Duration::from_secs(43_200) };
+    store.sessions.active_session(token, "192.0.2.1", times, NOON).await.unwrap().is_some()
 }
 
-/// An account at the built-in provider, as the person's identity, and a browser that it knows.
+/// Creates the person's account at the built-in provider and signs a browser in there.
 async fn sign_in_at_provider(store: &Store, person: &Person) -> TokenHash {
     let new = NewProviderAccount {
         subject: person.identity.subject.clone(),
@@ -73,16 +75,16 @@ async fn start_at_provider(store: &Store, person: &Person) -> TokenHash {
 }
 
 async fn is_known_at_provider(store: &Store, token: TokenHash) -> bool {
-    let times = SessionTimes { idle: Duration::from_secs(1_800), max: Duration::from_secs(43_200) };
+    let times = SessionTimeouts { idle: Duration::from_secs(1_800), max: Duration::from_secs(43_200) };
     store.provider_sessions.provider_session(token, times, NOON).await.unwrap().is_some()
 }
 
 #[tokio::test]
-async fn people_are_listed_changed_signed_out_and_removed_while_others_have_the_store_open() {
+async fn user_commands_work_while_the_database_is_open_elsewhere() {
     let firm = Firm::new();
     let store = open(&firm).await;
-    arrive(&store, "1", "ruth@example.com", Role::Partner).await;
-    let ann = arrive(&store, "2", "ann@example.com", Role::Consultant).await;
+    sign_in(&store, "1", "ruth@example.com", Role::Partner).await;
+    let ann = sign_in(&store, "2", "ann@example.com", Role::Consultant).await;
     let list = firm.json(&["user", "list", "--json"]);
     assert_eq!(list[0]["email"], "ann@example.com");
     assert_eq!((&list[1]["email"], &list[1]["role"]), (&json!("ruth@example.com"), &json!("partner")));
@@ -94,38 +96,38 @@ async fn people_are_listed_changed_signed_out_and_removed_while_others_have_the_
     assert!(firm.run(&["user", "sign-out", "ANN@example.com"]).contains("2 sessions ended"));
     assert!(!is_signed_in(&store, first).await && !is_signed_in(&store, second).await);
     assert!(!is_known_at_provider(&store, at_provider).await, "or one click would sign in again");
-    assert!(firm.run(&["user", "sign-out", "ann@example.com"]).contains("was not signed in"));
+    assert!(firm.run(&["user", "sign-out", "ann@example.com"]).contains("had no active sessions"));
 
-    assert!(firm.run(&["user", "role", "ann@example.com", "partner"]).contains("is a partner"));
-    assert!(firm.run(&["user", "role", "ann@example.com", "consultant"]).contains("is a consultant"));
+    assert!(firm.run(&["user", "role", "ann@example.com", "partner"]).contains("is now a partner"));
+    assert!(firm.run(&["user", "role", "ann@example.com", "consultant"]).contains("is now a consultant"));
     let third = start_session(&store, &ann).await;
     let at_provider = start_at_provider(&store, &ann).await;
-    assert!(firm.run(&["user", "remove", "ann@example.com"]).contains("is removed"));
+    assert!(firm.run(&["user", "remove", "ann@example.com"]).contains("removed: all sessions ended"));
     assert!(!is_signed_in(&store, third).await && !is_known_at_provider(&store, at_provider).await);
-    assert!(firm.fail(&["user", "role", "ann@example.com", "partner"]).contains("nobody with the address"));
+    assert!(firm.fail(&["user", "role", "ann@example.com", "partner"]).contains("no user with the address"));
     store.close().await;
 }
 
 #[tokio::test]
-async fn what_the_command_line_changes_about_somebody_is_in_the_audit_as_the_operators() {
+async fn user_command_changes_are_audited_as_the_operator() {
     let firm = Firm::new();
     let store = open(&firm).await;
-    arrive(&store, "1", "ruth@example.com", Role::Partner).await;
-    let ann = arrive(&store, "2", "ann@example.com", Role::Consultant).await;
+    sign_in(&store, "1", "ruth@example.com", Role::Partner).await;
+    let ann = sign_in(&store, "2", "ann@example.com", Role::Consultant).await;
     firm.run(&["user", "role", "ann@example.com", "partner"]);
     for command in ["sign-out", "remove", "restore"] {
         firm.run(&["user", command, "ann@example.com"]);
     }
-    // Each command is a process, and so a chain of its own.
+    // Each command is a process, and so has its own chain.
     let (mut changes, mut writer) = (Vec::new(), None);
-    while let Some(next) = store.audit_chains.audit_writer_after(writer).await.unwrap() {
+    while let Some(next) = store.audit_chains.next_audit_writer(writer).await.unwrap() {
         let rows = store.audit_chains.audit_rows(next, 0, 100).await.unwrap();
         let decided = rows.iter().filter_map(|chained| chained.row.as_decision());
-        changes.extend(decided.filter(|row| row.asked.action == Action::ManageTeam).cloned());
+        changes.extend(decided.filter(|row| row.access_request.action == Action::ManageTeam).cloned());
         writer = Some(next);
     }
-    assert!(changes.iter().all(|row| row.asked.by == Asker::Operator), "{changes:?}");
-    changes.sort_by_key(|row| row.asked.at);
+    assert!(changes.iter().all(|row| row.access_request.by == Principal::Operator), "{changes:?}");
+    changes.sort_by_key(|row| row.access_request.at);
     let effects: Vec<AuditEvent> = changes.iter().map(|row| row.effect.unwrap()).collect();
     let role_changed = AuditEvent {
         old_role: Some(Role::Consultant),
@@ -142,18 +144,18 @@ async fn what_the_command_line_changes_about_somebody_is_in_the_audit_as_the_ope
             of(EventKind::PersonRestored)
         ]
     );
-    assert!(firm.run(&["verify"]).contains(" rows: all agree"));
+    assert!(firm.run(&["verify"]).contains(" rows: OK"));
     store.close().await;
 }
 
 #[tokio::test]
-async fn somebody_who_was_removed_is_listed_as_such_and_can_be_restored() {
+async fn removed_user_is_listed_and_can_be_restored() {
     let firm = Firm::new();
     let store = open(&firm).await;
-    arrive(&store, "1", "ruth@example.com", Role::Partner).await;
-    let ann = arrive(&store, "2", "ann@example.com", Role::Consultant).await;
+    sign_in(&store, "1", "ruth@example.com", Role::Partner).await;
+    let ann = sign_in(&store, "2", "ann@example.com", Role::Consultant).await;
     let not_removed = firm.fail(&["user", "restore", "ann@example.com"]);
-    assert!(not_removed.contains("nobody with the address ann@example.com was removed"), "{not_removed}");
+    assert!(not_removed.contains("no removed user with the address ann@example.com"), "{not_removed}");
     let session = start_session(&store, &ann).await;
     firm.run(&["user", "remove", "ann@example.com"]);
     let list = firm.json(&["user", "list", "--json"]);
@@ -163,25 +165,25 @@ async fn somebody_who_was_removed_is_listed_as_such_and_can_be_restored() {
     assert!(firm.run(&["user", "list"]).contains("ann@example.com   removed"));
 
     let restored = firm.run(&["user", "restore", "ANN@example.com"]);
-    assert!(restored.contains("may sign in again, as a consultant"), "{restored}");
+    assert!(restored.contains("restored as a consultant"), "{restored}");
     assert!(!is_signed_in(&store, session).await, "what has ended stays so");
-    arrive(&store, "2", "ann@example.com", Role::Consultant).await;
+    sign_in(&store, "2", "ann@example.com", Role::Consultant).await;
     assert_eq!(firm.json(&["user", "list", "--json"])[0]["removed_at"], json!(null));
     store.close().await;
 }
 
 #[tokio::test]
-async fn somebody_whom_the_settings_make_a_partner_stays_one_until_they_do_not() {
+async fn configured_partner_cannot_be_demoted() {
     let firm = Firm::new();
     let store = open(&firm).await;
-    arrive(&store, "1", "ruth@example.com", Role::Partner).await;
-    arrive(&store, "2", "ann@example.com", Role::Partner).await;
+    sign_in(&store, "1", "ruth@example.com", Role::Partner).await;
+    sign_in(&store, "2", "ann@example.com", Role::Partner).await;
     let config = firm.data().join("partners.toml");
     let portal = "[portal]\ncompany_domain = \"example.com\"\npartners = [\"ruth@example.com\"]\n";
     std::fs::write(&config, portal).unwrap();
     let config = config.to_str().unwrap();
-    let refused = firm.fail(&["--config", config, "user", "role", "ruth@example.com", "consultant"]);
-    assert!(refused.contains("listed in portal.partners; take the address out there first"), "{refused}");
+    let rejected = firm.fail(&["--config", config, "user", "role", "ruth@example.com", "consultant"]);
+    assert!(rejected.contains("listed in portal.partners; remove the address there first"), "{rejected}");
     assert_eq!(store.people.list_people().await.unwrap()[1].role, Role::Partner);
     firm.run(&["--config", config, "user", "role", "ann@example.com", "consultant"]);
     firm.run(&["user", "role", "ann@example.com", "partner"]);
@@ -190,15 +192,15 @@ async fn somebody_whom_the_settings_make_a_partner_stays_one_until_they_do_not()
 }
 
 #[tokio::test]
-async fn the_last_partner_can_be_neither_removed_nor_made_a_consultant() {
+async fn last_partner_cannot_be_removed_or_demoted() {
     let firm = Firm::new();
     let store = open(&firm).await;
-    arrive(&store, "1", "ruth@example.com", Role::Partner).await;
-    arrive(&store, "2", "ann@example.com", Role::Consultant).await;
+    sign_in(&store, "1", "ruth@example.com", Role::Partner).await;
+    sign_in(&store, "2", "ann@example.com", Role::Consultant).await;
     for command in
         [&["user", "remove", "ruth@example.com"][..], &["user", "role", "ruth@example.com", "consultant"]]
     {
-        assert!(firm.fail(command).contains("this is the last partner; make another one first"));
+        assert!(firm.fail(command).contains("this is the last partner; promote another partner first"));
     }
     firm.run(&["user", "role", "ann@example.com", "partner"]);
     firm.run(&["user", "remove", "ruth@example.com"]);
@@ -207,19 +209,17 @@ async fn the_last_partner_can_be_neither_removed_nor_made_a_consultant() {
 }
 
 #[tokio::test]
-async fn of_several_people_with_one_address_none_is_guessed_at() {
+async fn ambiguous_user_email_requires_a_subject() {
     let firm = Firm::new();
     let store = open(&firm).await;
     for subject in ["17", "18"] {
-        arrive(&store, subject, "ann@example.com", Role::Consultant).await;
+        sign_in(&store, subject, "ann@example.com", Role::Consultant).await;
     }
     let error = firm.fail(&["user", "remove", "ann@example.com"]);
-    for part in ["2 people have the address", "--subject", "17 at https://id.example.com, 18 at"] {
+    for part in ["2 users have the address", "--subject", "17 at https://id.example.com, 18 at"] {
         assert!(error.contains(part), "{part}: {error}");
     }
-    assert!(
-        firm.fail(&["user", "remove", "ann@example.com", "--subject", "19"]).contains("there are: 17 at")
-    );
+    assert!(firm.fail(&["user", "remove", "ann@example.com", "--subject", "19"]).contains("found: 17 at"));
     firm.run(&["user", "remove", "ann@example.com", "--subject", "18", "--issuer", "https://id.example.com"]);
     let list = firm.json(&["user", "list", "--json"]);
     assert_eq!((&list[0]["subject"], &list[0]["removed_at"]), (&json!("17"), &json!(null)));
@@ -227,7 +227,7 @@ async fn of_several_people_with_one_address_none_is_guessed_at() {
 }
 
 #[test]
-fn a_mistyped_address_or_role_is_refused_with_the_right_form() {
+fn invalid_email_or_role_is_rejected_with_the_expected_format() {
     let firm = Firm::new();
     assert!(
         firm.fail(&["user", "role", "ann@example.com", "boss"])

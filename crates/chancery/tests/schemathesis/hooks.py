@@ -1,5 +1,5 @@
-"""What schemathesis cannot know from the document: which model this server has, how long a reply may take in a test, and the
-rules between two values that a schema has no words for. Nothing here turns a wrong request into a right one."""
+"""What schemathesis cannot know from the document: this server's model, how long a reply may take in a test, and rules between
+two values that a schema cannot express. Nothing here turns an invalid request into a valid one."""
 
 import itertools
 import os
@@ -7,7 +7,7 @@ import os
 import schemathesis
 
 MODEL = os.environ["CHANCERY_TEST_MODEL_NAME"]
-# A test has seconds, not minutes: replies are cut short.
+# A test has seconds, not minutes, so replies are cut short.
 MAX_OUTPUT_TOKENS = 1
 CAPS = {
     "/v1/generate": "max_output_tokens",
@@ -27,7 +27,7 @@ def before_call(context, case, kwargs):
         return
     if "model" in (case.path_parameters or {}):
         case.path_parameters["model"] = MODEL
-    # A name belongs to one request; under the name of another it is refused with 422.
+    # A key belongs to one request; reusing it for another is rejected with 422.
     if "Idempotency-Key" in (case.headers or {}):
         number = f"-{next(numbers)}"
         case.headers["Idempotency-Key"] = case.headers["Idempotency-Key"][: 255 - len(number)] + number

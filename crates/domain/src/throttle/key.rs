@@ -1,20 +1,20 @@
-//! What is counted, each with its bound.
+//! What is counted, each with its limit.
 
 use crate::throttle::Throttle;
 use crate::{EmailAddress, Identity, TokenHash};
 use sha2::{Digest, Sha256};
 use std::net::IpAddr;
 
-/// A subnet is what `neighbourhood` gives. Addresses of one mailbox count together, but at the portal, whose identity provider
-/// may tell them apart.
+/// A subnet is the result of `rate_limit_subnet`. Plus-addresses of one mailbox share a count, except at the portal, whose
+/// identity provider may treat them as different.
 #[derive(Clone, Copy, Debug)]
 pub enum ThrottleKey<'a> {
     PasswordPerAddressAndSubnet(&'a EmailAddress, IpAddr),
     PasswordPerAddress(&'a EmailAddress),
     PasswordPerDay(&'a EmailAddress),
-    /// A password or a code.
+    /// Password and code attempts.
     AttemptPerSubnet(IpAddr),
-    /// By the hash of the proof's token.
+    /// Keyed by the hash of the proof's token.
     CodePerProof(TokenHash),
     CodePerAddressAndSubnet(&'a EmailAddress, IpAddr),
     CodePerSubnetAndDay(&'a EmailAddress, IpAddr),
@@ -23,13 +23,13 @@ pub enum ThrottleKey<'a> {
     EmailPerAddressAndSubnet(&'a EmailAddress, IpAddr),
     EmailPerAddress(&'a EmailAddress),
     EmailPerSubnet(IpAddr),
-    /// The email that tells of too many attempts.
+    /// The email that warns of too many attempts.
     LockoutEmail(&'a EmailAddress),
-    /// By the account's subject.
+    /// Keyed by the account's subject.
     ConsentPagePerAccount(&'a str),
     AuthorizationCodePerAccount(&'a str),
-    /// By the mark that a request to authorize gets on its way to the sign-in.
-    SignInDetour(&'a str),
+    /// Keyed by the marker that an authorization request gets when it is redirected to sign-in.
+    SignInRedirect(&'a str),
     WrongCodePerIdentity(&'a Identity),
     WrongCodePerMailbox(&'a EmailAddress),
     CodeEmailPerIdentity(&'a Identity),
@@ -37,7 +37,7 @@ pub enum ThrottleKey<'a> {
 }
 
 impl<'a> ThrottleKey<'a> {
-    /// All that one password for this address from this subnet counts for, the tightest first.
+    /// The keys that one password attempt for this address from this subnet counts against, per-subnet keys first.
     pub fn password(email: &'a EmailAddress, subnet: IpAddr) -> [Self; 4] {
         [
             Self::AttemptPerSubnet(subnet),
@@ -47,7 +47,7 @@ impl<'a> ThrottleKey<'a> {
         ]
     }
 
-    /// All that one code counts for.
+    /// The keys that one code attempt counts against.
     pub fn code(proof: TokenHash, email: &'a EmailAddress, subnet: IpAddr) -> [Self; 6] {
         let [of_subnet, of_subnet_today, of_address, of_address_today] = Self::codes(email, subnet);
         [
@@ -60,7 +60,7 @@ impl<'a> ThrottleKey<'a> {
         ]
     }
 
-    /// What says whether codes for this address may be tried from this subnet at all.
+    /// The keys that decide whether codes for this address may be tried from this subnet at all.
     pub fn codes(email: &'a EmailAddress, subnet: IpAddr) -> [Self; 4] {
         [
             Self::CodePerAddressAndSubnet(email, subnet),
@@ -70,7 +70,7 @@ impl<'a> ThrottleKey<'a> {
         ]
     }
 
-    /// All that one email with a code counts for.
+    /// The keys that one email with a code counts against.
     pub fn email_with_code(email: &'a EmailAddress, subnet: IpAddr) -> [Self; 3] {
         [
             Self::EmailPerSubnet(subnet),
@@ -96,7 +96,7 @@ impl<'a> ThrottleKey<'a> {
             Self::LockoutEmail(_) => Throttle::LOCKOUT_EMAIL,
             Self::ConsentPagePerAccount(_) => Throttle::CONSENT_PAGE_PER_ACCOUNT,
             Self::AuthorizationCodePerAccount(_) => Throttle::AUTHORIZATION_CODE_PER_ACCOUNT,
-            Self::SignInDetour(_) => Throttle::SIGN_IN_DETOUR,
+            Self::SignInRedirect(_) => Throttle::SIGN_IN_REDIRECT,
             Self::WrongCodePerIdentity(_) => Throttle::WRONG_CODE_PER_IDENTITY,
             Self::WrongCodePerMailbox(_) => Throttle::WRONG_CODE_PER_MAILBOX,
             Self::CodeEmailPerIdentity(_) => Throttle::CODE_EMAIL_PER_IDENTITY,
@@ -104,7 +104,7 @@ impl<'a> ThrottleKey<'a> {
         }
     }
 
-    /// By what it is stored. Only a hash is: what strangers type is nobody's business.
+    /// The key in the database. It is a hash, so that what strangers type is not stored.
     pub fn hash(self) -> TokenHash {
         match self {
             Self::PasswordPerAddressAndSubnet(email, subnet) => {
@@ -130,7 +130,7 @@ impl<'a> ThrottleKey<'a> {
             Self::LockoutEmail(email) => hash("lockout email", &[&email.mailbox()]),
             Self::ConsentPagePerAccount(subject) => hash("consent page per account", &[subject]),
             Self::AuthorizationCodePerAccount(subject) => hash("authorization code per account", &[subject]),
-            Self::SignInDetour(mark) => hash("sign-in detour", &[mark]),
+            Self::SignInRedirect(mark) => hash("sign-in detour", &[mark]),
             Self::WrongCodePerIdentity(Identity { issuer, subject }) => {
                 hash("wrong code per identity", &[issuer, subject])
             }
@@ -142,7 +142,7 @@ impl<'a> ThrottleKey<'a> {
         }
     }
 
-    /// Whether one subnet is meant, as opposed to all.
+    /// Whether the key counts one subnet, as opposed to all of them.
     pub fn is_per_subnet(self) -> bool {
         matches!(
             self,
@@ -174,14 +174,14 @@ impl<'a> ThrottleKey<'a> {
     }
 }
 
-fn hash(what: &str, of: &[&str]) -> TokenHash {
-    let of: Vec<&[u8]> = of.iter().map(|part| part.as_bytes()).collect();
-    digest(what, &of)
+fn hash(label: &str, parts: &[&str]) -> TokenHash {
+    let parts: Vec<&[u8]> = parts.iter().map(|part| part.as_bytes()).collect();
+    digest(label, &parts)
 }
 
-/// With the length of each part, so that no two lists of parts are the same bytes.
-fn digest(what: &str, of: &[&[u8]]) -> TokenHash {
-    let hash = of.iter().fold(Sha256::new().chain_update(what), |hash, part| {
+/// Prefixes each part with its length, so that two different lists never produce the same bytes.
+fn digest(label: &str, parts: &[&[u8]]) -> TokenHash {
+    let hash = parts.iter().fold(Sha256::new().chain_update(label), |hash, part| {
         hash.chain_update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes()).chain_update(part)
     });
     TokenHash(hash.finalize().into())
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_names_of_one_mailbox_are_counted_together_and_no_others() {
+    fn plus_addresses_share_one_throttle_count() {
         let key = |text: &str| ThrottleKey::EmailPerAddress(&text.parse().unwrap()).hash().0;
         assert_eq!(key("maya@example.com"), key("maya+1@example.com"));
         assert_eq!(key("maya+1@example.com"), key("maya+2+3@example.com"));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_keys_share_a_count() {
+    fn throttle_key_hashes_are_distinct() {
         let (email, subnet) = ("maya@example.com".parse().unwrap(), IpAddr::from([192, 0, 2, 1]));
         let identity =
             |issuer: &str, subject: &str| Identity { issuer: issuer.to_owned(), subject: subject.to_owned() };
@@ -215,7 +215,7 @@ mod tests {
                 ThrottleKey::LockoutEmail(&email),
                 ThrottleKey::ConsentPagePerAccount("maya"),
                 ThrottleKey::AuthorizationCodePerAccount("maya"),
-                ThrottleKey::SignInDetour("maya"),
+                ThrottleKey::SignInRedirect("maya"),
                 ThrottleKey::WrongCodePerIdentity(&one),
                 ThrottleKey::WrongCodePerIdentity(&other),
                 ThrottleKey::WrongCodePerMailbox(&email),

@@ -1,5 +1,5 @@
-//! How often something may be tried: what is counted (`key`), the bounds and how they decide (`rule`), and the lockout policy of
-//! codes from emails (`second_factor`). The counts themselves are the store's.
+//! Throttles for attempts and emails: what is counted (`key`), the limits and how they decide (`rule`), and the lockout policy
+//! of emailed codes (`second_factor`). The store keeps the counts.
 
 mod key;
 mod rule;
@@ -8,7 +8,7 @@ mod second_factor;
 pub use key::ThrottleKey;
 pub use rule::{Throttle, ThrottleCount, ThrottleDecision, ThrottleExpiry};
 pub use second_factor::{
-    CodeCounts, CodeEmailDenied, CodeOwner, EMAIL_MEMORY, EMAIL_PAUSE, FAILED_EMAIL_PAUSE,
-    MAX_EMAILS_PER_IDENTITY, MAX_EMAILS_PER_MAILBOX, MAX_EMAILS_PER_SIGN_IN, MAX_WRONG_CODES,
-    MAX_WRONG_CODES_PER_MAILBOX, WRONG_CODE_MEMORY,
+    CODE_EMAIL_INTERVAL, CODE_EMAIL_WINDOW, CodeCounts, CodeEmailDenied, CodeOwner,
+    FAILED_CODE_EMAIL_INTERVAL, MAX_CODE_EMAILS_PER_IDENTITY, MAX_CODE_EMAILS_PER_MAILBOX,
+    MAX_CODE_EMAILS_PER_SIGN_IN, MAX_WRONG_CODES, MAX_WRONG_CODES_PER_MAILBOX, WRONG_CODE_LOCKOUT,
 };

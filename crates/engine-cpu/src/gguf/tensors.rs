@@ -1,16 +1,16 @@
-//! The tensor table of a GGUF file: names, shapes, types and places, checked to lie inside the file and apart.
+//! The tensor table of a GGUF file: names, shapes, types and offsets, checked to be in bounds and not to overlap.
 
 use super::bounded_reader::BoundedReader;
-use crate::error::Fault;
+use crate::error::ModelFileError;
 use crate::limits::{MAX_DIMENSIONS, MAX_TENSOR_ELEMENTS};
 use std::collections::HashMap;
 use std::fmt;
 use std::io::Read;
 
-/// The least an entry takes: a name's length, a number of dimensions, a type and an offset.
+/// Minimum size of an entry: a name's length, a number of dimensions, a type and an offset.
 pub(super) const MIN_INFO_BYTES: u64 = 8 + 4 + 4 + 8;
 
-/// The number formats this engine reads.
+/// The supported tensor types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TensorType {
     F32,
@@ -41,7 +41,7 @@ impl TensorType {
         Self::Q6K,
     ];
 
-    /// The format's number for the type.
+    /// The type's number in the GGUF format.
     pub fn code(self) -> u32 {
         match self {
             Self::F32 => 0,
@@ -62,8 +62,8 @@ impl TensorType {
         Self::ALL.into_iter().find(|kind| kind.code() == code)
     }
 
-    /// What the format calls a type that this engine does not read.
-    fn name_of_other(code: u32) -> Option<&'static str> {
+    /// GGUF's name of a type that this engine does not support.
+    fn unsupported_name(code: u32) -> Option<&'static str> {
         Some(match code {
             9 => "Q8_1",
             10 => "Q2_K",
@@ -100,7 +100,6 @@ impl TensorType {
         }
     }
 
-    /// Bytes of one block.
     pub fn block_bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -137,10 +136,10 @@ impl fmt::Display for TensorType {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
-    /// The length of a row first, as the format lists them.
+    /// Row length first, as in the file.
     pub dimensions: Vec<usize>,
     pub kind: TensorType,
-    /// From the start of the tensors' part of the file.
+    /// Relative to the start of the tensor data.
     pub(super) offset: u64,
     pub(crate) byte_len: u64,
 }
@@ -148,13 +147,13 @@ pub struct TensorInfo {
 pub(super) fn read_infos<R: Read>(
     reader: &mut BoundedReader<R>,
     count: usize,
-) -> Result<Vec<(String, TensorInfo)>, Fault> {
+) -> Result<Vec<(String, TensorInfo)>, ModelFileError> {
     let mut infos = Vec::with_capacity(count);
     for _ in 0..count {
         let name = reader.string("a tensor's name")?;
         let rank = reader.u32(&name)?;
         if !(1..=MAX_DIMENSIONS).contains(&rank) {
-            return Err(Fault::malformed(format!("the tensor `{name}` has {rank} dimensions")));
+            return Err(ModelFileError::malformed(format!("the tensor `{name}` has {rank} dimensions")));
         }
         let mut dimensions = Vec::with_capacity(rank as usize);
         let mut elements = 1_u64;
@@ -163,18 +162,18 @@ pub(super) fn read_infos<R: Read>(
             elements = elements
                 .checked_mul(dimension)
                 .filter(|elements| (1..=MAX_TENSOR_ELEMENTS).contains(elements))
-                .ok_or_else(|| Fault::malformed(format!("the tensor `{name}` has an impossible shape")))?;
+                .ok_or_else(|| {
+                    ModelFileError::malformed(format!("the tensor `{name}` has an invalid shape"))
+                })?;
             dimensions.push(usize::try_from(dimension).unwrap_or(usize::MAX));
         }
         let code = reader.u32(&name)?;
         let kind = TensorType::from_code(code).ok_or_else(|| {
-            let format = TensorType::name_of_other(code).map_or(code.to_string(), str::to_owned);
-            Fault::unsupported(format!(
-                "the tensor `{name}` has the number format {format}, which this engine does not read"
-            ))
+            let format = TensorType::unsupported_name(code).map_or(code.to_string(), str::to_owned);
+            ModelFileError::unsupported(format!("tensor `{name}` with number format {format}"))
         })?;
         if !dimensions[0].is_multiple_of(kind.block_len()) {
-            return Err(Fault::malformed(format!(
+            return Err(ModelFileError::malformed(format!(
                 "the rows of the tensor `{name}` are not whole {kind} blocks"
             )));
         }
@@ -185,29 +184,29 @@ pub(super) fn read_infos<R: Read>(
     Ok(infos)
 }
 
-/// Checks that every tensor is aligned, inside the `data_len` bytes there are, and overlaps no other.
+/// Checks that every tensor is aligned, lies within the `data_len` bytes, and overlaps no other.
 pub(super) fn check_layout(
     mut infos: Vec<(String, TensorInfo)>,
     alignment: u64,
     data_len: u64,
-) -> Result<HashMap<String, TensorInfo>, Fault> {
+) -> Result<HashMap<String, TensorInfo>, ModelFileError> {
     infos.sort_by_key(|(_, info)| info.offset);
     let mut free_from = 0;
     let mut tensors = HashMap::with_capacity(infos.len());
     for (name, info) in infos {
         if info.offset % alignment != 0 {
-            return Err(Fault::malformed(format!("the tensor `{name}` is not aligned")));
+            return Err(ModelFileError::malformed(format!("the tensor `{name}` is not aligned")));
         }
         if info.offset < free_from {
-            return Err(Fault::malformed(format!("the tensor `{name}` overlaps another")));
+            return Err(ModelFileError::malformed(format!("the tensor `{name}` overlaps another")));
         }
         free_from = info
             .offset
             .checked_add(info.byte_len)
             .filter(|end| *end <= data_len)
-            .ok_or_else(|| Fault::malformed(format!("it ends inside the tensor `{name}`")))?;
+            .ok_or_else(|| ModelFileError::malformed(format!("file ends inside tensor `{name}`")))?;
         if tensors.contains_key(&name) {
-            return Err(Fault::malformed(format!("the tensor `{name}` is there twice")));
+            return Err(ModelFileError::malformed(format!("duplicate tensor `{name}`")));
         }
         tensors.insert(name, info);
     }

@@ -1,4 +1,4 @@
-//! Writes small GGUF files for tests, sound or deliberately wrong ones.
+//! Writes small GGUF files for tests, valid or deliberately invalid.
 
 use super::TensorType;
 
@@ -79,7 +79,7 @@ impl GgufWriter {
         self.tensor_at(name, dimensions, kind, offset, bytes)
     }
 
-    /// A tensor whose entry claims an offset, right or wrong; its bytes go to the end of the data.
+    /// Adds a tensor whose entry claims any offset, right or wrong; its bytes go to the end of the data.
     pub(crate) fn tensor_at(
         mut self,
         name: &str,

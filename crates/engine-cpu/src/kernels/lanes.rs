@@ -1,16 +1,16 @@
-//! Sixteen 32-bit floats side by side: the one vector shape that the kernels are written in. A `Lanes` value proves
-//! that the machine can do it, so its methods are safe to call. Methods are always inlined: only inside a function
-//! that is compiled for the instruction set do they become single instructions.
+//! Vectors of sixteen 32-bit floats, the one shape in which the kernels are written. A `Lanes` value proves that the
+//! CPU has the instructions, so its methods are safe to call. Methods are always inlined: they become single
+//! instructions only inside a function compiled for the instruction set.
 
 use crate::half_precision::{f16_to_f32, f32_to_f16_finite};
 
-/// Floats in a vector.
+/// Floats per vector.
 pub(super) const WIDTH: usize = 16;
 
 pub(super) trait Lanes: Copy + Send + Sync {
     type Vector: Copy;
 
-    /// Vectors side by side that attention holds for each of four queries: 4 or 2, by how many registers there are.
+    /// Adjacent vectors that attention keeps for each of four queries: 4 or 2, depending on the number of registers.
     const STRIPES: usize;
 
     fn splat(self, value: f32) -> Self::Vector;
@@ -20,19 +20,19 @@ pub(super) trait Lanes: Copy + Send + Sync {
     fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     fn multiply(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     fn divide(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-    fn maximum(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-    fn minimum(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-    /// `a × b + c`, rounded once where the machine can.
+    fn max(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    fn min(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// `a × b + c`, rounded once if the CPU can.
     fn multiply_add(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
     /// `value × 2^n`, where `shifted` is `n + EXPONENT_SHIFT`.
     fn scale_by_power(self, value: Self::Vector, shifted: Self::Vector) -> Self::Vector;
-    /// All lanes added: the upper half to the lower, and so on until one is left.
-    fn sum(self, vector: Self::Vector) -> f32;
-    /// The largest lane; lanes are numbers.
+    /// The sum of all lanes: the upper half is added to the lower, and so on until one is left.
+    fn reduce_add(self, vector: Self::Vector) -> f32;
+    /// The largest lane; lanes must not be NaN.
     fn largest(self, vector: Self::Vector) -> f32;
-    /// Neighbouring lanes change places.
+    /// Swaps adjacent lanes.
     fn swap_pairs(self, vector: Self::Vector) -> Self::Vector;
-    /// Stores as `f32_to_f16_finite` rounds.
+    /// Rounds like `f32_to_f16_finite`.
     fn store_f16(self, vector: Self::Vector, bits: &mut [u16; WIDTH]);
 
     /// Rounds each lane to an integer, ties to even, and stores its two bytes, each offset by 128 to be unsigned.
@@ -49,7 +49,7 @@ pub(super) trait Lanes: Copy + Send + Sync {
 
     /// Rounds each lane to an integer, ties to even, and stores it.
     #[inline(always)]
-    fn store_words(self, vector: Self::Vector, words: &mut [i16; WIDTH]) {
+    fn store_i16(self, vector: Self::Vector, words: &mut [i16; WIDTH]) {
         let mut values = [0.0; WIDTH];
         self.store(vector, &mut values);
         for lane in 0..WIDTH {
@@ -58,37 +58,38 @@ pub(super) trait Lanes: Copy + Send + Sync {
     }
 }
 
-/// The nearest integer of a number within 2^22, ties to even.
+/// The nearest integer for magnitudes up to 2^22, ties to even.
 #[inline(always)]
 pub(super) fn round(value: f32) -> i32 {
     (value + EXPONENT_SHIFT).to_bits().wrapping_sub(EXPONENT_SHIFT.to_bits()).cast_signed()
 }
 
-/// Adding this rounds a small float to an integer and leaves it in the lowest bits.
+/// Adding this rounds a small float to an integer and leaves that in the lowest bits.
 const EXPONENT_SHIFT: f32 = 12_582_912.0;
 
-/// e to the power of each lane, to a few units in the last place; arguments are held within what a float can show.
+/// e to the power of each lane, accurate to a few units in the last place. Arguments are clamped to a range whose
+/// results are finite.
 #[inline(always)]
 pub(super) fn exp<L: Lanes>(lanes: L, x: L::Vector) -> L::Vector {
-    // ln 2 in two parts: the first has few enough bits for n times it to be exact.
+    // ln 2 in two parts: the first has so few bits that its product with n is exact.
     const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;
     const POLYNOMIAL: [f32; 6] =
         [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
-    let x = lanes.minimum(lanes.maximum(x, lanes.splat(-87.0)), lanes.splat(88.0));
+    let x = lanes.min(lanes.max(x, lanes.splat(-87.0)), lanes.splat(88.0));
     let shifted = lanes.multiply_add(x, lanes.splat(std::f32::consts::LOG2_E), lanes.splat(EXPONENT_SHIFT));
     let n = lanes.add(shifted, lanes.splat(-EXPONENT_SHIFT));
     let r = lanes.multiply_add(n, lanes.splat(-LN2_HIGH), x);
     let r = lanes.multiply_add(n, lanes.splat(-LN2_LOW), r);
-    let mut sum = lanes.splat(POLYNOMIAL[0]);
+    let mut polynomial = lanes.splat(POLYNOMIAL[0]);
     for coefficient in &POLYNOMIAL[1..] {
-        sum = lanes.multiply_add(sum, r, lanes.splat(*coefficient));
+        polynomial = lanes.multiply_add(polynomial, r, lanes.splat(*coefficient));
     }
-    let sum = lanes.multiply_add(sum, lanes.multiply(r, r), lanes.add(r, lanes.splat(1.0)));
-    lanes.scale_by_power(sum, shifted)
+    let polynomial = lanes.multiply_add(polynomial, lanes.multiply(r, r), lanes.add(r, lanes.splat(1.0)));
+    lanes.scale_by_power(polynomial, shifted)
 }
 
-/// Plain arrays: for any machine, and what the others are tested against.
+/// Plain arrays: runs on any CPU, and is the reference in tests of the others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Portable;
 
@@ -143,12 +144,12 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    fn maximum(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+    fn max(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
         each_lane!(lane => if a[lane] > b[lane] { a[lane] } else { b[lane] })
     }
 
     #[inline(always)]
-    fn minimum(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+    fn min(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
         each_lane!(lane => if a[lane] < b[lane] { a[lane] } else { b[lane] })
     }
 
@@ -163,7 +164,7 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    fn sum(self, mut vector: Self::Vector) -> f32 {
+    fn reduce_add(self, mut vector: Self::Vector) -> f32 {
         let mut width = WIDTH / 2;
         while width > 0 {
             for lane in 0..width {
@@ -196,17 +197,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_exponential_is_right_to_a_few_units_in_the_last_place() {
+    fn exp_is_accurate_to_a_few_ulp() {
         for step in -2_000..2_000 {
             let x = step as f32 * 0.043;
             let got = exp(Portable, [x; WIDTH])[0];
-            let wanted = f64::from(x).exp();
-            assert!(((f64::from(got) - wanted) / wanted).abs() < 4e-7, "exp({x}) = {got}, not {wanted}");
+            let expected = f64::from(x).exp();
+            assert!(
+                ((f64::from(got) - expected) / expected).abs() < 4e-7,
+                "exp({x}) = {got}, not {expected}"
+            );
         }
     }
 
     #[test]
-    fn the_exponential_of_the_largest_and_least_stays_a_number() {
+    fn exp_of_extreme_values_is_finite() {
         assert!(exp(Portable, [f32::MAX; WIDTH])[0].is_finite());
         assert!(exp(Portable, [f32::MIN; WIDTH])[0] < 1e-37);
     }
@@ -220,24 +224,24 @@ mod tests {
         lanes.store_f16(vector, &mut stored.1);
         let [high, low] = &mut stored.2;
         lanes.store_bytes(vector, high, low);
-        lanes.store_words(vector, &mut stored.3);
-        stored.4 = [lanes.sum(vector), lanes.largest(vector)];
+        lanes.store_i16(vector, &mut stored.3);
+        stored.4 = [lanes.reduce_add(vector), lanes.largest(vector)];
     }
 
     #[test]
-    fn every_instruction_set_rounds_and_adds_as_the_portable_code_does() {
+    fn every_instruction_set_matches_the_portable_rounding_and_sums() {
         let mut sample: Vec<f32> = (-33_000..33_000).map(|step| step as f32 * 0.985).collect();
         sample.extend(
             (0..4_096).flat_map(|step| [step as f32 * 0.25, step as f32 * -1e-7, step as f32 * 1.5e-5]),
         );
         sample.retain(|value| value.abs() <= 32_512.0);
         for values in sample.as_chunks().0 {
-            let mut wanted = Stored::default();
-            store_all(Portable, (values, &mut wanted));
+            let mut expected = Stored::default();
+            store_all(Portable, (values, &mut expected));
             for set in InstructionSet::available() {
                 let mut stored = Stored::default();
                 dispatch!(set, store_all, (values, &mut stored), (&[f32; WIDTH], &mut Stored));
-                assert!(stored == wanted, "{}: {values:?}", set.name());
+                assert!(stored == expected, "{}: {values:?}", set.name());
             }
         }
     }
@@ -248,14 +252,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_half_is_always_finite() {
+    fn stored_f16_is_always_finite() {
         let mut values = [f32::NAN; WIDTH];
         values[1..7].copy_from_slice(&[f32::INFINITY, f32::NEG_INFINITY, 1e6, -1e6, 65_519.0, -65_520.0]);
-        let wanted = values.map(f32_to_f16_finite);
+        let expected = values.map(f32_to_f16_finite);
         for set in InstructionSet::available() {
             let mut bits = [1; WIDTH];
             dispatch!(set, store_halves, (&values, &mut bits), (&[f32; WIDTH], &mut [u16; WIDTH]));
-            assert_eq!(bits, wanted, "{}", set.name());
+            assert_eq!(bits, expected, "{}", set.name());
         }
     }
 }

@@ -1,5 +1,5 @@
-//! `Lanes` as NEON instructions, which every 64-bit ARM processor has; a vector is four registers. `Dotprod` adds the
-//! instruction that multiplies bytes four at a time, and a value of it is made only where the machine has that.
+//! `Lanes` as NEON instructions, which every 64-bit ARM CPU has; a vector is four registers. `Dotprod` adds the
+//! instruction that multiplies bytes four at a time; a value of it exists only if the CPU has that.
 
 use super::lanes::{Lanes, WIDTH};
 use crate::half_precision::MAX_F16;
@@ -27,37 +27,37 @@ impl Dotprod {
     }
 }
 
-type Quarters = [float32x4_t; 4];
+type NeonVector = [float32x4_t; 4];
 
-/// The same instruction on the four registers of each vector.
+/// Applies one instruction to the four registers of each vector.
 macro_rules! quarters {
     ($instruction:ident($($vector:expr),+)) => {
         std::array::from_fn(|quarter| {
-            // SAFETY: a `Neon` exists only where the machine has these instructions.
+            // SAFETY: a `Neon` exists only if the CPU has these instructions.
             unsafe { $instruction($($vector[quarter]),+) }
         })
     };
 }
 
 impl Lanes for Neon {
-    type Vector = Quarters;
+    type Vector = NeonVector;
 
     const STRIPES: usize = 2;
 
     #[inline(always)]
-    fn splat(self, value: f32) -> Quarters {
+    fn splat(self, value: f32) -> NeonVector {
         // SAFETY: the machine has NEON (see the file's header).
         [unsafe { vdupq_n_f32(value) }; 4]
     }
 
     #[inline(always)]
-    fn load(self, values: &[f32; WIDTH]) -> Quarters {
+    fn load(self, values: &[f32; WIDTH]) -> NeonVector {
         // SAFETY: the machine has NEON; the reference covers four times four values.
         std::array::from_fn(|quarter| unsafe { vld1q_f32(values.as_ptr().add(quarter * 4)) })
     }
 
     #[inline(always)]
-    fn load_f16(self, bits: &[u16; WIDTH]) -> Quarters {
+    fn load_f16(self, bits: &[u16; WIDTH]) -> NeonVector {
         std::array::from_fn(|quarter| {
             // SAFETY: the machine has NEON; the reference covers four times four values.
             unsafe { vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(bits.as_ptr().add(quarter * 4)))) }
@@ -65,7 +65,7 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn store(self, vector: Quarters, values: &mut [f32; WIDTH]) {
+    fn store(self, vector: NeonVector, values: &mut [f32; WIDTH]) {
         for (quarter, value) in vector.into_iter().enumerate() {
             // SAFETY: the machine has NEON; the reference covers four times four values.
             unsafe { vst1q_f32(values.as_mut_ptr().add(quarter * 4), value) };
@@ -73,37 +73,37 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn add(self, a: Quarters, b: Quarters) -> Quarters {
+    fn add(self, a: NeonVector, b: NeonVector) -> NeonVector {
         quarters!(vaddq_f32(a, b))
     }
 
     #[inline(always)]
-    fn multiply(self, a: Quarters, b: Quarters) -> Quarters {
+    fn multiply(self, a: NeonVector, b: NeonVector) -> NeonVector {
         quarters!(vmulq_f32(a, b))
     }
 
     #[inline(always)]
-    fn divide(self, a: Quarters, b: Quarters) -> Quarters {
+    fn divide(self, a: NeonVector, b: NeonVector) -> NeonVector {
         quarters!(vdivq_f32(a, b))
     }
 
     #[inline(always)]
-    fn maximum(self, a: Quarters, b: Quarters) -> Quarters {
+    fn max(self, a: NeonVector, b: NeonVector) -> NeonVector {
         quarters!(vmaxq_f32(a, b))
     }
 
     #[inline(always)]
-    fn minimum(self, a: Quarters, b: Quarters) -> Quarters {
+    fn min(self, a: NeonVector, b: NeonVector) -> NeonVector {
         quarters!(vminq_f32(a, b))
     }
 
     #[inline(always)]
-    fn multiply_add(self, a: Quarters, b: Quarters, c: Quarters) -> Quarters {
+    fn multiply_add(self, a: NeonVector, b: NeonVector, c: NeonVector) -> NeonVector {
         quarters!(vfmaq_f32(c, a, b))
     }
 
     #[inline(always)]
-    fn scale_by_power(self, value: Quarters, shifted: Quarters) -> Quarters {
+    fn scale_by_power(self, value: NeonVector, shifted: NeonVector) -> NeonVector {
         std::array::from_fn(|quarter| {
             // SAFETY: the machine has NEON (see the file's header).
             unsafe {
@@ -114,7 +114,7 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn sum(self, vector: Quarters) -> f32 {
+    fn reduce_add(self, vector: NeonVector) -> f32 {
         // SAFETY: the machine has NEON (see the file's header).
         unsafe {
             let four = vaddq_f32(vaddq_f32(vector[0], vector[2]), vaddq_f32(vector[1], vector[3]));
@@ -124,22 +124,22 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn largest(self, vector: Quarters) -> f32 {
+    fn largest(self, vector: NeonVector) -> f32 {
         // SAFETY: the machine has NEON (see the file's header).
         unsafe { vmaxvq_f32(vmaxq_f32(vmaxq_f32(vector[0], vector[1]), vmaxq_f32(vector[2], vector[3]))) }
     }
 
     #[inline(always)]
-    fn swap_pairs(self, vector: Quarters) -> Quarters {
+    fn swap_pairs(self, vector: NeonVector) -> NeonVector {
         quarters!(vrev64q_f32(vector))
     }
 
     #[inline(always)]
-    fn store_f16(self, vector: Quarters, bits: &mut [u16; WIDTH]) {
+    fn store_f16(self, vector: NeonVector, bits: &mut [u16; WIDTH]) {
         for (quarter, value) in vector.into_iter().enumerate() {
             // SAFETY: the machine has NEON; the reference covers four times four values.
             unsafe {
-                // What is not a number is not equal to itself, and becomes zero.
+                // NaN is not equal to itself, so it becomes zero.
                 let numbers = vandq_u32(vreinterpretq_u32_f32(value), vceqq_f32(value, value));
                 let bounded = vminq_f32(vreinterpretq_f32_u32(numbers), vdupq_n_f32(MAX_F16));
                 let bounded = vmaxq_f32(bounded, vdupq_n_f32(-MAX_F16));
@@ -150,7 +150,7 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn store_bytes(self, vector: Quarters, high: &mut [u8; WIDTH], low: &mut [u8; WIDTH]) {
+    fn store_bytes(self, vector: NeonVector, high: &mut [u8; WIDTH], low: &mut [u8; WIDTH]) {
         for (half, words) in rounded(vector).into_iter().enumerate() {
             // SAFETY: the machine has NEON; the references cover two times eight bytes each.
             unsafe {
@@ -163,7 +163,7 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn store_words(self, vector: Quarters, words: &mut [i16; WIDTH]) {
+    fn store_i16(self, vector: NeonVector, words: &mut [i16; WIDTH]) {
         for (half, rounded) in rounded(vector).into_iter().enumerate() {
             // SAFETY: the machine has NEON; the reference covers two times eight values.
             unsafe { vst1q_s16(words.as_mut_ptr().add(half * 8), rounded) };
@@ -171,9 +171,9 @@ impl Lanes for Neon {
     }
 }
 
-/// Lanes rounded to integers, ties to even.
+/// Rounds lanes to integers, ties to even.
 #[inline(always)]
-fn rounded(vector: Quarters) -> [int16x8_t; 2] {
+fn rounded(vector: NeonVector) -> [int16x8_t; 2] {
     std::array::from_fn(|half| {
         // SAFETY: called from methods of `Neon` only (see the file's header).
         unsafe {

@@ -1,13 +1,13 @@
-//! A few threads that do one piece of work together, many times a millisecond. Tasks are handed out one at a time, so
-//! that a thread the system has set aside holds nothing up; idle threads spin a little before they sleep.
+//! A small thread pool that runs one parallel loop at a time, many times per millisecond. Tasks are handed out one at a
+//! time, so that a preempted thread holds nothing up; idle threads spin briefly before they sleep.
 //!
-//! How a run goes:
-//! 1. The caller puts the work into `work` and opens a new round in `state`.
-//! 2. A helper that sees an open round it has not joined yet enters: it counts itself in `state`.
-//! 3. Everyone inside takes task numbers from `next_task` until there are none left; then helpers leave.
-//! 4. The caller closes the round, so that no more helpers enter, and waits until all have left.
+//! A run:
+//! 1. The caller stores the work in `work` and opens a new round in `state`.
+//! 2. A worker that sees an open round it has not joined yet enters: it counts itself in `state`.
+//! 3. Every thread inside takes task numbers from `next_task` until none are left; then workers leave.
+//! 4. The caller closes the round, so that no more workers enter, and waits until all have left.
 //!
-//! Between 4 and the next 1 nobody but the caller touches `work`.
+//! Between 4 and the next 1 only the caller accesses `work`.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -19,15 +19,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Looks at `state` before a helper sleeps: some hundred microseconds, longer than the pauses inside a step.
+/// Polls of `state` before a worker sleeps: a few hundred microseconds, longer than the pauses within a step.
 const SPINS_BEFORE_SLEEP: u32 = 4_000;
-/// Looks at `state` before the waiting caller offers its core to others.
+/// Polls of `state` before the waiting caller yields its core.
 const SPINS_BEFORE_YIELD: u32 = 1_000;
 
-/// `state`: the round's number above, then the open bit, then how many helpers are inside.
+/// Bits of `state`, high to low: the round number, the open bit, the number of workers inside.
 const ROUND: u64 = 1 << 32;
 const OPEN: u64 = 1 << 31;
-const INSIDE: u64 = OPEN - 1;
+const ACTIVE_WORKERS: u64 = OPEN - 1;
 
 type Panic = Box<dyn Any + Send>;
 type Work = *const (dyn Fn(usize) + Sync);
@@ -38,7 +38,7 @@ struct Shared {
     tasks: AtomicUsize,
     next_task: AtomicUsize,
     panicked: AtomicBool,
-    /// What the last helper that panicked left.
+    /// Payload of the last worker panic.
     panic: Mutex<Option<Panic>>,
     stopping: AtomicBool,
     sleeping: AtomicUsize,
@@ -46,27 +46,27 @@ struct Shared {
     wake: Condvar,
 }
 
-// SAFETY: `work` is the only part that is not shareable by itself. The caller writes it while the round is closed and
-// nobody is inside; helpers read it only while they are inside, and what it points to is `Sync`.
+// SAFETY: `work` is the only field that is not `Sync`. The caller writes it while the round is closed and no worker is
+// inside; workers read it only while inside, and what it points to is `Sync`.
 unsafe impl Sync for Shared {}
-// SAFETY: as above; the pointer is never followed outside a round.
+// SAFETY: as above; the pointer is never dereferenced outside a round.
 unsafe impl Send for Shared {}
 
-pub(super) struct Pool {
+pub(super) struct ThreadPool {
     shared: Arc<Shared>,
-    helpers: Vec<JoinHandle<()>>,
+    workers: Vec<JoinHandle<()>>,
     /// One run at a time: a second caller would find the round open.
     running: Mutex<()>,
 }
 
-impl fmt::Debug for Pool {
+impl fmt::Debug for ThreadPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("helpers", &self.helpers.len()).finish_non_exhaustive()
+        f.debug_struct("ThreadPool").field("workers", &self.workers.len()).finish_non_exhaustive()
     }
 }
 
-impl Pool {
-    /// `threads` counts the caller.
+impl ThreadPool {
+    /// `threads` includes the caller.
     pub(super) fn start(threads: usize) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
@@ -80,34 +80,34 @@ impl Pool {
             sleep: Mutex::new(()),
             wake: Condvar::new(),
         });
-        let mut pool = Self { shared, helpers: Vec::new(), running: Mutex::new(()) };
+        let mut pool = Self { shared, workers: Vec::new(), running: Mutex::new(()) };
         for index in 1..threads {
             let shared = Arc::clone(&pool.shared);
-            let helper =
-                thread::Builder::new().name(format!("engine-{index}")).spawn(move || shared.help())?;
-            pool.helpers.push(helper);
+            let worker =
+                thread::Builder::new().name(format!("engine-{index}")).spawn(move || shared.run_worker())?;
+            pool.workers.push(worker);
         }
         Ok(pool)
     }
 
-    /// How many threads work, the caller included.
+    /// Number of threads, including the caller.
     pub(super) fn threads(&self) -> usize {
-        self.helpers.len() + 1
+        self.workers.len() + 1
     }
 
-    /// Calls `work` once with every number below `tasks`, on all threads, and returns when all calls have. A panic in
-    /// any of them is a panic here.
+    /// Calls `work` once with every number below `tasks`, on all threads, and returns when all calls have returned. A
+    /// panic in any of them propagates to the caller.
     pub(super) fn run(&self, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
-        if self.helpers.is_empty() || tasks <= 1 {
+        if self.workers.is_empty() || tasks <= 1 {
             (0..tasks).for_each(work);
             return;
         }
         let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = &*self.shared;
-        // SAFETY: only the lifetime changes. The pointer is followed inside this round only, and this function neither
-        // returns nor unwinds before the round is closed and everyone has left it.
+        // SAFETY: only the lifetime changes. The pointer is dereferenced only inside this round, and this function
+        // neither returns nor unwinds before the round is closed and every worker has left it.
         let work_pointer: Work = unsafe { std::mem::transmute(std::ptr::from_ref(work)) };
-        // SAFETY: the round is closed and nobody is inside, so nobody else touches `work`.
+        // SAFETY: the round is closed and no worker is inside, so no other thread accesses `work`.
         unsafe { *shared.work.get() = Some(work_pointer) };
         shared.tasks.store(tasks, Ordering::Relaxed);
         shared.next_task.store(0, Ordering::Relaxed);
@@ -119,17 +119,18 @@ impl Pool {
             shared.wake.notify_all();
         }
 
-        let own: Result<(), Panic> = catch_unwind(AssertUnwindSafe(|| shared.take_tasks(tasks, work)));
-        if own.is_err() {
+        let caller_outcome: Result<(), Panic> =
+            catch_unwind(AssertUnwindSafe(|| shared.take_tasks(tasks, work)));
+        if caller_outcome.is_err() {
             shared.next_task.store(tasks, Ordering::Relaxed);
         }
         shared.state.fetch_and(!OPEN, Ordering::AcqRel);
         let mut spins = 0;
-        while shared.state.load(Ordering::Acquire) & INSIDE != 0 {
+        while shared.state.load(Ordering::Acquire) & ACTIVE_WORKERS != 0 {
             spins += 1;
             if spins < SPINS_BEFORE_YIELD { hint::spin_loop() } else { thread::yield_now() }
         }
-        if let Err(panic) = own {
+        if let Err(panic) = caller_outcome {
             resume_unwind(panic);
         }
         if shared.panicked.load(Ordering::Relaxed)
@@ -139,41 +140,41 @@ impl Pool {
         }
     }
 
-    /// Cuts `data` into pieces of `len` and calls `work` with each piece and its number, on all threads.
-    pub(super) fn run_pieces<T: Send>(
+    /// Splits `data` into pieces of `len` and calls `work` with each piece and its index, on all threads.
+    pub(super) fn run_chunks<T: Send>(
         &self,
         data: &mut [T],
         len: usize,
         work: impl Fn(usize, &mut [T]) + Sync,
     ) {
         let total = data.len();
-        let pieces = total.div_ceil(len.max(1));
+        let chunks = total.div_ceil(len.max(1));
         let base = SharedPointer(data.as_mut_ptr());
-        self.run(pieces, &|piece| {
-            let start = piece * len;
-            // SAFETY: pieces of different numbers do not overlap, each number is handed out once, `start` is below
-            // `total`, and the buffer outlives the run.
+        self.run(chunks, &|chunk| {
+            let start = chunk * len;
+            // SAFETY: pieces do not overlap, each index is handed out once, `start` is below `total`, and the buffer
+            // outlives the run.
             let part =
                 unsafe { std::slice::from_raw_parts_mut(base.get().add(start), len.min(total - start)) };
-            work(piece, part);
+            work(chunk, part);
         });
     }
 }
 
-impl Drop for Pool {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         drop(self.shared.sleep.lock().unwrap_or_else(PoisonError::into_inner));
         self.shared.wake.notify_all();
-        for helper in self.helpers.drain(..) {
-            // A helper catches every panic of its work, so there is nothing to learn from how it ended.
-            let _ = helper.join();
+        for worker in self.workers.drain(..) {
+            // A worker catches every panic of its work, so the join result carries no information.
+            let _ = worker.join();
         }
     }
 }
 
 impl Shared {
-    fn help(&self) {
+    fn run_worker(&self) {
         let mut joined_round = 0;
         loop {
             let Some(round) = self.wait_and_enter(joined_round) else {
@@ -204,7 +205,7 @@ impl Shared {
         }
     }
 
-    /// Enters the next open round; `None` when the pool stops.
+    /// Enters the next open round; `None` if the pool is stopping.
     fn wait_and_enter(&self, joined_round: u64) -> Option<u64> {
         let mut spins = 0;
         loop {
@@ -235,7 +236,7 @@ impl Shared {
         let mut guard = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
         self.sleeping.fetch_add(1, Ordering::SeqCst);
         loop {
-            // Either the caller sees `sleeping` and wakes us, or we see its open round here.
+            // Either the caller sees `sleeping` and wakes this thread, or this thread sees the open round here.
             let state = self.state.load(Ordering::SeqCst);
             let has_work = state & OPEN != 0 && state & !(ROUND - 1) != joined_round;
             if has_work || self.stopping.load(Ordering::SeqCst) {
@@ -247,7 +248,7 @@ impl Shared {
     }
 }
 
-/// A pointer that several threads write through, each to places of its own.
+/// A pointer through which several threads write, each to its own elements.
 pub(super) struct SharedPointer<T>(pub(super) *mut T);
 
 impl<T> SharedPointer<T> {
@@ -256,7 +257,7 @@ impl<T> SharedPointer<T> {
     }
 }
 
-// SAFETY: it is only an address; whoever writes through it must show that no two threads write to one place.
+// SAFETY: it is only an address; code that writes through it must ensure that no two threads write the same element.
 unsafe impl<T: Send> Sync for SharedPointer<T> {}
 
 #[cfg(test)]
@@ -265,17 +266,17 @@ mod tests {
 
     #[test]
     fn every_task_runs_exactly_once_in_every_round() {
-        let pool = Pool::start(3).unwrap();
+        let pool = ThreadPool::start(3).unwrap();
         for round in 0..2_000 {
             let mut counts = vec![0_u32; round % 40];
-            pool.run_pieces(&mut counts, 1, |_, count| count[0] += 1);
+            pool.run_chunks(&mut counts, 1, |_, count| count[0] += 1);
             assert!(counts.iter().all(|count| *count == 1), "round {round}");
         }
     }
 
     #[test]
-    fn a_panic_in_a_task_reaches_the_caller_and_the_pool_goes_on() {
-        let pool = Pool::start(2).unwrap();
+    fn task_panic_reaches_the_caller_and_the_pool_survives() {
+        let pool = ThreadPool::start(2).unwrap();
         for _ in 0..50 {
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 pool.run(8, &|task| assert!(task != 5, "task five"));
@@ -283,7 +284,7 @@ mod tests {
             let message = outcome.unwrap_err().downcast::<&str>().unwrap();
             assert_eq!(*message, "task five", "whichever thread had it");
             let mut counts = [0_u32; 8];
-            pool.run_pieces(&mut counts, 1, |_, count| count[0] += 1);
+            pool.run_chunks(&mut counts, 1, |_, count| count[0] += 1);
             assert_eq!(counts, [1; 8]);
         }
     }

@@ -1,39 +1,35 @@
-//! Weights as the kernels read them: int8, requantised once when the model loads. Thirty-two columns (outputs) make a
-//! block of two tiles side by side; a tile is 16 columns × 64 inputs, and each of its 64-byte lines holds four
-//! consecutive inputs of all 16 columns. AMX multiplies such tiles whole, AVX-512 line by line.
+//! Weights repacked for the kernels: int8, requantised once when the model loads. 32 columns (outputs) form a block of
+//! two adjacent tiles. A tile is 16 columns × 64 inputs, and each of its 64-byte lines holds four consecutive inputs of
+//! all 16 columns. AMX multiplies whole tiles, AVX-512 line by line.
 //!
-//! A block is one run of lines, in the order it is read: for each group of inputs the tiles, then a scale for each
-//! column, then what an offset of 128 in both bytes of every activation adds to each column's sum.
+//! A block is contiguous, in reading order. For each group of inputs: the tiles, then a scale for each column, then a
+//! correction for each column, which is what the offset of 128 in both bytes of every activation adds to its sum.
 
 use super::Kernels;
 use super::lanes::round;
 use super::weight_memory::Lines;
 use crate::gguf::TensorType;
-use crate::quantised;
+use crate::quantized;
 use std::ops::Range;
 
-/// Columns of a tile.
 pub(super) const TILE_COLUMNS: usize = 16;
-/// Columns of a block.
 pub(super) const BLOCK_COLUMNS: usize = 2 * TILE_COLUMNS;
-/// Inputs of a tile.
 pub(super) const TILE_INPUTS: usize = 64;
 /// Consecutive inputs of one column in a line.
 const LINE_INPUTS: usize = 4;
-/// Lines of a tile.
 pub(super) const TILE_LINES: usize = TILE_INPUTS / LINE_INPUTS;
 /// Lines of the two tiles of a block.
 pub(super) const PAIR_LINES: usize = 2 * TILE_LINES;
 /// Lines after a group's tiles: 32 scales, then 32 corrections, four bytes each.
 pub(super) const TRAILER_LINES: usize = 4;
-/// Tiles of a group at most. A scale should serve many inputs, for every group costs time, but not too many, for all
-/// their weights are rounded by the largest of them: docs/engine.md has the accuracy. A group's sum stays within 32
-/// bits up to eight.
+/// Maximum tiles per group. Larger groups are faster, because every group costs time, but less accurate, because the
+/// largest weight sets the rounding step of all: docs/engine.md has the accuracy. A group's sum fits 32 bits for up to
+/// eight tiles.
 const MAX_GROUP_TILES: usize = 3;
 const MAX_WEIGHT: f32 = 127.0;
-/// Numbers whose largest is below this count as zero: its inverse would not be a number.
+/// A group whose largest magnitude is below this counts as zero: the inverse would overflow.
 pub(super) const MIN_LARGEST: f32 = 1e-30;
-/// What the offset activation bytes add for each unit of weight: 128 in the high byte and 128 in the low one.
+/// What the activation offsets add per unit of weight: 128 in the high byte and 128 in the low one.
 const OFFSET: i32 = 128 * 256 + 128;
 
 /// A cache line, aligned like one.
@@ -45,7 +41,7 @@ impl Line {
     pub(super) const ZERO: Self = Self([0; 64]);
 }
 
-/// Some neighbouring columns of a matrix, as the file holds them: one run of blocks for each column.
+/// Consecutive columns of a matrix in the file's format: one run of blocks for each column.
 #[derive(Clone, Copy, Debug)]
 pub struct ColumnSource<'a> {
     pub kind: TensorType,
@@ -53,24 +49,23 @@ pub struct ColumnSource<'a> {
     pub bytes: &'a [u8],
 }
 
-/// `columns` outputs of `inputs` inputs each.
 #[derive(Debug)]
 pub(super) struct TiledMatrix {
     pub(super) columns: usize,
     pub(super) inputs: usize,
-    pub(super) grouping: Grouping,
+    pub(super) tile_groups: TileGroups,
     lines: Lines,
 }
 
-/// How the tiles of a column's inputs are cut into groups: as evenly as whole tiles allow, the last one shorter.
+/// How a column's tiles are split into groups: as evenly as whole tiles allow, the last one possibly shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Grouping {
+pub(super) struct TileGroups {
     /// Tiles of all groups together.
     pub(super) tiles: usize,
     tiles_per_group: usize,
 }
 
-impl Grouping {
+impl TileGroups {
     fn of(inputs: usize) -> Self {
         let tiles = inputs.div_ceil(TILE_INPUTS);
         Self { tiles, tiles_per_group: tiles.div_ceil(tiles.div_ceil(MAX_GROUP_TILES).max(1)) }
@@ -86,7 +81,7 @@ impl Grouping {
         first..self.tiles.min(first + self.tiles_per_group)
     }
 
-    /// Lines before a group's first.
+    /// Number of lines before a group.
     pub(super) fn lines_before(self, group: usize) -> usize {
         group * (self.tiles_per_group * PAIR_LINES + TRAILER_LINES)
     }
@@ -96,37 +91,36 @@ impl Grouping {
     }
 }
 
-/// One block of a matrix.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block<'a> {
     pub(super) lines: &'a [Line],
-    pub(super) grouping: Grouping,
+    pub(super) tile_groups: TileGroups,
 }
 
-/// What a matrix takes once it is laid out; `None` when that is beyond counting.
-pub fn laid_out_bytes(inputs: usize, columns: usize) -> Option<u64> {
+/// Size of a matrix after repacking; `None` on overflow.
+pub fn tiled_bytes(inputs: usize, columns: usize) -> Option<u64> {
     let blocks = columns.div_ceil(BLOCK_COLUMNS) as u64;
-    blocks.checked_mul((Grouping::of(inputs.max(1)).block_lines() * size_of::<Line>()) as u64)
+    blocks.checked_mul((TileGroups::of(inputs.max(1)).block_lines() * size_of::<Line>()) as u64)
 }
 
 impl TiledMatrix {
     pub(super) fn new(kernels: &Kernels, inputs: usize, sources: &[ColumnSource<'_>]) -> Self {
         let columns = sources.iter().map(|source| source.columns).sum::<usize>();
-        let grouping = Grouping::of(inputs);
-        let mut lines = kernels.weights.take(columns.div_ceil(BLOCK_COLUMNS) * grouping.block_lines());
-        kernels.pool.run_pieces(&mut lines, grouping.block_lines(), |block, lines| {
+        let tile_groups = TileGroups::of(inputs);
+        let mut lines = kernels.weights.allocate(columns.div_ceil(BLOCK_COLUMNS) * tile_groups.block_lines());
+        kernels.pool.run_chunks(&mut lines, tile_groups.block_lines(), |block, lines| {
             let mut values = vec![0.0; inputs];
             for column in block * BLOCK_COLUMNS..((block + 1) * BLOCK_COLUMNS).min(columns) {
                 read_column(sources, column, &mut values);
-                requantise(&values, grouping, column % BLOCK_COLUMNS, lines);
+                requantize(&values, tile_groups, column % BLOCK_COLUMNS, lines);
             }
         });
-        Self { columns, inputs, grouping, lines }
+        Self { columns, inputs, tile_groups, lines }
     }
 
     pub(super) fn block(&self, index: usize) -> Block<'_> {
-        let len = self.grouping.block_lines();
-        Block { lines: &self.lines[index * len..][..len], grouping: self.grouping }
+        let len = self.tile_groups.block_lines();
+        Block { lines: &self.lines[index * len..][..len], tile_groups: self.tile_groups }
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
@@ -134,15 +128,15 @@ impl TiledMatrix {
     }
 }
 
-/// The values of one column, counted over all sources.
+/// Dequantises one column, counted over all sources.
 ///
 /// # Panics
-/// When the sources do not have that many columns of `values.len()` values.
+/// If the sources have too few columns, or columns of another length than `values.len()`.
 pub(super) fn read_column(sources: &[ColumnSource<'_>], mut column: usize, values: &mut [f32]) {
     for source in sources {
         if column < source.columns {
             let bytes = values.len() / source.kind.block_len() * source.kind.block_bytes();
-            quantised::expand(source.kind, &source.bytes[column * bytes..][..bytes], values);
+            quantized::dequantize(source.kind, &source.bytes[column * bytes..][..bytes], values);
             return;
         }
         column -= source.columns;
@@ -150,14 +144,14 @@ pub(super) fn read_column(sources: &[ColumnSource<'_>], mut column: usize, value
     unreachable!("{column} columns past the last one");
 }
 
-/// Rounds one column to int8, group by group, into its place in a block.
-fn requantise(values: &[f32], grouping: Grouping, column: usize, lines: &mut [Line]) {
+/// Quantises one column to int8, group by group, and writes it into a block.
+fn requantize(values: &[f32], tile_groups: TileGroups, column: usize, lines: &mut [Line]) {
     let (tile, lane) = (column / TILE_COLUMNS, column % TILE_COLUMNS);
-    for group in 0..grouping.groups() {
-        let tiles = grouping.group(group);
+    for group in 0..tile_groups.groups() {
+        let tiles = tile_groups.group(group);
         let values = &values[tiles.start * TILE_INPUTS..values.len().min(tiles.end * TILE_INPUTS)];
-        let lines = &mut lines[grouping.lines_before(group)..];
-        // The bits of numbers without a sign are ordered as the numbers are.
+        let lines = &mut lines[tile_groups.lines_before(group)..];
+        // The bits of non-negative floats order like the floats.
         let largest =
             values.iter().fold(0, |largest: i32, value| largest.max(value.abs().to_bits().cast_signed()));
         let largest = f32::from_bits(largest.cast_unsigned());
@@ -169,7 +163,7 @@ fn requantise(values: &[f32], grouping: Grouping, column: usize, lines: &mut [Li
             for (weight, value) in weights.iter_mut().zip(values) {
                 *weight = round(value * inverse) as i8;
             }
-            // A damaged file may hold what is no number; it has a scale that is none.
+            // A corrupted file may contain infinities or NaN; the scale is then NaN.
             if !usable {
                 weights = [0; TILE_INPUTS];
             }
@@ -190,7 +184,7 @@ fn requantise(values: &[f32], grouping: Grouping, column: usize, lines: &mut [Li
 pub(super) mod tests {
     use super::*;
 
-    /// Bytes of a tensor that vary, with scales that are small finite numbers.
+    /// Varying tensor bytes, with scales that are small finite numbers.
     pub(in crate::kernels) fn sample_tensor(kind: TensorType, inputs: usize, columns: usize) -> Vec<u8> {
         let mut seed = 0x2545_f491_4f6c_dd1d_u64;
         let mut next = move || {
@@ -201,7 +195,7 @@ pub(super) mod tests {
         };
         let mut bytes: Vec<u8> =
             (0..inputs / kind.block_len() * kind.block_bytes() * columns).map(|_| next()).collect();
-        // Half-precision numbers between 2^-6 and 2^-5 wherever a format keeps one; plain formats likewise.
+        // Half-precision numbers between 2^-6 and 2^-5 wherever a format stores one; similarly for unquantised formats.
         for block in bytes.chunks_exact_mut(kind.block_bytes()) {
             let halves: &[usize] = match kind {
                 TensorType::F32 => {
@@ -224,10 +218,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn groups_are_even_and_never_longer_than_their_bound() {
+    fn groups_are_even_and_within_the_maximum_length() {
         let tiles = |inputs| -> Vec<usize> {
-            let grouping = Grouping::of(inputs);
-            (0..grouping.groups()).map(|group| grouping.group(group).len()).collect()
+            let tile_groups = TileGroups::of(inputs);
+            (0..tile_groups.groups()).map(|group| tile_groups.group(group).len()).collect()
         };
         assert_eq!(tiles(48), [1]);
         assert_eq!(tiles(384), [3, 3]);
@@ -242,30 +236,33 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_weight_is_off_by_half_a_step_of_its_group_at_most() {
+    fn weight_error_is_at_most_half_a_quantization_step() {
         let (inputs, columns) = (704, 37);
         let kernels = Kernels::start(2).unwrap();
         let bytes = sample_tensor(TensorType::Q4_1, inputs, columns);
         let source = ColumnSource { kind: TensorType::Q4_1, columns, bytes: &bytes };
         let matrix = TiledMatrix::new(&kernels, inputs, &[source]);
-        assert_eq!(laid_out_bytes(inputs, columns), Some(matrix.memory_bytes() as u64));
-        let mut wanted = vec![0.0; inputs];
+        assert_eq!(tiled_bytes(inputs, columns), Some(matrix.memory_bytes() as u64));
+        let mut expected = vec![0.0; inputs];
         for column in 0..columns {
-            read_column(&[source], column, &mut wanted);
+            read_column(&[source], column, &mut expected);
             let block = matrix.block(column / BLOCK_COLUMNS);
             let (tile, lane) = (column % BLOCK_COLUMNS / TILE_COLUMNS, column % TILE_COLUMNS);
-            for group in 0..block.grouping.groups() {
-                let tiles = block.grouping.group(group);
-                let lines = &block.lines[block.grouping.lines_before(group)..];
-                let wanted = &wanted[tiles.start * TILE_INPUTS..tiles.end * TILE_INPUTS];
+            for group in 0..block.tile_groups.groups() {
+                let tiles = block.tile_groups.group(group);
+                let lines = &block.lines[block.tile_groups.lines_before(group)..];
+                let expected = &expected[tiles.start * TILE_INPUTS..tiles.end * TILE_INPUTS];
                 let word = |line: usize| lines[tiles.len() * PAIR_LINES + line].0.as_chunks().0[lane];
                 let scale = f32::from_ne_bytes(word(tile));
                 let mut sum = 0;
-                for (input, wanted) in wanted.iter().enumerate() {
+                for (input, expected) in expected.iter().enumerate() {
                     let line = (input / 64 * 2 + tile) * TILE_LINES + input % 64 / 4;
                     let weight = lines[line].0[lane * 4 + input % 4].cast_signed();
                     sum += i32::from(weight);
-                    assert!((f32::from(weight) * scale - wanted).abs() <= scale * 0.501, "{column}, {input}");
+                    assert!(
+                        (f32::from(weight) * scale - expected).abs() <= scale * 0.501,
+                        "{column}, {input}"
+                    );
                 }
                 assert_eq!(i32::from_ne_bytes(word(2 + tile)), sum * 32_896);
             }

@@ -1,11 +1,11 @@
-//! `Lanes` as AVX-512 and AVX2 instructions. A value of either type is made only by `detect`, so holding one proves
-//! that the machine has the instructions; that is the safety argument of every block here.
+//! `Lanes` as AVX-512 and AVX2 instructions. Only `detect` creates a value of either type, so holding one proves that
+//! the CPU has the instructions; that is the safety argument of every block here.
 
 use super::lanes::{Lanes, WIDTH};
 use crate::half_precision::MAX_F16;
 use std::arch::x86_64::*;
 
-/// Folds sixteen lanes, given as two halves, into one: upper half with lower half, again and again.
+/// Folds sixteen lanes, given as two halves, into one: upper half with lower half, repeatedly.
 macro_rules! fold {
     ($lower:expr, $upper:expr, $eights:ident, $fours:ident) => {{
         // SAFETY: used in methods of `Avx512` and `Avx2` only (see the file's header).
@@ -18,8 +18,8 @@ macro_rules! fold {
     }};
 }
 
-/// The order of four lanes in which neighbours have changed places.
-const SWAPPED: i32 = 0b10_11_00_01;
+/// Permutation of four lanes that swaps neighbours.
+const SWAP_PAIRS: i32 = 0b10_11_00_01;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Avx512(());
@@ -97,13 +97,13 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    fn maximum(self, a: __m512, b: __m512) -> __m512 {
+    fn max(self, a: __m512, b: __m512) -> __m512 {
         // SAFETY: the machine has AVX-512 (see the file's header).
         unsafe { _mm512_max_ps(a, b) }
     }
 
     #[inline(always)]
-    fn minimum(self, a: __m512, b: __m512) -> __m512 {
+    fn min(self, a: __m512, b: __m512) -> __m512 {
         // SAFETY: the machine has AVX-512 (see the file's header).
         unsafe { _mm512_min_ps(a, b) }
     }
@@ -124,7 +124,7 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    fn sum(self, vector: __m512) -> f32 {
+    fn reduce_add(self, vector: __m512) -> f32 {
         // SAFETY: the machine has AVX-512 (see the file's header).
         let (lower, upper) = unsafe { (_mm512_castps512_ps256(vector), _mm512_extractf32x8_ps::<1>(vector)) };
         fold!(lower, upper, _mm256_add_ps, _mm_add_ps)
@@ -140,7 +140,7 @@ impl Lanes for Avx512 {
     #[inline(always)]
     fn swap_pairs(self, vector: __m512) -> __m512 {
         // SAFETY: the machine has AVX-512 (see the file's header).
-        unsafe { _mm512_permute_ps::<SWAPPED>(vector) }
+        unsafe { _mm512_permute_ps::<SWAP_PAIRS>(vector) }
     }
 
     #[inline(always)]
@@ -170,28 +170,28 @@ impl Lanes for Avx512 {
     }
 }
 
-type Halves = (__m256, __m256);
+type Avx2Vector = (__m256, __m256);
 
 impl Lanes for Avx2 {
-    type Vector = Halves;
+    type Vector = Avx2Vector;
 
     const STRIPES: usize = 2;
 
     #[inline(always)]
-    fn splat(self, value: f32) -> Halves {
+    fn splat(self, value: f32) -> Avx2Vector {
         // SAFETY: the machine has AVX2 (see the file's header).
         let half = unsafe { _mm256_set1_ps(value) };
         (half, half)
     }
 
     #[inline(always)]
-    fn load(self, values: &[f32; WIDTH]) -> Halves {
+    fn load(self, values: &[f32; WIDTH]) -> Avx2Vector {
         // SAFETY: the machine has AVX2; the reference covers the 64 bytes read.
         unsafe { (_mm256_loadu_ps(values.as_ptr()), _mm256_loadu_ps(values.as_ptr().add(8))) }
     }
 
     #[inline(always)]
-    fn load_f16(self, bits: &[u16; WIDTH]) -> Halves {
+    fn load_f16(self, bits: &[u16; WIDTH]) -> Avx2Vector {
         // SAFETY: the machine has F16C; the reference covers the 32 bytes read.
         unsafe {
             let bits: *const __m128i = bits.as_ptr().cast();
@@ -200,7 +200,7 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn store(self, vector: Halves, values: &mut [f32; WIDTH]) {
+    fn store(self, vector: Avx2Vector, values: &mut [f32; WIDTH]) {
         // SAFETY: the machine has AVX2; the reference covers the 64 bytes written.
         unsafe {
             _mm256_storeu_ps(values.as_mut_ptr(), vector.0);
@@ -209,43 +209,43 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn add(self, a: Halves, b: Halves) -> Halves {
+    fn add(self, a: Avx2Vector, b: Avx2Vector) -> Avx2Vector {
         // SAFETY: the machine has AVX2 (see the file's header).
         unsafe { (_mm256_add_ps(a.0, b.0), _mm256_add_ps(a.1, b.1)) }
     }
 
     #[inline(always)]
-    fn multiply(self, a: Halves, b: Halves) -> Halves {
+    fn multiply(self, a: Avx2Vector, b: Avx2Vector) -> Avx2Vector {
         // SAFETY: the machine has AVX2 (see the file's header).
         unsafe { (_mm256_mul_ps(a.0, b.0), _mm256_mul_ps(a.1, b.1)) }
     }
 
     #[inline(always)]
-    fn divide(self, a: Halves, b: Halves) -> Halves {
+    fn divide(self, a: Avx2Vector, b: Avx2Vector) -> Avx2Vector {
         // SAFETY: the machine has AVX2 (see the file's header).
         unsafe { (_mm256_div_ps(a.0, b.0), _mm256_div_ps(a.1, b.1)) }
     }
 
     #[inline(always)]
-    fn maximum(self, a: Halves, b: Halves) -> Halves {
+    fn max(self, a: Avx2Vector, b: Avx2Vector) -> Avx2Vector {
         // SAFETY: the machine has AVX2 (see the file's header).
         unsafe { (_mm256_max_ps(a.0, b.0), _mm256_max_ps(a.1, b.1)) }
     }
 
     #[inline(always)]
-    fn minimum(self, a: Halves, b: Halves) -> Halves {
+    fn min(self, a: Avx2Vector, b: Avx2Vector) -> Avx2Vector {
         // SAFETY: the machine has AVX2 (see the file's header).
         unsafe { (_mm256_min_ps(a.0, b.0), _mm256_min_ps(a.1, b.1)) }
     }
 
     #[inline(always)]
-    fn multiply_add(self, a: Halves, b: Halves, c: Halves) -> Halves {
+    fn multiply_add(self, a: Avx2Vector, b: Avx2Vector, c: Avx2Vector) -> Avx2Vector {
         // SAFETY: the machine has FMA (see the file's header).
         unsafe { (_mm256_fmadd_ps(a.0, b.0, c.0), _mm256_fmadd_ps(a.1, b.1, c.1)) }
     }
 
     #[inline(always)]
-    fn scale_by_power(self, value: Halves, shifted: Halves) -> Halves {
+    fn scale_by_power(self, value: Avx2Vector, shifted: Avx2Vector) -> Avx2Vector {
         #[inline(always)]
         fn half(value: __m256, shifted: __m256) -> __m256 {
             // SAFETY: called from a method of `Avx2` only (see the file's header).
@@ -258,23 +258,23 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn sum(self, vector: Halves) -> f32 {
+    fn reduce_add(self, vector: Avx2Vector) -> f32 {
         fold!(vector.0, vector.1, _mm256_add_ps, _mm_add_ps)
     }
 
     #[inline(always)]
-    fn largest(self, vector: Halves) -> f32 {
+    fn largest(self, vector: Avx2Vector) -> f32 {
         fold!(vector.0, vector.1, _mm256_max_ps, _mm_max_ps)
     }
 
     #[inline(always)]
-    fn swap_pairs(self, vector: Halves) -> Halves {
+    fn swap_pairs(self, vector: Avx2Vector) -> Avx2Vector {
         // SAFETY: the machine has AVX2 (see the file's header).
-        unsafe { (_mm256_permute_ps::<SWAPPED>(vector.0), _mm256_permute_ps::<SWAPPED>(vector.1)) }
+        unsafe { (_mm256_permute_ps::<SWAP_PAIRS>(vector.0), _mm256_permute_ps::<SWAP_PAIRS>(vector.1)) }
     }
 
     #[inline(always)]
-    fn store_f16(self, vector: Halves, bits: &mut [u16; WIDTH]) {
+    fn store_f16(self, vector: Avx2Vector, bits: &mut [u16; WIDTH]) {
         #[inline(always)]
         fn half(vector: __m256) -> __m128i {
             // SAFETY: called from a method of `Avx2` only (see the file's header).
@@ -294,11 +294,11 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn store_words(self, vector: Halves, words: &mut [i16; WIDTH]) {
+    fn store_i16(self, vector: Avx2Vector, words: &mut [i16; WIDTH]) {
         // SAFETY: the machine has AVX2; the reference covers the 32 bytes written.
         unsafe {
             let (first, second) = (_mm256_cvtps_epi32(vector.0), _mm256_cvtps_epi32(vector.1));
-            // Packing works within halves of a register; the permutation puts their quarters in order.
+            // Packing works within halves of a register; the permutation restores the order of the quarters.
             let packed = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(first, second));
             _mm256_storeu_si256(words.as_mut_ptr().cast(), packed);
         }

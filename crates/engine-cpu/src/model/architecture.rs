@@ -1,31 +1,31 @@
-//! The architectures this engine knows, and what tells them apart. They are one forward pass with small differences;
-//! every other architecture is refused by its name.
+//! The supported architectures and their differences. They share one forward pass with small variations; every other
+//! architecture is rejected by name.
 
-use crate::error::Fault;
+use crate::error::ModelFileError;
 use crate::gguf::{Metadata, Value};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
-    /// Llama 2 and 3, Mistral, SmolLM2 and whatever else is the same arithmetic.
+    /// Llama 2 and 3, Mistral, SmolLM2, and other models with the same arithmetic.
     Llama,
-    /// Ministral 3 and Mistral Small 3: Llama's arithmetic, up to the context it was first trained for.
+    /// Ministral 3 and Mistral Small 3: Llama's arithmetic, up to the original training context.
     Mistral3,
     /// Qwen2 and Qwen2.5: biases on queries, keys and values.
     Qwen2,
-    /// Qwen3: every head of queries and keys is normalised.
+    /// Qwen3: RMSNorm on every query and key head.
     Qwen3,
 }
 
-/// Which two values of a head are rotated together.
+/// Which two values of a head RoPE rotates together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pairing {
-    /// The first with the second, the third with the fourth.
-    Neighbours,
-    /// The first of the lower half with the first of the upper half.
-    Halves,
+pub enum RopeLayout {
+    /// The first with the second, the third with the fourth (interleaved).
+    Interleaved,
+    /// The first of the lower half with the first of the upper half (NeoX style).
+    Neox,
 }
 
-/// Keys that every one of them may have: they are read, or they change nothing.
+/// Keys allowed for every architecture: they are either read or have no effect.
 const COMMON_KEYS: [&str; 23] = [
     "context_length",
     "embedding_length",
@@ -57,7 +57,7 @@ pub(super) const TEMPERATURE_SCALE: &str = "attention.temperature_scale";
 impl Architecture {
     pub const ALL: [Self; 4] = [Self::Llama, Self::Mistral3, Self::Qwen2, Self::Qwen3];
 
-    /// The file's `general.architecture`.
+    /// The value of `general.architecture` in the file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Llama => "llama",
@@ -67,49 +67,49 @@ impl Architecture {
         }
     }
 
-    /// Refuses what is not known, the architecture and any of its keys alike.
-    pub fn from_metadata(metadata: &Metadata) -> Result<Self, Fault> {
+    /// Rejects unknown architectures, and unknown keys of known ones.
+    pub fn from_metadata(metadata: &Metadata) -> Result<Self, ModelFileError> {
         let name = metadata.string("general.architecture")?;
         let architecture = Self::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| {
             let known = Self::ALL.map(|known| format!("`{}`", known.name())).join(", ");
-            Fault::unsupported(format!("its architecture is `{name}`, and this engine runs {known}"))
+            ModelFileError::unsupported(format!("architecture `{name}`; supported: {known}"))
         })?;
         let unknown = metadata.keys().filter(|key| {
             let own = key.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
-            own.is_some_and(|key| !architecture.knows(key))
+            own.is_some_and(|key| !architecture.supports_key(key))
         });
         match unknown.min() {
             None => Ok(architecture),
-            Some(key) => Err(Fault::unsupported(format!("its key `{key}` is not one this engine knows"))),
+            Some(key) => Err(ModelFileError::unsupported(format!("unknown metadata key `{key}`"))),
         }
     }
 
-    fn knows(self, key: &str) -> bool {
+    fn supports_key(self, key: &str) -> bool {
         COMMON_KEYS.contains(&key)
             || YARN_KEYS.contains(&key)
             || self == Self::Mistral3 && key == TEMPERATURE_SCALE
     }
 
-    /// Converters put Llama's pairs side by side; those of the others they leave as halves.
-    pub fn pairing(self) -> Pairing {
+    /// Converters interleave Llama's pairs and leave those of the others in halves.
+    pub fn rope_layout(self) -> RopeLayout {
         match self {
-            Self::Llama | Self::Mistral3 => Pairing::Neighbours,
-            Self::Qwen2 | Self::Qwen3 => Pairing::Halves,
+            Self::Llama | Self::Mistral3 => RopeLayout::Interleaved,
+            Self::Qwen2 | Self::Qwen3 => RopeLayout::Neox,
         }
     }
 
-    /// Whether something is added to the products that make queries, keys and values.
-    pub fn has_biases(self) -> bool {
+    /// Whether the query, key and value projections have biases.
+    pub fn has_qkv_bias(self) -> bool {
         self == Self::Qwen2
     }
 
-    /// Whether the heads of queries and keys are normalised.
-    pub fn has_head_norms(self) -> bool {
+    /// Whether query and key heads are normalised.
+    pub fn has_qk_norm(self) -> bool {
         self == Self::Qwen3
     }
 }
 
-/// The keys of one architecture, which all begin with its name.
+/// The keys of one architecture, all prefixed with its name.
 #[derive(Clone, Copy)]
 pub(super) struct Keys<'a> {
     pub(super) metadata: &'a Metadata,
@@ -121,33 +121,33 @@ impl<'a> Keys<'a> {
         format!("{}.{key}", self.architecture.name())
     }
 
-    /// A number between 1 and `limit`.
-    pub(super) fn size(self, key: &str, limit: usize) -> Result<usize, Fault> {
+    /// Reads a number between 1 and `limit`.
+    pub(super) fn size(self, key: &str, limit: usize) -> Result<usize, ModelFileError> {
         let key = self.full(key);
         if let Some(Value::Array(_)) = self.metadata.get(&key) {
-            return Err(Fault::unsupported(format!("its key `{key}` differs from layer to layer")));
+            return Err(ModelFileError::unsupported(format!("metadata key `{key}` varies by layer")));
         }
         let value = self.metadata.u64(&key)?;
         usize::try_from(value)
             .ok()
             .filter(|value| (1..=limit).contains(value))
-            .ok_or_else(|| Fault::malformed(format!("`{key}` is {value}, not between 1 and {limit}")))
+            .ok_or_else(|| ModelFileError::malformed(format!("`{key}` is {value}, expected 1 to {limit}")))
     }
 
-    pub(super) fn size_or(self, key: &str, limit: usize, default: usize) -> Result<usize, Fault> {
+    pub(super) fn size_or(self, key: &str, limit: usize, default: usize) -> Result<usize, ModelFileError> {
         if self.has(key) { self.size(key, limit) } else { Ok(default) }
     }
 
-    /// A count; none where the key is absent.
-    pub(super) fn count(self, key: &str) -> Result<u64, Fault> {
+    /// Reads a count; 0 if the key is absent.
+    pub(super) fn count(self, key: &str) -> Result<u64, ModelFileError> {
         Ok(self.metadata.optional(&self.full(key), Metadata::u64)?.unwrap_or(0))
     }
 
-    pub(super) fn number(self, key: &str) -> Result<Option<f64>, Fault> {
+    pub(super) fn number(self, key: &str) -> Result<Option<f64>, ModelFileError> {
         Ok(self.metadata.optional(&self.full(key), Metadata::f32)?.map(f64::from))
     }
 
-    pub(super) fn string(self, key: &str) -> Result<Option<&'a str>, Fault> {
+    pub(super) fn string(self, key: &str) -> Result<Option<&'a str>, ModelFileError> {
         self.metadata.optional(&self.full(key), Metadata::string)
     }
 

@@ -1,14 +1,14 @@
-//! Models of a few kilobytes, sound, wrong and damaged.
+//! Models of a few kilobytes: valid, invalid and corrupted.
 
 use super::architecture::Architecture;
 use super::*;
 use crate::chat_template::ChatTemplate;
-use crate::forward::{Forward, Segment, StepModel};
+use crate::forward::{BatchEntry, Forward, ForwardModel};
 use crate::gguf::TensorType;
 use crate::gguf::writer::GgufWriter;
 use crate::kernels::Kernels;
 use crate::kernels::KvCache;
-use crate::kv::{Lane, PageLedger};
+use crate::paging::{PageAllocator, PagePool};
 use crate::tokenizer::Tokenizer;
 use chancery_engine::Turn;
 use proptest::prelude::*;
@@ -67,12 +67,12 @@ const HEAD_NORMS: [(&str, &[u64], TensorType); 2] = [
     ("blk.0.attn_k_norm.weight", &[16], TensorType::F32),
 ];
 
-/// Adds weights, in several formats; `skip` is left out.
+/// Adds tensors in several formats, except `skip`.
 fn with_tensors(mut writer: GgufWriter, tensors: &[(&str, &[u64], TensorType)], skip: &str) -> GgufWriter {
     for (name, shape, kind) in tensors.iter().filter(|(name, ..)| *name != skip) {
         let values: u64 = shape.iter().product();
         let blocks = values as usize / kind.block_len();
-        // Bytes of 0x3c make small finite numbers in every format.
+        // Bytes of 0x3c are small finite numbers in every format.
         writer = writer.tensor(name, shape, *kind, &vec![0x3c; blocks * kind.block_bytes()]);
     }
     writer
@@ -82,8 +82,8 @@ fn with_weights(writer: GgufWriter, skip: &str) -> GgufWriter {
     with_tensors(writer, &COMMON_WEIGHTS, skip)
 }
 
-/// A sound file of each architecture.
-fn sound(architecture: Architecture) -> Vec<u8> {
+/// A valid file of each architecture.
+fn valid_model(architecture: Architecture) -> Vec<u8> {
     let writer = with_weights(keys(architecture.name()), "");
     match architecture {
         Architecture::Llama | Architecture::Mistral3 => writer,
@@ -93,57 +93,57 @@ fn sound(architecture: Architecture) -> Vec<u8> {
     .finish()
 }
 
-fn load(bytes: Vec<u8>) -> Result<(Tokenizer, ChatTemplate, Model), Fault> {
+fn load(bytes: Vec<u8>) -> Result<(Tokenizer, ChatTemplate, Model), ModelFileError> {
     let len = bytes.len() as u64;
     let mut file = Gguf::read(Cursor::new(bytes), len)?;
     let tokenizer = Tokenizer::from_metadata(file.metadata())?;
     let template = ChatTemplate::from_metadata(file.metadata(), &tokenizer)?;
     let kernels = Kernels::start(1).unwrap();
-    let model = Model::from_gguf(&mut file, tokenizer.vocabulary_len(), &kernels)?;
+    let model = Model::from_gguf(&mut file, tokenizer.vocab_size(), &kernels)?;
     Ok((tokenizer, template, model))
 }
 
-fn refusal(bytes: Vec<u8>) -> String {
+fn rejection(bytes: Vec<u8>) -> String {
     load(bytes).expect_err("refused").to_string()
 }
 
-/// Runs one step; returns how many logits came out.
+/// Runs one step; returns the number of logits.
 fn step(model: Model, tokens: &[u32]) -> usize {
-    let cache = KvCache::new(model.hyper_parameters.kv_shape(), 2).unwrap();
-    let mut ledger = PageLedger::new(2, 0);
-    let mut pages = ledger.promise(2, Lane::Any).unwrap();
-    ledger.grow(&mut pages, tokens.len());
+    let cache = KvCache::new(model.hyperparameters.kv_shape(), 2).unwrap();
+    let mut allocator = PageAllocator::new(2, 0);
+    let mut pages = allocator.reserve(2, PagePool::General).unwrap();
+    allocator.grow(&mut pages, tokens.len());
     let mut forward = Forward::new(model, Kernels::start(1).unwrap(), cache);
-    let segment = Segment { tokens, first_position: 0, pages: pages.pages(), logits_rows: 1 };
-    forward.step(&[segment]).rows().map(<[f32]>::len).sum()
+    let entry = BatchEntry { tokens, first_position: 0, pages: pages.pages(), logits_rows: 1 };
+    forward.step(&[entry]).rows().map(<[f32]>::len).sum()
 }
 
 #[test]
-fn a_small_model_of_each_architecture_in_many_formats_loads_and_steps() {
+fn small_model_of_each_architecture_loads_and_runs_a_step() {
     for architecture in Architecture::ALL {
-        let (tokenizer, template, model) = load(sound(architecture)).unwrap();
+        let (tokenizer, template, model) = load(valid_model(architecture)).unwrap();
         let prompt =
-            template.render(&tokenizer, &Turn::instructions_and_input("abc", "xyz")).unwrap().token_ids;
-        assert_eq!(model.hyper_parameters.architecture, architecture);
-        assert_eq!(model.hyper_parameters.attention.head_len, 16);
+            template.render(&tokenizer, &Turn::from_instructions_and_input("abc", "xyz")).unwrap().token_ids;
+        assert_eq!(model.hyperparameters.architecture, architecture);
+        assert_eq!(model.hyperparameters.attention.head_dim, 16);
         assert_eq!(step(model, &prompt), VOCABULARY as usize);
     }
 }
 
 #[test]
-fn another_architecture_is_refused_by_name_with_the_way_to_run_it() {
+fn unsupported_architecture_is_rejected_by_name_with_a_hint() {
     let others = ["gemma3", "phi3", "qwen2moe", "qwen3moe", "qwen3next", "mistral4", "llama4", "gpt-oss"];
     for other in others {
-        let message = refusal(with_weights(keys(other), "").finish());
+        let message = rejection(with_weights(keys(other), "").finish());
         assert!(message.contains(&format!("`{other}`")), "{message}");
         assert!(message.contains("`engine = \"upstream\"`"), "{message}");
     }
 }
 
 #[test]
-fn a_key_that_the_forward_pass_would_not_honour_is_refused_by_name() {
+fn unsupported_metadata_key_is_rejected_by_name() {
     let llama = || keys("llama");
-    let refused = [
+    let rejected = [
         (llama().f32("llama.logit_scale", 2.0), "llama.logit_scale"),
         (llama().f32("llama.final_logit_softcapping", 30.0), "llama.final_logit_softcapping"),
         (llama().f32("llama.attention.scale", 0.1), "llama.attention.scale"),
@@ -153,30 +153,30 @@ fn a_key_that_the_forward_pass_would_not_honour_is_refused_by_name() {
         (keys("qwen2").u32("qwen2.pooling_type", 3), "qwen2.pooling_type"),
         (keys("qwen3").i32s("qwen3.rope.dimension_sections", &[1, 2]), "qwen3.rope.dimension_sections"),
     ];
-    for (writer, key) in refused {
-        let message = refusal(with_weights(writer, "").finish());
+    for (writer, key) in rejected {
+        let message = rejection(with_weights(writer, "").finish());
         assert!(message.contains(&format!("`{key}`")) && message.contains("upstream"), "{message}");
     }
 }
 
 #[test]
-fn a_value_that_the_forward_pass_would_not_honour_is_refused_by_name() {
-    let refused = [
+fn unsupported_metadata_value_is_rejected_by_name() {
+    let rejected = [
         (keys("llama").u32("llama.expert_count", 8), "mixture of experts (`llama.expert_count` is 8)"),
         (keys("qwen3").u32("qwen3.expert_used_count", 2), "`qwen3.expert_used_count` is 2"),
         (keys("qwen2").bool("qwen2.attention.causal", false), "`qwen2.attention.causal` is false"),
         (keys("llama").string("llama.rope.scaling.type", "longrope"), "`longrope`"),
-        (keys("llama").u32("llama.attention.value_length", 32), "keys and values differ"),
+        (keys("llama").u32("llama.attention.value_length", 32), "key and value head dimensions differ"),
         (keys("llama").u32("split.count", 2), "`split.count` is 2"),
     ];
-    for (writer, what) in refused {
-        let message = refusal(with_weights(writer, "").finish());
+    for (writer, what) in rejected {
+        let message = rejection(with_weights(writer, "").finish());
         assert!(message.contains(what) && message.contains("upstream"), "{message}");
     }
 }
 
 #[test]
-fn numbers_that_differ_from_layer_to_layer_are_refused_by_name() {
+fn per_layer_hyperparameters_are_rejected_by_name() {
     let pruned = GgufWriter::new()
         .string("general.architecture", "llama")
         .u32("llama.embedding_length", 32)
@@ -184,49 +184,49 @@ fn numbers_that_differ_from_layer_to_layer_are_refused_by_name() {
     let bytes = pruned.finish();
     let len = bytes.len() as u64;
     let file = Gguf::read(Cursor::new(bytes), len).unwrap();
-    let message = HyperParameters::from_metadata(file.metadata(), 28).unwrap_err().to_string();
-    assert!(message.contains("`llama.attention.head_count` differs from layer to layer"), "{message}");
+    let message = Hyperparameters::from_metadata(file.metadata(), 28).unwrap_err().to_string();
+    assert!(message.contains("`llama.attention.head_count` varies by layer"), "{message}");
 }
 
 #[test]
-fn a_tensor_that_the_forward_pass_would_not_honour_is_refused_by_name() {
+fn unsupported_tensor_is_rejected_by_name() {
     let bias = &[("blk.0.attn_output.bias", [WIDTH].as_slice(), TensorType::F32)];
     for architecture in ["llama", "mistral3"] {
         let writer = with_weights(keys(architecture), "");
-        assert!(refusal(with_tensors(writer, bias, "").finish()).contains("blk.0.attn_output.bias"));
+        assert!(rejection(with_tensors(writer, bias, "").finish()).contains("blk.0.attn_output.bias"));
         let writer = with_weights(keys(architecture), "");
-        assert!(refusal(with_tensors(writer, &BIASES, "").finish()).contains("blk.0.attn_k.bias"));
+        assert!(rejection(with_tensors(writer, &BIASES, "").finish()).contains("blk.0.attn_k.bias"));
     }
     let writer = with_tensors(with_weights(keys("qwen3"), ""), &HEAD_NORMS, "");
-    assert!(refusal(with_tensors(writer, &BIASES, "").finish()).contains("blk.0.attn_k.bias"));
+    assert!(rejection(with_tensors(writer, &BIASES, "").finish()).contains("blk.0.attn_k.bias"));
 }
 
 #[test]
-fn a_missing_or_misshapen_tensor_is_refused_by_name() {
+fn missing_or_misshapen_tensor_is_rejected_by_name() {
     for name in ["token_embd.weight", "blk.0.ffn_up.weight", "output_norm.weight"] {
-        assert!(refusal(with_weights(keys("llama"), name).finish()).contains(name));
+        assert!(rejection(with_weights(keys("llama"), name).finish()).contains(name));
     }
     for (name, ..) in BIASES {
         let writer = with_tensors(with_weights(keys("qwen2"), ""), &BIASES, name);
-        assert!(refusal(writer.finish()).contains(name));
+        assert!(rejection(writer.finish()).contains(name));
     }
     for (name, ..) in HEAD_NORMS {
         let writer = with_tensors(with_weights(keys("qwen3"), ""), &HEAD_NORMS, name);
-        assert!(refusal(writer.finish()).contains(name));
+        assert!(rejection(writer.finish()).contains(name));
     }
     let misshapen = with_weights(keys("llama"), "output_norm.weight")
         .tensor("output_norm.weight", &[16], TensorType::F32, &[0; 64])
         .finish();
-    assert!(refusal(misshapen).contains("output_norm.weight"));
+    assert!(rejection(misshapen).contains("output_norm.weight"));
 }
 
 #[test]
-fn a_context_is_offered_only_as_far_as_the_arithmetic_is_the_models_own() {
+fn context_is_limited_to_what_the_forward_pass_supports() {
     let context = |writer: GgufWriter| {
         let (_, _, model) = load(with_weights(writer, "").finish()).unwrap();
-        (model.hyper_parameters.context_tokens, model.hyper_parameters.context_reason)
+        (model.hyperparameters.context_tokens, model.hyperparameters.context_reason)
     };
-    assert_eq!(context(keys("llama")), (128, "the model was made for 128".to_owned()));
+    assert_eq!(context(keys("llama")), (128, "the model was trained for 128".to_owned()));
     assert_eq!(context(keys("llama").u32("llama.attention.sliding_window", 0)).0, 128);
     assert_eq!(context(keys("llama").u32("llama.attention.sliding_window", 4_096)).0, 128);
     let (tokens, reason) = context(keys("llama").u32("llama.attention.sliding_window", 48));
@@ -242,12 +242,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn a_damaged_model_is_refused_or_runs_but_never_panics(
+    fn corrupted_model_never_panics(
         architecture in proptest::sample::select(Architecture::ALL.as_slice()),
         flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         cut in proptest::option::of(any::<prop::sample::Index>()),
     ) {
-        let mut bytes = sound(architecture);
+        let mut bytes = valid_model(architecture);
         for (index, value) in flips {
             let index = index.index(bytes.len());
             bytes[index] = value;
@@ -256,7 +256,7 @@ proptest! {
             bytes.truncate(cut.index(bytes.len()));
         }
         if let Ok((tokenizer, template, model)) = load(bytes) {
-            let mut prompt = template.render(&tokenizer, &Turn::instructions_and_input("abc", "xyz")).unwrap().token_ids;
+            let mut prompt = template.render(&tokenizer, &Turn::from_instructions_and_input("abc", "xyz")).unwrap().token_ids;
             prompt.truncate(64);
             if !prompt.is_empty() {
                 step(model, &prompt);

@@ -1,17 +1,17 @@
-//! Plans for models of which there is only a header.
+//! Plans for models whose files have a realistic header and tiny weights.
 
 use super::*;
 use crate::gguf::TensorType;
 use crate::gguf::writer::GgufWriter;
-use crate::memory::Bound;
+use crate::memory::MemoryBound;
 use proptest::prelude::*;
 
 const GB: u64 = 1_000_000_000;
-/// 1,000 × 1,000 weights in four bytes each.
+/// 1,000 × 1,000 weights of four bytes each.
 const EMBEDDING_BYTES: u64 = 4_000_000;
 
-/// Files of models of 32 layers with 8 key-value heads of 128 values, the size of a usual 8-billion model: a page of
-/// their caches is 8.4 MB, and a context of 32,768 tokens 4.3 GB. The matrices are much smaller.
+/// Model files of 32 layers with 8 KV heads of 128 values, as in a typical 8B model: a page of the KV cache is 2.1 MB,
+/// and a context of 32,768 tokens 4.3 GB. The matrices are much smaller.
 struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -19,13 +19,13 @@ impl Folder {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn model(&self, name: &str, made_for_tokens: u32) -> PathBuf {
+    fn model(&self, name: &str, trained_context: u32) -> PathBuf {
         let tokens = vec!["a"; 1_008];
         let bytes = GgufWriter::new()
             .string("general.architecture", "llama")
             .string("general.name", "A model")
             .u32("llama.block_count", 32)
-            .u32("llama.context_length", made_for_tokens)
+            .u32("llama.context_length", trained_context)
             .u32("llama.embedding_length", 4_096)
             .u32("llama.feed_forward_length", 14_336)
             .u32("llama.attention.head_count", 32)
@@ -46,7 +46,7 @@ fn named(name: &str) -> LoadOptions {
 }
 
 fn plan(models: &[(PathBuf, LoadOptions)], gigabytes: u64) -> Result<Vec<Plan>, LoadError> {
-    Plan::within(models, Some(Available { bytes: gigabytes * GB, bound: Bound::ControlGroup }))
+    Plan::fit(models, Some(AvailableMemory { bytes: gigabytes * GB, bound: MemoryBound::Cgroup }))
 }
 
 fn one(path: &Path, options: LoadOptions, gigabytes: u64) -> Plan {
@@ -54,7 +54,7 @@ fn one(path: &Path, options: LoadOptions, gigabytes: u64) -> Plan {
 }
 
 #[test]
-fn a_context_is_what_the_model_was_made_for_up_to_a_bound_and_to_what_memory_holds() {
+fn context_is_the_models_own_within_the_default_limit_and_memory() {
     let folder = Folder::new();
     let (short, long) = (folder.model("short", 4_096), folder.model("long", 131_072));
     assert_eq!(one(&short, named("m"), 64).context_tokens(), 4_096);
@@ -68,7 +68,7 @@ fn a_context_is_what_the_model_was_made_for_up_to_a_bound_and_to_what_memory_hol
 }
 
 #[test]
-fn there_are_as_many_slots_as_usual_jobs_find_room() {
+fn slots_fit_typical_jobs_into_memory() {
     let folder = Folder::new();
     let path = folder.model("m", 4_096);
     // 1 GiB holds 8,192 tokens of 131,072 bytes each.
@@ -79,39 +79,43 @@ fn there_are_as_many_slots_as_usual_jobs_find_room() {
 }
 
 #[test]
-fn the_need_counts_weights_cache_work_and_tokenizer() {
+fn memory_need_includes_weights_kv_cache_buffers_and_tokenizer() {
     let folder = Folder::new();
     let path = folder.model("m", 4_096);
-    let need =
-        one(&path, LoadOptions { context_tokens: Some(4_096), slots: Some(1), ..named("m") }, 64).need();
-    // The embedding as it is, the logits' matrix made from it in one byte each with some padding, and the norm.
-    let matrix = need.weights_bytes - EMBEDDING_BYTES - 4_000;
+    let memory_estimate =
+        one(&path, LoadOptions { context_tokens: Some(4_096), slots: Some(1), ..named("m") }, 64)
+            .memory_estimate();
+    // The embedding as it is, the output matrix created from it at one byte per weight with some padding, and the norm.
+    let matrix = memory_estimate.weights_bytes - EMBEDDING_BYTES - 4_000;
     assert!((1_000_000..1_200_000).contains(&matrix), "{matrix}");
-    assert_eq!(need.kv_bytes, (pages_for(4_096) + SHORT_LANE_PAGES) as u64 * PAGE_TOKENS as u64 * 131_072);
-    assert_eq!(need.tokenizer_bytes, 1_008 * TOKENIZER_BYTES_PER_TOKEN as u64);
-    assert!(need.work_bytes > 256 * 4 * (4_096 + 2 * 14_336), "{need:?}");
+    assert_eq!(
+        memory_estimate.kv_bytes,
+        (pages_for(4_096) + SHORT_POOL_PAGES) as u64 * PAGE_TOKENS as u64 * 131_072
+    );
+    assert_eq!(memory_estimate.tokenizer_bytes, 1_008 * TOKENIZER_BYTES_PER_TOKEN as u64);
+    assert!(memory_estimate.activation_bytes > 256 * 4 * (4_096 + 2 * 14_336), "{memory_estimate:?}");
 }
 
 #[test]
-fn what_cannot_fit_is_refused_with_the_numbers_and_the_fix() {
+fn oversized_model_is_rejected_with_sizes_and_a_fix() {
     let folder = Folder::new();
     let path = folder.model("m", 32_768);
-    let wanted = [(path, LoadOptions { context_tokens: Some(32_768), ..named("big") })];
-    let text = plan(&wanted, 4).unwrap_err().to_string();
+    let models = [(path, LoadOptions { context_tokens: Some(32_768), ..named("big") })];
+    let text = plan(&models, 4).unwrap_err().to_string();
     for part in [
-        "of memory would be needed and 3.5 GB can be taken",
-        "4.0 GB left of the memory limit of this control group",
+        "needed, 3.5 GB usable",
+        "4.0 GB left in this container's memory limit (cgroup)",
         "big needs",
-        "contexts of up to 32768 tokens",
+        "context up to 32768 tokens",
         "lower `context_tokens` or `slots`",
     ] {
         assert!(text.contains(part), "{text}");
     }
-    assert!(plan(&wanted, 16).is_ok());
+    assert!(plan(&models, 16).is_ok());
 }
 
 #[test]
-fn models_that_fit_alone_but_not_together_are_refused_together() {
+fn models_that_do_not_fit_together_are_rejected() {
     let folder = Folder::new();
     let path = folder.model("m", 8_192);
     let model = |name| (path.clone(), LoadOptions { context_tokens: Some(8_192), ..named(name) });
@@ -123,33 +127,37 @@ fn models_that_fit_alone_but_not_together_are_refused_together() {
 }
 
 #[test]
-fn where_memory_is_not_known_nothing_is_refused() {
+fn unknown_memory_rejects_nothing() {
     let folder = Folder::new();
-    let plans = Plan::within(&[(folder.model("m", 131_072), named("m"))], None).unwrap();
+    let plans = Plan::fit(&[(folder.model("m", 131_072), named("m"))], None).unwrap();
     assert_eq!(plans[0].context_tokens(), 32_768);
 }
 
 #[test]
-fn an_option_out_of_range_is_refused_by_name() {
+fn out_of_range_option_is_rejected_by_name() {
     let folder = Folder::new();
     let path = folder.model("m", 4_096);
-    let refusal = |options| plan(&[(path.clone(), options)], 64).unwrap_err().to_string();
-    assert!(refusal(LoadOptions { context_tokens: Some(4_097), ..named("m") }).contains("made for 4096"));
+    let rejection = |options| plan(&[(path.clone(), options)], 64).unwrap_err().to_string();
     assert!(
-        refusal(LoadOptions { context_tokens: Some(1), ..named("m") })
-            .contains("`context_tokens` cannot be 1")
+        rejection(LoadOptions { context_tokens: Some(4_097), ..named("m") }).contains("trained for 4096")
     );
-    assert!(refusal(LoadOptions { slots: Some(0), ..named("m") }).contains("`slots` cannot be 0"));
-    assert!(refusal(LoadOptions { threads: Some(1_000), ..named("m") }).contains("`threads` cannot be 1000"));
+    assert!(
+        rejection(LoadOptions { context_tokens: Some(1), ..named("m") })
+            .contains("invalid `context_tokens` 1 for")
+    );
+    assert!(rejection(LoadOptions { slots: Some(0), ..named("m") }).contains("invalid `slots` 0 for"));
+    assert!(
+        rejection(LoadOptions { threads: Some(1_000), ..named("m") }).contains("invalid `threads` 1000 for")
+    );
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever is configured and however much there is: what is planned fits, every context has its pages, and more
-    /// memory never gives less.
+    /// Whatever the options and the memory: the plan fits, every context has its pages, and more memory never yields
+    /// less.
     #[test]
-    fn a_plan_always_fits_and_more_memory_never_gives_less(
+    fn plan_always_fits_and_more_memory_never_yields_less(
         models in proptest::collection::vec(
             (1_000_u32..200_000, proptest::option::of(64_u32..1_000), proptest::option::of(1_usize..64)), 1..4),
         megabytes in 500_u64..40_000,
@@ -159,26 +167,26 @@ proptest! {
         let models: Vec<(PathBuf, LoadOptions)> = models
             .into_iter()
             .enumerate()
-            .map(|(index, (made_for, context_tokens, slots))| {
+            .map(|(index, (trained_context, context_tokens, slots))| {
                 let name = format!("m{index}");
-                (folder.model(&name, made_for), LoadOptions { context_tokens, slots, ..named(&name) })
+                (folder.model(&name, trained_context), LoadOptions { context_tokens, slots, ..named(&name) })
             })
             .collect();
-        let within = |megabytes: u64| {
-            let available = Available { bytes: megabytes * 1_000_000, bound: Bound::Machine };
-            Plan::within(&models, Some(available))
+        let fit = |megabytes: u64| {
+            let available = AvailableMemory { bytes: megabytes * 1_000_000, bound: MemoryBound::Machine };
+            Plan::fit(&models, Some(available))
         };
-        if let Ok(plans) = within(megabytes) {
-            let total: u64 = plans.iter().map(|plan| plan.need().total_bytes()).sum();
+        if let Ok(plans) = fit(megabytes) {
+            let total: u64 = plans.iter().map(|plan| plan.memory_estimate().total_bytes()).sum();
             prop_assert!(total <= megabytes * 1_000_000 / 8 * 7);
-            let richer = within(megabytes + more_megabytes);
+            let richer = fit(megabytes + more_megabytes);
             prop_assert!(richer.is_ok());
             for ((plan, richer), (_, options)) in plans.iter().zip(richer.unwrap()).zip(&models) {
-                let Bounds { context_tokens, slots, pages, .. } = plan.bounds;
+                let WorkerLimits { context_tokens, slots, pages, .. } = plan.worker_limits;
                 prop_assert!(slots >= 1 && pages >= pages_for(context_tokens));
                 prop_assert!(options.context_tokens.is_none_or(|tokens| tokens as usize == context_tokens));
-                prop_assert!(options.slots.is_none_or(|asked| asked == slots));
-                prop_assert!(richer.bounds.context_tokens >= context_tokens && richer.bounds.slots >= slots);
+                prop_assert!(options.slots.is_none_or(|requested| requested == slots));
+                prop_assert!(richer.worker_limits.context_tokens >= context_tokens && richer.worker_limits.slots >= slots);
             }
         }
     }

@@ -1,10 +1,10 @@
-//! Byte-level byte-pair encoding (`tokenizer.ggml.model = "gpt2"`): words from the pre-tokenizer, each begun as single
-//! bytes and joined by the file's merges in their order.
+//! Byte-level byte-pair encoding (`tokenizer.ggml.model = "gpt2"`): each word of the pre-tokenizer starts as single
+//! bytes, which the file's merges join in order of priority.
 
-use super::merging::{Join, NO_TOKEN, Symbol, merge};
+use super::bpe::{Merge, NO_TOKEN, Symbol, merge};
 use super::pre_tokenizer::PreTokenizer;
 use super::{Vocabulary, token_type};
-use crate::error::Fault;
+use crate::error::ModelFileError;
 use crate::gguf::Metadata;
 use rustc_hash::FxHashMap;
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
@@ -12,19 +12,21 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 pub(super) struct ByteLevel {
     pre_tokenizer: PreTokenizer,
     byte_ids: [u32; 256],
-    joins: FxHashMap<u64, Join>,
-    /// Whole words that skip the merges, for the families that say so.
+    merge_ranks: FxHashMap<u64, Merge>,
+    /// Whole words that skip the merges, for the families that do so.
     words: FxHashMap<Box<[u8]>, u32>,
 }
 
 impl ByteLevel {
-    pub(super) fn from_metadata(metadata: &Metadata, vocabulary: &Vocabulary<'_>) -> Result<Self, Fault> {
+    pub(super) fn from_metadata(
+        metadata: &Metadata,
+        vocabulary: &Vocabulary<'_>,
+    ) -> Result<Self, ModelFileError> {
         let name = metadata.optional("tokenizer.ggml.pre", Metadata::string)?.unwrap_or("default");
-        let pre_tokenizer = PreTokenizer::named(name).ok_or_else(|| {
-            Fault::unsupported(format!("the pre-tokenizer `{name}` is not one this engine knows"))
-        })?;
+        let pre_tokenizer = PreTokenizer::from_name(name)
+            .ok_or_else(|| ModelFileError::unsupported(format!("pre-tokenizer `{name}`")))?;
 
-        // Only normal tokens are ever made from text, so no spelling of a control token can become one.
+        // Text only ever produces normal tokens, so no spelling of a control token can become one.
         let ids: FxHashMap<&str, u32> = vocabulary
             .iter()
             .filter(|(_, _, kind)| *kind == token_type::NORMAL)
@@ -37,38 +39,41 @@ impl ByteLevel {
         }
 
         let merges = metadata.strings("tokenizer.ggml.merges")?;
-        let mut joins = FxHashMap::default();
-        joins.reserve(merges.len());
+        let mut merge_ranks = FxHashMap::default();
+        merge_ranks.reserve(merges.len());
         let mut joined = String::new();
         for (priority, merge) in (0_u32..).zip(merges) {
-            let wrong =
-                || Fault::malformed(format!("the merge `{merge}` is not two tokens that make a third"));
-            // A token never holds a plain space, so the first one after the start parts the two.
-            let (left, right) = merge.split_once(' ').ok_or_else(wrong)?;
+            let malformed_merge = || {
+                ModelFileError::malformed(format!(
+                    "the merge `{merge}` does not combine two tokens into a third"
+                ))
+            };
+            // A token never contains a plain space, so the first space separates the two.
+            let (left, right) = merge.split_once(' ').ok_or_else(malformed_merge)?;
             joined.clear();
             joined.extend([left, right]);
             let (Some(left), Some(right), Some(id)) =
                 (ids.get(left), ids.get(right), ids.get(joined.as_str()))
             else {
-                return Err(wrong());
+                return Err(malformed_merge());
             };
-            joins.entry(pair(*left, *right)).or_insert(Join { priority, id: *id });
+            merge_ranks.entry(pair(*left, *right)).or_insert(Merge { priority, id: *id });
         }
 
-        let words = if pre_tokenizer.takes_whole_words() {
+        let words = if pre_tokenizer.ignores_merges() {
             ids.iter().map(|(text, id)| (bytes_of(text), *id)).collect()
         } else {
             FxHashMap::default()
         };
-        Ok(Self { pre_tokenizer, byte_ids, joins, words })
+        Ok(Self { pre_tokenizer, byte_ids, merge_ranks, words })
     }
 
     pub(super) fn adds_bos_by_default(&self) -> bool {
-        self.pre_tokenizer.takes_whole_words()
+        self.pre_tokenizer.ignores_merges()
     }
 
     pub(super) fn append(&self, text: &str, ids: &mut Vec<u32>) {
-        if self.pre_tokenizer.composes() && is_nfc_quick(text.chars()) != IsNormalized::Yes {
+        if self.pre_tokenizer.normalizes_nfc() && is_nfc_quick(text.chars()) != IsNormalized::Yes {
             self.append_words(&text.nfc().collect::<String>(), ids);
         } else {
             self.append_words(text, ids);
@@ -88,7 +93,7 @@ impl ByteLevel {
                 len: 1,
                 id: self.byte_ids[usize::from(byte)],
             }));
-            merge(&mut symbols, |left, right| self.joins.get(&pair(left.id, right.id)).copied());
+            merge(&mut symbols, |left, right| self.merge_ranks.get(&pair(left.id, right.id)).copied());
             ids.extend(symbols.iter().map(|symbol| symbol.id).filter(|id| *id != NO_TOKEN));
         });
     }
@@ -98,18 +103,18 @@ fn pair(left: u32, right: u32) -> u64 {
     u64::from(left) << 32 | u64::from(right)
 }
 
-/// The printable character that stands for a byte in such vocabularies: printable bytes for themselves, the rest
-/// moved up from U+0100 in order.
+/// The printable character that stands for a byte in these vocabularies: printable bytes stand for themselves, the rest
+/// map to U+0100 and up, in order.
 fn char_of(byte: u8) -> char {
     match byte {
         b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => char::from(byte),
-        0..=b' ' => moved_up(u32::from(byte)),
-        0x7f..=0xa0 => moved_up(33 + u32::from(byte) - 0x7f),
-        0xad => moved_up(67),
+        0..=b' ' => remapped_char(u32::from(byte)),
+        0x7f..=0xa0 => remapped_char(33 + u32::from(byte) - 0x7f),
+        0xad => remapped_char(67),
     }
 }
 
-fn moved_up(offset: u32) -> char {
+fn remapped_char(offset: u32) -> char {
     char::from_u32(0x100 + offset).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
@@ -126,7 +131,7 @@ pub(super) fn bytes_of(text: &str) -> Box<[u8]> {
         };
         match byte.and_then(|byte| u8::try_from(byte).ok()) {
             Some(byte) => bytes.push(byte),
-            // Not of the alphabet: a token added later, whose text stands for itself.
+            // Outside the byte alphabet: a token added later, whose text stands for itself.
             None => bytes.extend(character.encode_utf8(&mut [0; 4]).as_bytes()),
         }
     }
@@ -138,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_has_a_character_of_its_own_that_leads_back() {
+    fn byte_to_character_mapping_is_invertible() {
         let mut seen = std::collections::HashSet::new();
         for byte in 0..=255 {
             let character = char_of(byte);

@@ -1,24 +1,24 @@
-//! Cuts text into the words that byte-pair merges stay inside. Each family of models fixed its cuts as regular
-//! expressions; these are the same cuts by hand, one pass over the text, so that no input makes them backtrack.
+//! Splits text into the words that byte-pair merges stay within. Each model family defines its splits as regular
+//! expressions; these are the same splits by hand, in one pass over the text, so that no input causes backtracking.
 
 use unicode_general_category::{GeneralCategory, get_general_category};
 
 pub(super) struct PreTokenizer {
-    /// Applied in order, each to the fragments that the one before left; no stage sees past its fragment.
+    /// Applied in order, each to the fragments of the previous one; no stage looks beyond its fragment.
     stages: &'static [Stage],
-    takes_whole_words: bool,
-    composes: bool,
+    ignores_merges: bool,
+    normalizes_nfc: bool,
 }
 
 #[derive(Clone, Copy)]
 enum Stage {
-    /// `\p{N}`: every number character on its own.
+    /// `\p{N}`: splits off every number character.
     EachNumber,
-    /// `\p{N}+`: runs of number characters on their own.
+    /// `\p{N}+`: splits off runs of number characters.
     Numbers,
-    /// `[\p{P}$+<=>^~|]+`: runs of punctuation on their own.
+    /// `[\p{P}$+<=>^~|]+`: splits off runs of punctuation.
     Punctuation,
-    /// `[0-9][0-9][0-9]`: every three digits on their own.
+    /// `[0-9][0-9][0-9]`: splits off every three digits.
     ThreeDigits,
     Gpt2,
     Llama3 {
@@ -28,9 +28,9 @@ enum Stage {
 }
 
 impl PreTokenizer {
-    /// By the value of `tokenizer.ggml.pre`.
-    pub(super) fn named(name: &str) -> Option<Self> {
-        let (stages, takes_whole_words): (&'static [Stage], bool) = match name {
+    /// Looks up the value of `tokenizer.ggml.pre`.
+    pub(super) fn from_name(name: &str) -> Option<Self> {
+        let (stages, ignores_merges): (&'static [Stage], bool) = match name {
             "smollm" | "starcoder" | "refact" | "command-r" | "codeshell" | "exaone" | "minerva-7b" => {
                 (&[Stage::EachNumber, Stage::Gpt2], false)
             }
@@ -43,17 +43,17 @@ impl PreTokenizer {
             "default" => (&[Stage::Punctuation, Stage::Gpt2, Stage::Numbers, Stage::ThreeDigits], false),
             _ => return None,
         };
-        Some(Self { stages, takes_whole_words, composes: name == "qwen2" })
+        Some(Self { stages, ignores_merges, normalizes_nfc: name == "qwen2" })
     }
 
-    /// Whether text is put into Unicode's composed form (NFC) before it is cut, as Qwen's published tokenizer does.
-    pub(super) fn composes(&self) -> bool {
-        self.composes
+    /// Whether text is normalised to NFC before splitting, as Qwen's published tokenizer does.
+    pub(super) fn normalizes_nfc(&self) -> bool {
+        self.normalizes_nfc
     }
 
-    /// Whether a word that is a token is taken as it is, without merges.
-    pub(super) fn takes_whole_words(&self) -> bool {
-        self.takes_whole_words
+    /// Whether a word that is itself a token skips the merges.
+    pub(super) fn ignores_merges(&self) -> bool {
+        self.ignores_merges
     }
 
     pub(super) fn split<'a>(&self, text: &'a str, word: &mut dyn FnMut(&'a str)) {
@@ -61,7 +61,7 @@ impl PreTokenizer {
     }
 }
 
-/// As deep as there are stages, however long the text.
+/// Recursion is as deep as the number of stages, however long the text.
 fn split_by<'a>(stages: &[Stage], text: &'a str, word: &mut dyn FnMut(&'a str)) {
     let Some((stage, later)) = stages.split_first() else {
         return word(text);
@@ -132,22 +132,22 @@ fn first(text: &str) -> Option<(char, Class, usize)> {
     text.chars().next().map(|character| (character, class_of(character), character.len_utf8()))
 }
 
-/// Bytes of the longest start of `text` whose characters all satisfy `wanted`.
-fn run_len(text: &str, wanted: impl Fn(char, Class) -> bool) -> usize {
+/// Byte length of the longest prefix of `text` whose characters all satisfy `predicate`.
+fn run_len(text: &str, predicate: impl Fn(char, Class) -> bool) -> usize {
     text.char_indices()
-        .find(|(_, character)| !wanted(*character, class_of(*character)))
+        .find(|(_, character)| !predicate(*character, class_of(*character)))
         .map_or(text.len(), |(at, _)| at)
 }
 
-/// A run of wanted characters, or else everything up to the next one.
-fn run_or_gap(text: &str, wanted: impl Fn(char, Class) -> bool) -> usize {
-    match run_len(text, &wanted) {
-        0 => run_len(text, |character, class| !wanted(character, class)),
+/// A run of matching characters, otherwise everything up to the next one.
+fn run_or_gap(text: &str, predicate: impl Fn(char, Class) -> bool) -> usize {
+    match run_len(text, &predicate) {
+        0 => run_len(text, |character, class| !predicate(character, class)),
         len => len,
     }
 }
 
-/// Three digits, or else everything up to the next three.
+/// Three digits, otherwise everything up to the next three.
 fn three_digits_or_gap(text: &str) -> usize {
     let is_three = |window: &[u8]| window.iter().all(u8::is_ascii_digit);
     match text.as_bytes().windows(3).position(is_three) {
@@ -157,7 +157,7 @@ fn three_digits_or_gap(text: &str) -> usize {
     }
 }
 
-/// The length of a contraction at the start of `text`: `'s`, `'t`, `'m`, `'d`, `'re`, `'ve`, `'ll`.
+/// Length of a contraction at the start of `text`: `'s`, `'t`, `'m`, `'d`, `'re`, `'ve`, `'ll`.
 fn contraction_len(text: &str, any_case: bool) -> Option<usize> {
     let bytes = text.as_bytes();
     if bytes.first() != Some(&b'\'') {
@@ -185,7 +185,7 @@ fn gpt2_word(text: &str) -> usize {
     }
 }
 
-/// `\s+(?!\S)|\s+`: a run of spaces, less its last one when a word follows that may begin with it.
+/// `\s+(?!\S)|\s+`: a run of whitespace, without its last character if a word that may start with it follows.
 fn spaces_len(text: &str) -> usize {
     let run = run_len(text, |_, class| class == Class::Space);
     let last = text[..run].chars().next_back().map_or(0, char::len_utf8);
@@ -235,7 +235,7 @@ fn signs_or_spaces(text: &str, trailing: impl Fn(char) -> bool) -> usize {
     }
 }
 
-/// Whether a character may stand in a word's upper part, `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`, and in its lower part,
+/// Whether a character may occur in a word's upper part, `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`, and in its lower part,
 /// `[\p{Ll}\p{Lm}\p{Lo}\p{M}]`.
 fn case_of(character: char) -> (bool, bool) {
     match get_general_category(character) {
@@ -250,11 +250,11 @@ fn case_of(character: char) -> (bool, bool) {
     }
 }
 
-/// `[upper]*[lower]+`: as many of the upper part as leave one for the lower.
+/// `[upper]*[lower]+`: the upper part is as long as possible while leaving one character for the lower part.
 fn upper_then_lower(text: &str) -> Option<usize> {
     let upper = run_len(text, |character, _| case_of(character).0);
     match run_len(&text[upper..], |character, _| case_of(character).1) {
-        // What may be either is given back to the lower part; nothing behind it may.
+        // The lower part starts at the last character that fits either part; no character after it fits the lower part.
         0 => text[..upper]
             .char_indices()
             .rfind(|(_, character)| case_of(*character).1)
@@ -263,7 +263,7 @@ fn upper_then_lower(text: &str) -> Option<usize> {
     }
 }
 
-/// `[upper]+[lower]*`, where `[upper]*[lower]+` has already failed: then no lower part follows.
+/// `[upper]+[lower]*`, after `[upper]*[lower]+` has failed: then no lower part follows.
 fn upper_alone(text: &str) -> Option<usize> {
     Some(run_len(text, |character, _| case_of(character).0)).filter(|len| *len > 0)
 }
@@ -294,12 +294,12 @@ mod tests {
 
     fn words<'a>(name: &str, text: &'a str) -> Vec<&'a str> {
         let mut words = Vec::new();
-        PreTokenizer::named(name).unwrap().split(text, &mut |word| words.push(word));
+        PreTokenizer::from_name(name).unwrap().split(text, &mut |word| words.push(word));
         words
     }
 
     #[test]
-    fn gpt2_cuts_words_with_the_space_before_them() {
+    fn gpt2_splits_words_with_their_leading_space() {
         assert_eq!(
             words("gpt-2", "It's a  b\n\n c 12!?"),
             ["It", "'s", " a", " ", " b", "\n\n", " c", " 12", "!?"]
@@ -309,12 +309,12 @@ mod tests {
     }
 
     #[test]
-    fn smollm_cuts_every_digit_and_looks_no_further() {
+    fn smollm_splits_every_digit_without_lookahead() {
         assert_eq!(words("smollm", "on  34 x"), ["on", "  ", "3", "4", " x"]);
     }
 
     #[test]
-    fn llama3_cuts_three_digits_and_keeps_newlines_with_what_is_before() {
+    fn llama3_splits_digits_in_threes_and_attaches_newlines() {
         assert_eq!(
             words("llama-bpe", "I'LL pay 12345!\n\n  ok\n \n z"),
             ["I", "'LL", " pay", " ", "123", "45", "!\n\n", " ", " ok", "\n \n", " z"]
@@ -324,21 +324,21 @@ mod tests {
     }
 
     #[test]
-    fn tekken_cuts_where_lower_case_ends_and_keeps_slashes_with_signs() {
+    fn tekken_splits_at_case_changes_and_attaches_slashes() {
         assert_eq!(words("tekken", "HTTPServer mcDonald A1"), ["HTTPServer", " mc", "Donald", " A", "1"]);
         assert_eq!(words("tekken", "a/b ->//\n x"), ["a", "/b", " ->//\n", " x"]);
-        // A character without case ends the upper part and begins a lower one.
+        // A caseless character ends the upper part and starts a lower one.
         assert_eq!(words("tekken", "AB漢CD"), ["AB漢", "CD"]);
     }
 
     #[test]
-    fn the_default_cuts_punctuation_first_and_numbers_in_threes() {
+    fn default_splits_punctuation_first_and_digits_in_threes() {
         assert_eq!(words("default", "a,b 12345"), ["a", ",", "b", " ", "123", "45"]);
     }
 
     proptest! {
         #[test]
-        fn the_words_are_the_text_whatever_it_is(text in "\\PC*|[ \\n\\r\\t0-9a-z'Ａ²é漢!]*") {
+        fn pre_tokenized_pieces_concatenate_to_the_text(text in "\\PC*|[ \\n\\r\\t0-9a-z'Ａ²é漢!]*") {
             for name in ["smollm", "llama-bpe", "qwen2", "tekken", "gpt-2", "default"] {
                 let words = words(name, &text);
                 prop_assert_eq!(words.concat(), text.as_str());

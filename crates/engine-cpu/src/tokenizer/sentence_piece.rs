@@ -1,26 +1,29 @@
-//! SentencePiece's byte-pair encoding (`tokenizer.ggml.model = "llama"`): characters joined by the score of what they
-//! make, spaces written as U+2581, and bytes for characters that the vocabulary lacks.
+//! SentencePiece byte-pair encoding (`tokenizer.ggml.model = "llama"`): characters are merged by the score of the
+//! result, spaces become U+2581, and characters outside the vocabulary become byte tokens.
 
-use super::merging::{Join, NO_TOKEN, Symbol, merge};
+use super::bpe::{Merge, NO_TOKEN, Symbol, merge};
 use super::{Vocabulary, token_type};
-use crate::error::Fault;
+use crate::error::ModelFileError;
 use crate::gguf::Metadata;
 use rustc_hash::FxHashMap;
 
 const SPACE: &str = "\u{2581}";
 
 pub(super) struct SentencePiece {
-    pieces: FxHashMap<Box<[u8]>, Join>,
+    pieces: FxHashMap<Box<[u8]>, Merge>,
     byte_ids: [u32; 256],
     longest_piece: usize,
     add_space_prefix: bool,
 }
 
 impl SentencePiece {
-    pub(super) fn from_metadata(metadata: &Metadata, vocabulary: &Vocabulary<'_>) -> Result<Self, Fault> {
+    pub(super) fn from_metadata(
+        metadata: &Metadata,
+        vocabulary: &Vocabulary<'_>,
+    ) -> Result<Self, ModelFileError> {
         let scores = metadata.floats("tokenizer.ggml.scores")?;
         if scores.len() != vocabulary.tokens.len() {
-            return Err(Fault::malformed(format!(
+            return Err(ModelFileError::malformed(format!(
                 "{} tokens have {} scores",
                 vocabulary.tokens.len(),
                 scores.len()
@@ -33,12 +36,13 @@ impl SentencePiece {
             match kind {
                 token_type::NORMAL => {
                     longest_piece = longest_piece.max(text.len());
-                    let join = Join { priority: priority_of(scores[id as usize]), id };
-                    pieces.insert(text.as_bytes().into(), join);
+                    let merge = Merge { priority: priority_of(scores[id as usize]), id };
+                    pieces.insert(text.as_bytes().into(), merge);
                 }
                 token_type::BYTE => {
-                    let byte = byte_of(text)
-                        .ok_or_else(|| Fault::malformed(format!("the byte token `{text}` is not a byte")))?;
+                    let byte = byte_of(text).ok_or_else(|| {
+                        ModelFileError::malformed(format!("the byte token `{text}` is not a byte"))
+                    })?;
                     byte_ids[usize::from(byte)] = id;
                 }
                 _ => {}
@@ -53,7 +57,7 @@ impl SentencePiece {
         self.add_space_prefix
     }
 
-    /// `at_start`: nothing, or a special token, stands before the text.
+    /// `at_start`: nothing, or a special token, precedes the text.
     pub(super) fn append(&self, text: &str, at_start: bool, ids: &mut Vec<u32>) {
         if text.is_empty() {
             return;
@@ -94,10 +98,10 @@ impl SentencePiece {
     }
 }
 
-/// Higher scores first: turns a score's order around into an integer's.
+/// Maps scores to integers in reverse order, so that higher scores come first.
 fn priority_of(score: f64) -> u32 {
     let bits = (score as f32).to_bits();
-    // Negative floats order backwards by their bits, positive ones forwards; flip them into one ascending order.
+    // Negative floats order backwards by their bits, positive ones forwards; this maps both to one ascending order.
     let ascending = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
     !ascending
 }
@@ -116,7 +120,7 @@ pub(super) fn bytes_of(text: &str, kind: i64) -> Box<[u8]> {
 
 #[cfg(test)]
 mod tests {
-    use crate::error::Fault;
+    use crate::error::ModelFileError;
     use crate::gguf::Gguf;
     use crate::gguf::writer::GgufWriter;
     use crate::tokenizer::Tokenizer;
@@ -126,7 +130,7 @@ mod tests {
         load(writer()).unwrap()
     }
 
-    fn load(writer: GgufWriter) -> Result<Tokenizer, Fault> {
+    fn load(writer: GgufWriter) -> Result<Tokenizer, ModelFileError> {
         let bytes = writer.finish();
         let len = bytes.len() as u64;
         Tokenizer::from_metadata(Gguf::read(Cursor::new(bytes), len)?.metadata())
@@ -171,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_score_joins_first_and_a_space_stands_before_the_text() {
+    fn best_score_merges_first_and_text_gets_a_leading_space() {
         assert_eq!(pieces("ab"), [" ab"]);
         assert_eq!(pieces("ab ab"), [" ab", " ab"]);
         // "ab" scores better than "aa", so the first a stays with the space.
@@ -180,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn characters_outside_the_vocabulary_become_bytes() {
+    fn characters_outside_the_vocabulary_become_byte_tokens() {
         let tokenizer = tokenizer();
-        assert_eq!(tokenizer.encode_text_after_text("é"), [3 + 0xc3, 3 + 0xa9]);
+        assert_eq!(tokenizer.encode_continuation("é"), [3 + 0xc3, 3 + 0xa9]);
     }
 
     #[test]
-    fn what_changes_the_text_or_the_choice_of_tokens_is_refused_by_name() {
+    fn unsupported_normalizer_options_are_rejected_by_name() {
         let switches = ["remove_extra_whitespaces", "normalizer.lowercase", "normalizer.strip_accents"];
         for switch in switches.map(|name| format!("tokenizer.ggml.{name}")) {
             assert!(load(writer().bool(&switch, false)).is_ok());
@@ -199,14 +203,14 @@ mod tests {
     }
 
     #[test]
-    fn scaffolding_that_begins_with_a_space_gets_no_second_one() {
+    fn template_text_with_a_leading_space_gets_no_second_one() {
         let tokenizer = tokenizer();
         let spaced = tokenizer.encode_scaffolding("<s> ab", true).ids;
         assert_eq!(spaced, tokenizer.encode_scaffolding("<s>ab", true).ids);
     }
 
     #[test]
-    fn text_that_spells_a_control_token_stays_text() {
+    fn text_spelling_a_control_token_stays_text() {
         let tokenizer = tokenizer();
         assert!(tokenizer.encode_text("</s><0x41>").iter().all(|id| *id > 2));
         let scaffolding = tokenizer.encode_scaffolding("<s>ab</s>", true);

@@ -1,13 +1,13 @@
-//! One running generation: its tokens, how far they are computed, and what becomes of the tokens that a step chose.
+//! One running generation: its tokens, how many are computed, and how sampled tokens become text.
 
 use crate::detokenizer::Detokenizer;
-use crate::forward::Segment;
-use crate::kernels::Survey;
-use crate::kv::{PageLedger, PageTable};
+use crate::forward::BatchEntry;
+use crate::kernels::LogitStats;
+use crate::paging::{PageAllocator, PageTable};
 use crate::prefix_cache::PageKey;
-use crate::sampler::{Sampler, SamplerRoom};
-use crate::scheduler::Pending;
-use crate::speculation::Drafting;
+use crate::sampler::{Sampler, SamplerScratch};
+use crate::scheduler::PendingWork;
+use crate::speculation::DraftState;
 use crate::tokenizer::Tokenizer;
 use chancery_domain::AccountId;
 use chancery_engine::{GenerationSink, Job, StopReason};
@@ -16,59 +16,59 @@ use std::time::Instant;
 pub struct Sequence {
     pub account: AccountId,
     /// What its account paid for it in the queue, in tokens.
-    pub paid: u32,
+    pub charged: u32,
     pub sink: GenerationSink,
-    /// The prompt, behind it what was generated, and during a step what is drafted.
+    /// The prompt, then the generated tokens, and during a step the drafted ones.
     pub tokens: Vec<u32>,
     prompt_tokens: usize,
-    /// Tokens whose keys and values are in the pages.
+    /// Tokens whose keys and values are in the KV cache.
     pub computed: usize,
-    /// Those of the prompt that did not have to be computed.
-    pub from_cache: usize,
+    /// Prompt tokens that came from the prefix cache.
+    pub cached_prompt_tokens: usize,
     pub generated: u32,
-    /// How many tokens may be generated, and what it means to reach that.
+    /// Maximum number of generated tokens, and the stop reason when it is reached.
     limit: u32,
     limit_reason: StopReason,
     pub pages: PageTable,
     sampler: Sampler,
-    pub drafting: Drafting,
-    /// How many of the tokens are drafted.
+    pub draft_state: DraftState,
+    /// How many of the last tokens are drafted.
     drafted: usize,
     pub text: Detokenizer,
     pub started: Instant,
 }
 
-/// What a job becomes a sequence with.
-pub struct Start {
+/// What a job gets when it starts.
+pub struct SequenceStart {
     pub account: AccountId,
-    pub paid: u32,
+    pub charged: u32,
     pub sink: GenerationSink,
     pub pages: PageTable,
     pub started: Instant,
 }
 
 impl Sequence {
-    pub fn new(job: &Job, context_tokens: usize, start: Start) -> Self {
-        let Start { account, paid, sink, pages, started } = start;
+    pub fn new(job: &Job, context_tokens: usize, start: SequenceStart) -> Self {
+        let SequenceStart { account, charged, sink, pages, started } = start;
         let (limit, limit_reason) = reply_limit(job, context_tokens);
         let prompt = job.prompt.token_ids();
-        // All it may ever hold, so that no token makes it grow.
+        // Capacity for all tokens it may ever hold, so that it never reallocates.
         let mut tokens = Vec::with_capacity(prompt.len() + limit as usize);
         tokens.extend_from_slice(prompt);
         Self {
             account,
-            paid,
+            charged,
             sink,
             tokens,
             prompt_tokens: prompt.len(),
             computed: 0,
-            from_cache: 0,
+            cached_prompt_tokens: 0,
             generated: 0,
             limit,
             limit_reason,
             pages,
             sampler: Sampler::new(job.sampling),
-            drafting: Drafting::default(),
+            draft_state: DraftState::default(),
             drafted: 0,
             text: Detokenizer::new(&job.stop),
             started,
@@ -79,140 +79,140 @@ impl Sequence {
         &self.tokens[..self.prompt_tokens]
     }
 
-    pub fn prompt_left(&self) -> usize {
+    pub fn remaining_prompt(&self) -> usize {
         self.prompt_tokens.saturating_sub(self.computed)
     }
 
-    pub fn pending(&self) -> Pending<PageKey> {
-        let prompt_left = self.prompt_left();
+    pub fn pending(&self) -> PendingWork<PageKey> {
+        let remaining_prompt = self.remaining_prompt();
         let next_page =
-            if prompt_left > 0 { self.pages.next_reusable(self.account, self.prompt()) } else { None };
-        Pending { prompt_left, next_page }
+            if remaining_prompt > 0 { self.pages.next_cache_key(self.account, self.prompt()) } else { None };
+        PendingWork { remaining_prompt, next_page }
     }
 
-    /// Takes pages of the prompt from the prefix cache, where it has the next ones.
-    pub fn reuse(&mut self, ledger: &mut PageLedger) {
+    /// Takes the next pages of the prompt from the prefix cache, if it has them.
+    pub fn reuse_cached(&mut self, allocator: &mut PageAllocator) {
         let prompt = &self.tokens[..self.prompt_tokens];
-        let computed = ledger.reuse(&mut self.pages, self.account, prompt, self.computed);
-        self.from_cache += computed - self.computed;
+        let computed = allocator.reuse_cached(&mut self.pages, self.account, prompt, self.computed);
+        self.cached_prompt_tokens += computed - self.computed;
         self.computed = computed;
     }
 
-    /// Tokens of work: those of the prompt that were computed, and those that were generated.
+    /// Tokens of work: prompt tokens computed, plus tokens generated.
     pub fn used_tokens(&self) -> u32 {
-        let prompt = self.computed.min(self.prompt_tokens) - self.from_cache;
+        let prompt = self.computed.min(self.prompt_tokens) - self.cached_prompt_tokens;
         u32::try_from(prompt).unwrap_or(u32::MAX).saturating_add(self.generated)
     }
 
-    /// Whether it could use rows for drafts in this step: not where tokens are drawn, because then the next is not
-    /// decided by those before, nor where at most one more may come.
-    pub fn may_draft(&self) -> bool {
-        self.prompt_left() == 0
+    /// Whether it could use rows for drafts in this step. Not if tokens are sampled, because then earlier tokens do not
+    /// determine the next one, and not if at most one more token may follow.
+    pub fn can_draft(&self) -> bool {
+        self.remaining_prompt() == 0
             && self.temperature() <= 0.0
-            && self.most_drafts() > 0
-            && self.drafting.is_ready()
+            && self.draft_limit() > 0
+            && self.draft_state.is_ready()
     }
 
-    /// Every draft that proves right brings the token after it too, and the limit holds for all of them.
-    fn most_drafts(&self) -> usize {
+    /// Every accepted draft token also yields the token after it, and the limit applies to all of them.
+    fn draft_limit(&self) -> usize {
         (self.limit - self.generated).saturating_sub(1) as usize
     }
 
-    /// Puts up to `most` drafted tokens behind those it has, if it may; returns how many.
-    pub fn draft(&mut self, most: usize) -> usize {
-        if self.may_draft() {
-            let most = most.min(self.most_drafts());
-            self.drafted = self.drafting.draft(&mut self.tokens, most);
+    /// Appends up to `max_drafts` drafted tokens if it may; returns how many.
+    pub fn draft(&mut self, max_drafts: usize) -> usize {
+        if self.can_draft() {
+            let max_drafts = max_drafts.min(self.draft_limit());
+            self.drafted = self.draft_state.draft(&mut self.tokens, max_drafts);
         } else {
-            self.drafting.wait_a_step();
+            self.draft_state.skip_step();
         }
         self.drafted
     }
 
-    /// What the row's survey is to be made at.
+    /// The temperature for the softmax of its rows.
     pub fn temperature(&self) -> f32 {
         self.sampler.temperature()
     }
 
-    /// How many rows of logits a step over its next `share` tokens is to give.
-    pub fn logits_rows(&self, share: usize) -> usize {
-        match self.prompt_left() {
-            0 => share,
-            left => usize::from(left <= share),
+    /// How many rows of logits a step over its next `token_count` tokens must return.
+    pub fn logits_rows(&self, token_count: usize) -> usize {
+        match self.remaining_prompt() {
+            0 => token_count,
+            left => usize::from(left <= token_count),
         }
     }
 
-    pub fn segment(&self, share: usize) -> Segment<'_> {
-        Segment {
-            tokens: &self.tokens[self.computed..][..share],
+    pub fn batch_entry(&self, token_count: usize) -> BatchEntry<'_> {
+        BatchEntry {
+            tokens: &self.tokens[self.computed..][..token_count],
             first_position: self.computed,
             pages: self.pages.pages(),
-            logits_rows: self.logits_rows(share),
+            logits_rows: self.logits_rows(token_count),
         }
     }
 
-    /// Takes the tokens that a step's rows choose: the next, and as long as that was drafted, the one after it. What was
-    /// drafted wrongly is forgotten; its keys and values are overwritten when their positions are computed again. The
-    /// reason when one was the last.
-    pub fn take<'a>(
+    /// Takes the tokens chosen from a step's rows: the next one, and as long as it equals the draft, the one after it.
+    /// The rejected rest of the draft is dropped; its keys and values are overwritten when those positions are computed
+    /// again. Returns the stop reason if the sequence has ended.
+    pub fn accept_tokens<'a>(
         &mut self,
-        rows: impl Iterator<Item = (&'a Survey, &'a [f32])>,
-        room: &mut SamplerRoom,
+        rows: impl Iterator<Item = (&'a LogitStats, &'a [f32])>,
+        scratch: &mut SamplerScratch,
         tokenizer: &Tokenizer,
     ) -> Option<StopReason> {
-        let known = self.tokens.len() - self.drafted;
-        self.computed = known;
+        let verified = self.tokens.len() - self.drafted;
+        self.computed = verified;
         let mut reason = None;
-        let mut right = 0;
-        for (at, (survey, weights)) in (known..).zip(rows) {
-            let token = self.sampler.choose(survey, weights, room);
-            if tokenizer.ends_generation(token) {
-                self.tokens.truncate(at);
+        let mut accepted = 0;
+        for (position, (logit_stats, weights)) in (verified..).zip(rows) {
+            let token = self.sampler.sample(logit_stats, weights, scratch);
+            if tokenizer.is_eog(token) {
+                self.tokens.truncate(position);
                 reason = Some(StopReason::Complete);
                 break;
             }
-            let was_drafted = self.tokens.get(at) == Some(&token);
+            let was_drafted = self.tokens.get(position) == Some(&token);
             if was_drafted {
-                right += 1;
-                self.computed = at + 1;
+                accepted += 1;
+                self.computed = position + 1;
             } else {
-                self.tokens.truncate(at);
+                self.tokens.truncate(position);
                 self.tokens.push(token);
             }
-            reason = self.say(token, tokenizer);
+            reason = self.emit(token, tokenizer);
             if reason.is_some() || !was_drafted {
-                self.tokens.truncate(at + 1);
+                self.tokens.truncate(position + 1);
                 break;
             }
         }
         if self.drafted > 0 {
-            self.drafting.settle(self.drafted, right);
+            self.draft_state.record_outcome(self.drafted, accepted);
             self.drafted = 0;
         }
         reason
     }
 
-    /// Counts a token and shows its text; the reason when it was the last.
-    fn say(&mut self, token: u32, tokenizer: &Tokenizer) -> Option<StopReason> {
+    /// Counts a token and emits its text; returns the stop reason if it was the last.
+    fn emit(&mut self, token: u32, tokenizer: &Tokenizer) -> Option<StopReason> {
         self.generated += 1;
-        let shown = self.text.push(tokenizer.token_bytes(token));
-        if !shown.text.is_empty() {
-            self.sink.text(shown.text);
+        let emitted = self.text.push(tokenizer.token_bytes(token));
+        if !emitted.text.is_empty() {
+            self.sink.text(emitted.text);
         }
-        if shown.stopped {
+        if emitted.stopped {
             return Some(StopReason::StopSequence);
         }
         (self.generated >= self.limit).then_some(self.limit_reason)
     }
 }
 
-/// How many tokens a reply may have, and why it ends there.
+/// The maximum number of tokens in a reply, and the stop reason when it is reached.
 pub fn reply_limit(job: &Job, context_tokens: usize) -> (u32, StopReason) {
-    let room = context_tokens.saturating_sub(job.prompt.token_ids().len());
-    let room = u32::try_from(room).unwrap_or(u32::MAX);
-    if job.max_output_tokens <= room {
+    let remaining = context_tokens.saturating_sub(job.prompt.token_ids().len());
+    let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
+    if job.max_output_tokens <= remaining {
         (job.max_output_tokens, StopReason::MaxOutputTokens)
     } else {
-        (room, StopReason::ContextLength)
+        (remaining, StopReason::ContextLength)
     }
 }

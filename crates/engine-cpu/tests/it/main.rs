@@ -1,4 +1,4 @@
-//! The engine on real weights, whose path comes in `CHANCERY_TEST_MODEL`, and on small random models of every
+//! Tests the engine on real weights, at the path in `CHANCERY_TEST_MODEL`, and on small random models of every
 //! architecture.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -6,7 +6,7 @@
 mod accuracy;
 mod architectures;
 mod generation;
-mod hostile_files;
+mod malicious_files;
 mod speculation;
 mod tokenizer;
 
@@ -40,7 +40,7 @@ fn rows<T: DeserializeOwned>(jsonl: &str) -> Vec<T> {
     jsonl.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// A row of `fixtures/generations.jsonl`: what llama.cpp and an f32 implementation made of the same file.
+/// A row of `fixtures/generations.jsonl`: the output of llama.cpp and of an f32 implementation for the same file.
 #[derive(Deserialize)]
 struct Reference {
     instructions: String,

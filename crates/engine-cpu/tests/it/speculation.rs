@@ -1,16 +1,16 @@
-//! Drafts on real weights: they save steps, and no reply shows that they were there.
+//! Drafts on real weights: they save steps and never change a reply.
 
-use crate::generation::{all, job};
+use crate::generation::{collect_reply, job};
 use crate::{model_path, references};
 use chancery_domain::{AccountId, SystemClock};
-use chancery_engine::{Ended, Engine, Job, Sampling};
+use chancery_engine::{Engine, Finished, Job, Sampling};
 use chancery_engine_cpu::{CpuEngine, LoadOptions};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The counters of what was loaded while it was in place.
+/// A recorder of the counters of the engine loaded under it.
 #[derive(Default)]
 struct Counters(Mutex<HashMap<String, Arc<AtomicU64>>>);
 
@@ -39,23 +39,23 @@ impl Recorder for Counters {
     }
 }
 
-fn load(free_rows: usize) -> (CpuEngine, Counters) {
+fn load(draft_rows: usize) -> (CpuEngine, Counters) {
     let counters = Counters::default();
     let options =
-        LoadOptions { context_tokens: Some(2_048), free_rows: Some(free_rows), ..LoadOptions::default() };
+        LoadOptions { context_tokens: Some(2_048), draft_rows: Some(draft_rows), ..LoadOptions::default() };
     let engine = metrics::with_local_recorder(&counters, || {
         CpuEngine::load(&model_path(), &options, Arc::new(SystemClock)).unwrap()
     });
     (engine, counters)
 }
 
-/// What the reply to a rewriting prompt mostly copies.
+/// The reply to a rewriting prompt mostly copies this.
 const LETTER: &str = "Dear Mr Okafor,\n\nThank you for meeting us on 3 March. We agreed that the invoice of 14 January \
     stays open until the audit is done, that Ruth Adeyemi sends the corrected figures by 20 March, and that the second \
     half of the fee, 4,250 euros, falls due thirty days after that. Please tell us by Friday if you remember it \
     differently.\n\nYours sincerely,\nThe Chancery";
 
-/// Prompts to copy, to change little, to go through in order, and all the reference prompts.
+/// Prompts to copy, to change slightly, to go through in order, and all the reference prompts.
 fn jobs(engine: &CpuEngine) -> Vec<Job> {
     let mut jobs = vec![
         job(engine, "Repeat the letter word for word.", LETTER, 150),
@@ -66,7 +66,7 @@ fn jobs(engine: &CpuEngine) -> Vec<Job> {
             150,
         ),
         job(engine, "List every date in the letter with what happens then.", LETTER, 100),
-        // It repeats itself without end.
+        // Repeats itself endlessly.
         job(engine, "Translate to French.", "", 200),
         job(engine, "Repeat after me.", "one two three one two three one two three one two", 60),
         Job { stop: vec!["Ruth".to_owned()], ..job(engine, "Repeat the letter word for word.", LETTER, 150) },
@@ -75,57 +75,57 @@ fn jobs(engine: &CpuEngine) -> Vec<Job> {
     jobs.extend(
         references.iter().map(|reference| job(engine, &reference.instructions, &reference.input, 64)),
     );
-    let drawn = Sampling { temperature: 0.8, top_p: 0.95, seed: 11, ..Sampling::GREEDY };
-    jobs.push(Job { sampling: drawn, ..job(engine, "Repeat the letter word for word.", LETTER, 60) });
+    let sampled = Sampling { temperature: 0.8, top_p: 0.95, seed: 11, ..Sampling::GREEDY };
+    jobs.push(Job { sampling: sampled, ..job(engine, "Repeat the letter word for word.", LETTER, 60) });
     jobs
 }
 
-/// What the replies are, one after the other, and what they took: steps, drafts, and drafts that were right.
-async fn one_by_one(free_rows: usize) -> (Vec<(String, Ended)>, [u64; 3]) {
-    let (engine, counters) = load(free_rows);
+/// The replies, generated one after the other, and their cost: steps, drafted tokens, and accepted ones.
+async fn one_by_one(draft_rows: usize) -> (Vec<(String, Finished)>, [u64; 3]) {
+    let (engine, counters) = load(draft_rows);
     let mut replies = Vec::new();
     for job in jobs(&engine) {
-        replies.push(all(engine.start(job).unwrap()).await);
+        replies.push(collect_reply(engine.start(job).unwrap()).await);
     }
-    // Its thread has counted everything when it is gone.
+    // The counters are final once the thread has ended.
     drop(engine);
     let names = ["steps_total", "drafted_tokens_total", "accepted_draft_tokens_total"];
     (replies, names.map(|name| counters.value(&format!("chancery_engine_{name}"))))
 }
 
 #[tokio::test]
-async fn every_reply_is_the_same_bit_for_bit_with_drafts_and_without() {
-    let (wanted, [plain_steps, drafted, _]) = one_by_one(1).await;
+async fn replies_are_bit_identical_with_and_without_drafts() {
+    let (expected, [plain_steps, drafted, _]) = one_by_one(1).await;
     assert_eq!(drafted, 0);
-    for free_rows in [5, 16] {
-        let (replies, [steps, drafted, accepted]) = one_by_one(free_rows).await;
-        println!("{free_rows} rows: {accepted} of {drafted} drafts right, {steps} steps for {plain_steps}");
-        assert_eq!(replies, wanted);
+    for draft_rows in [5, 16] {
+        let (replies, [steps, drafted, accepted]) = one_by_one(draft_rows).await;
+        println!("{draft_rows} rows: {accepted} of {drafted} drafts right, {steps} steps for {plain_steps}");
+        assert_eq!(replies, expected);
         assert!(accepted > 200 && accepted < drafted, "{accepted} of {drafted} drafts were right");
-        // Every right draft saves the step of its token; but one that completes the stop string brings no other.
+        // Every accepted token saves a step, except that one that completes the stop string yields no further token.
         assert!((plain_steps..=plain_steps + 1).contains(&(steps + accepted)), "{steps} for {plain_steps}");
     }
 }
 
 #[tokio::test]
-async fn replies_with_drafts_are_the_same_beside_others() {
-    let (wanted, _) = one_by_one(1).await;
+async fn replies_with_drafts_are_unchanged_in_a_batch() {
+    let (expected, _) = one_by_one(1).await;
     let (engine, counters) = load(16);
-    let mut jobs = jobs(&engine).into_iter().zip(&wanted);
+    let mut jobs = jobs(&engine).into_iter().zip(&expected);
     loop {
-        // Four at a time, of two accounts, so that drafts stand beside other sequences.
+        // Four at a time, of two accounts, so that drafts run beside other sequences.
         let together: Vec<_> = (0..4).zip(jobs.by_ref()).collect();
         if together.is_empty() {
             break;
         }
         let started: Vec<_> = together
             .into_iter()
-            .map(|(number, (job, wanted))| {
-                (engine.start(Job { account: AccountId(100 + number % 2), ..job }).unwrap(), wanted)
+            .map(|(number, (job, expected))| {
+                (engine.start(Job { account: AccountId(100 + number % 2), ..job }).unwrap(), expected)
             })
             .collect();
         for (generation, (text, ended)) in started {
-            let (seen, seen_ended) = all(generation).await;
+            let (seen, seen_ended) = collect_reply(generation).await;
             assert_eq!(&seen, text);
             assert_eq!((seen_ended.reason, seen_ended.output_tokens), (ended.reason, ended.output_tokens));
         }

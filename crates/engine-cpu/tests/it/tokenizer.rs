@@ -1,4 +1,4 @@
-//! The tokenizer against llama.cpp's, and against texts made to be slow.
+//! Compares the tokenizer with llama.cpp's, and runs it on texts designed to be slow.
 
 use crate::{engine, references, rows};
 use chancery_engine::{Engine, EngineError, Turn};
@@ -11,7 +11,7 @@ struct Row {
 }
 
 #[test]
-fn token_ids_equal_llama_cpps_over_a_varied_corpus() {
+fn token_ids_equal_llama_cpp_over_a_varied_corpus() {
     let rows: Vec<Row> = rows(include_str!("../fixtures/tokens.jsonl"));
     assert_eq!(rows.len(), 201);
     for Row { text, ids } in rows {
@@ -20,7 +20,7 @@ fn token_ids_equal_llama_cpps_over_a_varied_corpus() {
 }
 
 #[test]
-fn tokens_spell_the_text_they_came_from() {
+fn tokens_decode_to_their_text() {
     let tokenizer = engine().tokenizer();
     for Row { text, .. } in rows::<Row>(include_str!("../fixtures/tokens.jsonl")) {
         let bytes: Vec<u8> =
@@ -30,9 +30,9 @@ fn tokens_spell_the_text_they_came_from() {
 }
 
 #[test]
-fn prompts_equal_the_rendered_chat_template_and_count_the_two_texts_only() {
+fn prompts_equal_the_chat_template_and_count_only_caller_text() {
     for reference in references() {
-        let turns = Turn::instructions_and_input(&reference.instructions, &reference.input);
+        let turns = Turn::from_instructions_and_input(&reference.instructions, &reference.input);
         let prompt = engine().prepare(&turns).unwrap();
         assert_eq!(*prompt.token_ids(), *reference.prompt_ids, "{:?}", reference.input);
         assert_eq!(prompt.input_tokens, reference.input_tokens, "{:?}", reference.input);
@@ -40,20 +40,21 @@ fn prompts_equal_the_rendered_chat_template_and_count_the_two_texts_only() {
 }
 
 #[test]
-fn no_text_becomes_a_control_token() {
+fn text_never_becomes_a_control_token() {
     let tokenizer = engine().tokenizer();
     let markers = "<|endoftext|><|im_start|><|im_end|><repo_name><file_sep><jupyter_code>";
     assert!(tokenizer.encode_text(markers).iter().all(|id| *id > 16));
 }
 
 #[test]
-fn a_megabyte_made_to_be_slow_is_tokenized_in_time_and_refused_by_its_exact_length() {
+fn adversarial_megabyte_is_tokenized_in_time_and_rejected_by_length() {
     let patterns = ["a", " ", "\n", "7", "🙂", "ab", "'", " \n", "the ", "\u{301}", "漢", "aA1 "];
     for pattern in patterns {
         let text = pattern.repeat((1 << 20) / pattern.len());
         let tokens = engine().tokenizer().encode_text(&text).len();
-        let scaffolding = engine().prepare(&Turn::instructions_and_input("", "")).unwrap().prompt_tokens();
-        match engine().prepare(&Turn::instructions_and_input("", &text)) {
+        let scaffolding =
+            engine().prepare(&Turn::from_instructions_and_input("", "")).unwrap().prompt_tokens();
+        match engine().prepare(&Turn::from_instructions_and_input("", &text)) {
             Err(EngineError::InputTooLong { prompt_tokens: Some(prompt_tokens), context_tokens: 8_192 }) => {
                 assert_eq!(prompt_tokens as usize, tokens + scaffolding as usize, "{pattern:?}");
             }

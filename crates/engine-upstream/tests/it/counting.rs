@@ -1,7 +1,7 @@
-//! What is counted, and who is believed.
+//! Token counting, and whose count is used.
 
-use crate::set_up::{
-    ask, counter, engine, engine_with, instructed_job, job, settings, start, whole, word_counter,
+use crate::fixtures::{
+    collect_reply, counter, engine, engine_with, generate, instructed_job, job, settings, start, word_counter,
 };
 use chancery_engine::{Engine, EngineError, Event, Generation, StopReason, Turn};
 use chancery_engine_upstream::{UpstreamEngine, UpstreamSettings};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// The job with this number, as it came.
+/// The body of the job with this number, as received.
 fn sent(server: &FaultyServer, number: usize) -> Value {
     serde_json::from_str(&server.jobs()[number]).unwrap()
 }
@@ -22,18 +22,18 @@ async fn counting_engine(server: &FaultyServer) -> UpstreamEngine {
 }
 
 #[tokio::test]
-async fn without_a_tokenizer_the_servers_counts_are_taken_within_what_was_reserved() {
+async fn server_usage_is_billed_within_the_reservation_without_a_tokenizer() {
     let server = FaultyServer::always(reply(&["one", " two"], 7)).await;
     let engine = engine(&[&server]).await;
-    let turns = Turn::instructions_and_input("Answer.", "Now.");
+    let turns = Turn::from_instructions_and_input("Answer.", "Now.");
     assert_eq!(engine.prepare(&turns).unwrap().input_tokens, 8 + 5, "a token has a byte or more");
-    let (said, ended) = ask(&engine, "Now.").await.unwrap();
-    assert_eq!((said.as_str(), ended.output_tokens, ended.input_tokens), ("one two", 2, Some(7)));
+    let (output, ended) = generate(&engine, "Now.").await.unwrap();
+    assert_eq!((output.as_str(), ended.output_tokens, ended.input_tokens), ("one two", 2, Some(7)));
     assert_eq!(ended.reason, StopReason::Complete);
 }
 
 #[tokio::test]
-async fn with_a_tokenizer_lying_or_missing_usage_changes_nothing() {
+async fn wrong_or_missing_server_usage_is_ignored_with_a_tokenizer() {
     let honest = reply(&["one", " two", " three"], 3);
     let mut silent = vec![Step::Stream, text("one two three"), finish("stop"), Step::End];
     let mut lying = vec![Step::Stream, text("one two three")];
@@ -41,44 +41,44 @@ async fn with_a_tokenizer_lying_or_missing_usage_changes_nothing() {
     for steps in [honest, lying, std::mem::take(&mut silent)] {
         let server = FaultyServer::always(steps).await;
         let engine = counting_engine(&server).await;
-        let (_, ended) = ask(&engine, "Two words.").await.unwrap();
+        let (_, ended) = generate(&engine, "Two words.").await.unwrap();
         assert_eq!((ended.output_tokens, ended.input_tokens), (3, None));
-        let turns = Turn::instructions_and_input("One two", "three a<end>b");
+        let turns = Turn::from_instructions_and_input("One two", "three a<end>b");
         assert_eq!(engine.prepare(&turns).unwrap().input_tokens, 4, "nothing in a text is a special token");
     }
 }
 
 #[tokio::test]
-async fn a_reply_that_nobody_counted_fails_instead_of_being_given_away() {
+async fn reply_without_any_token_count_fails() {
     let server = FaultyServer::always(vec![Step::Stream, text("one"), finish("stop"), Step::End]).await;
-    assert!(matches!(ask(&engine(&[&server]).await, "x").await, Err(EngineError::Failed(_))));
+    assert!(matches!(generate(&engine(&[&server]).await, "x").await, Err(EngineError::Failed(_))));
 }
 
 #[tokio::test]
-async fn no_reply_counts_more_than_its_cap() {
+async fn reply_never_counts_more_than_its_cap() {
     let many = "word ".repeat(60);
     let mut steps = vec![Step::Stream, text(&many)];
     steps.extend(well_ended("length", 3, 60));
     let server = FaultyServer::always(steps).await;
     for engine in [engine(&[&server]).await, counting_engine(&server).await] {
-        let (_, ended) = ask(&engine, "x").await.unwrap();
+        let (_, ended) = generate(&engine, "x").await.unwrap();
         assert_eq!((ended.output_tokens, ended.reason), (16, StopReason::MaxOutputTokens));
     }
 }
 
 #[tokio::test]
-async fn tokens_of_a_character_that_the_cap_cut_off_count_and_nothing_else_that_is_in_no_text() {
+async fn tokens_of_a_character_cut_by_the_cap_are_counted() {
     for (words, claimed, expected) in [(14, 16, 16), (13, 16, 16), (12, 16, 12), (14, 17, 14), (16, 12, 16)] {
         let mut steps = vec![Step::Stream, text(&"word ".repeat(words))];
         steps.extend(well_ended("length", 3, claimed));
         let server = FaultyServer::always(steps).await;
-        let (_, ended) = ask(&counting_engine(&server).await, "x").await.unwrap();
+        let (_, ended) = generate(&counting_engine(&server).await, "x").await.unwrap();
         assert_eq!(ended.output_tokens, expected, "{words} words, {claimed} claimed");
     }
 }
 
 #[tokio::test]
-async fn why_a_reply_ended_is_told_in_our_words() {
+async fn finish_reason_maps_to_our_stop_reason() {
     let by_stop = |field: &str| {
         let end =
             format!(r#"{{"choices":[{{"index":0,"delta":{{}},"finish_reason":"stop","{field}":"END"}}]}}"#);
@@ -99,30 +99,30 @@ async fn why_a_reply_ended_is_told_in_our_words() {
         (cut, StopReason::ContextLength),
     ] {
         let server = FaultyServer::always(steps).await;
-        assert_eq!(ask(&engine(&[&server]).await, "x").await.unwrap().1.reason, expected);
+        assert_eq!(generate(&engine(&[&server]).await, "x").await.unwrap().1.reason, expected);
     }
 }
 
 #[tokio::test]
-async fn a_server_is_asked_for_no_more_than_the_context_has_room_for() {
+async fn requested_max_tokens_fits_the_context() {
     let mut steps = vec![Step::Stream, text(&"word ".repeat(200))];
     steps.extend(well_ended("length", 4_000, 200));
     let server = FaultyServer::always(steps).await;
     let engine = counting_engine(&server).await;
     let long = "word ".repeat(4_000);
-    let (_, ended) = whole(engine.start(job(&engine, &long, 1_000)).unwrap()).await.unwrap();
+    let (_, ended) = collect_reply(engine.start(job(&engine, &long, 1_000)).unwrap()).await.unwrap();
     assert_eq!(ended.reason, StopReason::ContextLength);
-    let asked_for = sent(&server, 0)["max_tokens"].as_u64().unwrap();
-    assert!(asked_for < 96, "{asked_for}");
-    assert_eq!(u64::from(ended.output_tokens), asked_for, "no more counts than was asked for and set aside");
-    let too_long = Turn::instructions_and_input("", "word ".repeat(4_096));
+    let max_tokens = sent(&server, 0)["max_tokens"].as_u64().unwrap();
+    assert!(max_tokens < 96, "{max_tokens}");
+    assert_eq!(u64::from(ended.output_tokens), max_tokens, "no more counts than was asked for and set aside");
+    let too_long = Turn::from_instructions_and_input("", "word ".repeat(4_096));
     assert!(matches!(engine.prepare(&too_long), Err(EngineError::InputTooLong { .. })));
 }
 
 #[tokio::test]
-async fn a_job_says_what_it_is_and_carries_the_key() {
+async fn request_body_is_complete_and_carries_the_api_key() {
     let server = FaultyServer::always(reply(&["x"], 1)).await;
-    ask(&engine(&[&server]).await, "Say \"x\".").await.unwrap();
+    generate(&engine(&[&server]).await, "Say \"x\".").await.unwrap();
     let first = sent(&server, 0);
     let expected = json!({
         "model": "their-m", "max_tokens": 16, "temperature": 0.0, "stream": true,
@@ -130,7 +130,7 @@ async fn a_job_says_what_it_is_and_carries_the_key() {
         "messages": [{"role": "system", "content": ""}, {"role": "user", "content": "Say \"x\"."}],
     });
     assert_eq!(first, expected);
-    ask(&counting_engine(&server).await, "x").await.unwrap();
+    generate(&counting_engine(&server).await, "x").await.unwrap();
     assert_eq!(
         sent(&server, 1)["stream_options"],
         json!({"include_usage": true}),
@@ -139,23 +139,23 @@ async fn a_job_says_what_it_is_and_carries_the_key() {
     assert!(server.heads()[0].to_ascii_lowercase().contains("authorization: bearer secret"));
 }
 
-async fn until_said(generation: &mut Generation, expected: &str) {
-    let mut said = String::new();
-    while said != expected {
+async fn read_until(generation: &mut Generation, expected: &str) {
+    let mut output = String::new();
+    while output != expected {
         let Event::Text(text) = generation.next().await.unwrap() else { panic!("it ended") };
-        said += &text;
+        output += &text;
     }
 }
 
 #[tokio::test]
-async fn a_hang_up_closes_the_connection_and_counts_what_was_handed_on() {
+async fn hang_up_closes_the_connection_and_counts_delivered_text() {
     for counts in [false, true] {
         let server = FaultyServer::always(vec![Step::Stream, text("one"), text(" two"), Step::Hang]).await;
         let engine = if counts { counting_engine(&server).await } else { engine(&[&server]).await };
         let mut generation = start(&engine, "x");
-        until_said(&mut generation, "one two").await;
+        read_until(&mut generation, "one two").await;
         generation.cancel();
-        let Event::Ended(ended) = generation.next().await.unwrap() else { panic!("more text") };
+        let Event::Finished(ended) = generation.next().await.unwrap() else { panic!("more text") };
         assert_eq!((ended.reason, ended.output_tokens), (StopReason::Cancelled, 2));
         assert_eq!(ended.input_tokens, if counts { None } else { Some(0) });
         server.until_hang_ups(1).await;
@@ -163,7 +163,7 @@ async fn a_hang_up_closes_the_connection_and_counts_what_was_handed_on() {
 }
 
 #[tokio::test]
-async fn a_hang_up_before_the_first_token_closes_the_connection_too() {
+async fn hang_up_before_the_first_token_closes_the_connection() {
     let server = FaultyServer::always(vec![Step::Hang]).await;
     let engine = engine(&[&server]).await;
     let generation = start(&engine, "x");
@@ -173,19 +173,19 @@ async fn a_hang_up_before_the_first_token_closes_the_connection_too() {
 }
 
 #[tokio::test]
-async fn a_hang_up_pays_for_the_prompt_where_the_server_has_said_what_it_was() {
+async fn hang_up_bills_the_prompt_if_the_server_reported_usage() {
     let steps = vec![Step::Stream, counted_text("one", 7, 1), counted_text(" two three", 7, 3), Step::Hang];
     let server = FaultyServer::always(steps).await;
     let engine = engine(&[&server]).await;
     let mut generation = start(&engine, "Seven tokens or so.");
-    until_said(&mut generation, "one two three").await;
+    read_until(&mut generation, "one two three").await;
     generation.cancel();
-    let Event::Ended(ended) = generation.next().await.unwrap() else { panic!("more text") };
+    let Event::Finished(ended) = generation.next().await.unwrap() else { panic!("more text") };
     assert_eq!((ended.reason, ended.input_tokens, ended.output_tokens), (StopReason::Cancelled, Some(7), 3));
 }
 
 #[tokio::test]
-async fn a_hang_up_when_the_reply_has_ended_waits_for_its_count() {
+async fn hang_up_after_the_end_waits_for_the_usage_event() {
     let gate = Arc::new(Notify::new());
     let chunks =
         [r#"{"choices":[{"delta":{"content":"all"}}]}"#, r#"{"choices":[{"finish_reason":"stop"}]}"#];
@@ -201,31 +201,31 @@ async fn a_hang_up_when_the_reply_has_ended_waits_for_its_count() {
     let server = FaultyServer::always(steps).await;
     let engine = engine(&[&server]).await;
     let mut generation = start(&engine, "Nine.");
-    until_said(&mut generation, "all").await;
+    read_until(&mut generation, "all").await;
     generation.cancel();
     gate.notify_one();
-    let Event::Ended(ended) = generation.next().await.unwrap() else { panic!("more text") };
+    let Event::Finished(ended) = generation.next().await.unwrap() else { panic!("more text") };
     assert_eq!((ended.reason, ended.input_tokens, ended.output_tokens), (StopReason::Complete, Some(9), 1));
 }
 
 #[tokio::test]
-async fn usage_that_comes_before_the_end_is_not_the_last_word() {
+async fn early_usage_event_is_not_final() {
     let mut early = vec![Step::Stream, text("one"), usage(7, 1), text(" two"), text(" three")];
     let never_again =
         [early.clone(), vec![finish("stop"), Step::Event("[DONE]".to_owned()), Step::End]].concat();
     early.extend(well_ended("stop", 7, 4));
     for (steps, expected) in [(early, 4), (never_again, 3)] {
         let server = FaultyServer::always(steps).await;
-        let (said, ended) = ask(&engine(&[&server]).await, "Some seven tokens.").await.unwrap();
+        let (output, ended) = generate(&engine(&[&server]).await, "Some seven tokens.").await.unwrap();
         assert_eq!(
-            (said.as_str(), ended.input_tokens, ended.output_tokens),
+            (output.as_str(), ended.input_tokens, ended.output_tokens),
             ("one two three", Some(7), expected)
         );
     }
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_an_option_is_not_sent_it_again() {
+async fn option_rejected_by_a_server_is_not_sent_again() {
     let body = r#"{"error":{"message":"unknown field stream_options.continuous_usage_stats"}}"#;
     let server = FaultyServer::start(move |number| match number {
         0 => vec![Step::Answer(400, "", body.to_owned())],
@@ -234,7 +234,7 @@ async fn a_server_that_refuses_an_option_is_not_sent_it_again() {
     .await;
     let engine = engine(&[&server]).await;
     for _ in 0..2 {
-        assert_eq!(ask(&engine, "x").await.unwrap().0, "fine");
+        assert_eq!(generate(&engine, "x").await.unwrap().0, "fine");
     }
     let options: Vec<Value> = (0..3).map(|number| sent(&server, number)["stream_options"].clone()).collect();
     let without = json!({"include_usage": true});
@@ -245,7 +245,7 @@ async fn a_server_that_refuses_an_option_is_not_sent_it_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_no_empty_turn_gets_the_job_without_it() {
+async fn empty_turn_rejected_by_a_server_is_left_out() {
     let body = r#"{"error":{"message":"system turn must not be empty"}}"#;
     let server = FaultyServer::start(move |number| match number {
         0 => vec![Step::Answer(400, "", body.to_owned())],
@@ -253,7 +253,7 @@ async fn a_server_that_takes_no_empty_turn_gets_the_job_without_it() {
     })
     .await;
     let engine = counting_engine(&server).await;
-    assert_eq!(ask(&engine, "x").await.unwrap().0, "fine");
+    assert_eq!(generate(&engine, "x").await.unwrap().0, "fine");
     let roles = |number| {
         let messages = sent(&server, number)["messages"].as_array().unwrap().clone();
         messages.iter().map(|message| message["role"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
@@ -262,16 +262,16 @@ async fn a_server_that_takes_no_empty_turn_gets_the_job_without_it() {
 }
 
 #[tokio::test]
-async fn without_a_tokenizer_the_callers_own_cap_goes_along_and_falls_only_after_a_refusal() {
+async fn max_tokens_is_lowered_only_after_a_rejection_without_a_tokenizer() {
     let server = FaultyServer::always(reply(&["fine"], 3_000)).await;
     let uncounted = engine(&[&server]).await;
     let long = "word ".repeat(3_000);
-    whole(uncounted.start(job(&uncounted, &long, 1_000)).unwrap()).await.unwrap();
+    collect_reply(uncounted.start(job(&uncounted, &long, 1_000)).unwrap()).await.unwrap();
     assert_eq!(sent(&server, 0)["max_tokens"], 1_000, "its bytes say little of its tokens");
 
-    let said = "This model's maximum context length is 4096 tokens. However, you requested 4300 tokens (3300 in the messages, \
+    let with_count = "This model's maximum context length is 4096 tokens. However, you requested 4300 tokens (3300 in the messages, \
                 1000 in the completion).";
-    for (message, expected) in [(said, 796), ("the maximum context length was exceeded", 0)] {
+    for (message, expected) in [(with_count, 796), ("the maximum context length was exceeded", 0)] {
         let body = json!({"error": {"message": message}}).to_string();
         let server = FaultyServer::start(move |number| match number {
             0 => vec![Step::Answer(400, "", body.clone())],
@@ -279,7 +279,7 @@ async fn without_a_tokenizer_the_callers_own_cap_goes_along_and_falls_only_after
         })
         .await;
         let engine = engine_with(settings(&[&server])).await;
-        let outcome = whole(engine.start(job(&engine, &long, 1_000)).unwrap()).await;
+        let outcome = collect_reply(engine.start(job(&engine, &long, 1_000)).unwrap()).await;
         if expected > 0 {
             assert_eq!(outcome.unwrap().0, "fine");
             assert_eq!(sent(&server, 1)["max_tokens"], expected, "{message}");
@@ -294,17 +294,19 @@ async fn without_a_tokenizer_the_callers_own_cap_goes_along_and_falls_only_after
 }
 
 #[tokio::test]
-async fn a_cap_that_is_the_whole_contexts_leaves_room_for_a_likely_prompt() {
+async fn full_context_cap_leaves_room_for_the_estimated_prompt() {
     let server = FaultyServer::always(reply(&["fine"], 10)).await;
     let engine = engine(&[&server]).await;
-    whole(engine.start(instructed_job(&engine, "Answer.", "Now, please.", 4_096)).unwrap()).await.unwrap();
-    let asked_for = sent(&server, 0)["max_tokens"].as_u64().unwrap();
-    assert!((3_900..4_096).contains(&asked_for), "{asked_for}");
+    collect_reply(engine.start(instructed_job(&engine, "Answer.", "Now, please.", 4_096)).unwrap())
+        .await
+        .unwrap();
+    let max_tokens = sent(&server, 0)["max_tokens"].as_u64().unwrap();
+    assert!((3_900..4_096).contains(&max_tokens), "{max_tokens}");
 }
 
-/// A byte-level tokenizer without merges: every byte is a token, but for what was added.
-fn of_bytes(pre_tokenizer: &Value, normalizer: &Value, added: &[(&str, bool)]) -> Value {
-    // The characters that stand for bytes, as GPT-2 has them.
+/// A byte-level tokenizer without merges: every byte is a token, except in added tokens.
+fn byte_level_tokenizer(pre_tokenizer: &Value, normalizer: &Value, added: &[(&str, bool)]) -> Value {
+    // GPT-2's characters for bytes.
     let plain = (0_u32..256).filter(|byte| matches!(byte, 33..=126 | 161..=172 | 174..=255));
     let others = (0_u32..256).filter(|byte| !matches!(byte, 33..=126 | 161..=172 | 174..=255));
     let others = others.zip(256_u32..).map(|(_, character)| character);
@@ -327,8 +329,8 @@ fn of_bytes(pre_tokenizer: &Value, normalizer: &Value, added: &[(&str, bool)]) -
     })
 }
 
-/// As Qwen's cut: a regular expression, and bytes after it.
-fn qwens_cut() -> Value {
+/// Qwen's pre-tokenizer: a regular expression, then bytes.
+fn qwen_pre_tokenizer() -> Value {
     let pattern = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
     json!({"type": "Sequence", "pretokenizers": [
         {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false},
@@ -337,22 +339,22 @@ fn qwens_cut() -> Value {
 }
 
 #[test]
-fn no_text_is_an_added_token_whatever_the_file_calls_it() {
+fn text_never_becomes_an_added_token() {
     let added = [("<think>", false), ("<|im_start|>", true)];
-    let counter = counter(&of_bytes(&qwens_cut(), &Value::Null, &added));
+    let counter = counter(&byte_level_tokenizer(&qwen_pre_tokenizer(), &Value::Null, &added));
     for text in ["<think>", "<|im_start|>", "a<think>b"] {
         assert_eq!(counter.count(text).unwrap() as usize, text.len(), "{text}");
     }
 }
 
 #[test]
-fn a_text_is_counted_in_the_form_that_the_model_reads() {
-    let counter = counter(&of_bytes(&qwens_cut(), &json!({"type": "NFC"}), &[]));
+fn text_is_normalized_before_counting() {
+    let counter = counter(&byte_level_tokenizer(&qwen_pre_tokenizer(), &json!({"type": "NFC"}), &[]));
     assert_eq!(counter.count("e\u{301}").unwrap(), 2, "one character of two bytes");
 }
 
 #[test]
-fn a_tokenizer_that_marks_spaces_counts_words_as_its_model_does() {
+fn metaspace_tokenizer_counts_like_its_model() {
     let model = json!({"type": "Unigram", "unk_id": 0, "byte_fallback": false,
         "vocab": [["<unk>", 0.0], ["\u{2581}", -2.0], ["\u{2581}one", -1.0], ["\u{2581}two", -1.0], ["one", -3.0]]});
     let tokenizer = json!({
@@ -367,31 +369,31 @@ fn a_tokenizer_that_marks_spaces_counts_words_as_its_model_does() {
 }
 
 #[test]
-fn a_text_on_which_the_cutter_gives_up_is_refused_and_not_miscounted() {
-    let counter = counter(&of_bytes(&qwens_cut(), &Value::Null, &[]));
+fn text_the_pre_tokenizer_cannot_split_is_rejected() {
+    let counter = counter(&byte_level_tokenizer(&qwen_pre_tokenizer(), &Value::Null, &[]));
     let adversarial = format!("{}x", " ".repeat(1_040_000));
     for text in [adversarial, "a".repeat(200_000)] {
-        assert!(matches!(counter.count(&text), Err(EngineError::InputRefused { .. })));
+        assert!(matches!(counter.count(&text), Err(EngineError::InputRejected { .. })));
     }
     let long = "one two, three.\n".repeat(20_000);
     assert_eq!(counter.count(&long).unwrap() as usize, long.len());
 }
 
 #[tokio::test]
-async fn a_reply_on_which_the_cutter_gives_up_is_billed_by_the_servers_count() {
+async fn reply_the_pre_tokenizer_cannot_split_is_billed_by_server_usage() {
     let mut steps = vec![Step::Stream];
     steps.extend((0..70).map(|_| text(&"a".repeat(1_000))));
     steps.extend(well_ended("stop", 3, 900));
     let server = FaultyServer::always(steps).await;
-    let tokenizer = Some(counter(&of_bytes(&qwens_cut(), &Value::Null, &[])));
+    let tokenizer = Some(counter(&byte_level_tokenizer(&qwen_pre_tokenizer(), &Value::Null, &[])));
     let engine = engine_with(UpstreamSettings { tokenizer, ..settings(&[&server]) }).await;
-    let (said, ended) = whole(engine.start(job(&engine, "x", 3_000)).unwrap()).await.unwrap();
-    assert_eq!((said.len(), ended.output_tokens), (70_000, 900), "it has left, so it is not given away");
+    let (output, ended) = collect_reply(engine.start(job(&engine, "x", 3_000)).unwrap()).await.unwrap();
+    assert_eq!((output.len(), ended.output_tokens), (70_000, 900), "it has left, so it is not given away");
 }
 
 #[test]
-fn a_file_that_names_no_added_tokens_can_be_used() {
-    let words =
+fn tokenizer_file_without_added_tokens_is_accepted() {
+    let tokenizer =
         json!({"version": "1.0", "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}});
-    assert_eq!(counter(&words).count("a").unwrap(), 1);
+    assert_eq!(counter(&tokenizer).count("a").unwrap(), 1);
 }

@@ -1,18 +1,18 @@
 use super::content::Content;
-use super::sheet::{LEFT, PlacedText, RIGHT, onto_pages, placed};
+use super::page_layout::{LEFT, PlacedText, RIGHT, paginate, placed};
 use super::*;
 use crate::samples;
 use chancery_domain::{CreditAmount, MinorUnits, PostalAddress};
 use proptest::prelude::*;
 
-/// What is written on each page, in reading order.
+/// The text of each page, in reading order.
 fn pages(invoice: &Invoice) -> Vec<Vec<PlacedText>> {
     let faces = Typefaces::load().unwrap();
-    let Content { strips, running, .. } = compose(invoice, &faces);
-    onto_pages(strips, &running.table_head).iter().map(placed).collect()
+    let Content { layout_rows, running, .. } = compose(invoice, &faces);
+    paginate(layout_rows, &running.table_head).iter().map(placed).collect()
 }
 
-/// All of it without ends of lines and blanks, for names that are broken over lines.
+/// The whole text without line breaks and spaces, for names that wrap.
 fn text(invoice: &Invoice) -> String {
     pages(invoice).into_iter().flatten().map(|text| text.text.replace(' ', "")).collect()
 }
@@ -22,7 +22,7 @@ fn yen() -> Invoice {
     samples::invoice(&usage, &samples::terms("JPY", Some("10")))
 }
 
-/// An address as long as an address can be, a letter a line.
+/// The longest possible address, with one letter per line.
 fn tall() -> Invoice {
     let mut invoice = samples::long(30);
     invoice.buyer.address = PostalAddress::from_stored("x\n".repeat(250).trim().to_owned());
@@ -36,7 +36,7 @@ fn part() -> Invoice {
 
 fn all_samples() -> Vec<(&'static str, Invoice)> {
     let whole =
-        samples::credit(&samples::ordinary(), CreditAmount::Whole, "It was sent to the wrong address.");
+        samples::credit(&samples::ordinary(), CreditAmount::Full, "It was sent to the wrong address.");
     vec![
         ("ordinary", samples::ordinary()),
         ("eighty-lines", samples::long(80)),
@@ -50,9 +50,9 @@ fn all_samples() -> Vec<(&'static str, Invoice)> {
     ]
 }
 
-/// `CHANCERY_SHOW_PDF=FOLDER` keeps the files, to be looked at.
+/// `CHANCERY_SHOW_PDF=FOLDER` saves the files for inspection.
 #[test]
-fn every_sample_becomes_a_pdf_for_archives_and_screen_readers_and_always_the_same() {
+fn every_sample_renders_as_accessible_deterministic_pdf_a() {
     for (name, invoice) in all_samples() {
         let bytes = pdf(&invoice).unwrap();
         assert!(bytes == pdf(&invoice).unwrap(), "{name}");
@@ -70,14 +70,14 @@ fn every_sample_becomes_a_pdf_for_archives_and_screen_readers_and_always_the_sam
 }
 
 #[test]
-fn nothing_is_cut_off_and_nothing_overlaps() {
+fn no_text_is_cut_off_or_overlaps() {
     for (name, invoice) in all_samples() {
         for page in pages(&invoice) {
-            for (place, text) in page.iter().enumerate() {
+            for (index, text) in page.iter().enumerate() {
                 let PlacedText { left, right, top, bottom, .. } = *text;
                 assert!(left >= LEFT - 0.1 && right <= RIGHT + 0.1, "{name}: {text:?} is off the page");
                 assert!(top >= 50.0 && bottom <= 780.0, "{name}: {text:?} is off the page");
-                for other in &page[..place] {
+                for other in &page[..index] {
                     let apart = right <= other.left + 0.1
                         || left >= other.right - 0.1
                         || bottom <= other.top + 0.1
@@ -90,7 +90,7 @@ fn nothing_is_cut_off_and_nothing_overlaps() {
 }
 
 #[test]
-fn an_invoice_says_all_that_it_must() {
+fn invoice_has_all_required_fields() {
     let text = text(&samples::ordinary());
     for expected in [
         "Marlow&Finch",
@@ -108,44 +108,44 @@ fn an_invoice_says_all_that_it_must() {
         "Amount,USD",
         "qwen2.5-7b,input182,640,2750.3054.792082554.79",
         "Subtotal195.48",
-        "Salestax,6.25\u{a0}%12.22",
+        "Salestax,6.25%12.22",
         "Total$207.70",
         "account000123456.",
         "Pleasequote2026-0031.",
-        "roundedtothecent,halvestotheevencent.",
+        "roundedtothenearestcent,withhalvesroundedtoeven.",
     ] {
         assert!(text.contains(expected), "{expected} is not in {text}");
     }
 }
 
 #[test]
-fn a_credit_note_names_its_invoice_and_its_reason_and_is_negative() {
+fn credit_note_has_invoice_number_reason_and_negative_amounts() {
     let text = text(&part());
     for expected in [
         "Creditnote2026-0032",
         "CreditsInvoice2026-0031",
-        "Whyinvoice2026-0031iscredited:Theoutageof14October",
+        "Reasonforthecreditoninvoice2026-0031:Theoutageof14October",
         "Partofinvoice2026-0031-50.00-50.00",
-        "Salestax,6.25\u{a0}%-3.12",
+        "Salestax,6.25%-3.12",
         "Total-$53.12",
         "Amountcredited-$53.12",
     ] {
         assert!(text.contains(expected), "{expected} is not in {text}");
     }
-    assert!(!text.contains("Howtopay"), "nobody pays a credit note");
+    assert!(!text.contains("Payment"), "nobody pays a credit note");
 }
 
 #[test]
-fn a_firm_that_does_not_say_how_to_pay_has_no_such_paragraph() {
+fn pdf_omits_payment_paragraph_if_none_is_configured() {
     let mut invoice = samples::ordinary();
     invoice.seller.payment = String::new();
     let text = text(&invoice);
-    assert!(text.contains("Howitaddsup"), "{text}");
-    assert!(!text.contains("Howtopay") && !text.contains("quote"), "{text}");
+    assert!(text.contains("Calculation"), "{text}");
+    assert!(!text.contains("Payment") && !text.contains("quote"), "{text}");
 }
 
 #[test]
-fn the_heads_of_the_table_are_repeated_on_every_page_and_sums_never_stand_alone() {
+fn table_header_repeats_on_every_page_and_totals_never_stand_alone() {
     let pages = pages(&samples::long(80));
     assert_eq!(pages.len(), 4);
     for page in &pages {
@@ -162,7 +162,7 @@ fn the_heads_of_the_table_are_repeated_on_every_page_and_sums_never_stand_alone(
 }
 
 #[test]
-fn a_character_that_no_font_has_is_still_there_for_whoever_copies_the_text() {
+fn characters_without_a_glyph_stay_in_the_copied_text() {
     let text = text(&samples::hostile());
     assert!(text.contains("東京支店") && text.contains("שלום") && text.contains("🏦"), "{text}");
     assert!(!text.contains('\u{e000}') && !text.contains('\u{feff}') && !text.contains('\0'));
@@ -171,13 +171,13 @@ fn a_character_that_no_font_has_is_still_there_for_whoever_copies_the_text() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn any_text_can_be_in_a_document(
+    fn any_text_can_be_rendered(
         name in any::<String>(), address in any::<String>(), model in any::<String>(), reason in any::<String>()
     ) {
         let usage = [samples::used(&model, (1, 2), 3_000_000, 4_000_000)];
         let mut invoice = samples::invoice(&usage, &samples::terms("USD", None));
         invoice.seller.name = name;
         invoice.buyer.address = PostalAddress::from_stored(address);
-        pdf(&samples::credit(&invoice, CreditAmount::Whole, &reason)).unwrap();
+        pdf(&samples::credit(&invoice, CreditAmount::Full, &reason)).unwrap();
     }
 }

@@ -1,6 +1,7 @@
-//! The three fonts of a document: what a text looks like in one of them, how wide it is, and where its lines break.
+//! The three fonts of a document: shaping, measuring and line breaking.
 //!
-//! A character that none of them has is drawn as `�`, and said beside it, for whoever copies, searches or listens to the text.
+//! A character that none of them has is drawn as `�`. The original goes into the PDF as actual text, for copy, search and screen
+//! readers.
 
 use krilla::text::{Font, GlyphId, KrillaGlyph};
 use rustybuzz::{Direction, UnicodeBuffer};
@@ -9,10 +10,10 @@ const SERIF: &[u8] = include_bytes!("../../fonts/NotoSerif-Regular.ttf");
 const SANS: &[u8] = include_bytes!("../../fonts/NotoSans-Regular.ttf");
 const SEMIBOLD: &[u8] = include_bytes!("../../fonts/NotoSans-SemiBold.ttf");
 
-/// Every font here has it.
+/// Drawn for a missing glyph. Every font here has it.
 const UNKNOWN: char = '\u{fffd}';
 
-/// One font, to be measured and drawn with.
+/// One font, for measuring and drawing.
 pub struct Typeface {
     pub font: Font,
     shapes: rustybuzz::Face<'static>,
@@ -25,15 +26,14 @@ pub struct Typefaces {
     pub semibold: Typeface,
 }
 
-/// A piece of text on one line.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// As it is drawn.
+    /// The text as drawn.
     pub text: String,
-    /// As it is meant, where that is something else.
-    pub meant: Option<String>,
+    /// The original text, if it differs from the drawn one.
+    pub source_text: Option<String>,
     pub glyphs: Vec<KrillaGlyph>,
-    /// In the size of the font, a blank at the end left out.
+    /// In em, without a trailing space.
     pub width_em: f32,
 }
 
@@ -49,35 +49,35 @@ impl Typefaces {
 
 impl Typeface {
     fn load(data: &'static [u8]) -> Result<Self, String> {
-        let unusable = || "a font of the document cannot be read".to_owned();
+        let unusable = || "embedded font is not readable".to_owned();
         let font = Font::new(data.into(), 0).ok_or_else(unusable)?;
         let shapes = rustybuzz::Face::from_slice(data, 0).ok_or_else(unusable)?;
         let unknown = shapes.glyph_index(UNKNOWN).ok_or_else(unusable)?;
         Ok(Self { font, shapes, unknown: u32::from(unknown.0) })
     }
 
-    /// All of the text on one line, however long.
+    /// Shapes the whole text as one line, however long.
     pub fn line(&self, text: &str) -> Line {
-        let meant: String = text.chars().map(lasting).collect();
+        let source_text: String = text.chars().map(replace_unprintable).collect();
         let visible = |c: char| match c {
             _ if is_invisible(c) => None,
             c if self.shapes.glyph_index(c).is_none() => Some(UNKNOWN),
             c => Some(c),
         };
-        let text: String = meant.chars().filter_map(visible).collect();
+        let text: String = source_text.chars().filter_map(visible).collect();
         let glyphs = self.glyphs(&text);
         let inked = text.trim_end_matches(' ').len();
         let width_em = glyphs.iter().filter(|g| g.text_range.start < inked).map(|g| g.x_advance).sum();
-        let meant = (meant != text).then_some(meant);
-        Line { text, meant, glyphs, width_em }
+        let source_text = (source_text != text).then_some(source_text);
+        Line { text, source_text, glyphs, width_em }
     }
 
     pub fn width(&self, text: &str, size: f32) -> f32 {
         self.line(text).width_em * size
     }
 
-    /// Lines of at most that width. They end where the text has an end of line, else after a blank or a mark at which names
-    /// may be parted, else wherever they must.
+    /// Wraps the text to lines of at most this width. Lines end at a line break, else after a space or a punctuation mark at which
+    /// names may break, else anywhere.
     pub fn wrapped(&self, text: &str, size: f32, width: f32) -> Vec<Line> {
         text.split('\n').flat_map(|line| self.wrapped_line(line.trim(), size, width)).collect()
     }
@@ -106,12 +106,12 @@ impl Typeface {
         lines
     }
 
-    /// Fills lines with a piece that may be longer than one, and gives the rest.
+    /// Fills lines with a piece that may be longer than one line, and returns the rest.
     fn fill_lines(&self, piece: &str, size: f32, width: f32, lines: &mut Vec<Line>) -> String {
         let mut line = String::new();
         for c in piece.chars() {
             let longer = format!("{line}{c}");
-            // A mark stays with its letter.
+            // A combining mark stays with its letter.
             let is_drawn_onto = is_mark(c) && self.shapes.glyph_index(c).is_some();
             let may_break = !line.is_empty() && !is_drawn_onto && !is_invisible(c);
             if may_break && self.width(&longer, size) > width {
@@ -128,16 +128,16 @@ impl Typeface {
         let mut buffer = UnicodeBuffer::new();
         buffer.push_str(text);
         buffer.guess_segment_properties();
-        // None of the fonts has a script that runs the other way.
+        // None of the fonts has a right-to-left script.
         buffer.set_direction(Direction::LeftToRight);
         let shaped = rustybuzz::shape(&self.shapes, &[], buffer);
         let (infos, positions) = (shaped.glyph_infos(), shaped.glyph_positions());
         let per_em = self.font.units_per_em();
         let em = |units: i32| units as f32 / per_em;
-        let glyph = |(place, info): (usize, &rustybuzz::GlyphInfo)| {
-            let position = positions[place];
+        let glyph = |(index, info): (usize, &rustybuzz::GlyphInfo)| {
+            let position = positions[index];
             let start = info.cluster as usize;
-            let next = infos[place..].iter().find(|other| other.cluster != info.cluster);
+            let next = infos[index..].iter().find(|other| other.cluster != info.cluster);
             let range = start..next.map_or(text.len(), |next| next.cluster as usize);
             let is_unknown = info.glyph_id == 0;
             let id = if is_unknown { self.unknown } else { info.glyph_id };
@@ -164,13 +164,13 @@ impl Typeface {
     }
 }
 
-/// Where a line may end: after a blank, and after marks within names. A number with a hyphen in it stays whole.
+/// Splits a text where lines may break: after spaces, and after punctuation in names. A number with a hyphen stays whole.
 fn pieces(text: &str) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut start = 0;
     let mut before = None;
     let mut chars = text.char_indices().peekable();
-    while let Some((place, c)) = chars.next() {
+    while let Some((offset, c)) = chars.next() {
         let after = chars.peek().map(|(_, after)| *after);
         let is_digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
         let may_end = match c {
@@ -179,7 +179,7 @@ fn pieces(text: &str) -> Vec<&str> {
             _ => false,
         };
         if may_end {
-            let end = place + c.len_utf8();
+            let end = offset + c.len_utf8();
             pieces.push(&text[start..end]);
             start = end;
         }
@@ -189,9 +189,8 @@ fn pieces(text: &str) -> Vec<&str> {
     pieces
 }
 
-/// Without what has no place in a document that is to be read for decades: controls, and characters that mean something to one
-/// program alone.
-fn lasting(c: char) -> char {
+/// Replaces what does not belong in a document for archiving: control, private-use and special characters.
+fn replace_unprintable(c: char) -> char {
     match c {
         '\t' => ' ',
         c if c.is_control() => UNKNOWN,
@@ -203,7 +202,7 @@ fn lasting(c: char) -> char {
     }
 }
 
-/// Unicode's characters that take no room: they are meant, and not drawn.
+/// Zero-width characters of Unicode: they are part of the text but not drawn.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
@@ -220,7 +219,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn figures_are_equally_wide_so_that_columns_line_up() {
+    fn digits_have_equal_width() {
         let faces = Typefaces::load().unwrap();
         for face in [&faces.sans, &faces.semibold] {
             let zero = face.line("0").width_em;
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn latin_greek_and_cyrillic_are_drawn_and_other_scripts_are_marked() {
+    fn latin_greek_and_cyrillic_have_glyphs_and_other_scripts_a_placeholder() {
         let faces = Typefaces::load().unwrap();
         for face in [&faces.serif, &faces.sans, &faces.semibold] {
             for text in [
@@ -251,7 +250,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn wrapping_loses_no_character_and_no_line_is_too_wide(
+        fn wrapping_keeps_all_characters_within_the_width(
             text in "(\\PC|[-a-z ]){0,80}", width in 40.0_f32..200.0
         ) {
             let text = text.replace('\n', " ");
@@ -262,8 +261,8 @@ mod tests {
                 prop_assert!(line.width_em * 9.0 <= width + 0.01 || letters <= 1, "{:?}", line.text);
             }
             let together: String =
-                lines.iter().map(|line| line.meant.as_deref().unwrap_or(&line.text)).collect();
-            prop_assert_eq!(together, text.trim().chars().map(lasting).collect::<String>());
+                lines.iter().map(|line| line.source_text.as_deref().unwrap_or(&line.text)).collect();
+            prop_assert_eq!(together, text.trim().chars().map(replace_unprintable).collect::<String>());
         }
     }
 }

@@ -1,17 +1,16 @@
-//! Step 4 of the protocol: runs the engine and gathers the reply, or what there is of it when the caller hangs up.
+//! Step 4 of the protocol: runs the engine and collects the reply, or the part generated before the caller disconnects.
 
-use super::open_request::{Delivery, OpenRequest, Unbilled, Work};
+use super::open_request::{Delivery, GenerationState, OpenRequest, Unbilled};
 use crate::limits::GENERATION_TIMEOUT;
-use crate::running::{Beginning, Reporter};
+use crate::running::{ResponseSender, StreamStart};
 use crate::{GenerateRequest, MeterError, Reply};
-use chancery_domain::HowEnded;
-use chancery_engine::{Ended, EngineError, Event, Generation, Job, Sampling, StopReason};
+use chancery_engine::{EngineError, Event, Finished, Generation, Job, Sampling, StopReason};
 
 impl OpenRequest {
-    pub(super) async fn generate(&mut self, caller: &mut Reporter) -> Result<(), Unbilled> {
+    pub(super) async fn generate(&mut self, caller: &mut ResponseSender) -> Result<(), Unbilled> {
         let generation = self.start_engine()?;
-        self.work = Work::Running { generation, output_text: String::new() };
-        caller.begin(Beginning {
+        self.work = GenerationState::Running { generation, output_text: String::new() };
+        caller.begin(StreamStart {
             id: self.call.request_id.clone(),
             at: self.prepared.at,
             input_tokens: self.prepared.prompt.input_tokens,
@@ -34,12 +33,14 @@ impl OpenRequest {
         })?)
     }
 
-    /// Goes on where it was left, if it was; `Ok` where there is something to settle.
-    pub(super) async fn collect(&mut self, caller: &Reporter) -> Result<(), Unbilled> {
+    /// Resumes after an interruption, if there was one. `Ok` means that there is something to settle.
+    pub(super) async fn collect(&mut self, caller: &ResponseSender) -> Result<(), Unbilled> {
         let (generation, output_text) = match &mut self.work {
-            Work::Running { generation, output_text } => (generation, output_text),
-            Work::Ended(_) => return Ok(()),
-            Work::None => return Err(MeterError::Internal("no work has begun".to_owned()).into()),
+            GenerationState::Running { generation, output_text } => (generation, output_text),
+            GenerationState::Finished(_) => return Ok(()),
+            GenerationState::None => {
+                return Err(MeterError::Internal("generation not started".to_owned()).into());
+            }
         };
         let mut is_cancelled = false;
         let deadline = tokio::time::sleep(GENERATION_TIMEOUT);
@@ -48,15 +49,15 @@ impl OpenRequest {
             tokio::select! {
                 event = generation.next() => match event.map_err(MeterError::from)? {
                     Event::Text(text) => {
-                        if caller.streams() {
-                            self.delivery = Delivery::TextLeft;
+                        if caller.is_streaming() {
+                            self.delivery = Delivery::TextDelivered;
                         }
                         caller.text(&text);
                         output_text.push_str(&text);
                     }
-                    Event::Ended(ended) => break ended,
+                    Event::Finished(ended) => break ended,
                 },
-                () = caller.hung_up.cancelled(), if !is_cancelled => {
+                () = caller.disconnected.cancelled(), if !is_cancelled => {
                     is_cancelled = true;
                     generation.cancel();
                 }
@@ -65,43 +66,33 @@ impl OpenRequest {
             }
         };
         let output_text = std::mem::take(output_text);
-        self.end(ended, output_text)
+        self.finish_generation(ended, output_text)
     }
 
-    fn end(&mut self, ended: Ended, output_text: String) -> Result<(), Unbilled> {
+    fn finish_generation(&mut self, ended: Finished, output_text: String) -> Result<(), Unbilled> {
         let counted_tokens = self.prepared.prompt.input_tokens;
-        // Whatever an engine says in the end, no more is billed than was reserved.
+        // Whatever the engine reports, no more is billed than was reserved.
         let input_tokens = ended.input_tokens.unwrap_or(counted_tokens).min(counted_tokens);
         let reply = Reply {
             id: self.call.request_id.clone(),
             at: self.prepared.at,
             output_text,
-            ended: how_ended(ended.reason),
+            stop_reason: ended.reason,
             input_tokens,
             output_tokens: ended.output_tokens,
-            // The engine counts the template's scaffolding, the bill does not: no more was cached than was counted.
+            // The engine counts the chat template's tokens, the bill does not. So cached tokens are capped at the billed input.
             cached_tokens: ended.cached_tokens.min(input_tokens),
             is_replay: false,
             rate_limit_status: None,
         };
-        if reply.ended == HowEnded::Cancelled && reply.output_tokens == 0 {
+        if reply.stop_reason == StopReason::Cancelled && reply.output_tokens == 0 {
             self.counted_tokens = Some(0);
-            self.work = Work::None;
+            self.work = GenerationState::None;
             return Err(Unbilled::NothingGenerated(Box::new(reply)));
         }
-        // From here on a row may be written, so that the tokens count whether or not it is known to be.
+        // From here on a row may be written, so the tokens count even if the outcome of the write is unknown.
         self.counted_tokens = Some(u64::from(input_tokens) + u64::from(reply.output_tokens));
-        self.work = Work::Ended(reply);
+        self.work = GenerationState::Finished(reply);
         Ok(())
-    }
-}
-
-fn how_ended(reason: StopReason) -> HowEnded {
-    match reason {
-        StopReason::Complete => HowEnded::Complete,
-        StopReason::MaxOutputTokens => HowEnded::MaxOutputTokens,
-        StopReason::StopSequence => HowEnded::StopSequence,
-        StopReason::ContextLength => HowEnded::ContextLength,
-        StopReason::Cancelled => HowEnded::Cancelled,
     }
 }

@@ -1,39 +1,39 @@
-//! What is known of a request while anything of it may be open. What is done with it is in the files of the steps.
+//! The state of a request while it may have open reservations. The protocol's steps are in their own files.
 
 use crate::prepared_request::PreparedRequest;
 use crate::rate_limits::Reservation;
 use crate::{Call, Meter, MeterError, Reply};
 use chancery_domain::{RateLimitStatus, RequestId};
 use chancery_engine::Generation;
-use chancery_store::Claim;
+use chancery_store::KeyClaim;
 use std::sync::Arc;
 
-/// A request of which something may still be open.
+/// A request that may have open reservations.
 pub(super) struct OpenRequest {
     pub(super) meter: Arc<Meter>,
     pub(super) call: Call,
     pub(super) prepared: PreparedRequest,
     pub(super) rate_limit: Option<Reservation>,
-    /// Where the account stood when everything was reserved.
+    /// The status after everything was reserved.
     pub(super) rate_limit_status: Option<RateLimitStatus>,
-    /// The tokens with which the request counts in its minute; None where it does not count.
+    /// The tokens that count against the rate limit; `None` if the request does not count.
     pub(super) counted_tokens: Option<u64>,
-    pub(super) in_store: StoreReservations,
-    /// Whether something was asked for whose answer did not come: it may be reserved, or come to be.
-    pub(super) is_answer_lost: bool,
+    pub(super) store_reservations: StoreReservations,
+    /// Whether the response to a reservation is missing: the reservation may have taken effect, or may still do so.
+    pub(super) is_outcome_unknown: bool,
     pub(super) delivery: Delivery,
-    pub(super) work: Work,
+    pub(super) work: GenerationState,
 }
 
-/// Whether a caller may have read some of the reply. It decides what a drop does.
+/// Whether the caller may have read part of the reply. It decides what a drop does.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Delivery {
-    NothingLeft,
-    TextLeft,
+    NothingDelivered,
+    TextDelivered,
 }
 
 #[derive(Default)]
-pub(super) enum Work {
+pub(super) enum GenerationState {
     #[default]
     None,
     Running {
@@ -41,14 +41,14 @@ pub(super) enum Work {
         output_text: String,
     },
     /// What is to be billed.
-    Ended(Reply),
+    Finished(Reply),
 }
 
 /// Why a request is released instead of settled.
 pub(crate) enum Unbilled {
     /// The reply to an earlier request with the same idempotency key.
     Replay(Box<Reply>),
-    /// The caller hung up before the first token.
+    /// The caller disconnected before the first token.
     NothingGenerated(Box<Reply>),
     Failed(MeterError),
 }
@@ -59,17 +59,16 @@ impl From<MeterError> for Unbilled {
     }
 }
 
-/// What a request has, or may have, reserved in the store.
+/// What a request has reserved in the store, or may have.
 #[derive(Clone)]
 pub(super) struct StoreReservations {
     pub(super) request_id: RequestId,
-    /// Of its account's spending cap.
     pub(super) is_spending_reserved: bool,
-    pub(super) claim: Option<Claim>,
+    pub(super) claim: Option<KeyClaim>,
 }
 
 impl StoreReservations {
-    pub(super) fn of(request_id: RequestId) -> Self {
+    pub(super) fn new(request_id: RequestId) -> Self {
         Self { request_id, is_spending_reserved: false, claim: None }
     }
 

@@ -1,27 +1,27 @@
-//! Step 3 of the protocol. What is asked for is noted before it is asked, so that a request that is dropped while it
-//! waits for the answer leaves nothing reserved.
+//! Step 3 of the protocol. Each reservation is recorded before it is requested, so that a request dropped while waiting for
+//! the response leaves nothing reserved.
 
 use super::open_request::{OpenRequest, Unbilled};
 use crate::lease::expiry;
-use crate::limits::{MIN_UNCAPPED_TOKENS, RESERVATION_MEMORY};
+use crate::limits::{MIN_UNCAPPED_TOKENS, RESERVATION_TTL};
 use crate::rate_limits::{Decision, Reservation};
 use crate::replays::replay;
-use crate::spending::Expense;
+use crate::spending::Charge;
 use crate::{Idempotency, MeterError};
-use chancery_domain::{RateLimitStatus, Refusal};
-use chancery_store::{Claim, Claimed};
+use chancery_domain::{RateLimitExceeded, RateLimitStatus};
+use chancery_store::{ClaimOutcome, KeyClaim};
 use tokio_util::sync::CancellationToken;
 
 impl OpenRequest {
     /// After an error the caller releases what was reserved before it.
-    pub(super) async fn reserve(&mut self, hung_up: &CancellationToken) -> Result<(), Unbilled> {
+    pub(super) async fn reserve(&mut self, disconnected: &CancellationToken) -> Result<(), Unbilled> {
         let status = tokio::select! {
             reserved = self.reserve_rate_limit() => reserved?,
-            () = hung_up.cancelled() => return Err(MeterError::HungUp.into()),
+            () = disconnected.cancelled() => return Err(MeterError::ClientDisconnected.into()),
         };
         self.reserve_spending().await?;
         self.claim_key().await?;
-        self.meter.activity.admitted(self.call.caller, status.used);
+        self.meter.activity.record_admission(self.call.caller, status.used);
         self.rate_limit_status = Some(status);
         Ok(())
     }
@@ -30,18 +30,18 @@ impl OpenRequest {
         loop {
             let reservation = self.rate_limit_reservation()?;
             self.rate_limit = Some(reservation.clone());
-            self.is_answer_lost = true;
+            self.is_outcome_unknown = true;
             let decision = self.meter.limiter.reserve(&reservation).await?;
-            self.is_answer_lost = false;
+            self.is_outcome_unknown = false;
             match decision {
                 Decision::Admitted(status) => return Ok(status),
-                Decision::Refused(refusal) => {
+                Decision::Rejected(rejection) => {
                     self.rate_limit = None;
                     let tokens = reservation.tokens;
-                    // The cap falls each time.
+                    // The cap decreases in every iteration, so the loop ends.
                     self.prepared.max_output_tokens = self
-                        .room_for_uncapped(&refusal)
-                        .ok_or(MeterError::RateLimited { refusal, tokens })?;
+                        .fallback_max_output_tokens(&rejection)
+                        .ok_or(MeterError::RateLimited { rejection, tokens })?;
                 }
             }
         }
@@ -53,19 +53,19 @@ impl OpenRequest {
             (self.prepared.prompt.input_tokens, self.prepared.max_output_tokens);
         let tokens = u64::from(input_tokens) + u64::from(max_output_tokens);
         if tokens > u64::from(limits.tokens_per_min) {
-            return Err(MeterError::NeverFits { input_tokens, max_output_tokens, limits });
+            return Err(MeterError::ExceedsTokenLimit { input_tokens, max_output_tokens, limits });
         }
         let (account, request_id) = (self.call.caller.account, self.call.request_id.clone());
         Ok(Reservation { account, request_id, limits, tokens })
     }
 
-    /// A caller who sets no cap takes what is left of its minute, where that is enough to be worth it: it did not ask
-    /// for more.
-    fn room_for_uncapped(&self, refusal: &Refusal) -> Option<u32> {
-        if self.call.request.max_output_tokens.is_some() || !refusal.requests_wait.is_zero() {
+    /// A request without a cap takes what is left of its minute, if that is at least `MIN_UNCAPPED_TOKENS`: it did not ask for
+    /// more.
+    fn fallback_max_output_tokens(&self, rejection: &RateLimitExceeded) -> Option<u32> {
+        if self.call.request.max_output_tokens.is_some() || !rejection.requests_retry_after.is_zero() {
             return None;
         }
-        let remaining = refusal.status.remaining().tokens;
+        let remaining = rejection.status.remaining().tokens;
         let room = remaining.checked_sub(self.prepared.prompt.input_tokens.into())?;
         let room = u32::try_from(room).ok()?;
         (MIN_UNCAPPED_TOKENS..self.prepared.max_output_tokens).contains(&room).then_some(room)
@@ -76,35 +76,35 @@ impl OpenRequest {
             return Ok(());
         }
         let amount = self.prepared.max_cost()?;
-        self.in_store.is_spending_reserved = true;
-        self.is_answer_lost = true;
+        self.store_reservations.is_spending_reserved = true;
+        self.is_outcome_unknown = true;
         let account = self.call.caller.account;
-        let expense = Expense { request_id: &self.call.request_id, account, amount, at: self.prepared.at };
-        let reserved = self.meter.spending.reserve(expense).await;
-        self.is_answer_lost = reserved.as_ref().is_err_and(|error| error.is_of_store());
-        self.in_store.is_spending_reserved = *reserved.as_ref().unwrap_or(&self.is_answer_lost);
+        let charge = Charge { request_id: &self.call.request_id, account, amount, at: self.prepared.at };
+        let reserved = self.meter.spending.reserve(charge).await;
+        self.is_outcome_unknown = reserved.as_ref().is_err_and(|error| error.is_store_error());
+        self.store_reservations.is_spending_reserved = *reserved.as_ref().unwrap_or(&self.is_outcome_unknown);
         reserved.map(drop)
     }
 
     async fn claim_key(&mut self) -> Result<(), Unbilled> {
         let Some(Idempotency { key, fingerprint }) = &self.call.idempotency else { return Ok(()) };
         let now = self.meter.clock.now();
-        let claim = Claim {
+        let claim = KeyClaim {
             account: self.call.caller.account,
             key: key.clone(),
             fingerprint: *fingerprint,
             request_id: self.call.request_id.clone(),
             now,
-            expires_at: expiry(now, RESERVATION_MEMORY),
+            expires_at: expiry(now, RESERVATION_TTL),
         };
-        self.in_store.claim = Some(claim.clone());
-        self.is_answer_lost = true;
+        self.store_reservations.claim = Some(claim.clone());
+        self.is_outcome_unknown = true;
         let claimed = self.meter.store.idempotency.claim_key(&claim).await.map_err(MeterError::from)?;
-        self.is_answer_lost = false;
+        self.is_outcome_unknown = false;
         match claimed {
-            Claimed::Yes => Ok(()),
-            Claimed::HeldBy(holder) => {
-                self.in_store.claim = None;
+            ClaimOutcome::Claimed => Ok(()),
+            ClaimOutcome::AlreadyClaimed(holder) => {
+                self.store_reservations.claim = None;
                 Err(Unbilled::Replay(Box::new(replay(holder, *fingerprint)?)))
             }
         }

@@ -1,5 +1,5 @@
-//! Which errors end the attempts to settle. Tokens that were used are lost where an error is taken for permanent that
-//! is not, so only those are that are proved to be; every other error, one that is added later included, is retried.
+//! Decides which errors end the attempts to settle. Treating a temporary error as permanent loses billable usage. So only
+//! provably permanent errors end them; every other error is retried, including variants added later.
 
 use crate::MeterError;
 use chancery_store::{DbError, LedgerError};
@@ -7,21 +7,21 @@ use chancery_store::{DbError, LedgerError};
 /// Whether the same settlement can never be recorded.
 pub(super) fn is_permanent(error: &MeterError) -> bool {
     match error {
-        // The row itself breaks a rule of the ledger, whose rows never change.
+        // The row itself violates a rule of the ledger, and retrying does not change the row.
         MeterError::Ledger(
             LedgerError::RequestAlreadyBilled(_)
-            | LedgerError::LedgerRefused { .. }
+            | LedgerError::RowRejected { .. }
             | LedgerError::MonthInvoiced { .. },
         )
         | MeterError::Database(DbError::NulCharacter { .. } | DbError::SumTooLarge)
         | MeterError::Money(_) => true,
-        // Others took this process for dead, and what they took is used up by now: this is decided against it.
+        // Other processes reclaimed the reservations of this one and have used them since, so the decision is final.
         MeterError::SpendingCapReached(_) | MeterError::IdempotencyInFlight => true,
         _ => false,
     }
 }
 
-/// Whether the row came too late for its month.
+/// Whether the row's month was already invoiced.
 pub(super) fn is_month_invoiced(error: &MeterError) -> bool {
     matches!(error, MeterError::Ledger(LedgerError::MonthInvoiced { .. }))
 }
@@ -29,7 +29,7 @@ pub(super) fn is_month_invoiced(error: &MeterError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::CapReached;
+    use crate::SpendingCapDetails;
     use crate::rate_limits::LimiterUnavailable;
     use chancery_domain::{AccountId, MoneyError, Month, Nanos, RequestId, UnixMillis};
     use chancery_store::AccountError;
@@ -43,17 +43,17 @@ mod tests {
     }
 
     #[test]
-    fn only_errors_that_are_proved_permanent_end_the_attempts() {
-        let cap = CapReached {
+    fn only_permanent_errors_stop_settlement_retries() {
+        let cap = SpendingCapDetails {
             cap: Nanos(1),
             spent: Nanos(1),
-            set_aside: Nanos(0),
+            reserved: Nanos(0),
             asked: Nanos(1),
             resets_at: UnixMillis(0),
         };
         let permanent = [
             LedgerError::RequestAlreadyBilled(request()).into(),
-            LedgerError::LedgerRefused { request: request(), why: why() }.into(),
+            LedgerError::RowRejected { request: request(), why: why() }.into(),
             DbError::NulCharacter { what: "the model's name" }.into(),
             DbError::SumTooLarge.into(),
             MeterError::Money(MoneyError::Overflow),
@@ -65,8 +65,8 @@ mod tests {
             DbError::DiskFull(why()).into(),
             DbError::ReadOnly(why()).into(),
             DbError::Corrupt { what: "a page", why: why() }.into(),
-            LedgerError::ReservationGone(request()).into(),
-            LedgerError::ClaimGone(request()).into(),
+            LedgerError::ReservationLost(request()).into(),
+            LedgerError::ClaimLost(request()).into(),
             AccountError::NoSuchAccountId(AccountId(1)).into(),
             MeterError::Limiter(LimiterUnavailable(why())),
             MeterError::Internal(why()),
@@ -83,8 +83,8 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_an_invoiced_month_is_permanent_and_told_apart() {
-        let month = Month::of(UnixMillis(0));
+    fn invoiced_month_error_is_permanent_and_distinguishable() {
+        let month = Month::containing(UnixMillis(0));
         let error = MeterError::Ledger(LedgerError::MonthInvoiced { request: request(), month });
         assert!(is_permanent(&error) && is_month_invoiced(&error));
     }

@@ -1,32 +1,32 @@
-//! Admits nothing while this server has lost its place at the database: another one may count the same accounts' requests
-//! in a memory of its own, and the two would let through twice the limit.
+//! Admits nothing while this server has lost the serving lock of its database. Another server may be counting the same
+//! accounts in its own memory, and the two together would admit twice the limit.
 
 use super::{Decision, Limiter, LimiterUnavailable, Reservation};
 use async_trait::async_trait;
 use chancery_domain::{AccountId, RateLimitStatus, RateLimits};
-use chancery_store::ServingWatch;
+use chancery_store::ServingLockStatus;
 use std::sync::Arc;
 
 pub struct GuardedLimiter {
     limiter: Arc<dyn Limiter>,
-    serving: ServingWatch,
+    serving: ServingLockStatus,
 }
 
 impl GuardedLimiter {
-    pub fn new(limiter: Arc<dyn Limiter>, serving: ServingWatch) -> Self {
+    pub fn new(limiter: Arc<dyn Limiter>, serving: ServingLockStatus) -> Self {
         Self { limiter, serving }
     }
 
-    fn may_admit(&self) -> Result<(), LimiterUnavailable> {
-        self.serving.why_not().map_or(Ok(()), |why| Err(LimiterUnavailable(why)))
+    fn ensure_serving(&self) -> Result<(), LimiterUnavailable> {
+        self.serving.unavailable_reason().map_or(Ok(()), |why| Err(LimiterUnavailable(why)))
     }
 }
 
-/// What was admitted before is settled all the same.
+/// Requests admitted before the loss are still settled.
 #[async_trait]
 impl Limiter for GuardedLimiter {
     async fn reserve(&self, reservation: &Reservation) -> Result<Decision, LimiterUnavailable> {
-        self.may_admit()?;
+        self.ensure_serving()?;
         self.limiter.reserve(reservation).await
     }
 
@@ -51,7 +51,7 @@ impl Limiter for GuardedLimiter {
     }
 
     async fn ping(&self) -> Result<(), LimiterUnavailable> {
-        self.may_admit()?;
+        self.ensure_serving()?;
         self.limiter.ping().await
     }
 }

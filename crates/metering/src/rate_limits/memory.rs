@@ -1,15 +1,15 @@
-//! The limits of one node, in its memory. They are gone when it ends, so a restart begins with empty windows.
+//! The rate limits of one node, in memory. A restart begins with empty windows.
 
 use super::{Decision, Limiter, LimiterUnavailable, Reservation};
 use async_trait::async_trait;
 use chancery_domain::{
-    AccountId, Clock, EntryNumber, RateLimitStatus, RateLimits, RequestId, WINDOW, Window,
+    AccountId, Clock, RateLimitStatus, RateLimits, RequestId, SlidingWindow, WINDOW, WindowEntryId,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Accounts that share a lock; enough locks that requests of different accounts rarely wait for each other.
+/// Number of locks: enough that requests of different accounts rarely wait for each other.
 const SHARDS: usize = 16;
 
 pub struct MemoryLimiter {
@@ -21,21 +21,21 @@ pub struct MemoryLimiter {
 #[derive(Default)]
 struct Shard {
     accounts: HashMap<AccountId, Account>,
-    /// When accounts with nothing left in their windows were last forgotten.
+    /// When accounts with empty windows were last removed.
     swept_at: Duration,
 }
 
 #[derive(Default)]
 struct Account {
-    window: Window,
-    /// What is neither settled nor released, nor has left with its entry.
-    open: HashMap<RequestId, Open>,
-    /// The oldest entry when `open` was last cleared of what had left.
-    cleared_at: EntryNumber,
+    window: SlidingWindow,
+    /// Reservations that are not settled, released, or expired with their entry.
+    open: HashMap<RequestId, OpenReservation>,
+    /// The oldest entry when `open` was last cleared of expired reservations.
+    pruned_at: WindowEntryId,
 }
 
-struct Open {
-    entry: EntryNumber,
+struct OpenReservation {
+    entry: WindowEntryId,
     tokens: u64,
 }
 
@@ -67,8 +67,8 @@ impl Account {
     fn advance(&mut self, now: Duration) {
         self.window.advance(now);
         let oldest = self.window.oldest();
-        if self.cleared_at != oldest {
-            self.cleared_at = oldest;
+        if self.pruned_at != oldest {
+            self.pruned_at = oldest;
             self.open.retain(|_, open| open.entry >= oldest);
         }
     }
@@ -94,9 +94,11 @@ impl Limiter for MemoryLimiter {
         }
         let entry = match account.window.reserve(now, reservation.limits, reservation.tokens) {
             Ok(entry) => entry,
-            Err(refusal) => return Ok(Decision::Refused(refusal)),
+            Err(rejection) => return Ok(Decision::Rejected(rejection)),
         };
-        account.open.insert(reservation.request_id.clone(), Open { entry, tokens: reservation.tokens });
+        account
+            .open
+            .insert(reservation.request_id.clone(), OpenReservation { entry, tokens: reservation.tokens });
         Ok(Decision::Admitted(account.window.status(now, reservation.limits)))
     }
 
@@ -120,7 +122,7 @@ impl Limiter for MemoryLimiter {
         let (mut shard, now) = self.lock(account);
         match shard.accounts.get_mut(&account) {
             Some(account) => Ok(account.window.status(now, limits)),
-            None => Ok(Window::default().status(now, limits)),
+            None => Ok(SlidingWindow::default().status(now, limits)),
         }
     }
 

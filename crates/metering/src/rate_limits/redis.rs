@@ -1,70 +1,70 @@
-//! The limits of many nodes, in one Redis or Valkey. Every step is one Lua script, which Redis runs alone, and one
+//! The rate limits of many nodes, in one Redis or Valkey. Every step is one Lua script, which Redis runs atomically, and one
 //! round trip. Time is the Redis server's, so that the nodes' clocks do not matter.
 //!
-//! Redis holds the windows; where it loses them, it has forgotten at most 60 seconds of use. Where it cannot be asked,
-//! nothing is admitted.
+//! If Redis loses the windows, at most 60 seconds of usage are lost. If Redis is unavailable, nothing is admitted.
 
 use super::{Decision, Limiter, LimiterUnavailable, Reservation};
-use crate::limits::{REDIS_CONNECT_TIMEOUT, REDIS_RECONNECT_PAUSE, REDIS_RESPONSE_TIMEOUT};
+use crate::limits::{REDIS_CONNECT_TIMEOUT, REDIS_RECONNECT_DELAY, REDIS_RESPONSE_TIMEOUT};
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{
     AsyncConnectionConfig, Client, ConnectionInfo, FromRedisValue, RedisError, Script, ScriptInvocation,
 };
 use async_trait::async_trait;
 use chancery_domain::{
-    AccountId, Amount, Clock, ENTRY_SPAN, EXACT_ENTRIES, RateLimitStatus, RateLimits, Refusal, WINDOW,
+    AccountId, COALESCE_SPAN, Clock, LimitUsage, MAX_EXACT_ENTRIES, RateLimitExceeded, RateLimitStatus,
+    RateLimits, WINDOW,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// How long Redis keeps a window or a reservation that nobody touches: longer than any entry can stay in its window.
-const KEPT: Duration = Duration::from_secs(61);
-const _: () = assert!(KEPT.as_millis() > WINDOW.as_millis() + ENTRY_SPAN.as_millis());
+/// The TTL of an unused window or reservation in Redis: longer than any entry can stay in its window.
+const KEY_TTL: Duration = Duration::from_secs(61);
+const _: () = assert!(KEY_TTL.as_millis() > WINDOW.as_millis() + COALESCE_SPAN.as_millis());
 
 pub struct RedisLimiter {
-    link: Link,
+    link: RedisLink,
     reserve: Script,
     settle: Script,
     status: Script,
-    time: Time,
+    time: TimeSource,
 }
 
-/// Whose clock decides when an entry leaves.
-enum Time {
-    Servers,
+/// The clock that decides when an entry expires.
+enum TimeSource {
+    RedisServer,
     #[cfg(test)]
-    Given(Arc<dyn Clock>),
+    Injected(Arc<dyn Clock>),
 }
 
 impl RedisLimiter {
-    /// Connects when it is first asked. `clock` only tells when to try again after a failure.
-    pub fn new(place: &ConnectionInfo, clock: Arc<dyn Clock>) -> Self {
+    /// Connects on first use. `clock` only decides when to reconnect after a failure.
+    pub fn new(info: &ConnectionInfo, clock: Arc<dyn Clock>) -> Self {
         let script = |step: &str| {
-            let (window_us, span_us, kept_ms) =
-                (WINDOW.as_micros(), ENTRY_SPAN.as_micros(), KEPT.as_millis());
+            let (window_us, span_us, key_ttl_ms) =
+                (WINDOW.as_micros(), COALESCE_SPAN.as_micros(), KEY_TTL.as_millis());
             Script::new(&format!(
-                "local WINDOW_US, ENTRY_SPAN_US, EXACT_ENTRIES, KEPT_MS = {window_us}, {span_us}, {EXACT_ENTRIES}, {kept_ms}\n{}{step}",
+                "local WINDOW_US, ENTRY_SPAN_US, EXACT_ENTRIES, KEY_TTL_MS = {window_us}, {span_us}, {MAX_EXACT_ENTRIES}, {key_ttl_ms}\n{}{step}",
                 include_str!("lua/window.lua")
             ))
         };
         Self {
-            link: Link::new(place.clone(), clock),
+            link: RedisLink::new(info.clone(), clock),
             reserve: script(include_str!("lua/reserve.lua")),
             settle: script(include_str!("lua/settle.lua")),
             status: script(include_str!("lua/status.lua")),
-            time: Time::Servers,
+            time: TimeSource::RedisServer,
         }
     }
 
-    /// The same by a clock that a test moves.
+    /// Uses a clock that a test controls.
     #[cfg(test)]
-    pub fn with_time(place: &ConnectionInfo, clock: Arc<dyn Clock>) -> Self {
-        Self { time: Time::Given(Arc::clone(&clock)), ..Self::new(place, clock) }
+    pub fn with_clock(info: &ConnectionInfo, clock: Arc<dyn Clock>) -> Self {
+        Self { time: TimeSource::Injected(Arc::clone(&clock)), ..Self::new(info, clock) }
     }
 
-    /// Whether this Redis may throw windows away when its memory is full, as one set up to be a cache does. Unknown is
-    /// no: not every Redis tells.
+    /// Whether this Redis may evict windows when its memory is full, as one configured as a cache does. Returns false if unknown,
+    /// because not every Redis reports it.
     pub async fn may_evict(&self) -> bool {
         let Ok((mut connection, _)) = self.link.connection().await else { return false };
         let memory: Result<String, RedisError> =
@@ -74,12 +74,12 @@ impl RedisLimiter {
         !matches!(value("maxmemory:"), "" | "0") && !matches!(value("maxmemory_policy:"), "" | "noeviction")
     }
 
-    /// In microseconds; empty for the server's own.
+    /// In microseconds; empty for the Redis server's time.
     fn time(&self) -> String {
         match &self.time {
-            Time::Servers => String::new(),
+            TimeSource::RedisServer => String::new(),
             #[cfg(test)]
-            Time::Given(clock) => (clock.now().0 * 1_000).to_string(),
+            TimeSource::Injected(clock) => (clock.now().0 * 1_000).to_string(),
         }
     }
 
@@ -95,7 +95,7 @@ impl RedisLimiter {
     }
 }
 
-/// Braces keep the keys of one account together where Redis is spread over several machines.
+/// The braces are a Redis Cluster hash tag: all keys of one account are in the same slot.
 fn window_key(account: AccountId) -> String {
     format!("chancery:limits:{{{account}}}")
 }
@@ -106,13 +106,13 @@ fn reservation_key(reservation: &Reservation) -> String {
 
 fn status(
     limits: RateLimits,
-    (requests, tokens, next_leaves_us, all_left_us): (u64, u64, u64, u64),
+    (requests, tokens, next_expiry_us, full_reset_us): (u64, u64, u64, u64),
 ) -> RateLimitStatus {
     RateLimitStatus {
         limits,
-        used: Amount { requests, tokens },
-        next_leaves: Duration::from_micros(next_leaves_us),
-        all_left: Duration::from_micros(all_left_us),
+        used: LimitUsage { requests, tokens },
+        next_expiry: Duration::from_micros(next_expiry_us),
+        full_reset: Duration::from_micros(full_reset_us),
     }
 }
 
@@ -123,15 +123,15 @@ impl Limiter for RedisLimiter {
         let mut call = self.reserve.prepare_invoke();
         call.key(window_key(reservation.account)).key(reservation_key(reservation));
         call.arg(self.time()).arg(reservation.tokens).arg(limits.requests_per_min).arg(limits.tokens_per_min);
-        let (is_admitted, requests_wait_us, tokens_wait_us, requests, tokens, next_leaves_us, all_left_us) =
+        let (is_admitted, requests_wait_us, tokens_wait_us, requests, tokens, next_expiry_us, full_reset_us) =
             self.link.invoke(&call).await?;
-        let status = status(limits, (requests, tokens, next_leaves_us, all_left_us));
+        let status = status(limits, (requests, tokens, next_expiry_us, full_reset_us));
         Ok(match is_admitted {
             true => Decision::Admitted(status),
-            false => Decision::Refused(Refusal {
+            false => Decision::Rejected(RateLimitExceeded {
                 status,
-                requests_wait: Duration::from_micros(requests_wait_us),
-                tokens_wait: Duration::from_micros(tokens_wait_us),
+                requests_retry_after: Duration::from_micros(requests_wait_us),
+                tokens_retry_after: Duration::from_micros(tokens_wait_us),
             }),
         })
     }
@@ -160,49 +160,49 @@ impl Limiter for RedisLimiter {
 
     async fn ping(&self) -> Result<(), LimiterUnavailable> {
         let mut call = self.status.prepare_invoke();
-        // No account has this number, so there is no such window; but the script has run.
+        // No account has this id, so the window does not exist, but the script has run.
         call.key(window_key(AccountId(0))).arg(self.time());
         self.link.invoke::<Vec<u64>>(&call).await.map(drop)
     }
 }
 
-/// One connection that all requests share; their commands are sent together and answered in order. A failed one is
-/// given up and made anew for the next request. After a failure to connect nobody tries again for a moment: requests
-/// are refused at once then, instead of waiting in line for a time-out each.
-struct Link {
-    place: ConnectionInfo,
+/// One connection that all requests share. Their commands are pipelined and answered in order. A failed connection is dropped,
+/// and the next request opens a new one. After a failure to connect, requests are rejected at once for a moment, instead of
+/// each waiting in a queue for its own timeout.
+struct RedisLink {
+    info: ConnectionInfo,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
 }
 
 struct State {
     connection: Option<MultiplexedConnection>,
-    /// How many connections there have been; tells a failed connection from the one made after it.
-    number: u64,
+    /// Number of connections so far. Distinguishes a failed connection from its replacement.
+    generation: u64,
     failed: Option<(Instant, LimiterUnavailable)>,
 }
 
-impl Link {
-    fn new(place: ConnectionInfo, clock: Arc<dyn Clock>) -> Self {
-        Self { place, clock, state: Mutex::new(State { connection: None, number: 0, failed: None }) }
+impl RedisLink {
+    fn new(info: ConnectionInfo, clock: Arc<dyn Clock>) -> Self {
+        Self { info, clock, state: Mutex::new(State { connection: None, generation: 0, failed: None }) }
     }
 
     async fn invoke<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, LimiterUnavailable> {
-        let began = self.clock.monotonic();
-        let answer = self.invoke_or_again(call).await;
-        let took = self.clock.monotonic().saturating_duration_since(began);
-        metrics::histogram!("chancery_limit_store_seconds").record(took.as_secs_f64());
-        answer
+        let started_at = self.clock.monotonic();
+        let response = self.invoke_with_retry(call).await;
+        let elapsed = self.clock.monotonic().saturating_duration_since(started_at);
+        metrics::histogram!("chancery_limit_store_seconds").record(elapsed.as_secs_f64());
+        response
     }
 
-    /// A connection may have been closed while nobody used it, so where one breaks, the script is tried once more on a
-    /// new one. That is safe, because every script changes nothing when it is run again.
-    async fn invoke_or_again<T: FromRedisValue>(
+    /// A connection may have been closed while idle, so if one breaks, the script is retried once on a new one. That is safe,
+    /// because every script is idempotent.
+    async fn invoke_with_retry<T: FromRedisValue>(
         &self,
         call: &ScriptInvocation<'_>,
     ) -> Result<T, LimiterUnavailable> {
         match self.try_invoke(call).await? {
-            Ok(answer) => Ok(answer),
+            Ok(response) => Ok(response),
             Err(error) if error.is_timeout() || !error.is_unrecoverable_error() => Err(unavailable(&error)),
             Err(_) => self.try_invoke(call).await?.map_err(|error| unavailable(&error)),
         }
@@ -212,11 +212,11 @@ impl Link {
         &self,
         call: &ScriptInvocation<'_>,
     ) -> Result<Result<T, RedisError>, LimiterUnavailable> {
-        let (mut connection, number) = self.connection().await?;
+        let (mut connection, generation) = self.connection().await?;
         let outcome = call.invoke_async(&mut connection).await;
         if outcome.is_err() {
             let mut state = self.state.lock().await;
-            if state.number == number {
+            if state.generation == generation {
                 state.connection = None;
             }
         }
@@ -226,24 +226,24 @@ impl Link {
     async fn connection(&self) -> Result<(MultiplexedConnection, u64), LimiterUnavailable> {
         let mut state = self.state.lock().await;
         if let Some(connection) = &state.connection {
-            return Ok((connection.clone(), state.number));
+            return Ok((connection.clone(), state.generation));
         }
-        if let Some((at, why)) = &state.failed
-            && self.clock.monotonic().saturating_duration_since(*at) < REDIS_RECONNECT_PAUSE
+        if let Some((at, reason)) = &state.failed
+            && self.clock.monotonic().saturating_duration_since(*at) < REDIS_RECONNECT_DELAY
         {
-            return Err(why.clone());
+            return Err(reason.clone());
         }
         match self.connect().await {
             Ok(connection) => {
                 state.connection = Some(connection.clone());
-                state.number += 1;
+                state.generation += 1;
                 state.failed = None;
-                Ok((connection, state.number))
+                Ok((connection, state.generation))
             }
             Err(error) => {
-                let why = unavailable(&error);
-                state.failed = Some((self.clock.monotonic(), why.clone()));
-                Err(why)
+                let reason = unavailable(&error);
+                state.failed = Some((self.clock.monotonic(), reason.clone()));
+                Err(reason)
             }
         }
     }
@@ -252,7 +252,7 @@ impl Link {
         let options = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(REDIS_CONNECT_TIMEOUT))
             .set_response_timeout(Some(REDIS_RESPONSE_TIMEOUT));
-        let client = Client::open(self.place.clone())?;
+        let client = Client::open(self.info.clone())?;
         client.get_multiplexed_async_connection_with_config(&options).await
     }
 }
@@ -263,15 +263,17 @@ fn unavailable(error: &RedisError) -> LimiterUnavailable {
 
 #[cfg(test)]
 mod tests {
-    use super::super::conformance::{admit, limits, new_account, redis, refuse, reservation};
+    use super::super::conformance::{
+        expect_admitted, expect_rejected, limits, new_account, redis, reservation,
+    };
     use super::*;
     use chancery_domain::UnixMillis;
     use std::sync::atomic::{AtomicI64, Ordering};
 
     /// A wall clock that can be set.
-    struct SetClock(AtomicI64);
+    struct AdjustableClock(AtomicI64);
 
-    impl Clock for SetClock {
+    impl Clock for AdjustableClock {
         fn now(&self) -> UnixMillis {
             UnixMillis(self.0.load(Ordering::SeqCst))
         }
@@ -282,27 +284,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_clock_that_is_set_back_neither_frees_what_is_used_nor_keeps_it_for_longer_than_a_window() {
+    async fn clock_set_back_neither_frees_usage_nor_extends_the_window() {
         const NOON_MS: i64 = 1_800_000_000_000;
-        let clock = Arc::new(SetClock(AtomicI64::new(NOON_MS)));
-        let limiter = RedisLimiter::with_time(&redis(), clock.clone());
+        let clock = Arc::new(AdjustableClock(AtomicI64::new(NOON_MS)));
+        let limiter = RedisLimiter::with_clock(&redis(), clock.clone());
         let (account, limits) = (new_account(), limits(2, 10));
-        admit(&limiter, &reservation(account, limits, 10)).await;
+        expect_admitted(&limiter, &reservation(account, limits, 10)).await;
         clock.0.store(NOON_MS - 3_600_000, Ordering::SeqCst);
-        assert_eq!(refuse(&limiter, &reservation(account, limits, 1)).await.tokens_wait, WINDOW);
+        assert_eq!(
+            expect_rejected(&limiter, &reservation(account, limits, 1)).await.tokens_retry_after,
+            WINDOW
+        );
         clock.0.fetch_add(59_999, Ordering::SeqCst);
-        refuse(&limiter, &reservation(account, limits, 1)).await;
+        expect_rejected(&limiter, &reservation(account, limits, 1)).await;
         clock.0.fetch_add(1, Ordering::SeqCst);
-        admit(&limiter, &reservation(account, limits, 10)).await;
+        expect_admitted(&limiter, &reservation(account, limits, 10)).await;
     }
 
     #[tokio::test]
-    async fn time_is_the_redis_servers_own() {
+    async fn window_uses_the_redis_server_clock() {
         let limiter = RedisLimiter::new(&redis(), Arc::new(chancery_domain::SystemClock));
         let (account, limits) = (new_account(), limits(1, 10));
-        admit(&limiter, &reservation(account, limits, 10)).await;
+        expect_admitted(&limiter, &reservation(account, limits, 10)).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
-        let wait = refuse(&limiter, &reservation(account, limits, 1)).await.tokens_wait;
+        let wait = expect_rejected(&limiter, &reservation(account, limits, 1)).await.tokens_retry_after;
         assert!(
             wait > WINDOW - Duration::from_secs(20) && wait <= WINDOW - Duration::from_millis(20),
             "{wait:?}"

@@ -1,4 +1,4 @@
-//! Where the limits are kept. Neither `Debug` nor any error of this type shows a password.
+//! The URL of the limit store. Neither `Debug` nor any error of this type shows a password.
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 use std::fmt;
@@ -13,16 +13,14 @@ pub enum LimitStoreUrl {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitStoreUrlError {
+    #[error("must be \"memory\" (one node) or \"redis://HOST:PORT/DB\" (rediss:// for TLS; several nodes)")]
+    UnknownStore,
+    /// The parser's own message could quote the URL, and with it the password.
     #[error(
-        "limits are kept in \"memory\", for one node, or at \"redis://HOST:PORT/NUMBER\" (rediss:// for TLS), for many"
+        "invalid Redis URL; use redis://USER:PASSWORD@HOST:PORT/DB, with special characters in the password percent-encoded (%XX)"
     )]
-    UnknownPlace,
-    /// The parser's own words could quote the URL, and with it the password.
-    #[error(
-        "the Redis URL has a part that cannot be read; it is redis://USER:PASSWORD@HOST:PORT/NUMBER, and a special character in the password is written as %XX"
-    )]
-    Unreadable,
-    #[error("a connection without certificate checks is not made; remove `#insecure`")]
+    Malformed,
+    #[error("`#insecure` is not allowed; remove it")]
     Insecure,
 }
 
@@ -34,21 +32,21 @@ impl FromStr for LimitStoreUrl {
             return Ok(Self::Memory);
         }
         if !text.starts_with("redis://") && !text.starts_with("rediss://") {
-            return Err(LimitStoreUrlError::UnknownPlace);
+            return Err(LimitStoreUrlError::UnknownStore);
         }
         if text.ends_with("#insecure") {
             return Err(LimitStoreUrlError::Insecure);
         }
-        let place = text.into_connection_info().map_err(|_| LimitStoreUrlError::Unreadable)?;
-        Ok(Self::Redis(Box::new(place)))
+        let info = text.into_connection_info().map_err(|_| LimitStoreUrlError::Malformed)?;
+        Ok(Self::Redis(Box::new(info)))
     }
 }
 
 impl fmt::Display for LimitStoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Redis(place) = self else { return f.write_str("memory") };
-        let number = place.redis_settings().db();
-        match place.addr() {
+        let Self::Redis(info) = self else { return f.write_str("memory") };
+        let number = info.redis_settings().db();
+        match info.addr() {
             ConnectionAddr::Tcp(host, port) => write!(f, "redis://{host}:{port}/{number}"),
             ConnectionAddr::TcpTls { host, port, .. } => write!(f, "rediss://{host}:{port}/{number}"),
             other => write!(f, "{other}"),
@@ -67,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_shown_without_its_password() {
+    fn limit_store_url_display_hides_the_password() {
         for (text, shown) in [
             ("memory", "memory"),
             ("redis://127.0.0.1", "redis://127.0.0.1:6379/0"),
@@ -80,14 +78,14 @@ mod tests {
     }
 
     #[test]
-    fn a_url_that_cannot_be_used_is_refused_without_being_repeated() {
+    fn invalid_limit_store_url_error_does_not_repeat_the_url() {
         for (text, expected) in [
-            ("Memory", LimitStoreUrlError::UnknownPlace),
-            ("", LimitStoreUrlError::UnknownPlace),
-            ("postgres://secret@h", LimitStoreUrlError::UnknownPlace),
-            ("redis://:secret@", LimitStoreUrlError::Unreadable),
-            ("redis://:secret@h:port", LimitStoreUrlError::Unreadable),
-            ("redis://:secret@h/first", LimitStoreUrlError::Unreadable),
+            ("Memory", LimitStoreUrlError::UnknownStore),
+            ("", LimitStoreUrlError::UnknownStore),
+            ("postgres://secret@h", LimitStoreUrlError::UnknownStore),
+            ("redis://:secret@", LimitStoreUrlError::Malformed),
+            ("redis://:secret@h:port", LimitStoreUrlError::Malformed),
+            ("redis://:secret@h/first", LimitStoreUrlError::Malformed),
             ("rediss://:secret@h/#insecure", LimitStoreUrlError::Insecure),
         ] {
             let error = text.parse::<LimitStoreUrl>().unwrap_err();

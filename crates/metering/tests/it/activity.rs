@@ -1,17 +1,17 @@
-//! What is counted beside the bill: refusals by account, key, day and code, and each day's busiest minute.
+//! Statistics beside the bill: rejections by account, key, day and code, and each day's busiest minute.
 
 use crate::protocol::end;
-use crate::{Firm, LIMITS, NAME, call, new_key};
+use crate::{Fixture, LIMITS, NAME, call, new_key};
 use chancery_domain::{
-    AccountId, ApiKey, Asker, Clock, Day, KeyId, ManualClock, Month, Nanos, OsRandomness, RateLimits,
+    AccountId, ApiKey, Clock, Day, KeyId, ManualClock, Month, Nanos, OsRandomness, Principal, RateLimits,
     RequestId, SeededRandomness, UnixMillis, WINDOW,
 };
 use chancery_engine::StopReason;
 use chancery_metering::{Caller, GenerateRequest, MemoryLimiter, Meter, MeterError, Models};
-use chancery_policy::{Asking, Policy, TheFirm};
+use chancery_policy::{AuthzRequest, FirmResource, Policy};
 use chancery_store::{
-    ACTIVITY_LINES_AT_ONCE, CapChange, LimitsChange, NewAccount, PeakDay, RefusedOnDay, Store, UsageMonth,
-    UsageReport,
+    CapChange, DailyPeak, DailyRejectionTotals, LimitsChange, MAX_ACTIVITY_ROWS, MonthlyUsageQuery,
+    NewAccount, Store, UsageReport,
 };
 use chancery_test_support::PostgresDatabase;
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
@@ -19,221 +19,230 @@ use std::sync::Arc;
 use std::time::Duration;
 
 async fn report(store: &Store, account: Option<AccountId>, at: UnixMillis) -> UsageReport {
-    let asking = Asking { by: Asker::Operator, at, request_id: RequestId::from_stored("req_1".to_owned()) };
-    let permit = Policy::load().unwrap().decide(&asking, TheFirm).unwrap();
-    store.usage_reports.read_usage(permit, UsageMonth { account, month: Month::of(at) }).await.unwrap()
+    let authz_request =
+        AuthzRequest { by: Principal::Operator, at, request_id: RequestId::from_stored("req_1".to_owned()) };
+    let permit = Policy::load().unwrap().decide(&authz_request, FirmResource).unwrap();
+    store
+        .usage_reports
+        .read_usage(permit, MonthlyUsageQuery { account, month: Month::containing(at) })
+        .await
+        .unwrap()
 }
 
-/// Everybody's refusals: whose, by which key, why and how many, as they are kept.
-async fn refusals(firm: &Firm) -> Vec<(Option<AccountId>, KeyId, String, u64)> {
-    let url = format!("sqlite:{}", firm.database_file().display());
+/// All rejections as stored: account, key, code and count.
+async fn rejections(fixture: &Fixture) -> Vec<(Option<AccountId>, KeyId, String, u64)> {
+    let url = format!("sqlite:{}", fixture.database_file().display());
     let mut connection = SqliteConnection::connect(&url).await.unwrap();
     let lines: Vec<(i64, i64, String, i64)> = sqlx::query_as(
-        "SELECT account_id, key_id, code, refusals FROM refusal_days ORDER BY day, account_id, key_id, code",
+        "SELECT account_id, key_id, code, rejections FROM daily_rejections ORDER BY day, account_id, key_id, code",
     )
     .fetch_all(&mut connection)
     .await
     .unwrap();
     connection.close().await.unwrap();
-    let line = |(account, key, code, refusals): (i64, i64, String, i64)| {
-        ((account != 0).then_some(AccountId(account)), KeyId(key), code, refusals as u64)
+    let line = |(account, key, code, rejections): (i64, i64, String, i64)| {
+        ((account != 0).then_some(AccountId(account)), KeyId(key), code, rejections as u64)
     };
     lines.into_iter().map(line).collect()
 }
 
-async fn peaks(firm: &Firm) -> Vec<PeakDay> {
-    report(firm.store.as_ref(), Some(firm.caller.account), firm.clock.now()).await.peaks
+async fn peaks(fixture: &Fixture) -> Vec<DailyPeak> {
+    report(fixture.store.as_ref(), Some(fixture.caller.account), fixture.clock.now()).await.peaks
 }
 
-fn limited(firm: &Firm, requests_per_min: u32, tokens_per_min: u32) -> Caller {
-    Caller { limits: RateLimits { requests_per_min, tokens_per_min }, ..firm.caller }
+fn limited(fixture: &Fixture, requests_per_min: u32, tokens_per_min: u32) -> Caller {
+    Caller { limits: RateLimits { requests_per_min, tokens_per_min }, ..fixture.caller }
 }
 
-async fn generate(firm: &Firm, caller: Caller) -> Result<(), MeterError> {
-    let (id, request) = firm.new_request();
-    firm.meter.generate(call(caller, id, request)).await.map(drop)
+async fn generate(fixture: &Fixture, caller: Caller) -> Result<(), MeterError> {
+    let (id, request) = fixture.new_request();
+    fixture.meter.generate(call(caller, id, request)).await.map(drop)
 }
 
-async fn change_database(firm: &Firm, sql: impl Into<String>) {
-    let url = format!("sqlite:{}", firm.database_file().display());
+async fn change_database(fixture: &Fixture, sql: impl Into<String>) {
+    let url = format!("sqlite:{}", fixture.database_file().display());
     let mut connection = SqliteConnection::connect(&url).await.unwrap();
     sqlx::raw_sql(AssertSqlSafe(sql.into())).execute(&mut connection).await.unwrap();
     connection.close().await.unwrap();
 }
 
 #[tokio::test]
-async fn refusals_are_counted_once_by_account_key_and_code() {
-    let firm = Firm::with(|_, sink| end(sink, StopReason::Complete, 4)).await;
-    let account = firm.caller.account;
+async fn rejections_are_counted_once_by_account_key_and_code() {
+    let fixture = Fixture::with(|_, sink| end(sink, StopReason::Complete, 4)).await;
+    let account = fixture.caller.account;
     let [second, unpaid, of_closed] = [(); 3].map(|()| ApiKey::generate(&OsRandomness));
-    let second_id = firm.store.create_key(new_key(&second, Some(account))).await.unwrap().id;
-    let unpaid_id = firm.store.create_key(new_key(&unpaid, None)).await.unwrap().id;
-    let closed = NewAccount { name: "Gone".parse().unwrap(), limits: LIMITS, created_at: firm.clock.now() };
-    let closed = firm.store.create_account(closed).await.unwrap();
-    let of_closed_id = firm.store.create_key(new_key(&of_closed, Some(closed.id))).await.unwrap().id;
-    firm.store.close_account(&closed.name, firm.clock.now()).await.unwrap();
+    let second_id = fixture.store.create_key(new_key(&second, Some(account))).await.unwrap().id;
+    let unpaid_id = fixture.store.create_key(new_key(&unpaid, None)).await.unwrap().id;
+    let closed =
+        NewAccount { name: "Gone".parse().unwrap(), limits: LIMITS, created_at: fixture.clock.now() };
+    let closed = fixture.store.create_account(closed).await.unwrap();
+    let of_closed_id = fixture.store.create_key(new_key(&of_closed, Some(closed.id))).await.unwrap().id;
+    fixture.store.close_account(&closed.name, fixture.clock.now()).await.unwrap();
 
-    let tight = limited(&firm, 1, 1_000);
-    generate(&firm, tight).await.unwrap();
+    let tight = limited(&fixture, 1, 1_000);
+    generate(&fixture, tight).await.unwrap();
     for _ in 0..2 {
-        assert!(matches!(generate(&firm, tight).await, Err(MeterError::RateLimited { .. })));
+        assert!(matches!(generate(&fixture, tight).await, Err(MeterError::RateLimited { .. })));
     }
-    // A stream is refused and counted like a whole reply, also where its caller set no cap.
+    // A stream is rejected and counted like a whole reply, even without a cap.
     for max_output_tokens in [Some(50), None] {
-        let (id, request) = firm.new_request();
+        let (id, request) = fixture.new_request();
         let request = GenerateRequest { max_output_tokens, ..request };
         let caller = Caller { key: second_id, ..tight };
-        let refused = firm.meter.stream(call(caller, id, request)).await.map(drop);
-        assert!(matches!(refused, Err(MeterError::RateLimited { .. })), "{refused:?}");
+        let rejected = fixture.meter.stream(call(caller, id, request)).await.map(drop);
+        assert!(matches!(rejected, Err(MeterError::RateLimited { .. })), "{rejected:?}");
     }
     for key in [&unpaid, &unpaid, &of_closed] {
-        let refused = firm.meter.authenticate(Some(key.reveal())).await;
-        assert!(matches!(refused, Err(MeterError::NoBillingAccount)), "{refused:?}");
+        let rejected = fixture.meter.authenticate(Some(key.reveal())).await;
+        assert!(matches!(rejected, Err(MeterError::NoBillingAccount)), "{rejected:?}");
     }
-    // On a reply that everybody gets, nobody is refused.
-    assert_eq!(firm.meter.recognise(Some(unpaid.reveal())).await, None);
+    // A public reply rejects no caller, so nothing is counted.
+    assert_eq!(fixture.meter.try_authenticate(Some(unpaid.reveal())).await, None);
     let cap = LimitsChange { spend_per_month: CapChange::Set(Nanos(1)), ..LimitsChange::default() };
-    firm.store.set_limits(&NAME.parse().unwrap(), cap).await.unwrap();
-    let capped = Caller { is_capped: true, ..firm.caller };
-    assert!(matches!(generate(&firm, capped).await, Err(MeterError::SpendingCapReached(_))));
+    fixture.store.set_limits(&NAME.parse().unwrap(), cap).await.unwrap();
+    let capped = Caller { is_capped: true, ..fixture.caller };
+    assert!(matches!(generate(&fixture, capped).await, Err(MeterError::SpendingCapReached(_))));
 
-    assert_eq!(refusals(&firm).await, [], "nothing is written on the way of a request");
-    firm.meter.note_activity().await.unwrap();
+    assert_eq!(rejections(&fixture).await, [], "nothing is written on the way of a request");
+    fixture.meter.record_activity().await.unwrap();
     let counted = [
         (None, unpaid_id, "no_billing_account", 2),
-        (Some(account), firm.caller.key, "rate_limited", 2),
-        (Some(account), firm.caller.key, "spending_cap_reached", 1),
+        (Some(account), fixture.caller.key, "rate_limited", 2),
+        (Some(account), fixture.caller.key, "spending_cap_reached", 1),
         (Some(account), second_id, "rate_limited", 2),
         (Some(closed.id), of_closed_id, "no_billing_account", 1),
     ]
     .map(|(account, key, code, count)| (account, key, code.to_owned(), count));
-    assert_eq!(refusals(&firm).await, counted);
-    firm.meter.note_activity().await.unwrap();
-    assert_eq!(refusals(&firm).await, counted, "noted once");
+    assert_eq!(rejections(&fixture).await, counted);
+    fixture.meter.record_activity().await.unwrap();
+    assert_eq!(rejections(&fixture).await, counted, "noted once");
 }
 
 #[tokio::test]
-async fn what_is_no_refusal_by_limit_or_money_is_not_counted() {
-    let firm = Firm::with(|_, sink| end(sink, StopReason::Complete, 4)).await;
+async fn only_limit_and_billing_rejections_are_counted() {
+    let fixture = Fixture::with(|_, sink| end(sink, StopReason::Complete, 4)).await;
     let stranger = ApiKey::generate(&OsRandomness);
-    firm.store.revoke_key(&firm.key.prefix(), firm.clock.now()).await.unwrap();
-    for presented in [None, Some("nonsense"), Some(stranger.reveal()), Some(firm.key.reveal())] {
-        let refused = firm.meter.authenticate(presented).await;
-        assert!(matches!(refused, Err(MeterError::InvalidKey)), "{refused:?}");
+    fixture.store.revoke_key(&fixture.key.prefix(), fixture.clock.now()).await.unwrap();
+    for presented in [None, Some("nonsense"), Some(stranger.reveal()), Some(fixture.key.reveal())] {
+        let rejected = fixture.meter.authenticate(presented).await;
+        assert!(matches!(rejected, Err(MeterError::InvalidKey)), "{rejected:?}");
     }
-    assert!(matches!(generate(&firm, limited(&firm, 1, 5)).await, Err(MeterError::NeverFits { .. })));
-    let (id, request) = firm.new_request();
+    assert!(matches!(
+        generate(&fixture, limited(&fixture, 1, 5)).await,
+        Err(MeterError::ExceedsTokenLimit { .. })
+    ));
+    let (id, request) = fixture.new_request();
     let request = GenerateRequest { model: "none".to_owned(), ..request };
-    assert!(firm.meter.generate(call(firm.caller, id, request)).await.is_err());
-    // Counting tokens takes nothing of any limit, so it is neither refused by one nor part of a peak.
-    firm.meter.count(firm.caller, &firm.new_request().1).await.unwrap();
-    firm.meter.note_activity().await.unwrap();
-    assert_eq!(refusals(&firm).await, []);
-    assert_eq!(peaks(&firm).await, []);
+    assert!(fixture.meter.generate(call(fixture.caller, id, request)).await.is_err());
+    // Counting tokens consumes no limit, so it is neither rejected by one nor part of a peak.
+    fixture.meter.count(fixture.caller, &fixture.new_request().1).await.unwrap();
+    fixture.meter.record_activity().await.unwrap();
+    assert_eq!(rejections(&fixture).await, []);
+    assert_eq!(peaks(&fixture).await, []);
 }
 
 #[tokio::test]
-async fn a_days_peak_rises_with_what_is_admitted_and_never_falls() {
-    let firm = Firm::with(|_, sink| end(sink, StopReason::Complete, 4)).await;
-    let begin = firm.clock.now();
+async fn daily_peak_rises_with_admissions_and_never_falls() {
+    let fixture = Fixture::with(|_, sink| end(sink, StopReason::Complete, 4)).await;
+    let begin = fixture.clock.now();
     // 6 tokens in; up to 50 out while it runs, 4 once it is settled.
     for _ in 0..3 {
-        generate(&firm, firm.caller).await.unwrap();
+        generate(&fixture, fixture.caller).await.unwrap();
     }
     let peak = |day: Day, requests, tokens, at| {
         let (requests_at, tokens_at) = (at, at);
-        PeakDay { account: firm.caller.account, day, requests, requests_at, tokens, tokens_at }
+        DailyPeak { account: fixture.caller.account, day, requests, requests_at, tokens, tokens_at }
     };
-    let highest = peak(Day::of(begin), 3, 10 + 10 + 56, begin);
-    firm.meter.note_activity().await.unwrap();
-    assert_eq!(peaks(&firm).await, [highest]);
+    let highest = peak(Day::containing(begin), 3, 10 + 10 + 56, begin);
+    fixture.meter.record_activity().await.unwrap();
+    assert_eq!(peaks(&fixture).await, [highest]);
 
-    firm.clock.advance(WINDOW);
-    generate(&firm, firm.caller).await.unwrap();
-    // Refused, so it is part of no peak, though its limit had room for it.
+    fixture.clock.advance(WINDOW);
+    generate(&fixture, fixture.caller).await.unwrap();
+    // Rejected by the cap, so part of no peak, although the rate limit had room.
     let cap = LimitsChange { spend_per_month: CapChange::Set(Nanos(1)), ..LimitsChange::default() };
-    firm.store.set_limits(&NAME.parse().unwrap(), cap).await.unwrap();
-    let capped = Caller { is_capped: true, ..firm.caller };
+    fixture.store.set_limits(&NAME.parse().unwrap(), cap).await.unwrap();
+    let capped = Caller { is_capped: true, ..fixture.caller };
     for _ in 0..5 {
-        assert!(generate(&firm, capped).await.is_err());
+        assert!(generate(&fixture, capped).await.is_err());
     }
-    firm.meter.note_activity().await.unwrap();
-    assert_eq!(peaks(&firm).await, [highest]);
+    fixture.meter.record_activity().await.unwrap();
+    assert_eq!(peaks(&fixture).await, [highest]);
 
-    firm.clock.advance(Duration::from_secs(86_400));
-    generate(&firm, firm.caller).await.unwrap();
-    firm.meter.note_activity().await.unwrap();
-    let now = firm.clock.now();
-    assert_eq!(peaks(&firm).await, [highest, peak(Day::of(now), 1, 56, now)]);
+    fixture.clock.advance(Duration::from_secs(86_400));
+    generate(&fixture, fixture.caller).await.unwrap();
+    fixture.meter.record_activity().await.unwrap();
+    let now = fixture.clock.now();
+    assert_eq!(peaks(&fixture).await, [highest, peak(Day::containing(now), 1, 56, now)]);
 }
 
 #[tokio::test]
-async fn what_the_store_did_not_take_is_noted_the_next_time() {
-    let firm = Firm::with(|_, sink| end(sink, StopReason::Complete, 4)).await;
-    let tight = limited(&firm, 1, 1_000);
-    generate(&firm, tight).await.unwrap();
-    assert!(generate(&firm, tight).await.is_err());
-    // Refusals go, peaks do not: what is noted is not noted again.
-    change_database(&firm, "ALTER TABLE peak_days RENAME TO gone").await;
+async fn unstored_activity_is_recorded_by_the_next_write() {
+    let fixture = Fixture::with(|_, sink| end(sink, StopReason::Complete, 4)).await;
+    let tight = limited(&fixture, 1, 1_000);
+    generate(&fixture, tight).await.unwrap();
+    assert!(generate(&fixture, tight).await.is_err());
+    // Rejections are stored and peaks fail. What was stored is not stored again.
+    change_database(&fixture, "ALTER TABLE daily_peaks RENAME TO gone").await;
     for _ in 0..3 {
-        assert!(firm.meter.note_activity().await.is_err());
-        assert!(generate(&firm, tight).await.is_err());
+        assert!(fixture.meter.record_activity().await.is_err());
+        assert!(generate(&fixture, tight).await.is_err());
     }
-    change_database(&firm, "ALTER TABLE gone RENAME TO peak_days").await;
-    firm.meter.note_activity().await.unwrap();
+    change_database(&fixture, "ALTER TABLE gone RENAME TO daily_peaks").await;
+    fixture.meter.record_activity().await.unwrap();
     assert_eq!(
-        refusals(&firm).await,
-        [(Some(firm.caller.account), firm.caller.key, "rate_limited".to_owned(), 4)]
+        rejections(&fixture).await,
+        [(Some(fixture.caller.account), fixture.caller.key, "rate_limited".to_owned(), 4)]
     );
-    assert_eq!(peaks(&firm).await.len(), 1);
+    assert_eq!(peaks(&fixture).await.len(), 1);
 }
 
 #[tokio::test]
-async fn more_than_is_noted_at_once_goes_in_parts_and_only_what_did_not_is_kept() {
-    const KEYS: usize = ACTIVITY_LINES_AT_ONCE + 1;
-    let firm = Firm::with(|_, sink| end(sink, StopReason::Complete, 4)).await;
+async fn activity_is_stored_in_batches_and_only_failed_batches_are_retried() {
+    const KEYS: usize = MAX_ACTIVITY_ROWS + 1;
+    let fixture = Fixture::with(|_, sink| end(sink, StopReason::Complete, 4)).await;
     let mut last = None;
     for _ in 0..KEYS {
         let key = ApiKey::generate(&OsRandomness);
-        last = Some(firm.store.create_key(new_key(&key, None)).await.unwrap().id);
-        assert!(firm.meter.authenticate(Some(key.reveal())).await.is_err());
+        last = Some(fixture.store.create_key(new_key(&key, None)).await.unwrap().id);
+        assert!(fixture.meter.authenticate(Some(key.reveal())).await.is_err());
     }
-    // Of two parts, the one with this key does not go.
+    // Of two batches, the one with this key fails.
     let guard = format!(
-        "CREATE TRIGGER refusing BEFORE INSERT ON refusal_days WHEN NEW.key_id = {} \
+        "CREATE TRIGGER refusing BEFORE INSERT ON daily_rejections WHEN NEW.key_id = {} \
          BEGIN SELECT RAISE(ABORT, 'not now'); END",
         last.unwrap().0
     );
-    change_database(&firm, guard).await;
+    change_database(&fixture, guard).await;
     for _ in 0..5 {
-        assert!(firm.meter.note_activity().await.is_err());
+        assert!(fixture.meter.record_activity().await.is_err());
     }
-    change_database(&firm, "DROP TRIGGER refusing").await;
-    firm.meter.note_activity().await.unwrap();
-    let counted = refusals(&firm).await;
+    change_database(&fixture, "DROP TRIGGER refusing").await;
+    fixture.meter.record_activity().await.unwrap();
+    let counted = rejections(&fixture).await;
     assert_eq!((counted.len(), counted.iter().map(|line| line.3).max()), (KEYS, Some(1)));
 }
 
 #[tokio::test]
-async fn it_is_noted_every_few_seconds_until_the_process_stops_taking_work() {
-    let firm = Firm::with(|_, sink| end(sink, StopReason::Complete, 4)).await;
-    let tight = limited(&firm, 1, 1_000);
-    generate(&firm, tight).await.unwrap();
-    assert!(generate(&firm, tight).await.is_err());
-    let meter = Arc::clone(&firm.meter);
-    let noting = tokio::spawn(async move { meter.keep_noting_activity().await });
-    let noted = async {
-        while refusals(&firm).await.is_empty() {
+async fn activity_is_recorded_periodically_until_draining() {
+    let fixture = Fixture::with(|_, sink| end(sink, StopReason::Complete, 4)).await;
+    let tight = limited(&fixture, 1, 1_000);
+    generate(&fixture, tight).await.unwrap();
+    assert!(generate(&fixture, tight).await.is_err());
+    let meter = Arc::clone(&fixture.meter);
+    let flush_task = tokio::spawn(async move { meter.run_activity_flush().await });
+    let flushed = async {
+        while rejections(&fixture).await.is_empty() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), noted).await.unwrap();
-    firm.meter.stop_admitting();
-    noting.await.unwrap();
+    tokio::time::timeout(Duration::from_secs(30), flushed).await.unwrap();
+    fixture.meter.stop_admitting();
+    flush_task.await.unwrap();
 }
 
 #[tokio::test]
-async fn the_refusals_of_two_nodes_add_up_and_the_higher_peak_holds() {
+async fn rejections_of_two_nodes_add_up_and_the_higher_peak_wins() {
     let database = PostgresDatabase::create("metering");
     let clock = Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000)));
     let mut nodes = Vec::new();
@@ -253,7 +262,7 @@ async fn the_refusals_of_two_nodes_add_up_and_the_higher_peak_holds() {
     let new = NewAccount { name: NAME.parse().unwrap(), limits: LIMITS, created_at: clock.now() };
     let account = store.create_account(new).await.unwrap().id;
     let key = store.create_key(new_key(&ApiKey::generate(&OsRandomness), Some(account))).await.unwrap().id;
-    let turns = chancery_engine::Turn::instructions_and_input("Answer briefly.", "What is a ledger?");
+    let turns = chancery_engine::Turn::from_instructions_and_input("Answer briefly.", "What is a ledger?");
     for ((meter, _), admitted) in nodes.iter().zip([3_u64, 2]) {
         let limits = RateLimits { requests_per_min: admitted as u32, tokens_per_min: 10_000 };
         let caller = Caller { account, key, limits, is_capped: false };
@@ -275,13 +284,13 @@ async fn the_refusals_of_two_nodes_add_up_and_the_higher_peak_holds() {
         }
         assert_eq!(served, admitted);
     }
-    let (one, two) = tokio::join!(nodes[0].0.note_activity(), nodes[1].0.note_activity());
+    let (one, two) = tokio::join!(nodes[0].0.record_activity(), nodes[1].0.record_activity());
     one.unwrap();
     two.unwrap();
-    let (day, last_at, code) = (Day::of(clock.now()), clock.now(), "rate_limited".to_owned());
+    let (day, last_at, code) = (Day::containing(clock.now()), clock.now(), "rate_limited".to_owned());
     let report = report(store.as_ref(), Some(account), clock.now()).await;
-    let together = RefusedOnDay { day, code, refusals: 2 + 3, last_at };
-    assert_eq!(report.refusals, [together]);
+    let together = DailyRejectionTotals { day, code, rejections: 2 + 3, last_at };
+    assert_eq!(report.rejections, [together]);
     assert_eq!(report.peaks.iter().map(|peak| (peak.requests, peak.tokens)).collect::<Vec<_>>(), [(3, 76)]);
     for (_, store) in &nodes {
         store.close().await;

@@ -1,4 +1,4 @@
-//! The metering protocol on real databases, with an engine that fails, stalls and ends when told to.
+//! The metering protocol on real databases, with an engine that fails, stalls and ends on request.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in what it shares with others too")]
 
@@ -6,9 +6,9 @@ mod activity;
 mod admission;
 mod authentication;
 mod protocol;
+mod redis_outage;
 mod replays;
 mod spending;
-mod without_redis;
 
 use chancery_domain::{
     AccountName, ApiKey, Clock, ManualClock, OsRandomness, Prices, RateLimits, RequestId, SeededRandomness,
@@ -34,7 +34,7 @@ pub fn call(caller: Caller, request_id: RequestId, request: GenerateRequest) -> 
     Call { caller, request_id, request, idempotency: None }
 }
 
-pub struct Firm {
+pub struct Fixture {
     pub meter: Arc<Meter>,
     pub store: Arc<Store>,
     pub clock: Arc<ManualClock>,
@@ -43,7 +43,7 @@ pub struct Firm {
     folder: tempfile::TempDir,
 }
 
-impl Firm {
+impl Fixture {
     pub async fn with(script: impl Fn(Job, GenerationSink) + Send + Sync + 'static) -> Self {
         Self::with_limits_in("memory", script).await
     }
@@ -76,7 +76,7 @@ impl Firm {
         self.folder.path().join(DATABASE)
     }
 
-    /// The same database as another node has it.
+    /// The same database, opened as another node would.
     pub async fn another_process(&self) -> Arc<Store> {
         Arc::new(Store::open(&DatabaseUrl::sqlite_file(&self.database_file())).await.unwrap())
     }
@@ -84,7 +84,7 @@ impl Firm {
     pub fn new_request(&self) -> (RequestId, GenerateRequest) {
         let request = GenerateRequest {
             model: "words".to_owned(),
-            turns: Turn::instructions_and_input("Answer briefly.", "What is a ledger?"),
+            turns: Turn::from_instructions_and_input("Answer briefly.", "What is a ledger?"),
             max_output_tokens: Some(50),
             temperature: 0.0,
             top_k: None,
@@ -96,20 +96,20 @@ impl Firm {
         (self.meter.new_request_id(), request)
     }
 
-    /// A request in a task of its own, which a test can abort as a caller hangs up.
+    /// A request in its own task. Aborting the task simulates a disconnect.
     pub fn spawn_request(&self) -> JoinHandle<Result<Reply, MeterError>> {
         let (id, request) = self.new_request();
         let (meter, caller) = (Arc::clone(&self.meter), self.caller);
         tokio::spawn(async move { meter.generate(call(caller, id, request)).await })
     }
 
-    /// Input tokens, output tokens and how each row ended.
+    /// Input tokens, output tokens and stop reason of each row.
     pub async fn rows(&self) -> Vec<(u32, u32, &'static str)> {
         let rows = self.store.ledger_chains.ledger_rows(None, 100).await.unwrap();
-        rows.iter().map(|row| (row.input_tokens, row.output_tokens, row.ended.as_str())).collect()
+        rows.iter().map(|row| (row.input_tokens, row.output_tokens, row.stop_reason.as_str())).collect()
     }
 
-    /// Waits until nothing runs any more.
+    /// Waits until no request is running.
     pub async fn settled(&self) {
         while self.meter.running_requests() > 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;

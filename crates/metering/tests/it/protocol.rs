@@ -1,10 +1,10 @@
-//! Admit, generate, settle.
+//! The metering protocol: admit, generate, settle.
 
-use crate::{Firm, call};
-use chancery_domain::{HowEnded, Nanos};
-use chancery_engine::{Ended, EngineError, GenerationSink, StopReason, Turn};
-use chancery_metering::limits::MAX_UNRECORDED;
-use chancery_metering::{MeterError, Progress};
+use crate::{Fixture, call};
+use chancery_domain::{Nanos, StopReason};
+use chancery_engine::{EngineError, Finished, GenerationSink, Turn};
+use chancery_metering::limits::MAX_UNRECORDED_REQUESTS;
+use chancery_metering::{MeterError, StreamEvent};
 use chancery_store::DbError;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, SqliteConnection};
@@ -14,11 +14,11 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 pub fn end(sink: GenerationSink, reason: StopReason, output_tokens: u32) {
-    sink.end(Ended { reason, output_tokens, cached_tokens: 0, input_tokens: None });
+    sink.end(Finished { reason, output_tokens, cached_tokens: 0, input_tokens: None });
 }
 
-/// Says a word, then waits to be cancelled.
-pub fn one_word_then_wait(sink: GenerationSink) {
+/// Sends one word, then waits until it is cancelled.
+pub fn send_one_word_then_wait(sink: GenerationSink) {
     sink.text("Dear");
     while !sink.is_cancelled() {
         std::thread::sleep(Duration::from_millis(1));
@@ -27,28 +27,28 @@ pub fn one_word_then_wait(sink: GenerationSink) {
 }
 
 #[tokio::test]
-async fn a_reply_is_in_the_ledger_when_it_is_given() {
-    let firm = Firm::with(|_, sink| {
+async fn reply_is_in_the_ledger_before_delivery() {
+    let fixture = Fixture::with(|_, sink| {
         sink.text("A ledger ");
         sink.text("is a book.");
         end(sink, StopReason::Complete, 5);
     })
     .await;
-    let (id, request) = firm.new_request();
-    let reply = firm.meter.generate(call(firm.caller, id.clone(), request)).await.unwrap();
+    let (id, request) = fixture.new_request();
+    let reply = fixture.meter.generate(call(fixture.caller, id.clone(), request)).await.unwrap();
     assert_eq!(reply.output_text, "A ledger is a book.");
-    assert_eq!((reply.input_tokens, reply.output_tokens, reply.ended), (6, 5, HowEnded::Complete));
-    let rows = firm.store.ledger_chains.ledger_rows(None, 10).await.unwrap();
+    assert_eq!((reply.input_tokens, reply.output_tokens, reply.stop_reason), (6, 5, StopReason::Complete));
+    let rows = fixture.store.ledger_chains.ledger_rows(None, 10).await.unwrap();
     assert_eq!(rows.len(), 1);
     assert_eq!((rows[0].request_id.clone(), rows[0].cost), (id, Nanos(6 * 1_000 + 5 * 2_000)));
 }
 
 #[tokio::test]
-async fn what_the_engine_had_cached_is_told_and_does_not_change_the_bill() {
-    // The engine's count has the template's scaffolding in it, so it can be above the six tokens that are billed.
-    for (cached_tokens, told) in [(0, 0), (4, 4), (64, 6)] {
-        let firm = Firm::with(move |_, sink| {
-            sink.end(Ended {
+async fn cached_tokens_are_reported_and_do_not_change_the_bill() {
+    // The engine's count includes the chat template, so it can exceed the six billed tokens.
+    for (cached_tokens, expected) in [(0, 0), (4, 4), (64, 6)] {
+        let fixture = Fixture::with(move |_, sink| {
+            sink.end(Finished {
                 reason: StopReason::Complete,
                 output_tokens: 5,
                 cached_tokens,
@@ -56,18 +56,18 @@ async fn what_the_engine_had_cached_is_told_and_does_not_change_the_bill() {
             });
         })
         .await;
-        let (id, request) = firm.new_request();
-        let reply = firm.meter.generate(call(firm.caller, id, request)).await.unwrap();
-        assert_eq!((reply.input_tokens, reply.cached_tokens), (6, told));
-        let rows = firm.store.ledger_chains.ledger_rows(None, 10).await.unwrap();
+        let (id, request) = fixture.new_request();
+        let reply = fixture.meter.generate(call(fixture.caller, id, request)).await.unwrap();
+        assert_eq!((reply.input_tokens, reply.cached_tokens), (6, expected));
+        let rows = fixture.store.ledger_chains.ledger_rows(None, 10).await.unwrap();
         assert_eq!((rows[0].input_tokens, rows[0].cost), (6, Nanos(6 * 1_000 + 5 * 2_000)));
     }
 }
 
 #[tokio::test]
-async fn failed_work_is_not_billed() {
+async fn failed_generation_is_not_billed() {
     for panics in [false, true] {
-        let firm = Firm::with(move |_, sink| {
+        let fixture = Fixture::with(move |_, sink| {
             sink.text("Dear");
             if panics {
                 drop(sink);
@@ -76,36 +76,36 @@ async fn failed_work_is_not_billed() {
             }
         })
         .await;
-        let (id, request) = firm.new_request();
-        let error = firm.meter.generate(call(firm.caller, id, request)).await.unwrap_err();
+        let (id, request) = fixture.new_request();
+        let error = fixture.meter.generate(call(fixture.caller, id, request)).await.unwrap_err();
         assert!(matches!(error, MeterError::Engine(EngineError::Failed(_))), "{error}");
-        assert_eq!(firm.rows().await, []);
+        assert_eq!(fixture.rows().await, []);
     }
 }
 
-/// Runs `script` for a caller who hangs up once it has begun; gives the rows when everything is settled.
+/// Runs `script` for a caller who disconnects once it has started; returns the rows after everything is settled.
 async fn hang_up(script: impl Fn(GenerationSink) + Send + Sync + 'static) -> Vec<(u32, u32, &'static str)> {
-    let (said, heard) = channel();
-    let said = Mutex::new(said);
-    let firm = Firm::with(move |_, sink| {
-        said.lock().unwrap().send(()).unwrap();
+    let (start_sender, start_receiver) = channel();
+    let start_sender = Mutex::new(start_sender);
+    let fixture = Fixture::with(move |_, sink| {
+        start_sender.lock().unwrap().send(()).unwrap();
         script(sink);
     })
     .await;
-    let call = firm.spawn_request();
-    tokio::task::spawn_blocking(move || heard.recv()).await.unwrap().unwrap();
+    let call = fixture.spawn_request();
+    tokio::task::spawn_blocking(move || start_receiver.recv()).await.unwrap().unwrap();
     call.abort();
-    firm.settled().await;
-    firm.rows().await
+    fixture.settled().await;
+    fixture.rows().await
 }
 
 #[tokio::test]
-async fn a_caller_who_hangs_up_pays_for_exactly_what_was_generated() {
-    assert_eq!(hang_up(one_word_then_wait).await, [(6, 1, "cancelled")]);
+async fn hang_up_bills_exactly_the_generated_tokens() {
+    assert_eq!(hang_up(send_one_word_then_wait).await, [(6, 1, "cancelled")]);
 }
 
 #[tokio::test]
-async fn a_caller_who_hangs_up_before_anything_was_generated_pays_nothing() {
+async fn hang_up_before_the_first_token_bills_nothing() {
     let nothing = |sink: GenerationSink| {
         while !sink.is_cancelled() {
             std::thread::sleep(Duration::from_millis(1));
@@ -116,137 +116,140 @@ async fn a_caller_who_hangs_up_before_anything_was_generated_pays_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_caller_who_hung_up_has_used_is_recorded_once_the_database_is_back() {
-    let firm = Firm::with(|_, sink| one_word_then_wait(sink)).await;
-    // Another process keeps the database to itself for longer than the store is patient.
-    let options = SqliteConnectOptions::new().filename(firm.database_file());
+async fn hang_up_is_billed_once_the_database_recovers() {
+    let fixture = Fixture::with(|_, sink| send_one_word_then_wait(sink)).await;
+    // Another process locks the database for longer than the store waits.
+    let options = SqliteConnectOptions::new().filename(fixture.database_file());
     let mut other = SqliteConnection::connect_with(&options).await.unwrap();
     sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
-    let call = firm.spawn_request();
-    while firm.meter.running_requests() == 0 {
+    let call = fixture.spawn_request();
+    while fixture.meter.running_requests() == 0 {
         tokio::task::yield_now().await;
     }
     call.abort();
     tokio::time::sleep(Duration::from_secs(7)).await;
-    assert_eq!(firm.meter.running_requests(), 1, "it has not given up");
+    assert_eq!(fixture.meter.running_requests(), 1, "it has not given up");
     sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
-    firm.settled().await;
-    assert_eq!(firm.rows().await, [(6, 1, "cancelled")]);
+    fixture.settled().await;
+    assert_eq!(fixture.rows().await, [(6, 1, "cancelled")]);
 }
 
 #[tokio::test]
-async fn nothing_more_is_admitted_while_too_much_cannot_be_recorded_and_all_of_it_is_in_the_end() {
-    let mut firm = Firm::with(|_, sink| one_word_then_wait(sink)).await;
-    firm.caller.limits.requests_per_min = 1_000;
-    let options = SqliteConnectOptions::new().filename(firm.database_file());
+async fn too_many_unrecorded_requests_stop_admission_until_all_are_recorded() {
+    let mut fixture = Fixture::with(|_, sink| send_one_word_then_wait(sink)).await;
+    fixture.caller.limits.requests_per_min = 1_000;
+    let options = SqliteConnectOptions::new().filename(fixture.database_file());
     let mut other = SqliteConnection::connect_with(&options).await.unwrap();
     sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
-    let calls: Vec<_> = (0..MAX_UNRECORDED).map(|_| firm.spawn_request()).collect();
-    while firm.meter.running_requests() < MAX_UNRECORDED {
+    let calls: Vec<_> = (0..MAX_UNRECORDED_REQUESTS).map(|_| fixture.spawn_request()).collect();
+    while fixture.meter.running_requests() < MAX_UNRECORDED_REQUESTS {
         tokio::task::yield_now().await;
     }
     tokio::time::sleep(Duration::from_millis(100)).await;
     calls.iter().for_each(JoinHandle::abort);
-    while firm.meter.can_record().is_ok() {
+    while fixture.meter.can_record().is_ok() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let (id, request) = firm.new_request();
-    let refused = firm.meter.generate(call(firm.caller, id, request)).await.unwrap_err();
-    assert!(matches!(refused, MeterError::Database(DbError::Unavailable(_))), "{refused}");
-    assert_eq!(firm.meter.running_requests(), MAX_UNRECORDED);
+    let (id, request) = fixture.new_request();
+    let rejected = fixture.meter.generate(call(fixture.caller, id, request)).await.unwrap_err();
+    assert!(matches!(rejected, MeterError::Database(DbError::Unavailable(_))), "{rejected}");
+    assert_eq!(fixture.meter.running_requests(), MAX_UNRECORDED_REQUESTS);
     sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
-    firm.settled().await;
-    assert_eq!(firm.rows().await.len(), MAX_UNRECORDED);
-    assert!(firm.meter.can_record().is_ok());
+    fixture.settled().await;
+    assert_eq!(fixture.rows().await.len(), MAX_UNRECORDED_REQUESTS);
+    assert!(fixture.meter.can_record().is_ok());
 }
 
 #[tokio::test]
-async fn text_that_was_streamed_is_recorded_once_the_database_is_back_and_only_then_ends() {
-    let firm = Firm::with(|_, sink| {
+async fn stream_ends_only_once_the_database_recovers_and_it_is_recorded() {
+    let fixture = Fixture::with(|_, sink| {
         sink.text("Dear");
         end(sink, StopReason::Complete, 1);
     })
     .await;
-    let options = SqliteConnectOptions::new().filename(firm.database_file());
+    let options = SqliteConnectOptions::new().filename(fixture.database_file());
     let mut other = SqliteConnection::connect_with(&options).await.unwrap();
     sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
-    let (id, request) = firm.new_request();
-    let mut running = firm.meter.stream(call(firm.caller, id, request)).await.unwrap();
-    assert!(matches!(running.next().await, Progress::Text(text) if text == "Dear"));
-    // Longer than the store is patient.
+    let (id, request) = fixture.new_request();
+    let mut running = fixture.meter.stream(call(fixture.caller, id, request)).await.unwrap();
+    assert!(matches!(running.next().await, StreamEvent::Text(text) if text == "Dear"));
+    // Longer than the store waits for a lock.
     assert!(tokio::time::timeout(Duration::from_secs(7), running.next()).await.is_err(), "it has not ended");
     sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
-    assert!(matches!(running.next().await, Progress::Ended(Ok(reply)) if reply.output_text == "Dear"));
-    assert_eq!(firm.rows().await, [(6, 1, "complete")]);
+    assert!(matches!(running.next().await, StreamEvent::Ended(Ok(reply)) if reply.output_text == "Dear"));
+    assert_eq!(fixture.rows().await, [(6, 1, "complete")]);
 }
 
 #[tokio::test]
-async fn a_reply_that_cannot_be_recorded_is_not_given() {
-    let firm = Firm::with(|_, sink| end(sink, StopReason::Complete, 3)).await;
-    firm.store.close().await;
-    let (id, request) = firm.new_request();
-    let error = firm.meter.generate(call(firm.caller, id, request)).await.unwrap_err();
-    assert!(matches!(error, MeterError::Unrecorded { has_key: false, .. }), "{error}");
+async fn unrecorded_reply_is_not_delivered() {
+    let fixture = Fixture::with(|_, sink| end(sink, StopReason::Complete, 3)).await;
+    fixture.store.close().await;
+    let (id, request) = fixture.new_request();
+    let error = fixture.meter.generate(call(fixture.caller, id, request)).await.unwrap_err();
+    assert!(matches!(error, MeterError::UsageNotRecorded { has_key: false, .. }), "{error}");
 }
 
 #[tokio::test]
-async fn what_cannot_be_admitted_never_reaches_the_engine() {
-    let firm = Firm::with(|_, _| panic!("the engine was asked")).await;
-    let (_, good) = firm.new_request();
-    let words = |count| Turn::instructions_and_input("Answer briefly.", "word ".repeat(count));
+async fn rejected_request_never_reaches_the_engine() {
+    let fixture = Fixture::with(|_, _| panic!("the engine was asked")).await;
+    let (_, good) = fixture.new_request();
+    let words = |count| Turn::from_instructions_and_input("Answer briefly.", "word ".repeat(count));
     let cases = [
-        (chancery_metering::GenerateRequest { model: "none".to_owned(), ..good.clone() }, "no model"),
+        (chancery_metering::GenerateRequest { model: "none".to_owned(), ..good.clone() }, "unknown model"),
         (
             chancery_metering::GenerateRequest { max_output_tokens: Some(101), ..good.clone() },
-            "context holds 100",
+            "context length of 100",
         ),
         (
             chancery_metering::GenerateRequest { max_output_tokens: Some(u64::MAX), ..good.clone() },
-            "context holds 100",
+            "context length of 100",
         ),
         (chancery_metering::GenerateRequest { turns: words(100), ..good.clone() }, "102 tokens"),
         (chancery_metering::GenerateRequest { turns: words(9_000), ..good }, "9002 tokens"),
     ];
     for (request, expected) in cases {
-        let error =
-            firm.meter.generate(call(firm.caller, firm.meter.new_request_id(), request)).await.unwrap_err();
+        let error = fixture
+            .meter
+            .generate(call(fixture.caller, fixture.meter.new_request_id(), request))
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
     }
-    assert_eq!(firm.rows().await, []);
+    assert_eq!(fixture.rows().await, []);
 }
 
 #[tokio::test]
-async fn draining_refuses_new_work_and_waits_for_the_old() {
+async fn draining_rejects_new_requests_and_waits_for_running_ones() {
     let (go, wait) = channel::<()>();
     let wait = Mutex::new(wait);
-    let firm = Firm::with(move |_, sink| {
+    let fixture = Fixture::with(move |_, sink| {
         wait.lock().unwrap().recv().unwrap();
         end(sink, StopReason::Complete, 2);
     })
     .await;
-    let old = firm.spawn_request();
-    while firm.meter.running_requests() == 0 {
+    let old = fixture.spawn_request();
+    while fixture.meter.running_requests() == 0 {
         tokio::task::yield_now().await;
     }
-    firm.meter.stop_admitting();
-    let (id, request) = firm.new_request();
-    let refused = firm.meter.generate(call(firm.caller, id, request)).await.unwrap_err();
-    assert!(matches!(refused, MeterError::ShuttingDown));
+    fixture.meter.stop_admitting();
+    let (id, request) = fixture.new_request();
+    let rejected = fixture.meter.generate(call(fixture.caller, id, request)).await.unwrap_err();
+    assert!(matches!(rejected, MeterError::ShuttingDown));
     go.send(()).unwrap();
-    firm.meter.wait_until_settled().await;
+    fixture.meter.wait_until_settled().await;
     assert!(old.await.unwrap().is_ok());
-    assert_eq!(firm.rows().await, [(6, 2, "complete")]);
+    assert_eq!(fixture.rows().await, [(6, 2, "complete")]);
 }
 
 #[tokio::test]
-async fn abandoned_work_is_answered_and_not_billed() {
-    let firm = Firm::with(|_, sink| one_word_then_wait(sink)).await;
-    let call = firm.spawn_request();
-    while firm.meter.running_requests() == 0 {
+async fn abandoned_request_gets_an_error_and_is_not_billed() {
+    let fixture = Fixture::with(|_, sink| send_one_word_then_wait(sink)).await;
+    let call = fixture.spawn_request();
+    while fixture.meter.running_requests() == 0 {
         tokio::task::yield_now().await;
     }
-    firm.meter.stop_admitting();
-    firm.meter.abandon_running();
+    fixture.meter.stop_admitting();
+    fixture.meter.abandon_running();
     assert!(matches!(call.await.unwrap(), Err(MeterError::ShuttingDown)));
-    assert_eq!(firm.rows().await, []);
+    assert_eq!(fixture.rows().await, []);
 }

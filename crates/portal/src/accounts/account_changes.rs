@@ -1,42 +1,42 @@
-//! Changes of accounts: `POST /accounts` creates one, `POST /accounts/{account}/limits`, `…/billing` and `…/close` change
-//! it. Limits have no version that must match: the history tells whoever comes second what was before.
+//! Changes to accounts: `POST /accounts` creates one, `POST /accounts/{account}/limits`, `…/billing` and `…/close` change
+//! it. Limits have no version check: after two concurrent changes, the history shows what the second one replaced.
 
-use super::account::{self, Open as OpenAccount};
+use super::account::{self, AccountFormState};
 use super::changed::changed;
-use super::forms::{BillingTyped, LimitsTyped, NewAccountTyped};
-use super::list::{self, Open as OpenList};
+use super::forms::{BillingInput, LimitsInput, NewAccountInput};
+use super::list::{self, ListFormState};
 use crate::error::PageError;
 use crate::path::AccountNumber;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
 use axum::response::Response;
-use chancery_policy::{ManageAccounts, TheFirm};
-use chancery_store::{AccountDeed, AccountError, NewAccount};
-use chancery_web::{ErrorPage, Form, Posted, Problems};
+use chancery_policy::{FirmResource, ManageAccounts};
+use chancery_store::{AccountChange, AccountError, NewAccount};
+use chancery_web::{ErrorPage, Form, PostedForm, Problems};
 use std::sync::Arc;
 
 pub(crate) async fn create(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
-    form: Result<Posted<NewAccountTyped>, ErrorPage>,
+    signed_in: SignedIn,
+    form: Result<PostedForm<NewAccountInput>, ErrorPage>,
 ) -> Result<Response, PageError> {
-    let permit = portal.permit::<ManageAccounts>(&who, TheFirm).await?;
-    let Posted(typed) = form?;
-    let again = async |typed, problems| {
-        let open = OpenList { new_account: Some(Form { typed, problems }), ..OpenList::default() };
-        list::put_right(&portal, &who, open).await
+    let permit = portal.permit::<ManageAccounts>(&signed_in, FirmResource).await?;
+    let PostedForm(typed) = form?;
+    let render_again = async |typed, problems| {
+        let open = ListFormState { new_account: Some(Form { typed, problems }), ..ListFormState::default() };
+        list::render_with_errors(&portal, &signed_in, open).await
     };
     let (name, limits) = match typed.read() {
         Ok(read) => read,
-        Err(problems) => return again(typed, problems).await,
+        Err(problems) => return render_again(typed, problems).await,
     };
     let new = NewAccount { name, limits, created_at: portal.clock.now() };
-    match portal.store.accounts.do_with_account(permit, AccountDeed::Make(new)).await {
+    match portal.store.accounts.change_account(permit, AccountChange::CreateAccount(new)).await {
         Ok(done) => Ok(changed(done)),
         Err(AccountError::AccountNameTaken(_)) => {
-            let words = "There is already an account of this name, perhaps a closed one; choose another";
-            again(typed, Problems::one("name", words)).await
+            let message = "This name is taken, possibly by a closed account. Choose another.";
+            render_again(typed, Problems::one("name", message)).await
         }
         Err(error) => Err(error.into()),
     }
@@ -44,50 +44,62 @@ pub(crate) async fn create(
 
 pub(crate) async fn limits(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
+    signed_in: SignedIn,
     number: Result<AccountNumber, ErrorPage>,
-    form: Result<Posted<LimitsTyped>, ErrorPage>,
+    form: Result<PostedForm<LimitsInput>, ErrorPage>,
 ) -> Result<Response, PageError> {
-    let permit = portal.permit::<ManageAccounts>(&who, TheFirm).await?;
-    let (AccountNumber(id), Posted(typed)) = (number?, form?);
+    let permit = portal.permit::<ManageAccounts>(&signed_in, FirmResource).await?;
+    let (AccountNumber(id), PostedForm(typed)) = (number?, form?);
     match typed.read() {
         Ok(change) => {
-            let deed = AccountDeed::SetLimits { account: id, change };
-            Ok(changed(portal.store.accounts.do_with_account(permit, deed).await?))
+            let account_change = AccountChange::SetLimits { account: id, change };
+            Ok(changed(portal.store.accounts.change_account(permit, account_change).await?))
         }
         Err(problems) => {
             let limits = Some(Form { typed, problems });
-            account::put_right(&portal, &who, id, OpenAccount { limits, ..OpenAccount::default() }).await
+            account::render_with_errors(
+                &portal,
+                &signed_in,
+                id,
+                AccountFormState { limits, ..AccountFormState::default() },
+            )
+            .await
         }
     }
 }
 
 pub(crate) async fn billing(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
+    signed_in: SignedIn,
     number: Result<AccountNumber, ErrorPage>,
-    form: Result<Posted<BillingTyped>, ErrorPage>,
+    form: Result<PostedForm<BillingInput>, ErrorPage>,
 ) -> Result<Response, PageError> {
-    let permit = portal.permit::<ManageAccounts>(&who, TheFirm).await?;
-    let (AccountNumber(id), Posted(typed)) = (number?, form?);
+    let permit = portal.permit::<ManageAccounts>(&signed_in, FirmResource).await?;
+    let (AccountNumber(id), PostedForm(typed)) = (number?, form?);
     match typed.read() {
         Ok(change) => {
-            let deed = AccountDeed::SetBilling { account: id, change };
-            Ok(changed(portal.store.accounts.do_with_account(permit, deed).await?))
+            let account_change = AccountChange::SetBilling { account: id, change };
+            Ok(changed(portal.store.accounts.change_account(permit, account_change).await?))
         }
         Err(problems) => {
             let billing = Some(Form { typed, problems });
-            account::put_right(&portal, &who, id, OpenAccount { billing, ..OpenAccount::default() }).await
+            account::render_with_errors(
+                &portal,
+                &signed_in,
+                id,
+                AccountFormState { billing, ..AccountFormState::default() },
+            )
+            .await
         }
     }
 }
 
 pub(crate) async fn close(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
+    signed_in: SignedIn,
     number: Result<AccountNumber, ErrorPage>,
 ) -> Result<Response, PageError> {
-    let permit = portal.permit::<ManageAccounts>(&who, TheFirm).await?;
+    let permit = portal.permit::<ManageAccounts>(&signed_in, FirmResource).await?;
     let AccountNumber(id) = number?;
-    Ok(changed(portal.store.accounts.do_with_account(permit, AccountDeed::Close(id)).await?))
+    Ok(changed(portal.store.accounts.change_account(permit, AccountChange::Close(id)).await?))
 }

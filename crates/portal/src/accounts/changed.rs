@@ -1,11 +1,11 @@
-//! Where a change of an account or a key leads.
+//! Redirects after a change to an account or a key.
 
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::AccountId;
-use chancery_store::{AccountDone, AccountEventId, AccountSubject};
+use chancery_store::{AccountChangeOutcome, AccountEventId, AccountSubject};
 
-/// To the page of what was changed, which says what was done.
-pub(super) fn changed(done: AccountDone) -> Response {
+/// Redirects to the page of the changed item, which confirms the change.
+pub(super) fn changed(done: AccountChangeOutcome) -> Response {
     let account = match done.subject {
         AccountSubject::Account(account) => Some(account.id),
         AccountSubject::Key(key) => key.account,
@@ -13,7 +13,7 @@ pub(super) fn changed(done: AccountDone) -> Response {
     redirect_to(account, done.event)
 }
 
-/// No event: it was so already.
+/// Without an event, nothing changed.
 fn redirect_to(account: Option<AccountId>, event: Option<AccountEventId>) -> Response {
     let event = event.map_or(0, |event| event.0);
     let page = match account {

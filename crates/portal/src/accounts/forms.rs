@@ -1,21 +1,21 @@
-//! What partners type about accounts and keys, and what it means. What cannot be read is named at its field.
+//! Parses the forms for accounts and keys. Invalid values are reported by field.
 
 use chancery_domain::{Account, AccountName, Nanos, RateLimits};
 use chancery_store::{
     BillingChange, BillingContact, CapChange, LimitsChange, MAX_KEY_LABEL_CHARS, key_label,
 };
-use chancery_web::{Problems, capitalized};
+use chancery_web::{Problems, capitalize};
 use serde::Deserialize;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct NewAccountTyped {
+pub(crate) struct NewAccountInput {
     pub(crate) name: String,
     pub(crate) rpm: String,
     pub(crate) tpm: String,
 }
 
-impl NewAccountTyped {
+impl NewAccountInput {
     pub(super) fn with_limits(limits: RateLimits) -> Self {
         Self {
             name: String::new(),
@@ -27,8 +27,8 @@ impl NewAccountTyped {
     pub(super) fn read(&self) -> Result<(AccountName, RateLimits), Problems> {
         let mut problems = Problems::default();
         let name = match self.name.trim() {
-            "" => Err("Enter the account’s name".to_owned()),
-            name => name.parse::<AccountName>().map_err(|error| capitalized(&error.to_string())),
+            "" => Err("Enter a name".to_owned()),
+            name => name.parse::<AccountName>().map_err(|error| capitalize(&error.to_string())),
         };
         let name = name.map_err(|text| problems.add("name", text)).ok();
         let (rpm, tpm) = (count(&mut problems, "rpm", &self.rpm), count(&mut problems, "tpm", &self.tpm));
@@ -43,14 +43,14 @@ impl NewAccountTyped {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct LimitsTyped {
+pub(crate) struct LimitsInput {
     pub(crate) rpm: String,
     pub(crate) tpm: String,
-    /// Empty: none.
+    /// Empty for no cap.
     pub(crate) cap: String,
 }
 
-impl LimitsTyped {
+impl LimitsInput {
     pub(super) fn of(account: &Account) -> Self {
         Self {
             rpm: account.limits.requests_per_min.to_string(),
@@ -67,8 +67,8 @@ impl LimitsTyped {
             text => text.parse::<Nanos>().map(CapChange::Set).ok(),
         };
         if cap.is_none() {
-            let words = "Write an amount like 250 or 12.50, with at most nine decimals and no sign or comma; leave it empty for no cap";
-            problems.add("cap", words);
+            let message = "Enter an amount like 250 or 12.50, or leave it empty for no cap";
+            problems.add("cap", message);
         }
         match (rpm, tpm, cap) {
             (Some(rpm), Some(tpm), Some(spend_per_month)) => {
@@ -79,25 +79,25 @@ impl LimitsTyped {
     }
 }
 
-/// A whole number from 1 on, as the command line takes it.
+/// A whole number of at least 1, as the command line accepts it.
 fn count(problems: &mut Problems, field: &'static str, typed: &str) -> Option<u32> {
     let is_plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let read = Some(typed.trim()).filter(|text| is_plain(text)).and_then(|text| text.parse().ok());
     let read = read.filter(|number| *number >= 1);
     if read.is_none() {
-        problems.add(field, format!("Write a whole number from 1 to {}, without commas", u32::MAX));
+        problems.add(field, "Enter a whole number, 1 or more, without commas");
     }
     read
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct BillingTyped {
+pub(crate) struct BillingInput {
     pub(crate) address: String,
     pub(crate) email: String,
 }
 
-impl BillingTyped {
+impl BillingInput {
     pub(super) fn of(billing: &BillingContact) -> Self {
         Self { address: billing.address.to_string(), email: billing.email.as_str().to_owned() }
     }
@@ -115,17 +115,16 @@ impl BillingTyped {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct LabelTyped {
+pub(crate) struct LabelInput {
     pub(crate) label: String,
 }
 
-impl LabelTyped {
-    /// `field` is the id of the field that it was typed into.
+impl LabelInput {
+    /// `field` is the id of the input.
     pub(super) fn read(&self, field: &'static str) -> Result<String, Problems> {
         key_label(self.label.trim()).map_err(|_| {
-            let words =
-                format!("Write a label of at most {MAX_KEY_LABEL_CHARS} visible characters, on one line");
-            Problems::one(field, words)
+            let message = format!("Enter one line of at most {MAX_KEY_LABEL_CHARS} characters");
+            Problems::one(field, message)
         })
     }
 }
@@ -135,11 +134,11 @@ mod tests {
     use super::*;
 
     fn limits(rpm: &str, tpm: &str, cap: &str) -> Result<LimitsChange, Problems> {
-        LimitsTyped { rpm: rpm.to_owned(), tpm: tpm.to_owned(), cap: cap.to_owned() }.read()
+        LimitsInput { rpm: rpm.to_owned(), tpm: tpm.to_owned(), cap: cap.to_owned() }.read()
     }
 
     #[test]
-    fn limits_are_whole_numbers_and_a_cap_is_exact_or_none() {
+    fn limits_must_be_whole_numbers_and_cap_is_optional() {
         let change = limits("60", " 4294967295 ", "0.000000001").unwrap();
         assert_eq!((change.requests_per_min, change.tokens_per_min), (Some(60), Some(u32::MAX)));
         assert_eq!(change.spend_per_month, CapChange::Set(Nanos(1)));
@@ -155,9 +154,9 @@ mod tests {
     }
 
     #[test]
-    fn where_invoices_go_may_be_left_empty_and_is_bounded() {
+    fn billing_contact_is_optional_and_bounded() {
         let read = |address: &str, email: &str| {
-            BillingTyped { address: address.to_owned(), email: email.to_owned() }.read()
+            BillingInput { address: address.to_owned(), email: email.to_owned() }.read()
         };
         let change = read("", "").unwrap();
         assert_eq!((change.address.unwrap().as_str(), change.email.unwrap().as_str()), ("", ""));
@@ -166,8 +165,8 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_one_line_of_bounded_length() {
-        let read = |label: &str| LabelTyped { label: label.to_owned() }.read("label");
+    fn key_label_is_one_bounded_line() {
+        let read = |label: &str| LabelInput { label: label.to_owned() }.read("label");
         assert_eq!(read(" backend ").unwrap(), "backend");
         assert_eq!(read("").unwrap(), "");
         for bad in ["a\nb", "a\0b", &"x".repeat(101)] {

@@ -1,20 +1,20 @@
-//! Accounts for programs. Amounts are decimals in strings; nothing tells a key beyond its public part.
+//! Accounts as JSON. Amounts are decimal strings; only the public prefix of a key is included.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Account, AccountState, Currency, KeyState};
-use chancery_store::{AccountEvent, AccountPage, AccountRecord, KeyUse, UsageTotals};
+use chancery_store::{AccountEvent, AccountPage, AccountRecord, KeyWithLastUse, UsageTotals};
 use serde_json::{Value, json};
 
 pub(super) fn list(found: &AccountPage, page: u32, pages: u32, currency: Currency) -> Response {
     let account = |overview: &chancery_store::AccountOverview| {
-        let mut account = facts(&overview.account, &overview.month);
+        let mut account = details(&overview.account, &overview.month);
         account["active_keys"] = json!(overview.active_keys);
         account
     };
     Json(json!({
         "accounts": found.accounts.iter().map(account).collect::<Vec<_>>(),
-        "unattached_keys": found.unattached.iter().map(key).collect::<Vec<_>>(),
+        "unattached_keys": found.unassigned_keys.iter().map(key).collect::<Vec<_>>(),
         "currency": currency.as_str(),
         "page": page,
         "pages": pages,
@@ -24,7 +24,7 @@ pub(super) fn list(found: &AccountPage, page: u32, pages: u32, currency: Currenc
 }
 
 pub(super) fn account(record: &AccountRecord, currency: Currency) -> Response {
-    let mut account = facts(&record.account, &record.month);
+    let mut account = details(&record.account, &record.month);
     account["billing"] =
         json!({"address": record.billing.address.as_str(), "email": record.billing.email.as_str()});
     account["keys"] = record.keys.iter().map(key).collect();
@@ -33,7 +33,7 @@ pub(super) fn account(record: &AccountRecord, currency: Currency) -> Response {
     Json(account).into_response()
 }
 
-fn facts(account: &Account, month: &UsageTotals) -> Value {
+fn details(account: &Account, month: &UsageTotals) -> Value {
     json!({
         "id": account.id.0,
         "name": account.name.as_str(),
@@ -49,7 +49,7 @@ fn facts(account: &Account, month: &UsageTotals) -> Value {
     })
 }
 
-fn key(used: &KeyUse) -> Value {
+fn key(used: &KeyWithLastUse) -> Value {
     json!({
         "prefix": used.key.prefix.as_str(),
         "label": used.key.label,
@@ -64,7 +64,7 @@ fn key(used: &KeyUse) -> Value {
 
 fn event(event: &AccountEvent) -> Value {
     json!({
-        "deed": event.deed,
+        "deed": event.description,
         "by": event.by.as_ref().map(|by| by.email.as_str()),
         "at": event.at.to_iso(),
     })

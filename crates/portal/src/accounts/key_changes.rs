@@ -1,63 +1,75 @@
-//! Changes of keys: `POST /accounts/{account}/keys` and `POST /accounts/keys` create one, `POST
-//! /accounts/keys/{prefix}/label`, `…/attach` and `…/revoke` change it. They work in the API within one second, which remembers
-//! keys for half of one.
+//! Changes to keys: `POST /accounts/{account}/keys` and `POST /accounts/keys` create one, `POST
+//! /accounts/keys/{prefix}/label`, `…/attach` and `…/revoke` change it. They take effect in the API within one second, because it
+//! caches keys for half a second.
 
-use super::account::{self, Open as OpenAccount};
+use super::account::{self, AccountFormState};
 use super::changed::changed;
-use super::forms::LabelTyped;
+use super::forms::LabelInput;
 use super::key_created::key_created;
-use super::list::{self, Open as OpenList};
-use crate::error::{PageError, no_such_key};
+use super::list::{self, ListFormState};
+use crate::error::{PageError, key_not_found};
 use crate::path::{AccountNumber, KeyName};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
 use axum::response::Response;
 use chancery_domain::{AccountId, ApiKey, KeyPrefix};
-use chancery_policy::{ManageAccounts, TheFirm};
-use chancery_store::{AccountDeed, AccountError, NewKey};
-use chancery_web::{ErrorPage, Form, Posted, Problems};
+use chancery_policy::{FirmResource, ManageAccounts};
+use chancery_store::{AccountChange, AccountError, NewKey};
+use chancery_web::{ErrorPage, Form, PostedForm, Problems};
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// A key that bills this account.
+/// Creates a key that bills this account.
 pub(crate) async fn create_on_account(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
+    signed_in: SignedIn,
     number: Result<AccountNumber, ErrorPage>,
-    form: Result<Posted<LabelTyped>, ErrorPage>,
+    form: Result<PostedForm<LabelInput>, ErrorPage>,
 ) -> Result<Response, PageError> {
-    create(&portal, &who, number.map(|AccountNumber(id)| Some(id)), form).await
+    create(&portal, &signed_in, number.map(|AccountNumber(id)| Some(id)), form).await
 }
 
-/// A key that bills no account yet.
+/// Creates a key without an account.
 pub(crate) async fn create_unattached(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
-    form: Result<Posted<LabelTyped>, ErrorPage>,
+    signed_in: SignedIn,
+    form: Result<PostedForm<LabelInput>, ErrorPage>,
 ) -> Result<Response, PageError> {
-    create(&portal, &who, Ok(None), form).await
+    create(&portal, &signed_in, Ok(None), form).await
 }
 
-/// Two keys with the same public part are unlikely, not impossible; then another is drawn, for a decision of its own.
+/// Two keys may have the same public prefix, though it is unlikely. Then another key is drawn, which needs its own decision.
 async fn create(
     portal: &Portal,
-    who: &SignedIn,
+    signed_in: &SignedIn,
     account: Result<Option<AccountId>, ErrorPage>,
-    form: Result<Posted<LabelTyped>, ErrorPage>,
+    form: Result<PostedForm<LabelInput>, ErrorPage>,
 ) -> Result<Response, PageError> {
-    let mut permit = portal.permit::<ManageAccounts>(who, TheFirm).await?;
-    let (account, Posted(typed)) = (account?, form?);
+    let mut permit = portal.permit::<ManageAccounts>(signed_in, FirmResource).await?;
+    let (account, PostedForm(typed)) = (account?, form?);
     let label = match typed.read("label") {
         Ok(label) => label,
         Err(problems) => {
             let new_key = Form { typed, problems };
             return match account {
                 Some(id) => {
-                    account::put_right(portal, who, id, OpenAccount { new_key, ..OpenAccount::default() })
-                        .await
+                    account::render_with_errors(
+                        portal,
+                        signed_in,
+                        id,
+                        AccountFormState { new_key, ..AccountFormState::default() },
+                    )
+                    .await
                 }
-                None => list::put_right(portal, who, OpenList { new_key, ..OpenList::default() }).await,
+                None => {
+                    list::render_with_errors(
+                        portal,
+                        signed_in,
+                        ListFormState { new_key, ..ListFormState::default() },
+                    )
+                    .await
+                }
             };
         }
     };
@@ -70,10 +82,10 @@ async fn create(
             account,
             created_at: portal.clock.now(),
         };
-        match portal.store.accounts.do_with_account(permit, AccountDeed::MakeKey(new)).await {
-            Ok(_) => return key_created(portal, who, &secret, account, &label).await,
+        match portal.store.accounts.change_account(permit, AccountChange::CreateKey(new)).await {
+            Ok(_) => return key_created(portal, signed_in, &secret, account, &label).await,
             Err(AccountError::KeyPrefixTaken(_)) => {
-                permit = portal.permit::<ManageAccounts>(who, TheFirm).await?;
+                permit = portal.permit::<ManageAccounts>(signed_in, FirmResource).await?;
             }
             Err(error) => return Err(error.into()),
         }
@@ -82,105 +94,111 @@ async fn create(
 
 pub(crate) async fn label(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
+    signed_in: SignedIn,
     name: Result<KeyName, ErrorPage>,
-    form: Result<Posted<LabelTyped>, ErrorPage>,
+    form: Result<PostedForm<LabelInput>, ErrorPage>,
 ) -> Result<Response, PageError> {
-    let permit = portal.permit::<ManageAccounts>(&who, TheFirm).await?;
-    let (KeyName(prefix), Posted(typed)) = (name?, form?);
+    let permit = portal.permit::<ManageAccounts>(&signed_in, FirmResource).await?;
+    let (KeyName(prefix), PostedForm(typed)) = (name?, form?);
     match typed.read("key-label") {
         Ok(label) => {
-            let deed = AccountDeed::LabelKey { key: prefix, label };
-            Ok(changed(portal.store.accounts.do_with_account(permit, deed).await?))
+            let account_change = AccountChange::LabelKey { key: prefix, label };
+            Ok(changed(portal.store.accounts.change_account(permit, account_change).await?))
         }
         Err(problems) => {
             let label = Form { typed, problems };
-            put_right(&portal, &who, &prefix, Some(label), Problems::default()).await
+            render_with_errors(&portal, &signed_in, &prefix, Some(label), Problems::default()).await
         }
     }
 }
 
-/// The account that a key is to bill.
+/// The account to attach a key to.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Chosen {
+pub(crate) struct AttachForm {
     account: String,
 }
 
 pub(crate) async fn attach(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
+    signed_in: SignedIn,
     name: Result<KeyName, ErrorPage>,
-    form: Result<Posted<Chosen>, ErrorPage>,
+    form: Result<PostedForm<AttachForm>, ErrorPage>,
 ) -> Result<Response, PageError> {
-    let permit = portal.permit::<ManageAccounts>(&who, TheFirm).await?;
-    let (KeyName(prefix), Posted(Chosen { account })) = (name?, form?);
+    let permit = portal.permit::<ManageAccounts>(&signed_in, FirmResource).await?;
+    let (KeyName(prefix), PostedForm(AttachForm { account })) = (name?, form?);
     let Some(account) = account.parse().ok().map(AccountId) else {
-        let problems = Problems::one("to", "Choose the account that the key is to bill");
-        return put_right(&portal, &who, &prefix, None, problems).await;
+        let problems = Problems::one("to", "Choose an account");
+        return render_with_errors(&portal, &signed_in, &prefix, None, problems).await;
     };
-    let deed = AccountDeed::AttachKey { key: prefix.clone(), account };
-    match portal.store.accounts.do_with_account(permit, deed).await {
+    let account_change = AccountChange::AttachKey { key: prefix.clone(), account };
+    match portal.store.accounts.change_account(permit, account_change).await {
         Err(AccountError::AccountClosed(_) | AccountError::NoSuchAccountId(_)) => {
-            let problems = Problems::one("to", "This account was closed meanwhile; choose another");
-            put_right(&portal, &who, &prefix, None, problems).await
+            let problems = Problems::one("to", "This account was closed. Choose another.");
+            render_with_errors(&portal, &signed_in, &prefix, None, problems).await
         }
         outcome => Ok(changed(outcome?)),
     }
 }
 
-/// A key that an account is to have.
+/// The key to attach to an account.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct ChosenKey {
+pub(crate) struct AttachKeyForm {
     key: String,
 }
 
-/// `POST /accounts/{account}/attach`: like `attach`, begun at the account.
-pub(crate) async fn attach_here(
+/// `POST /accounts/{account}/attach`: like `attach`, but from the account's page.
+pub(crate) async fn attach_to_account(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
+    signed_in: SignedIn,
     number: Result<AccountNumber, ErrorPage>,
-    form: Result<Posted<ChosenKey>, ErrorPage>,
+    form: Result<PostedForm<AttachKeyForm>, ErrorPage>,
 ) -> Result<Response, PageError> {
-    let permit = portal.permit::<ManageAccounts>(&who, TheFirm).await?;
-    let (AccountNumber(id), Posted(ChosenKey { key })) = (number?, form?);
+    let permit = portal.permit::<ManageAccounts>(&signed_in, FirmResource).await?;
+    let (AccountNumber(id), PostedForm(AttachKeyForm { key })) = (number?, form?);
     if key.is_empty() {
-        let attach = Problems::one("key", "Choose the key that is to bill this account");
-        return account::put_right(&portal, &who, id, OpenAccount { attach, ..OpenAccount::default() }).await;
+        let attach = Problems::one("key", "Choose a key");
+        return account::render_with_errors(
+            &portal,
+            &signed_in,
+            id,
+            AccountFormState { attach, ..AccountFormState::default() },
+        )
+        .await;
     }
-    let deed = AccountDeed::AttachKey { key: KeyPrefix::from_stored(key), account: id };
-    Ok(changed(portal.store.accounts.do_with_account(permit, deed).await?))
+    let account_change = AccountChange::AttachKey { key: KeyPrefix::from_stored(key), account: id };
+    Ok(changed(portal.store.accounts.change_account(permit, account_change).await?))
 }
 
 pub(crate) async fn revoke(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
+    signed_in: SignedIn,
     name: Result<KeyName, ErrorPage>,
 ) -> Result<Response, PageError> {
-    let permit = portal.permit::<ManageAccounts>(&who, TheFirm).await?;
+    let permit = portal.permit::<ManageAccounts>(&signed_in, FirmResource).await?;
     let KeyName(prefix) = name?;
-    Ok(changed(portal.store.accounts.do_with_account(permit, AccountDeed::RevokeKey(prefix)).await?))
+    Ok(changed(portal.store.accounts.change_account(permit, AccountChange::RevokeKey(prefix)).await?))
 }
 
-/// The page that the key's form stands on, again.
-async fn put_right(
+/// Shows the page with the key's form again.
+async fn render_with_errors(
     portal: &Portal,
-    who: &SignedIn,
+    signed_in: &SignedIn,
     prefix: &KeyPrefix,
-    key_label: Option<Form<LabelTyped>>,
+    key_label: Option<Form<LabelInput>>,
     attach: Problems,
 ) -> Result<Response, PageError> {
-    let found = portal.store.keys.key_with_prefix(prefix).await?;
+    let found = portal.store.keys.key_by_prefix(prefix).await?;
     let key = Some(prefix.to_string());
-    match found.ok_or_else(no_such_key)?.key.account {
+    match found.ok_or_else(key_not_found)?.key.account {
         Some(account) => {
-            let open = OpenAccount { key, key_label, key_attach: attach, ..OpenAccount::default() };
-            account::put_right(portal, who, account, open).await
+            let open = AccountFormState { key, key_label, key_attach: attach, ..AccountFormState::default() };
+            account::render_with_errors(portal, signed_in, account, open).await
         }
         None => {
-            let open = OpenList { key, key_label, attach_problems: attach, ..OpenList::default() };
-            list::put_right(portal, who, open).await
+            let open = ListFormState { key, key_label, attach_problems: attach, ..ListFormState::default() };
+            list::render_with_errors(portal, signed_in, open).await
         }
     }
 }

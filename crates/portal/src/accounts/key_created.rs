@@ -1,7 +1,7 @@
-//! The page that shows a new key, once. It is the reply to the form itself and has no address of its own: nothing that could be
-//! opened later, sent on or logged holds the key. Loading it again makes the browser ask whether to send the form again, and
-//! whoever says yes has two keys, both listed. Nobody keeps the page (`no-store`). If the reply is lost, the key is listed all
-//! the same, was never used, and can be revoked.
+//! The page that shows a new key once. It is the direct reply to the form and has no URL of its own, so nothing that can be
+//! reopened, forwarded or logged contains the key. On a reload the browser asks whether to submit the form again; if the user
+//! confirms, there are two keys, both listed. The page is never cached (`no-store`). If the reply is lost, the key is still
+//! listed, was never used, and can be revoked.
 
 use crate::error::PageError;
 use crate::frame::{Frame, Section};
@@ -28,13 +28,13 @@ struct KeyCreated<'a> {
 
 pub(super) async fn key_created(
     portal: &Portal,
-    who: &SignedIn,
+    signed_in: &SignedIn,
     secret: &ApiKey,
     account: Option<AccountId>,
     label: &str,
 ) -> Result<Response, PageError> {
     let created = KeyCreated {
-        frame: Frame::new(portal, who, Section::Accounts),
+        frame: Frame::new(portal, signed_in, Section::Accounts),
         secret: secret.reveal(),
         prefix: secret.prefix().to_string(),
         label,
@@ -42,13 +42,13 @@ pub(super) async fn key_created(
         back: account.map_or_else(|| "/accounts".to_owned(), |account| format!("/accounts/{account}")),
         curl: curl(&portal.settings.api.url, portal.settings.api.model.as_deref()),
     };
-    let mut reply = page(StatusCode::OK, &created)?;
-    // Every page has it; this one must.
-    reply.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(reply)
+    let mut response = page(StatusCode::OK, &created)?;
+    // Every page has this header by default; here it is mandatory.
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
 }
 
-/// The key itself is not in the line: what is typed into a shell is kept in its history.
+/// The key itself is not in the command, because shells store commands in their history.
 fn curl(api_url: &str, model: Option<&str>) -> String {
     let Some(model) = model else {
         return format!("curl {api_url}/v1/models -H \"Authorization: Bearer $CHANCERY_API_KEY\"");
@@ -59,7 +59,7 @@ fn curl(api_url: &str, model: Option<&str>) -> String {
         "input": "What is a ledger?",
         "max_output_tokens": 64,
     });
-    // Within single quotes a shell takes everything as it is, except the quote itself.
+    // Within single quotes, a shell interprets nothing but the quote itself.
     let body = body.to_string().replace('\'', r"'\''");
     format!(
         "curl {api_url}/v1/generate \\\n  -H \"Authorization: Bearer $CHANCERY_API_KEY\" \\\n  \

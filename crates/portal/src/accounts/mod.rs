@@ -1,5 +1,5 @@
-//! `/accounts`, for partners: who pays, how much they may use, and the keys that bill them. Each change is one step of the store
-//! with its decision and its line in the history; the page that it leads to says what was changed in that line's words.
+//! `/accounts`, for partners: billing accounts, their limits, and their keys. Each change is one store step with its decision and
+//! its history event; the page after a redirect shows that event's text.
 
 pub(crate) mod account;
 pub(crate) mod account_changes;

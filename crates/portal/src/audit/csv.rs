@@ -1,18 +1,18 @@
-//! `GET /audit.csv`: all rows that fit the filters, newest first, as a file for spreadsheets. It is read page by page while it
-//! is sent, so that its length costs no memory; rows that are written meanwhile are not in it.
+//! `GET /audit.csv`: all rows that match the filters, newest first. The file is read page by page while it is sent, so its length
+//! costs no memory. Rows that are written during the download are not included.
 
+use super::descriptions;
 use super::filters::Filters;
-use super::words;
 use crate::error::PageError;
-use crate::file_reply::{Chunk, file_reply};
+use crate::file_response::{Chunk, file_response};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use chancery_client_files::write_csv_line;
 use chancery_domain::{Day, PersonRef, Role};
-use chancery_policy::{Permit, ReadAudit, TheFirm};
-use chancery_store::{AUDIT_ROWS_PER_PAGE, AuditLine, AuditQuery, AuditTurn};
+use chancery_policy::{FirmResource, Permit, ReadAudit};
+use chancery_store::{AUDIT_ROWS_PER_PAGE, AuditCursor, AuditListRow, AuditQuery};
 use futures_util::stream;
 use std::io;
 use std::sync::Arc;
@@ -33,10 +33,10 @@ const COLUMNS: [&str; 13] = [
     "ip_address",
 ];
 
-/// Where the file is: the page after this one is still to be read.
-struct Rest {
+/// Position in the download: the next page to read.
+struct CsvCursor {
     portal: Arc<Portal>,
-    who: SignedIn,
+    signed_in: SignedIn,
     permit: Permit<ReadAudit>,
     query: AuditQuery,
 }
@@ -46,51 +46,51 @@ pub(crate) async fn handle(
     signed_in: SignedIn,
     Query(pairs): Query<Vec<(String, String)>>,
 ) -> Result<Response, PageError> {
-    let permit = portal.permit::<ReadAudit>(&signed_in, TheFirm).await?;
+    let permit = portal.permit::<ReadAudit>(&signed_in, FirmResource).await?;
     let filters = Filters::read(&pairs);
-    // A file is all of it, from the newest row on.
-    let query = AuditQuery { turn: None, ..filters.query.clone() };
+    // The file always starts at the newest row.
+    let query = AuditQuery { cursor: None, ..filters.query.clone() };
     let first = portal.store.audit.read_audit(&permit, &query).await?;
     if let Some(error) = filters.error() {
         return Err(error.into());
     }
-    let name = format!("audit-{}.csv", Day::of(portal.clock.now()));
+    let name = format!("audit-{}.csv", Day::containing(portal.clock.now()));
     let mut head = Vec::new();
     write_csv_line(&mut head, COLUMNS)?;
     write_lines(&mut head, &first)?;
-    let rest = next_of(&first, &query).map(|query| Rest { portal, who: signed_in, permit, query });
+    let rest = next_page_query(&first, &query).map(|query| CsvCursor { portal, signed_in, permit, query });
     let pages = stream::try_unfold(rest, |rest| async {
         match rest {
             None => Ok(None),
             Some(rest) => rest.read().await.map(Some),
         }
     });
-    Ok(file_reply("text/csv; charset=utf-8; header=present", &name, head, pages))
+    Ok(file_response("text/csv; charset=utf-8; header=present", &name, head, pages))
 }
 
-impl Rest {
+impl CsvCursor {
     async fn read(self) -> Result<(Chunk, Option<Self>), io::Error> {
-        let Self { portal, who, permit, query } = self;
-        // A slow reader may take hours; whoever is no partner any more, or signed out, gets no more.
-        let who = who.again(&portal).await.map_err(|error| io::Error::other(error.code))?;
-        if portal.policy.decide::<ReadAudit>(&who.asking(&portal), TheFirm).is_err() {
+        let Self { portal, signed_in, permit, query } = self;
+        // A slow download may take hours. It ends if the person signs out or is no longer a partner.
+        let signed_in = signed_in.refresh(&portal).await.map_err(|error| io::Error::other(error.code))?;
+        if portal.policy.decide::<ReadAudit>(&signed_in.authz_request(&portal), FirmResource).is_err() {
             return Err(io::Error::other("forbidden"));
         }
-        let lines = portal.store.audit.read_more_audit(&permit, &query).await.map_err(io::Error::other)?;
+        let lines = portal.store.audit.read_audit_page(&permit, &query).await.map_err(io::Error::other)?;
         let mut chunk = Vec::new();
         write_lines(&mut chunk, &lines)?;
-        let rest = next_of(&lines, &query).map(|query| Self { portal, who, permit, query });
+        let rest = next_page_query(&lines, &query).map(|query| Self { portal, signed_in, permit, query });
         Ok((chunk, rest))
     }
 }
 
-/// The query of the next page, unless this was the last.
-fn next_of(lines: &[AuditLine], query: &AuditQuery) -> Option<AuditQuery> {
+/// The query for the next page, or `None` after the last.
+fn next_page_query(lines: &[AuditListRow], query: &AuditQuery) -> Option<AuditQuery> {
     let last = lines.last().filter(|_| lines.len() >= AUDIT_ROWS_PER_PAGE as usize)?;
-    Some(AuditQuery { turn: Some(AuditTurn::Before(last.place)), ..query.clone() })
+    Some(AuditQuery { cursor: Some(AuditCursor::Before(last.position)), ..query.clone() })
 }
 
-fn write_lines(out: &mut Chunk, lines: &[AuditLine]) -> io::Result<()> {
+fn write_lines(out: &mut Chunk, lines: &[AuditListRow]) -> io::Result<()> {
     for line in lines {
         let (row, email) = (&line.row, |person: &Option<PersonRef>| {
             person.as_ref().map(|person| person.email.to_string()).unwrap_or_default()
@@ -100,8 +100,8 @@ fn write_lines(out: &mut Chunk, lines: &[AuditLine]) -> io::Result<()> {
             row.at().to_iso(),
             email(&line.person),
             row.principal().to_owned(),
-            decided.map(|row| row.asked.action.to_string()).unwrap_or_default(),
-            words::in_words(line),
+            decided.map(|row| row.access_request.action.to_string()).unwrap_or_default(),
+            descriptions::describe_with_result(line),
             row.client().map(|client| client.to_string()).unwrap_or_default(),
             decided.map_or("", |row| row.decision.as_str()).to_owned(),
             row.request_id().to_string(),

@@ -1,16 +1,16 @@
-//! The filters of the audit, as an address has them: `person`, `client`, `action`, `decision`, `from`, `to`, and `before` or
-//! `after` for the pages. An empty one is none; one that cannot be read is named, and nothing is shown for it.
+//! The audit filters in a query string: `person`, `client`, `action`, `decision`, `from`, `to`, and `before` or `after` for
+//! pagination. An empty filter is ignored. An invalid one is reported, and no rows are shown.
 
 use chancery_domain::{Action, ClientId, Day, Decision, EventKind, PersonId};
-use chancery_store::{AuditPlace, AuditQuery, AuditTurn};
+use chancery_store::{AuditCursor, AuditQuery, AuditRowId};
 use chancery_web::{ErrorPage, Problems};
 use openidconnect::url::form_urlencoded;
 use std::fmt::Display;
 use std::str::FromStr;
 
-/// What was typed, to be shown again.
+/// The typed values, for showing the form again.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Typed {
+pub(super) struct FilterInput {
     pub(super) person: String,
     pub(super) client: String,
     pub(super) action: String,
@@ -21,20 +21,20 @@ pub(super) struct Typed {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Filters {
-    pub(super) typed: Typed,
-    /// Of what could be read.
+    pub(super) typed: FilterInput,
+    /// Contains only the valid filters.
     pub(super) query: AuditQuery,
     pub(super) problems: Problems,
 }
 
 impl Filters {
-    /// Of several values of one name the last counts, as with a form that was filled in twice.
+    /// If a name occurs several times, the last value counts.
     pub(super) fn read(pairs: &[(String, String)]) -> Self {
         let value = |name: &str| {
             let last = pairs.iter().rfind(|(key, _)| key == name);
             last.map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
         };
-        let typed = Typed {
+        let typed = FilterInput {
             person: value("person"),
             client: value("client"),
             action: value("action"),
@@ -44,25 +44,23 @@ impl Filters {
         };
         let mut problems = Problems::default();
         let mut reader = Reader { problems: &mut problems };
-        let person = reader.parse("person", &typed.person, "Choose a person from the list.");
-        let client =
-            reader.parse("client", &typed.client, "A client’s number is a whole number, for example 1042.");
-        // An event where it is no action: no event has the name of one.
+        let person = reader.parse("person", &typed.person, "Choose a person from the list");
+        let client = reader.parse("client", &typed.client, "Enter a client number like 1042");
+        // Try an event first: no event shares its name with an action.
         let event = typed.action.parse::<EventKind>().ok();
         let action = match event {
             Some(_) => None,
-            None => reader.parse::<Action>("action", &typed.action, "Choose what was asked from the list."),
+            None => reader.parse::<Action>("action", &typed.action, "Choose an action from the list"),
         };
-        let decision =
-            reader.parse::<Decision>("decision", &typed.decision, "Choose `allowed` or `refused`.");
+        let decision = reader.parse::<Decision>("decision", &typed.decision, "Use allowed or refused");
         let from = reader.day("from", &typed.from);
         let to = reader.day("to", &typed.to);
-        let before = reader.parse("before", &value("before"), "Begin again without it.");
-        let after = reader.parse("after", &value("after"), "Begin again without it.");
+        let before = reader.parse("before", &value("before"), "Remove it from the link");
+        let after = reader.parse("after", &value("after"), "Remove it from the link");
         if let (Some(from), Some(to)) = (from, to)
             && from > to
         {
-            problems.add("to", "The last day is before the first. Exchange them.");
+            problems.add("to", "The end date must be on or after the start date");
         }
         let query = AuditQuery {
             person: person.map(PersonId),
@@ -72,25 +70,25 @@ impl Filters {
             decision,
             from: from.map(Day::start),
             until: to.map(Day::end),
-            turn: match (before, after) {
-                (Some(place), _) => Some(AuditTurn::Before(AuditPlace(place))),
-                (None, Some(place)) => Some(AuditTurn::After(AuditPlace(place))),
+            cursor: match (before, after) {
+                (Some(id), _) => Some(AuditCursor::Before(AuditRowId(id))),
+                (None, Some(id)) => Some(AuditCursor::After(AuditRowId(id))),
                 (None, None) => None,
             },
         };
         Self { typed, query, problems }
     }
 
-    pub(super) fn is_any(&self) -> bool {
+    pub(super) fn has_any(&self) -> bool {
         self.pairs().next().is_some()
     }
 
-    /// The same filters in another place: `path?person=3&…&before=17`.
-    pub(super) fn address(&self, path: &str, turn: Option<(&str, AuditPlace)>) -> String {
+    /// The same filters on another page or path: `path?person=3&…&before=17`.
+    pub(super) fn href(&self, path: &str, cursor: Option<(&str, AuditRowId)>) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.extend_pairs(self.pairs());
-        if let Some((name, AuditPlace(place))) = turn {
-            query.append_pair(name, &place.to_string());
+        if let Some((name, AuditRowId(id))) = cursor {
+            query.append_pair(name, &id.to_string());
         }
         match query.finish() {
             query if query.is_empty() => path.to_owned(),
@@ -99,7 +97,7 @@ impl Filters {
     }
 
     fn pairs(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let Typed { person, client, action, decision, from, to } = &self.typed;
+        let FilterInput { person, client, action, decision, from, to } = &self.typed;
         let all = [
             ("person", person),
             ("client", client),
@@ -111,10 +109,10 @@ impl Filters {
         all.into_iter().map(|(name, value)| (name, value.as_str())).filter(|(_, value)| !value.is_empty())
     }
 
-    /// For programs and files, where no form can be shown again.
+    /// For JSON and CSV, which cannot show the form again.
     pub(super) fn error(&self) -> Option<ErrorPage> {
-        let error = ErrorPage::invalid_values("A filter cannot be read", &self.problems)?;
-        Some(error.next_link("/audit", "Go to the audit"))
+        let error = ErrorPage::invalid_input("Invalid filter", &self.problems)?;
+        Some(error.next_link("/audit", "Go to audit log"))
     }
 }
 
@@ -123,19 +121,19 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn parse<T: FromStr>(&mut self, field: &'static str, text: &str, what: impl Display) -> Option<T> {
+    fn parse<T: FromStr>(&mut self, field: &'static str, text: &str, message: impl Display) -> Option<T> {
         if text.is_empty() {
             return None;
         }
         let read = text.parse().ok();
         if read.is_none() {
-            self.problems.add(field, what.to_string());
+            self.problems.add(field, message.to_string());
         }
         read
     }
 
     fn day(&mut self, field: &'static str, text: &str) -> Option<Day> {
-        self.parse(field, text, "Write a day as YYYY-MM-DD, for example 2026-11-15.")
+        self.parse(field, text, "Enter a date like 2026-11-15")
     }
 }
 
@@ -150,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn every_filter_is_read_and_the_last_day_is_a_whole_one() {
+    fn filters_parse_and_include_the_whole_end_date() {
         let filters = read(
             "person=3&client=+1042+&action=readClient&decision=refused&from=2026-11-13&to=2026-11-13&before=17",
         );
@@ -163,52 +161,52 @@ mod tests {
                 client: Some(ClientId(1042)),
                 action: Some(Action::ReadClient),
                 event: None,
-                decision: Some(Decision::Refused),
+                decision: Some(Decision::Denied),
                 from: Some(day),
                 until: Some(UnixMillis(day.0 + 86_400_000)),
-                turn: Some(AuditTurn::Before(AuditPlace(17))),
+                cursor: Some(AuditCursor::Before(AuditRowId(17))),
             }
         );
         assert_eq!(
-            filters.address("/audit", Some(("after", AuditPlace(40)))),
+            filters.href("/audit", Some(("after", AuditRowId(40)))),
             "/audit?person=3&client=1042&action=readClient&decision=refused&from=2026-11-13&to=2026-11-13&after=40"
         );
     }
 
     #[test]
-    fn an_event_is_a_choice_like_an_action() {
+    fn action_filter_accepts_events() {
         let filters = read("action=signedIn");
         assert_eq!(filters.problems, Problems::default());
         assert_eq!(filters.query, AuditQuery { event: Some(EventKind::SignedIn), ..AuditQuery::default() });
-        assert_eq!(filters.address("/audit", None), "/audit?action=signedIn");
+        assert_eq!(filters.href("/audit", None), "/audit?action=signedIn");
     }
 
     #[test]
-    fn no_filter_and_empty_ones_are_all_rows() {
+    fn empty_filters_match_all_rows() {
         for query in ["", "person=&client=&action=&decision=&from=&to=", "client=++"] {
             let filters = read(query);
-            assert_eq!((filters.query.clone(), filters.is_any()), (AuditQuery::default(), false));
-            assert_eq!(filters.address("/audit.csv", None), "/audit.csv");
+            assert_eq!((filters.query.clone(), filters.has_any()), (AuditQuery::default(), false));
+            assert_eq!(filters.href("/audit.csv", None), "/audit.csv");
             assert!(filters.error().is_none());
         }
     }
 
     #[test]
-    fn what_cannot_be_read_is_named_with_what_to_write() {
+    fn invalid_filters_say_what_to_enter() {
         for (query, field, word) in [
             ("person=ruth", "person", "list"),
             ("client=10x", "client", "1042"),
-            ("client=99999999999999999999", "client", "whole number"),
+            ("client=99999999999999999999", "client", "client number"),
             ("action=peek", "action", "list"),
             ("decision=maybe", "decision", "refused"),
-            ("from=13.11.2026", "from", "YYYY-MM-DD"),
-            ("to=yesterday", "to", "YYYY-MM-DD"),
-            ("from=2026-11-14&to=2026-11-13", "to", "before the first"),
-            ("before=x", "before", "Begin again"),
+            ("from=13.11.2026", "from", "2026-11-15"),
+            ("to=yesterday", "to", "2026-11-15"),
+            ("from=2026-11-14&to=2026-11-13", "to", "after the start date"),
+            ("before=x", "before", "Remove it from the link"),
         ] {
             let filters = read(query);
             assert!(
-                filters.problems.of(field).is_some_and(|what| what.contains(word)),
+                filters.problems.of(field).is_some_and(|message| message.contains(word)),
                 "{query}: {filters:?}"
             );
             let error = filters.error().unwrap();

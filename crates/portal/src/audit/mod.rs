@@ -1,7 +1,7 @@
-//! `/audit`, for partners: who asked for which record when, and what was decided. As a page, as JSON and as a CSV file, with
-//! the same filters.
+//! `/audit`, for partners: who requested which record, when, and the decision. Available as a page, JSON and CSV, with the
+//! same filters.
 
 pub(crate) mod csv;
+mod descriptions;
 mod filters;
 pub(crate) mod page;
-mod words;

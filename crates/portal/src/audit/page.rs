@@ -1,20 +1,20 @@
-//! `GET /audit`: a page of the audit, newest first, as a page or as JSON.
+//! `GET /audit`: one page of the audit log, newest first, as HTML or JSON.
 
+use super::descriptions;
 use super::filters::Filters;
-use super::words;
 use crate::error::PageError;
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
-use crate::when::Moment;
+use crate::time_format::DisplayTime;
 use askama::Template;
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Action, AuditRow, Decision, EventKind, PersonId, PersonRef, Role, UnixMillis};
-use chancery_policy::{ReadAudit, TheFirm};
-use chancery_store::{AUDIT_ROWS_PER_PAGE, AuditLine, AuditTurn};
+use chancery_policy::{FirmResource, ReadAudit};
+use chancery_store::{AUDIT_ROWS_PER_PAGE, AuditCursor, AuditListRow};
 use chancery_web::{Choice, page, wants_json};
 use serde_json::json;
 use std::sync::Arc;
@@ -27,22 +27,22 @@ struct AuditPage<'a> {
     people: Vec<Choice>,
     actions: Vec<Choice>,
     rows: Vec<Row>,
-    turns: Turns,
+    page_links: PageLinks,
     csv: String,
 }
 
 struct Row {
-    at: Moment,
-    who: Who,
-    what: String,
+    at: DisplayTime,
+    actor: Actor,
+    description: String,
     client: Option<i64>,
-    /// None: there was nothing to decide.
+    /// `None` for events, which have no decision.
     is_allowed: Option<bool>,
     ip: Option<String>,
 }
 
-enum Who {
-    /// The address, in two parts, and in which role at that time.
+enum Actor {
+    /// The email address, in two parts, and the role at that time.
     Person {
         name: String,
         host: String,
@@ -52,12 +52,12 @@ enum Who {
 }
 
 impl Row {
-    fn new(line: &AuditLine) -> Self {
+    fn new(line: &AuditListRow) -> Self {
         let decision = line.row.as_decision().map(|row| row.decision);
         Self {
-            at: Moment::exact(line.row.at()),
-            who: Who::new(line),
-            what: words::in_words(line),
+            at: DisplayTime::exact(line.row.at()),
+            actor: Actor::new(line),
+            description: descriptions::describe(line),
             client: line.row.client().map(|client| client.0),
             is_allowed: decision.map(|decision| decision == Decision::Allowed),
             ip: line.row.ip().map(|ip| ip.to_string()),
@@ -65,12 +65,12 @@ impl Row {
     }
 }
 
-impl Who {
-    fn new(line: &AuditLine) -> Self {
+impl Actor {
+    fn new(line: &AuditListRow) -> Self {
         let Some(person) = &line.person else {
             return Self::Other(match &line.row {
-                AuditRow::Decision(_) => "The command line",
-                AuditRow::Event(_) => "Somebody new",
+                AuditRow::Decision(_) => "Command line",
+                AuditRow::Event(_) => "New person",
             });
         };
         let (name, host) = person.email.as_str().split_once('@').unwrap_or((person.email.as_str(), ""));
@@ -83,25 +83,25 @@ impl Who {
     }
 }
 
-/// The pages beside this one.
-struct Turns {
+/// URLs of the adjacent pages.
+struct PageLinks {
     newer: Option<String>,
     older: Option<String>,
 }
 
-impl Turns {
-    fn new(filters: &Filters, lines: &[AuditLine]) -> Self {
+impl PageLinks {
+    fn new(filters: &Filters, lines: &[AuditListRow]) -> Self {
         let is_full = lines.len() >= AUDIT_ROWS_PER_PAGE as usize;
-        let (has_newer, has_older) = match filters.query.turn {
+        let (has_newer, has_older) = match filters.query.cursor {
             None => (false, is_full),
-            Some(AuditTurn::Before(_)) => (true, is_full),
-            Some(AuditTurn::After(_)) => (is_full, true),
+            Some(AuditCursor::Before(_)) => (true, is_full),
+            Some(AuditCursor::After(_)) => (is_full, true),
         };
-        let newer = lines.first().map(|line| filters.address("/audit", Some(("after", line.place))));
-        let older = lines.last().map(|line| filters.address("/audit", Some(("before", line.place))));
+        let newer = lines.first().map(|line| filters.href("/audit", Some(("after", line.position))));
+        let older = lines.last().map(|line| filters.href("/audit", Some(("before", line.position))));
         Self {
-            // Where there is nothing to stand on, the newest page is the way back.
-            newer: newer.or_else(|| Some(filters.address("/audit", None))).filter(|_| has_newer),
+            // An empty page has no row to continue from, so link to the newest page.
+            newer: newer.or_else(|| Some(filters.href("/audit", None))).filter(|_| has_newer),
             older: older.filter(|_| has_older),
         }
     }
@@ -113,7 +113,7 @@ pub(crate) async fn handle(
     headers: HeaderMap,
     Query(pairs): Query<Vec<(String, String)>>,
 ) -> Result<Response, PageError> {
-    let permit = portal.permit::<ReadAudit>(&signed_in, TheFirm).await?;
+    let permit = portal.permit::<ReadAudit>(&signed_in, FirmResource).await?;
     let filters = Filters::read(&pairs);
     let lines = portal.store.audit.read_audit(&permit, &filters.query).await?;
     if wants_json(&headers) {
@@ -123,15 +123,15 @@ pub(crate) async fn handle(
         };
     }
     let is_understood = !filters.problems.any();
-    // What was not understood is not half answered.
+    // With an invalid filter, show no rows rather than wrong ones.
     let lines = if is_understood { lines } else { Vec::new() };
     let audit = AuditPage {
         frame: Frame::new(&portal, &signed_in, Section::Audit),
         people: people(&portal, &filters).await?,
         actions: actions(&filters),
         rows: lines.iter().map(Row::new).collect(),
-        turns: Turns::new(&filters, &lines),
-        csv: filters.address("/audit.csv", None),
+        page_links: PageLinks::new(&filters, &lines),
+        csv: filters.href("/audit.csv", None),
         filters,
     };
     let status = if is_understood { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
@@ -139,28 +139,30 @@ pub(crate) async fn handle(
 }
 
 async fn people(portal: &Portal, filters: &Filters) -> Result<Vec<Choice>, PageError> {
-    let here = portal.store.people.list_people().await?;
-    let gone = portal.store.people.list_removed_people().await?;
-    let here = here.iter().map(|person| (person.id, person.email.to_string()));
-    let gone = gone.iter().map(|removed| (removed.person.id, format!("{} (removed)", removed.person.email)));
-    let choice = |(id, words): (PersonId, String)| {
-        Choice::new(id.to_string(), words, id.to_string() == filters.typed.person)
+    let active = portal.store.people.list_people().await?;
+    let removed_people = portal.store.people.list_removed_people().await?;
+    let active = active.iter().map(|person| (person.id, person.email.to_string()));
+    let removed_people = removed_people
+        .iter()
+        .map(|removed| (removed.person.id, format!("{} (removed)", removed.person.email)));
+    let choice = |(id, label): (PersonId, String)| {
+        Choice::new(id.to_string(), label, id.to_string() == filters.typed.person)
     };
-    Ok(here.chain(gone).map(choice).collect())
+    Ok(active.chain(removed_people).map(choice).collect())
 }
 
 fn actions(filters: &Filters) -> Vec<Choice> {
     let chosen = filters.typed.action.as_str();
-    let actions = Action::ALL.iter().map(|action| (action.as_str(), words::name(*action)));
-    let events = EventKind::ALL.iter().map(|kind| (kind.as_str(), words::event_name(*kind)));
-    actions.chain(events).map(|(value, words)| Choice::new(value, words, value == chosen)).collect()
+    let actions = Action::ALL.iter().map(|action| (action.as_str(), descriptions::name(*action)));
+    let events = EventKind::ALL.iter().map(|kind| (kind.as_str(), descriptions::event_label(*kind)));
+    actions.chain(events).map(|(value, label)| Choice::new(value, label, value == chosen)).collect()
 }
 
-fn as_json(filters: &Filters, lines: &[AuditLine]) -> Response {
-    let Turns { newer, older } = Turns::new(filters, lines);
+fn as_json(filters: &Filters, lines: &[AuditListRow]) -> Response {
+    let PageLinks { newer, older } = PageLinks::new(filters, lines);
     let rows: Vec<_> = lines
         .iter()
-        .map(|AuditLine { row, person, subject, .. }| {
+        .map(|AuditListRow { row, person, subject, .. }| {
             let someone = |person: &Option<PersonRef>| {
                 person.as_ref().map(|person| json!({"id": person.id.0, "email": person.email.as_str()}))
             };
@@ -169,7 +171,7 @@ fn as_json(filters: &Filters, lines: &[AuditLine]) -> Response {
                 "at": UnixMillis::to_iso(row.at()),
                 "person": someone(person),
                 "role": row.principal(),
-                "action": decided.map(|row| row.asked.action.as_str()),
+                "action": decided.map(|row| row.access_request.action.as_str()),
                 "client": row.client(),
                 "decision": decided.map(|row| row.decision.as_str()),
                 "request_id": row.request_id().as_str(),

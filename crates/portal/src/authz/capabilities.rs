@@ -1,13 +1,13 @@
-//! What pages offer somebody: sections of the bar, buttons, colleagues to choose from. Asked of the policy once per request, and
-//! good for showing or hiding alone: it opens no record and leaves no audit row. Whatever is done is decided by `permits`.
+//! What a page offers the user: navigation sections, buttons, lists of colleagues. Evaluated once per request. It only shows or hides
+//! controls: it opens no record and writes no audit row. `permits` decides every actual access.
 
-use chancery_domain::{Asker, Client};
+use chancery_domain::{Client, Principal};
 use chancery_policy::{
-    ArchiveClient, ClientInQuestion, EditClient, ManageInvoices, Policy, ReadAccounts, ReadAudit,
-    ReadInvoices, ReadTeam, ReadUsage, ReassignClient, TheFirm,
+    ArchiveClient, ClientResource, EditClient, FirmResource, ManageInvoices, Policy, ReadAccounts, ReadAudit,
+    ReadInvoices, ReadTeam, ReadUsage, ReassignClient,
 };
 
-/// What is about no single client.
+/// Capabilities that do not concern a single client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Capabilities {
     pub(crate) read_invoices: bool,
@@ -18,18 +18,18 @@ pub(crate) struct Capabilities {
 }
 
 impl Capabilities {
-    pub(crate) fn of(policy: &Policy, principal: Asker) -> Self {
+    pub(crate) fn of(policy: &Policy, principal: Principal) -> Self {
         Self {
-            read_invoices: policy.would_allow::<ReadInvoices>(principal, TheFirm),
-            read_usage: policy.would_allow::<ReadUsage>(principal, TheFirm),
-            read_accounts: policy.would_allow::<ReadAccounts>(principal, TheFirm),
-            read_team: policy.would_allow::<ReadTeam>(principal, TheFirm),
-            read_audit: policy.would_allow::<ReadAudit>(principal, TheFirm),
+            read_invoices: policy.is_allowed::<ReadInvoices>(principal, FirmResource),
+            read_usage: policy.is_allowed::<ReadUsage>(principal, FirmResource),
+            read_accounts: policy.is_allowed::<ReadAccounts>(principal, FirmResource),
+            read_team: policy.is_allowed::<ReadTeam>(principal, FirmResource),
+            read_audit: policy.is_allowed::<ReadAudit>(principal, FirmResource),
         }
     }
 }
 
-/// What is about this client.
+/// Capabilities for one client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientCapabilities {
     pub(crate) edit: bool,
@@ -38,17 +38,17 @@ pub(crate) struct ClientCapabilities {
 }
 
 impl ClientCapabilities {
-    pub(crate) fn of(policy: &Policy, principal: Asker, client: &Client) -> Self {
-        let about = ClientInQuestion { id: client.id, owner: Some(client.owner.id) };
+    pub(crate) fn of(policy: &Policy, principal: Principal, client: &Client) -> Self {
+        let resource = ClientResource { id: client.id, owner: Some(client.owner.id) };
         Self {
-            edit: policy.would_allow::<EditClient>(principal, about),
-            archive: policy.would_allow::<ArchiveClient>(principal, about),
-            reassign: policy.would_allow::<ReassignClient>(principal, about),
+            edit: policy.is_allowed::<EditClient>(principal, resource),
+            archive: policy.is_allowed::<ArchiveClient>(principal, resource),
+            reassign: policy.is_allowed::<ReassignClient>(principal, resource),
         }
     }
 }
 
-/// The buttons of an invoice.
-pub(crate) fn may_manage_invoices(policy: &Policy, principal: Asker) -> bool {
-    policy.would_allow::<ManageInvoices>(principal, TheFirm)
+/// Whether to show an invoice's buttons.
+pub(crate) fn can_manage_invoices(policy: &Policy, principal: Principal) -> bool {
+    policy.is_allowed::<ManageInvoices>(principal, FirmResource)
 }

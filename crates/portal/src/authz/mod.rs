@@ -1,4 +1,4 @@
-//! Who may do what. Only `permits` lets anything be read or changed; `capabilities` says what a page may offer.
+//! Authorization. Only `permits` grants access; `capabilities` decides which controls a page shows.
 
 pub(crate) mod capabilities;
 pub(crate) mod permits;

@@ -1,84 +1,84 @@
-//! Every page's way to a record: ask the policy for this person and this request, write down what it decides, and go on only with
-//! a permit. Nothing is remembered from one request to the next.
+//! The only path to a record: ask the policy about this person and this request, audit the decision, and continue only with a
+//! permit. Nothing is cached between requests.
 
 use crate::error::{PageError, forbidden};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use chancery_domain::ClientId;
-use chancery_policy::{Act, ClientInQuestion, Denial, Permit};
+use chancery_policy::{AuthzAction, ClientResource, Denial, Permit};
 use chancery_store::ClientError;
 use std::sync::Arc;
 
-/// How often to ask again about a client that changes hands while it is asked for.
+/// Maximum number of decisions for a client whose owner keeps changing during the request.
 pub(crate) const MAX_RETRIES: u32 = 5;
 
 impl Portal {
-    /// Asks for what is about no single client that is there. A denial is on record when this returns.
-    pub(crate) async fn permit<A: Act>(
+    /// Requests a permit. A denial is audited before this returns. For a step on one client, use `with_client_permit`.
+    pub(crate) async fn permit<A: AuthzAction>(
         &self,
-        who: &SignedIn,
-        about: A::About,
+        signed_in: &SignedIn,
+        resource: A::Resource,
     ) -> Result<Permit<A>, PageError> {
-        match self.policy.decide::<A>(&who.asking(self), about) {
+        match self.policy.decide::<A>(&signed_in.authz_request(self), resource) {
             Ok(permit) => Ok(permit),
             Err(denial) => Err(self.denied(denial).await),
         }
     }
 
-    /// Whether it would be allowed, for a page that comes before the step itself: the form, or what is wrong with it. A denial is on
-    /// record as that of the step; the step is decided again, and on record, when it is taken.
-    pub(crate) async fn ensure_allowed<A: Act>(
+    /// Checks the policy for a page that precedes the actual step: the form, or its problems. A denial is audited as a denial of
+    /// that step. The step itself is decided and audited again when it runs.
+    pub(crate) async fn ensure_allowed<A: AuthzAction>(
         &self,
-        who: &SignedIn,
-        about: A::About,
+        signed_in: &SignedIn,
+        resource: A::Resource,
     ) -> Result<(), PageError> {
-        match self.policy.decide::<A>(&who.asking(self), about) {
+        match self.policy.decide::<A>(&signed_in.authz_request(self), resource) {
             Ok(_not_used) => Ok(()),
             Err(denial) => Err(self.denied(denial).await),
         }
     }
 
-    /// The same about a client, before something is read that was sent to be changed.
+    /// The same check for a client, before a submitted form is parsed.
     pub(crate) async fn ensure_allowed_on_client<A>(
         &self,
-        who: &SignedIn,
+        signed_in: &SignedIn,
         id: ClientId,
     ) -> Result<(), PageError>
     where
-        A: Act<About = ClientInQuestion>,
+        A: AuthzAction<Resource = ClientResource>,
     {
         let owner = self.store.clients.owner_of(id).await?;
-        self.ensure_allowed::<A>(who, ClientInQuestion { id, owner }).await
+        self.ensure_allowed::<A>(signed_in, ClientResource { id, owner }).await
     }
 
-    /// Asks about a client, and takes the step that the permit is for. Where the client changes hands in between, asks again.
+    /// Requests a permit for a client and runs the step with it. If the client's owner changes in between, decides again.
     pub(crate) async fn with_client_permit<A, T, F>(
         &self,
-        who: &SignedIn,
+        signed_in: &SignedIn,
         id: ClientId,
         step: impl Fn(Permit<A>) -> F,
     ) -> Result<T, PageError>
     where
-        A: Act<About = ClientInQuestion>,
+        A: AuthzAction<Resource = ClientResource>,
         F: Future<Output = Result<T, ClientError>>,
     {
-        let mut asked = 0;
+        let mut attempts = 0;
         loop {
             let owner = self.store.clients.owner_of(id).await?;
-            let permit = self.permit::<A>(who, ClientInQuestion { id, owner }).await?;
-            asked += 1;
+            let permit = self.permit::<A>(signed_in, ClientResource { id, owner }).await?;
+            attempts += 1;
             match step(permit).await {
-                Err(ClientError::OwnerChanged(_)) if asked < MAX_RETRIES => {}
+                Err(ClientError::OwnerChanged(_)) if attempts < MAX_RETRIES => {}
                 outcome => return Ok(outcome?),
             }
         }
     }
 
     async fn denied(&self, denial: Denial) -> PageError {
-        // Whoever hangs up in this moment is on record all the same.
-        let store = Arc::clone(&self.store);
-        match tokio::spawn(async move { store.audit.note_denial(denial).await }).await {
-            Ok(Ok(())) => forbidden().into(),
+        // A separate task, so that the denial is audited even if the caller disconnects now.
+        let (store, action) = (Arc::clone(&self.store), denial.access_request().action);
+        match tokio::spawn(async move { store.audit.record_denial(denial).await }).await {
+            Ok(Ok(())) => forbidden(action).into(),
             Ok(Err(error)) => error.into(),
             Err(error) => error.into(),
         }

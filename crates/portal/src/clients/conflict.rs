@@ -1,40 +1,41 @@
-//! Two people changed the same thing. Whoever saves second sees both side by side, still has what they typed, and decides: saving
-//! again goes over the other's on purpose, and what the other wrote stays among the versions.
+//! Edit conflicts. The second person to save sees both versions side by side, with their typed text intact. Saving again
+//! overwrites the other version deliberately; the history keeps it.
 
-use super::differences::{Span, spans};
-use crate::when::Moment;
+use super::diff::{DiffSpan, diff_spans};
+use crate::time_format::DisplayTime;
 use chancery_domain::Version;
 
 pub(crate) struct Conflict {
-    /// None: the command line.
+    /// `None` for the command line.
     pub(crate) by: Option<String>,
-    pub(crate) at: Option<Moment>,
+    pub(crate) at: Option<DisplayTime>,
     pub(crate) version: i64,
-    pub(crate) fields: Vec<FieldInConflict>,
+    pub(crate) fields: Vec<ConflictField>,
 }
 
-pub(crate) struct FieldInConflict {
+pub(crate) struct ConflictField {
     pub(crate) label: &'static str,
-    /// As it is saved now.
-    pub(crate) theirs: String,
+    /// The saved value.
+    pub(crate) current: String,
     pub(crate) is_different: bool,
-    /// What they changed since this person opened it; empty where they did not.
-    pub(crate) changed: Vec<Span>,
+    /// What they changed since this user opened the form; empty if nothing.
+    pub(crate) changed: Vec<DiffSpan>,
 }
 
-impl FieldInConflict {
-    /// `base` is what both started from, where that is known.
-    pub(super) fn new(label: &'static str, yours: &str, theirs: &str, base: Option<&str>) -> Self {
-        let changed = base.filter(|base| *base != theirs).map_or_else(Vec::new, |base| spans(base, theirs));
-        // Browsers send the ends of lines as two signs.
-        let is_different = yours.replace("\r\n", "\n").trim() != theirs;
-        Self { label, theirs: theirs.to_owned(), is_different, changed }
+impl ConflictField {
+    /// `base` is the common ancestor, if known.
+    pub(super) fn new(label: &'static str, yours: &str, current: &str, base: Option<&str>) -> Self {
+        let changed =
+            base.filter(|base| *base != current).map_or_else(Vec::new, |base| diff_spans(base, current));
+        // Browsers send line breaks as CRLF.
+        let is_different = yours.replace("\r\n", "\n").trim() != current;
+        Self { label, current: current.to_owned(), is_different, changed }
     }
 }
 
 impl Conflict {
-    /// The labels of those that differ, in a sentence.
-    pub(crate) fn different(&self) -> String {
+    /// The labels of the differing fields, as part of a sentence.
+    pub(crate) fn differing_fields(&self) -> String {
         let labels: Vec<String> = self
             .fields
             .iter()
@@ -42,22 +43,22 @@ impl Conflict {
             .map(|field| field.label.to_lowercase())
             .collect();
         match labels.is_empty() {
-            true => "nothing".to_owned(),
-            false => in_a_sentence(&labels),
+            true => "none".to_owned(),
+            false => join_with_and(&labels),
         }
     }
 
-    /// What was done while this person was writing. `base` is the version that they started from.
-    pub(super) fn meanwhile(&self, base: Version, deeds: &[String]) -> String {
-        let (who, deeds) = (self.who(), in_a_sentence(deeds));
+    /// What others did while this user was editing. `base` is the version that the user started from.
+    pub(super) fn summary(&self, base: Version, changes: &[String]) -> String {
+        let (author, changes) = (self.author(), join_with_and(changes));
         match self.version - base.0 {
-            ..=1 => format!("{who} {deeds} while you were writing."),
-            _ => format!("While you were writing, somebody {deeds}; the last change was by {who}."),
+            ..=1 => format!("{} {changes}.", self.by.as_deref().unwrap_or("An administrator")),
+            _ => format!("Other people {changes}; the last change was by {author}."),
         }
     }
 
-    pub(crate) fn who(&self) -> &str {
-        self.by.as_deref().unwrap_or("The firm’s administrator")
+    pub(crate) fn author(&self) -> &str {
+        self.by.as_deref().unwrap_or("an administrator")
     }
 
     pub(crate) fn has_changes(&self) -> bool {
@@ -65,7 +66,7 @@ impl Conflict {
     }
 }
 
-fn in_a_sentence(parts: &[String]) -> String {
+fn join_with_and(parts: &[String]) -> String {
     match parts.split_last() {
         None => String::new(),
         Some((last, [])) => last.clone(),

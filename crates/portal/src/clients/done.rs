@@ -1,13 +1,12 @@
-//! What was done to a record, as an address says it (`done=`), and as the record's page tells it.
+//! The change that a record's page confirms, as the `done=` parameter and as a notice.
 
 use chancery_domain::{ClientId, EntryKind};
 use chancery_web::Notice;
 
-/// What was done to a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Done {
+pub(crate) enum CompletedChange {
     Created,
-    FactsSaved,
+    DetailsSaved,
     Archived,
     Restored,
     Reassigned,
@@ -17,10 +16,10 @@ pub(crate) enum Done {
     EntryRestored,
 }
 
-impl Done {
+impl CompletedChange {
     const ALL: [Self; 11] = [
         Self::Created,
-        Self::FactsSaved,
+        Self::DetailsSaved,
         Self::Archived,
         Self::Restored,
         Self::Reassigned,
@@ -32,11 +31,11 @@ impl Done {
         Self::EntryRestored,
     ];
 
-    /// As in `done=`.
+    /// The value of `done=`.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
-            Self::FactsSaved => "facts",
+            Self::DetailsSaved => "facts",
             Self::Archived => "archived",
             Self::Restored => "restored",
             Self::Reassigned => "reassigned",
@@ -49,31 +48,28 @@ impl Done {
         }
     }
 
-    /// An address may be old, or made up: what it does not say well, it does not say.
+    /// Ignores unknown values: the URL may be old or made up.
     pub(super) fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|done| done.as_str() == text)
     }
 
     pub(super) fn notice(self, client: ClientId) -> Notice {
         match self {
-            Self::Created => Notice::good("Saved.", "The client has its number and its page."),
-            Self::FactsSaved => Notice::good("Saved.", "The earlier facts are kept among the versions."),
-            Self::Archived => Notice::good(
-                "Archived.",
-                "The client is kept whole, and left out of the list. You can take it out again below.",
-            ),
-            Self::Restored => Notice::good("Restored.", "The client is in the list again."),
-            Self::Reassigned => Notice::good("Reassigned.", "From now on it is the new owner’s client."),
-            Self::Added(EntryKind::MeetingNote) => Notice::good("Saved.", "The note is in the record."),
-            Self::Added(EntryKind::BillingDispute) => Notice::good("Saved.", "The dispute is in the record."),
-            Self::Added(EntryKind::DraftLetter) => Notice::good("Saved.", "The letter is in the record."),
-            Self::EntrySaved => Notice::good("Saved.", "What it said before is kept among its versions."),
+            Self::Created => Notice::success("Client created.", ""),
+            Self::DetailsSaved => Notice::success("Details saved.", "Earlier versions are in the history."),
+            Self::Archived => Notice::success("Client archived.", "Hidden from the list. Restore it below."),
+            Self::Restored => Notice::success("Client restored.", "It is back in the list."),
+            Self::Reassigned => Notice::success("Client reassigned.", "The new owner has access now."),
+            Self::Added(EntryKind::MeetingNote) => Notice::success("Note added.", ""),
+            Self::Added(EntryKind::BillingDispute) => Notice::success("Dispute added.", ""),
+            Self::Added(EntryKind::DraftLetter) => Notice::success("Letter added.", ""),
+            Self::EntrySaved => Notice::success("Saved.", "Earlier versions are in the history."),
             Self::EntryArchived => {
-                let mut notice = Notice::good("Archived.", "The entry is kept, and left out of the record.");
+                let mut notice = Notice::success("Entry archived.", "You can restore it any time.");
                 notice.link = Some((format!("/clients/{client}?tab=archived"), "Show archived entries"));
                 notice
             }
-            Self::EntryRestored => Notice::good("Restored.", "The entry is in the record again."),
+            Self::EntryRestored => Notice::success("Entry restored.", ""),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! `POST /clients/{id}/entries`: a new note, dispute or letter.
+//! `POST /clients/{id}/entries`: creates a note, dispute or letter.
 
-use super::done::Done;
-use super::entry_form::{EntryForm, EntryTyped};
-use super::record::{self, Open, Showing};
-use super::record_query::{View, done_href};
+use super::done::CompletedChange;
+use super::entry_form::{EntryForm, EntryInput};
+use super::record::{self, OpenForm, RecordPageState};
+use super::record_query::{TimelineView, done_href};
 use crate::error::PageError;
 use crate::path::ClientNumber;
 use crate::sign_in::session::SignedIn;
@@ -14,23 +14,23 @@ use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{ClientId, EntryKind};
 use chancery_policy::EditClient;
 use chancery_store::{ClientError, NewEntry};
-use chancery_web::{ErrorPage, Notice, Posted};
+use chancery_web::{ErrorPage, Notice, PostedForm};
 use std::sync::Arc;
 
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
+    signed_in: SignedIn,
     ClientNumber(id): ClientNumber,
-    Posted(typed): Posted<EntryTyped>,
+    PostedForm(typed): PostedForm<EntryInput>,
 ) -> Result<Response, PageError> {
     let kind: EntryKind =
-        typed.kind.parse().map_err(|error| ErrorPage::bad_form(format!("`kind` is not right: {error}.")))?;
+        typed.kind.parse().map_err(|error| ErrorPage::invalid_form(format!("Invalid `kind`: {error}.")))?;
     let read = match typed.read(kind, portal.clock.now()) {
         Ok(read) => read,
         Err(problems) => {
-            portal.ensure_allowed_on_client::<EditClient>(&who, id).await?;
+            portal.ensure_allowed_on_client::<EditClient>(&signed_in, id).await?;
             let form = EntryForm { problems, ..EntryForm::typed(kind, None, typed) };
-            return put_right(&portal, &who, id, form, None).await;
+            return render_with_errors(&portal, &signed_in, id, form, None).await;
         }
     };
     let new = NewEntry {
@@ -38,7 +38,7 @@ pub(crate) async fn handle(
         title: read.title,
         text: read.text,
         at: read.at,
-        author: who.person.id,
+        author: signed_in.person.id,
         is_open: read.is_open,
         is_archived: false,
     };
@@ -46,29 +46,29 @@ pub(crate) async fn handle(
         Err(ClientError::TooManyEntries { max, .. }) => Ok(Err(max)),
         outcome => outcome.map(Ok),
     };
-    match portal.with_client_permit::<EditClient, _, _>(&who, id, add).await? {
+    match portal.with_client_permit::<EditClient, _, _>(&signed_in, id, add).await? {
         Ok(entry) => {
-            let href = format!("{}#entry-{}", done_href(id, Done::Added(kind)), entry.id);
+            let href = format!("{}#entry-{}", done_href(id, CompletedChange::Added(kind)), entry.id);
             Ok(Redirect::to(&href).into_response())
         }
         Err(max) => {
-            let words = format!(
-                "This record has {max} entries, which is the most. Begin another client for what is new."
-            );
-            let notice = Notice::warning("Not saved.", words);
-            put_right(&portal, &who, id, EntryForm::typed(kind, None, typed), Some(notice)).await
+            let text = format!("This record is full ({max} entries). Create another client for new entries.");
+            let notice = Notice::warning("Not saved.", text);
+            render_with_errors(&portal, &signed_in, id, EntryForm::typed(kind, None, typed), Some(notice))
+                .await
         }
     }
 }
 
-/// The record with everything that was typed still in its form.
-async fn put_right(
+/// Shows the record again with the typed form.
+async fn render_with_errors(
     portal: &Portal,
-    who: &SignedIn,
+    signed_in: &SignedIn,
     id: ClientId,
     form: EntryForm,
     notice: Option<Notice>,
 ) -> Result<Response, PageError> {
-    let (view, status) = (View::default(), StatusCode::UNPROCESSABLE_ENTITY);
-    record::show(portal, who, id, Showing { view, open: Open::Entry(form), notice, status }).await
+    let (view, status) = (TimelineView::default(), StatusCode::UNPROCESSABLE_ENTITY);
+    record::show(portal, signed_in, id, RecordPageState { view, open: OpenForm::Entry(form), notice, status })
+        .await
 }

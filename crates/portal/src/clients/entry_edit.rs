@@ -1,180 +1,192 @@
-//! `POST /clients/{id}/entries/{entry}`: changes an entry. What it said before is kept as a version.
+//! `POST /clients/{id}/entries/{entry}`: changes an entry. The previous text is stored as a version.
 
-use super::conflict::{Conflict, FieldInConflict};
-use super::done::Done;
-use super::entry_form::{EntryForm, EntryTyped};
-use super::entry_view::kind_words;
-use super::record::{self, Open, Showing};
-use super::record_query::{RecordQuery, Tab, View};
-use crate::error::{PageError, no_such_entry};
+use super::conflict::{Conflict, ConflictField};
+use super::done::CompletedChange;
+use super::entry_form::{EntryForm, EntryInput};
+use super::entry_view::entry_kind_labels;
+use super::record::{self, OpenForm, RecordPageState};
+use super::record_query::{RecordQuery, Tab, TimelineView};
+use crate::error::{PageError, entry_not_found};
 use crate::path::EntryNumber;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
-use crate::when::{Moment, in_utc};
+use crate::time_format::{DisplayTime, utc_text};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{ClientId, Entry, EntryId, EntryKind, Version};
 use chancery_policy::{EditClient, ReadClient};
-use chancery_store::{Changed, EntryChange, EntryVersion, VersionsWanted};
-use chancery_web::{ErrorPage, Notice, Posted};
+use chancery_store::{EntryChange, EntryVersion, SaveOutcome, VersionQuery};
+use chancery_web::{ErrorPage, Notice, PostedForm};
 use std::sync::Arc;
 
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
+    signed_in: SignedIn,
     EntryNumber { client, entry }: EntryNumber,
-    Posted(typed): Posted<EntryTyped>,
+    PostedForm(typed): PostedForm<EntryInput>,
 ) -> Result<Response, PageError> {
-    let unclear =
-        || ErrorPage::bad_form("`version` does not say which version of the entry was on the page.");
-    let version = Version(typed.version.parse().map_err(|_| unclear())?);
-    // What kind it is, the store knows; a form that does not say it may speak of what can be open.
+    let invalid_version = || {
+        ErrorPage::invalid_form(
+            "`version` is missing or not a number. Reload the record and edit the entry again.",
+        )
+    };
+    let version = Version(typed.version.parse().map_err(|_| invalid_version())?);
+    // The store knows the kind. For a form without it, assume one that can be open, so that `is_open` is not lost.
     let kind = typed.kind.parse().unwrap_or(EntryKind::DraftLetter);
     let read = match typed.read(kind, portal.clock.now()) {
         Ok(read) => read,
         Err(problems) => {
-            portal.ensure_allowed_on_client::<EditClient>(&who, client).await?;
-            let saved = record::saved_entry(&portal, &who, client, entry).await?;
+            portal.ensure_allowed_on_client::<EditClient>(&signed_in, client).await?;
+            let saved = record::saved_entry(&portal, &signed_in, client, entry).await?;
             let is_archived = saved.archived_at.is_some();
             let form =
                 EntryForm { problems, is_archived, ..EntryForm::typed(saved.kind, Some(entry), typed) };
-            let (view, status) = (View::default(), StatusCode::UNPROCESSABLE_ENTITY);
-            let showing = Showing { view, open: Open::Entry(form), notice: None, status };
-            return record::show(&portal, &who, client, showing).await;
+            let (view, status) = (TimelineView::default(), StatusCode::UNPROCESSABLE_ENTITY);
+            let state = RecordPageState { view, open: OpenForm::Entry(form), notice: None, status };
+            return record::show(&portal, &signed_in, client, state).await;
         }
     };
-    let is_at_said = !typed.at.trim().is_empty();
+    let has_date = !typed.at.trim().is_empty();
     let change = EntryChange {
         entry,
         version,
         title: read.title,
         text: read.text,
-        at: is_at_said.then_some(read.at),
+        at: has_date.then_some(read.at),
         is_open: read.is_open,
     };
     let edit = |permit| portal.store.clients.edit_entry(permit, change.clone());
-    match portal.with_client_permit::<EditClient, _, _>(&who, client, edit).await? {
-        Changed::Saved(saved) => {
+    match portal.with_client_permit::<EditClient, _, _>(&signed_in, client, edit).await? {
+        SaveOutcome::Saved(saved) => {
             let saved = match saved.archived_at.is_some() && typed.restore.is_some() {
-                true => restored(&portal, &who, client, entry).await?,
+                true => restore_entry_now(&portal, &signed_in, client, entry).await?,
                 false => saved,
             };
-            // To where it is to be seen.
+            // Show the tab that contains the entry.
             let tab = if saved.archived_at.is_some() { Tab::Archived } else { Tab::default() };
-            let view = View { tab, older: None };
-            let query = RecordQuery { view, open: None, done: Some(Done::EntrySaved) };
+            let view = TimelineView { tab, older: None };
+            let query = RecordQuery { view, open: None, done: Some(CompletedChange::EntrySaved) };
             Ok(Redirect::to(&format!("{}#entry-{entry}", query.href(client))).into_response())
         }
-        Changed::Conflict(theirs) => in_conflict(&portal, &who, client, typed, version, theirs).await,
-        Changed::Gone => Err(no_such_entry(client).into()),
+        SaveOutcome::Conflict(current) => {
+            show_conflict(&portal, &signed_in, client, typed, version, current).await
+        }
+        SaveOutcome::NotFound => Err(entry_not_found(client).into()),
     }
 }
 
-async fn restored(
+async fn restore_entry_now(
     portal: &Portal,
-    who: &SignedIn,
+    signed_in: &SignedIn,
     client: ClientId,
     entry: EntryId,
 ) -> Result<Entry, PageError> {
     let restore = |permit| portal.store.clients.set_entry_archived(permit, entry, false);
-    match portal.with_client_permit::<EditClient, _, _>(who, client, restore).await? {
-        Changed::Saved(entry) | Changed::Conflict(entry) => Ok(entry),
-        Changed::Gone => Err(no_such_entry(client).into()),
+    match portal.with_client_permit::<EditClient, _, _>(signed_in, client, restore).await? {
+        SaveOutcome::Saved(entry) | SaveOutcome::Conflict(entry) => Ok(entry),
+        SaveOutcome::NotFound => Err(entry_not_found(client).into()),
     }
 }
 
-/// What was done to an entry since somebody opened it.
-fn deeds_between(base: Option<&EntryVersion>, now: &Entry, what: &str) -> Vec<String> {
-    let mut deeds = Vec::new();
+/// The changes to an entry since the user opened it.
+fn changes_since(base: Option<&EntryVersion>, now: &Entry, what: &str) -> Vec<String> {
+    let mut changes = Vec::new();
     if let Some(base) = base {
         let (was, is) =
             ((&base.title, &base.text, base.at, base.is_open), (&now.title, &now.text, now.at, now.is_open));
         if was != is {
-            deeds.push(format!("saved this {what}"));
+            changes.push(format!("saved this {what}"));
         }
         match (base.is_archived, now.archived_at.is_some()) {
-            (false, true) => deeds.push(format!("archived this {what}")),
-            (true, false) => deeds.push(format!("took this {what} out of the archive")),
+            (false, true) => changes.push(format!("archived this {what}")),
+            (true, false) => changes.push(format!("restored this {what}")),
             _ => {}
         }
     }
-    if deeds.is_empty() {
-        deeds.push(format!("saved this {what}"));
+    if changes.is_empty() {
+        changes.push(format!("saved this {what}"));
     }
-    deeds
+    changes
 }
 
-/// Yours and theirs, side by side. Yours is still in the form, which now saves over theirs.
-async fn in_conflict(
+/// Shows both versions side by side. The user's text stays in the form, which now saves over the other version.
+async fn show_conflict(
     portal: &Portal,
-    who: &SignedIn,
+    signed_in: &SignedIn,
     client: ClientId,
-    typed: EntryTyped,
-    seen: Version,
-    theirs: Entry,
+    typed: EntryInput,
+    base_version: Version,
+    current: Entry,
 ) -> Result<Response, PageError> {
-    let wanted = VersionsWanted::NowAnd(seen);
-    let read = |permit| portal.store.clients.entry_versions(permit, theirs.id, wanted);
-    let found = portal.with_client_permit::<ReadClient, _, _>(who, client, read).await?;
-    let (theirs, versions) = found.ok_or_else(|| no_such_entry(client))?;
-    let base = versions.iter().find(|version| version.version == seen);
-    let newest = versions.iter().find(|version| version.version == theirs.version);
-    let words = kind_words(theirs.kind);
+    let query = VersionQuery::CurrentAnd(base_version);
+    let read = |permit| portal.store.clients.entry_versions(permit, current.id, query);
+    let found = portal.with_client_permit::<ReadClient, _, _>(signed_in, client, read).await?;
+    let (current, versions) = found.ok_or_else(|| entry_not_found(client))?;
+    let base = versions.iter().find(|version| version.version == base_version);
+    let newest = versions.iter().find(|version| version.version == current.version);
+    let labels = entry_kind_labels(current.kind);
     let state = |is_open: bool| if is_open { "Yes" } else { "No" };
 
-    // A form that does not say when leaves it as it is.
+    // A form without a time leaves it unchanged.
     let yours_at = match typed.at.trim() {
-        "" => in_utc(theirs.at),
+        "" => utc_text(current.at),
         at => format!("{} UTC", at.replacen('T', " ", 1)),
     };
     let mut fields = vec![
-        FieldInConflict::new(
+        ConflictField::new(
             "Title",
             &typed.title,
-            theirs.title.as_str(),
+            current.title.as_str(),
             base.map(|base| base.title.as_str()),
         ),
-        FieldInConflict::new(
-            words.text_label,
+        ConflictField::new(
+            labels.text_label,
             &typed.text,
-            theirs.text.as_str(),
+            current.text.as_str(),
             base.map(|base| base.text.as_str()),
         ),
-        FieldInConflict::new(
-            "When it happened",
+        ConflictField::new(
+            "Date",
             &yours_at,
-            &in_utc(theirs.at),
-            base.map(|base| in_utc(base.at)).as_deref(),
+            &utc_text(current.at),
+            base.map(|base| utc_text(base.at)).as_deref(),
         ),
     ];
-    if theirs.kind.can_be_open() {
+    if current.kind.can_be_open() {
         let yours = state(typed.is_open.is_some());
         let base = base.map(|base| state(base.is_open));
-        fields.push(FieldInConflict::new(words.open_label, yours, state(theirs.is_open), base));
+        fields.push(ConflictField::new(labels.open_label, yours, state(current.is_open), base));
     }
     let conflict = Conflict {
         by: newest.and_then(|newest| newest.by.as_ref()).map(|person| person.email.to_string()),
-        at: newest.map(|newest| Moment::new(newest.changed_at, portal.clock.now())),
-        version: theirs.version.0,
+        at: newest.map(|newest| DisplayTime::new(newest.changed_at, portal.clock.now())),
+        version: current.version.0,
         fields,
     };
-    let mut told = conflict.meanwhile(seen, &deeds_between(base, &theirs, words.lower));
-    told.push_str(" Yours is kept below; compare before you save.");
-    let is_archived = theirs.archived_at.is_some();
+    let mut text = conflict.summary(base_version, &changes_since(base, &current, labels.lower));
+    text.push_str(" Your text is below. Compare before you save.");
+    let is_archived = current.archived_at.is_some();
     if is_archived {
-        told.push_str(" It is archived now; the box below your text takes it out when you save.");
+        text.push_str(" It is archived now. Select “Restore from archive” to restore it when you save.");
     }
-    // Whoever did not know that it was archived does not mean to write into the archive.
-    let restores = is_archived && (typed.restore.is_some() || base.is_none_or(|base| !base.is_archived));
+    // A user who did not know that the entry was archived does not mean to edit the archive.
+    let restore_checked =
+        is_archived && (typed.restore.is_some() || base.is_none_or(|base| !base.is_archived));
     let form = EntryForm {
-        version: Some(theirs.version),
+        version: Some(current.version),
         conflict: Some(conflict),
         is_archived,
-        restores,
-        ..EntryForm::typed(theirs.kind, Some(theirs.id), typed)
+        restore_checked,
+        ..EntryForm::typed(current.kind, Some(current.id), typed)
     };
-    let notice = Some(Notice::warning("Changed meanwhile.", told));
-    let (view, status) = (View::default(), StatusCode::CONFLICT);
-    record::show(portal, who, client, Showing { view, open: Open::Entry(form), notice, status }).await
+    let notice = Some(Notice::warning("Someone else edited this.", text));
+    let (view, status) = (TimelineView::default(), StatusCode::CONFLICT);
+    record::show(
+        portal,
+        signed_in,
+        client,
+        RecordPageState { view, open: OpenForm::Entry(form), notice, status },
+    )
+    .await
 }

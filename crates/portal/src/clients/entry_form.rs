@@ -1,52 +1,52 @@
-//! The form of an entry, new or not: what was typed, what is wrong with it, and what it conflicts with. Nothing typed is ever lost:
-//! whatever becomes of it, the form is shown again with everything in it.
+//! The form of a new or existing entry: typed values, problems and conflicts. Nothing typed is ever lost: if the entry cannot be
+//! saved, the form is shown again with everything in it.
 
 use super::conflict::Conflict;
-use super::entry_view::{KindWords, kind_words};
-use crate::when::field_time;
+use super::entry_view::{EntryKindLabels, entry_kind_labels};
+use crate::time_format::field_time;
 use chancery_domain::{Entry, EntryId, EntryKind, EntryText, EntryTitle, UnixMillis, Version};
 use chancery_web::Problems;
 use serde::Deserialize;
 
-/// Years in which an entry may have happened. Others are slips of the keyboard.
+/// Accepted years of an entry. Others are typing errors.
 const YEARS: std::ops::RangeInclusive<i16> = 1900..=2199;
 
-/// As typed.
+/// Submitted values.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct EntryTyped {
+pub(crate) struct EntryInput {
     pub(crate) kind: String,
     pub(crate) title: String,
     pub(crate) text: String,
-    /// `2026-11-13T09:14`, in UTC; empty for now, or for when it was.
+    /// `2026-11-13T09:14`, in UTC. Empty means now, or the entry's current time.
     pub(crate) at: String,
-    /// The exact moment that `at` showed: a field of a page has no seconds, and leaving it alone must not change it.
+    /// The exact time behind `at`, which has no seconds. An untouched field must not change the entry's time.
     pub(crate) at_was: String,
-    /// There at all: yes. Browsers send nothing for an empty box.
+    /// Present if checked: browsers omit unchecked boxes.
     pub(crate) is_open: Option<String>,
-    /// The one that was on the page; empty for a new entry.
+    /// The version that the page showed; empty for a new entry.
     pub(crate) version: String,
-    /// There at all: an entry that is archived is taken out again.
+    /// Present if saving is to restore an archived entry.
     pub(crate) restore: Option<String>,
-    /// What the panel beside a letter has, so that a letter that cannot be saved yet does not take it along.
+    /// Values of the panel beside a letter. They must survive when the letter cannot be saved.
     pub(crate) purpose: String,
     pub(crate) max_output_tokens: String,
 }
 
-/// What was typed, once it is good.
+/// Validated values.
 #[derive(Debug)]
-pub(crate) struct EntryRead {
+pub(crate) struct ValidEntry {
     pub(crate) title: EntryTitle,
     pub(crate) text: EntryText,
     pub(crate) at: UnixMillis,
     pub(crate) is_open: bool,
 }
 
-/// The form as a page shows it.
+/// The form as shown on a page.
 pub(crate) struct EntryForm {
     pub(crate) kind: EntryKind,
-    pub(crate) words: KindWords,
-    /// None for a new one.
+    pub(crate) labels: EntryKindLabels,
+    /// `None` for a new entry.
     pub(crate) entry: Option<EntryId>,
     pub(crate) version: Option<Version>,
     pub(crate) title: String,
@@ -54,41 +54,41 @@ pub(crate) struct EntryForm {
     pub(crate) at: String,
     pub(crate) at_was: String,
     pub(crate) is_open: bool,
-    /// Whoever saves it says whether it stays so.
+    /// The user decides on saving whether the entry stays archived.
     pub(crate) is_archived: bool,
-    pub(crate) restores: bool,
+    pub(crate) restore_checked: bool,
     pub(crate) problems: Problems,
     pub(crate) conflict: Option<Conflict>,
-    /// Something in it is not saved, though nobody has typed on this page yet.
+    /// Contains unsaved text although the user has not typed on this page yet.
     pub(crate) is_unsaved: bool,
-    /// What a template of its own has made for the side of the letter editor, inside its form; HTML.
-    pub(crate) side_panel: Option<String>,
-    /// What was typed there.
+    /// Rendered HTML of the panel beside the letter editor, inside its form.
+    pub(crate) side_panel_html: Option<String>,
+    /// Values typed into that panel.
     pub(crate) purpose: String,
     pub(crate) max_output_tokens: String,
 }
 
-impl EntryTyped {
-    /// `otherwise` is when it happened where nothing is said.
-    pub(crate) fn read(&self, kind: EntryKind, otherwise: UnixMillis) -> Result<EntryRead, Problems> {
+impl EntryInput {
+    /// `default_at` is the entry's time if none was typed.
+    pub(crate) fn read(&self, kind: EntryKind, default_at: UnixMillis) -> Result<ValidEntry, Problems> {
         let mut problems = Problems::default();
         let title = problems.parse("title", &self.title, "Enter a title");
-        let text = problems.parse("text", &self.text, "Write something here");
-        let at = self.moment(otherwise);
+        let text = problems.parse("text", &self.text, "Enter the text");
+        let at = self.parse_time(default_at);
         if at.is_none() {
-            problems.add("at", "Write the day and the time like 2026-11-13 09:14");
+            problems.add("at", "Enter a date and time like 2026-11-13 09:14");
         }
         let is_open = kind.can_be_open() && self.is_open.is_some();
         match (title, text, at) {
-            (Some(title), Some(text), Some(at)) => Ok(EntryRead { title, text, at, is_open }),
+            (Some(title), Some(text), Some(at)) => Ok(ValidEntry { title, text, at, is_open }),
             _ => Err(problems),
         }
     }
 
-    fn moment(&self, otherwise: UnixMillis) -> Option<UnixMillis> {
+    fn parse_time(&self, default_at: UnixMillis) -> Option<UnixMillis> {
         let typed = self.at.trim();
         if typed.is_empty() {
-            return Some(otherwise);
+            return Some(default_at);
         }
         let time: jiff::civil::DateTime = typed.replacen(' ', "T", 1).parse().ok()?;
         if !YEARS.contains(&time.year()) {
@@ -104,11 +104,11 @@ impl EntryTyped {
 }
 
 impl EntryForm {
-    /// An empty one. What is new is open, until somebody says otherwise.
+    /// An empty form. A new entry is open unless the user says otherwise.
     pub(crate) fn new(kind: EntryKind, now: UnixMillis) -> Self {
         Self {
             kind,
-            words: kind_words(kind),
+            labels: entry_kind_labels(kind),
             entry: None,
             version: None,
             title: String::new(),
@@ -117,17 +117,17 @@ impl EntryForm {
             at_was: String::new(),
             is_open: kind.can_be_open(),
             is_archived: false,
-            restores: false,
+            restore_checked: false,
             problems: Problems::default(),
             conflict: None,
             is_unsaved: false,
-            side_panel: None,
+            side_panel_html: None,
             purpose: String::new(),
             max_output_tokens: String::new(),
         }
     }
 
-    /// With what is saved.
+    /// The form with the saved values.
     pub(crate) fn of(entry: &Entry) -> Self {
         Self {
             entry: Some(entry.id),
@@ -142,8 +142,8 @@ impl EntryForm {
         }
     }
 
-    /// With what was typed, saved or not.
-    pub(crate) fn typed(kind: EntryKind, entry: Option<EntryId>, typed: EntryTyped) -> Self {
+    /// The form with the typed values.
+    pub(crate) fn typed(kind: EntryKind, entry: Option<EntryId>, typed: EntryInput) -> Self {
         Self {
             entry,
             version: typed.version.parse().ok().map(Version),
@@ -153,7 +153,7 @@ impl EntryForm {
             at_was: typed.at_was,
             is_open: typed.is_open.is_some(),
             is_archived: typed.restore.is_some(),
-            restores: typed.restore.is_some(),
+            restore_checked: typed.restore.is_some(),
             is_unsaved: true,
             purpose: typed.purpose,
             max_output_tokens: typed.max_output_tokens,
@@ -165,14 +165,14 @@ impl EntryForm {
         self.kind == EntryKind::DraftLetter
     }
 
-    pub(super) fn title_words(&self) -> String {
+    pub(super) fn form_title(&self) -> String {
         match self.entry {
-            None => format!("New {}", self.words.lower),
-            Some(_) => format!("Edit {}", self.words.lower),
+            None => format!("New {}", self.labels.lower),
+            Some(_) => format!("Edit {}", self.labels.lower),
         }
     }
 
-    /// Where it is sent.
+    /// The form's `action` URL.
     pub(super) fn action(&self, client: i64) -> String {
         match self.entry {
             None => format!("/clients/{client}/entries"),
@@ -187,36 +187,36 @@ mod tests {
 
     const NOW: UnixMillis = UnixMillis(1_794_561_240_000);
 
-    fn moment(at: &str, at_was: &str) -> Option<UnixMillis> {
-        EntryTyped { at: at.to_owned(), at_was: at_was.to_owned(), ..EntryTyped::default() }.moment(NOW)
+    fn parse_time(at: &str, at_was: &str) -> Option<UnixMillis> {
+        EntryInput { at: at.to_owned(), at_was: at_was.to_owned(), ..EntryInput::default() }.parse_time(NOW)
     }
 
     #[test]
-    fn a_moment_is_read_in_utc_and_is_now_where_nothing_is_said() {
-        assert_eq!(moment("2026-11-13T09:14", ""), Some(NOW));
-        assert_eq!(moment("2026-11-13 09:14", ""), Some(NOW));
-        assert_eq!(moment(" ", ""), Some(NOW));
+    fn entry_time_is_parsed_as_utc_and_defaults_to_now() {
+        assert_eq!(parse_time("2026-11-13T09:14", ""), Some(NOW));
+        assert_eq!(parse_time("2026-11-13 09:14", ""), Some(NOW));
+        assert_eq!(parse_time(" ", ""), Some(NOW));
         for bad in
             ["yesterday", "2026-13-01T00:00", "0026-11-13T09:14", "2026-11-13T09:14+01:00[Europe/Berlin]x"]
         {
-            assert_eq!(moment(bad, ""), None, "{bad}");
+            assert_eq!(parse_time(bad, ""), None, "{bad}");
         }
     }
 
     #[test]
-    fn a_moment_that_nobody_touched_keeps_its_seconds() {
+    fn unchanged_entry_time_keeps_its_seconds() {
         let exact = UnixMillis(NOW.0 + 31_415);
-        assert_eq!(moment("2026-11-13T09:14", &exact.0.to_string()), Some(exact));
-        assert_eq!(moment("2026-11-13T09:15", &exact.0.to_string()), Some(UnixMillis(NOW.0 + 60_000)));
+        assert_eq!(parse_time("2026-11-13T09:14", &exact.0.to_string()), Some(exact));
+        assert_eq!(parse_time("2026-11-13T09:15", &exact.0.to_string()), Some(UnixMillis(NOW.0 + 60_000)));
     }
 
     #[test]
-    fn a_note_is_never_open_whatever_is_sent() {
-        let typed = EntryTyped {
+    fn notes_are_never_open() {
+        let typed = EntryInput {
             title: "Call".to_owned(),
             text: "They called.".to_owned(),
             is_open: Some("on".to_owned()),
-            ..EntryTyped::default()
+            ..EntryInput::default()
         };
         assert!(!typed.read(EntryKind::MeetingNote, NOW).unwrap().is_open);
         assert!(typed.read(EntryKind::DraftLetter, NOW).unwrap().is_open);

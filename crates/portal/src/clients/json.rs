@@ -1,6 +1,6 @@
-//! Clients as programs read them. The names are those of the specification; what it does not name comes after.
+//! Clients as JSON. Field names come from the specification; additional fields follow.
 
-use chancery_domain::{Client, ContactFacts, Entry, EntryKind};
+use chancery_domain::{Client, ContactDetails, Entry, EntryKind};
 use chancery_store::{ClientPage, ClientRecord};
 use serde_json::{Value, json};
 
@@ -17,8 +17,8 @@ pub(super) fn list(found: &ClientPage, page: u32, pages: u32) -> Value {
 }
 
 pub(super) fn record(record: &ClientRecord) -> Value {
-    let Client { id, name, facts, owner, version, archived_at, .. } = &record.client;
-    let ContactFacts { contact, email, telephone, address, since } = facts;
+    let Client { id, name, details, owner, version, archived_at, .. } = &record.client;
+    let ContactDetails { contact, email, telephone, address, since } = details;
     let of_kind = |kind: EntryKind| -> Vec<Value> {
         record.entries.iter().filter(|entry| entry.kind == kind).map(entry).collect()
     };

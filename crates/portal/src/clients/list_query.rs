@@ -1,89 +1,89 @@
-//! What an address of the list asks for, read and written: every view of the list has an address.
+//! Parses and writes the query string of the client list. Every view of the list has a URL.
 
-use chancery_domain::{Bounds, Lines, PersonId};
+use chancery_domain::{LineMode, PersonId, TextBounds};
 use chancery_store::{ClientOrder, ClientQuery};
 use chancery_web::{ErrorPage, parse_page};
 use openidconnect::url::form_urlencoded;
 
-/// Longest search, in characters.
 const MAX_SEARCH_CHARS: usize = 200;
 
-const SEARCH: Bounds =
-    Bounds { what: "the search", min_chars: 0, max_chars: MAX_SEARCH_CHARS, lines: Lines::One };
+const SEARCH: TextBounds =
+    TextBounds { what: "the search", min_chars: 0, max_chars: MAX_SEARCH_CHARS, lines: LineMode::Single };
 
 const ORDERS: [(ClientOrder, &str); 8] = [
     (ClientOrder::RecentFirst, "recent"),
     (ClientOrder::OldestFirst, "oldest"),
     (ClientOrder::Name, "name"),
-    (ClientOrder::NameBackwards, "-name"),
+    (ClientOrder::NameDescending, "-name"),
     (ClientOrder::Id, "id"),
-    (ClientOrder::IdBackwards, "-id"),
+    (ClientOrder::IdDescending, "-id"),
     (ClientOrder::Owner, "owner"),
-    (ClientOrder::OwnerBackwards, "-owner"),
+    (ClientOrder::OwnerDescending, "-owner"),
 ];
 
-/// As in `sort=`.
+/// The value of `sort=`.
 pub(super) fn order_name(order: ClientOrder) -> &'static str {
     ORDERS.iter().find(|(listed, _)| *listed == order).map_or("recent", |(_, name)| name)
 }
 
 pub(super) fn parse(query: &str) -> Result<ClientQuery, ErrorPage> {
-    let mut asked = ClientQuery { page: 1, ..ClientQuery::default() };
+    let mut parsed = ClientQuery { page: 1, ..ClientQuery::default() };
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         match (&*name, &*value) {
-            ("q", words) => {
-                asked.words = SEARCH
-                    .take(words)
-                    .map_err(|error| bad_parameter("q", &format!("cannot be searched for: {error}")))?;
+            ("q", terms) => {
+                parsed.words = SEARCH
+                    .take(terms)
+                    .map_err(|error| invalid_parameter("q", &format!("is not valid: {error}")))?;
             }
             ("owner" | "sort" | "page" | "archived", "") => {}
             ("owner", number) => {
                 let number =
-                    number.parse().map_err(|_| bad_parameter("owner", "is the number of a person"))?;
-                asked.owner = Some(PersonId(number));
+                    number.parse().map_err(|_| invalid_parameter("owner", "must be a person’s number"))?;
+                parsed.owner = Some(PersonId(number));
             }
-            ("sort", wanted) => {
-                let order = ORDERS.iter().find(|(_, name)| *name == wanted).map(|(order, _)| *order);
-                let why = "is `recent`, `oldest`, `name`, `id` or `owner`, the last three with `-` in front for the other way round";
-                asked.order = order.ok_or_else(|| bad_parameter("sort", why))?;
+            ("sort", sort) => {
+                let order = ORDERS.iter().find(|(_, name)| *name == sort).map(|(order, _)| *order);
+                let why = "must be `recent`, `oldest`, `name`, `id` or `owner`; `-name`, `-id` and `-owner` sort descending";
+                parsed.order = order.ok_or_else(|| invalid_parameter("sort", why))?;
             }
             ("page", number) => {
-                asked.page = parse_page(number).ok_or_else(|| bad_parameter("page", "is a number from 1"))?;
+                parsed.page = parse_page(number)
+                    .ok_or_else(|| invalid_parameter("page", "must be a number, 1 or more"))?;
             }
-            ("archived", "1") => asked.is_archived = true,
-            ("archived", "0") => asked.is_archived = false,
-            ("archived", _) => return Err(bad_parameter("archived", "is 1, or is left out")),
+            ("archived", "1") => parsed.is_archived = true,
+            ("archived", "0") => parsed.is_archived = false,
+            ("archived", _) => return Err(invalid_parameter("archived", "must be 0 or 1")),
             _ => {}
         }
     }
-    Ok(asked)
+    Ok(parsed)
 }
 
-pub(super) fn bad_parameter(name: &str, why: &str) -> ErrorPage {
-    ErrorPage::bad_parameter(name, why).next_link("/clients", "Go to the clients")
+pub(super) fn invalid_parameter(name: &str, why: &str) -> ErrorPage {
+    ErrorPage::invalid_parameter(name, why).next_link("/clients", "Go to clients")
 }
 
-/// The address of a view, without what goes without saying.
+/// URL of a view, without default values.
 pub(super) fn href(query: &ClientQuery) -> String {
-    let mut written = form_urlencoded::Serializer::new(String::new());
+    let mut query_string = form_urlencoded::Serializer::new(String::new());
     if !query.words.is_empty() {
-        written.append_pair("q", &query.words);
+        query_string.append_pair("q", &query.words);
     }
     if let Some(owner) = query.owner {
-        written.append_pair("owner", &owner.to_string());
+        query_string.append_pair("owner", &owner.to_string());
     }
     if query.order != ClientOrder::default() {
-        written.append_pair("sort", order_name(query.order));
+        query_string.append_pair("sort", order_name(query.order));
     }
     if query.is_archived {
-        written.append_pair("archived", "1");
+        query_string.append_pair("archived", "1");
     }
     if query.page > 1 {
-        written.append_pair("page", &query.page.to_string());
+        query_string.append_pair("page", &query.page.to_string());
     }
-    match written.finish() {
-        written if written.is_empty() => "/clients".to_owned(),
-        written => format!("/clients?{written}"),
+    match query_string.finish() {
+        query_string if query_string.is_empty() => "/clients".to_owned(),
+        query_string => format!("/clients?{query_string}"),
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
     use chancery_web::MAX_PAGE;
 
     #[test]
-    fn every_view_has_an_address_that_leads_back_to_it() {
+    fn list_query_round_trips_through_the_url() {
         for (order, _) in ORDERS {
             for is_archived in [false, true] {
                 let view = ClientQuery {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_link_of_ours_says_is_refused_by_name() {
+    fn invalid_query_parameters_are_rejected_by_name() {
         for (query, name) in [
             ("page=abc", "`page`"),
             ("page=0", "`page`"),

@@ -1,17 +1,17 @@
-//! The pages of client records: the list, the record, and what is done to it. Each page or change has a file; each asks the policy
-//! through `authz` and offers nobody a change that it would deny.
+//! Client records: the list, the record, and changes to it. One file per page or change. Each asks the policy through `authz`, and no
+//! page offers a change that the policy would deny.
 
 pub(crate) mod archive;
 mod conflict;
-mod differences;
+pub(crate) mod details_edit;
+mod details_form;
+mod diff;
 pub(crate) mod done;
 pub(crate) mod entry_add;
 pub(crate) mod entry_edit;
 pub(crate) mod entry_form;
 mod entry_view;
 pub(crate) mod export;
-pub(crate) mod facts_edit;
-mod facts_form;
 mod json;
 pub(crate) mod list;
 mod list_query;

@@ -1,8 +1,8 @@
-//! `GET /clients/new` and `POST /clients`: a new client. Consultants make clients of their own; partners say whose it is.
+//! `GET /clients/new` and `POST /clients`: creates a client. Consultants create their own clients; partners choose the owner.
 
-use super::done::Done;
-use super::facts_form::{FactsForm, FactsTyped};
-use super::people::{self, Choice};
+use super::details_form::{DetailsForm, DetailsInput};
+use super::done::CompletedChange;
+use super::people::{self, OwnerChoice};
 use super::record_query::done_href;
 use crate::error::PageError;
 use crate::frame::{Frame, Section};
@@ -13,73 +13,77 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::PersonId;
-use chancery_policy::{CreateClient, NewClientFor};
+use chancery_policy::{CreateClient, NewClientResource};
 use chancery_store::{ClientError, NewClient};
-use chancery_web::{ErrorPage, Posted, Problems, page};
+use chancery_web::{ErrorPage, PostedForm, Problems, page};
 use std::sync::Arc;
 
 #[derive(Template)]
 #[template(path = "clients/new.html")]
 struct NewClientPage<'a> {
     frame: Frame<'a>,
-    form: FactsForm,
-    /// Empty for those who make clients of their own alone.
-    owners: Vec<Choice>,
+    form: DetailsForm,
+    /// Empty for users who can only create their own clients.
+    owners: Vec<OwnerChoice>,
 }
 
-pub(crate) async fn show(State(portal): State<Arc<Portal>>, who: SignedIn) -> Result<Response, PageError> {
-    let form = FactsForm { is_unsaved: false, ..FactsForm::typed(FactsTyped::default()) };
-    render(&portal, &who, form, StatusCode::OK).await
+pub(crate) async fn show(
+    State(portal): State<Arc<Portal>>,
+    signed_in: SignedIn,
+) -> Result<Response, PageError> {
+    let form = DetailsForm { is_unsaved: false, ..DetailsForm::typed(DetailsInput::default()) };
+    render(&portal, &signed_in, form, StatusCode::OK).await
 }
 
 pub(crate) async fn create(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
-    Posted(typed): Posted<FactsTyped>,
+    signed_in: SignedIn,
+    PostedForm(typed): PostedForm<DetailsInput>,
 ) -> Result<Response, PageError> {
     let owner = match typed.owner.as_str() {
-        "" => who.person.id,
+        "" => signed_in.person.id,
         number => PersonId(
-            number.parse().map_err(|_| ErrorPage::bad_form("`owner` is not the number of a person."))?,
+            number.parse().map_err(|_| ErrorPage::invalid_form("`owner` must be a person’s number."))?,
         ),
     };
-    let (name, facts) = match typed.read() {
+    let (name, details) = match typed.read() {
         Ok(read) => read,
-        Err(problems) => return put_right(&portal, &who, typed, problems).await,
+        Err(problems) => return render_with_errors(&portal, &signed_in, typed, problems).await,
     };
-    let permit = portal.permit::<CreateClient>(&who, NewClientFor(owner)).await?;
-    let new = NewClient { name, facts, entries: Vec::new(), is_archived: false };
+    let permit = portal.permit::<CreateClient>(&signed_in, NewClientResource(owner)).await?;
+    let new = NewClient { name, details, entries: Vec::new(), is_archived: false };
     match portal.store.clients.create_client(permit, new).await {
-        Ok(id) => Ok(Redirect::to(&done_href(id, Done::Created)).into_response()),
+        Ok(id) => Ok(Redirect::to(&done_href(id, CompletedChange::Created)).into_response()),
         Err(ClientError::NoSuchPerson(_)) => {
-            let problems = Problems::one("owner", "This person is no longer in the portal; choose another");
-            put_right(&portal, &who, typed, problems).await
+            let problems = Problems::one("owner", "This person was removed. Choose another.");
+            render_with_errors(&portal, &signed_in, typed, problems).await
         }
         Err(error) => Err(error.into()),
     }
 }
 
-async fn put_right(
+async fn render_with_errors(
     portal: &Portal,
-    who: &SignedIn,
-    typed: FactsTyped,
+    signed_in: &SignedIn,
+    typed: DetailsInput,
     problems: Problems,
 ) -> Result<Response, PageError> {
-    let form = FactsForm { problems, ..FactsForm::typed(typed) };
-    render(portal, who, form, StatusCode::UNPROCESSABLE_ENTITY).await
+    let form = DetailsForm { problems, ..DetailsForm::typed(typed) };
+    render(portal, signed_in, form, StatusCode::UNPROCESSABLE_ENTITY).await
 }
 
 async fn render(
     portal: &Portal,
-    who: &SignedIn,
-    form: FactsForm,
+    signed_in: &SignedIn,
+    form: DetailsForm,
     status: StatusCode,
 ) -> Result<Response, PageError> {
-    let people = people::known_to(portal, who).await?;
-    // Somebody who has left meanwhile is not among them, and nobody else must seem to have been chosen instead.
+    let people = people::visible_people(portal, signed_in).await?;
+    // If the chosen owner was removed meanwhile, select the user rather than an arbitrary colleague.
     let typed = form.typed.owner.parse().ok().map(PersonId);
-    let chosen = typed.filter(|id| people.iter().any(|person| person.id == *id)).unwrap_or(who.person.id);
+    let chosen =
+        typed.filter(|id| people.iter().any(|person| person.id == *id)).unwrap_or(signed_in.person.id);
     let owners = people::choices(&people, Some(chosen));
-    let frame = Frame::new(portal, who, Section::Clients);
+    let frame = Frame::new(portal, signed_in, Section::Clients);
     Ok(page(status, &NewClientPage { frame, form, owners })?)
 }

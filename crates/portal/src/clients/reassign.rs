@@ -1,8 +1,8 @@
-//! `POST /clients/{id}/reassign`: gives a client another owner. For partners.
+//! `POST /clients/{id}/reassign`: changes a client's owner. For partners.
 
-use super::done::Done;
+use super::done::CompletedChange;
 use super::record_query::done_href;
-use crate::error::{PageError, no_such_client};
+use crate::error::{PageError, client_not_found};
 use crate::path::ClientNumber;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
@@ -11,60 +11,62 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::PersonId;
 use chancery_policy::ReassignClient;
-use chancery_store::{Changed, ClientError};
-use chancery_web::{ErrorPage, Posted};
+use chancery_store::{ClientError, SaveOutcome};
+use chancery_web::{ErrorPage, PostedForm};
 use serde::Deserialize;
 use std::sync::Arc;
 
 #[derive(Deserialize)]
-pub(crate) struct Chosen {
+pub(crate) struct ReassignForm {
     /// A person's number.
     #[serde(default)]
     owner: String,
 }
 
-enum Given {
-    Away,
-    /// Nothing was changed, and nothing is said to be.
-    AlreadyTheirs,
-    NoPerson,
-    NoClient,
+enum ReassignOutcome {
+    Reassigned,
+    /// Nothing changed, so no confirmation is shown.
+    Unchanged,
+    PersonNotFound,
+    ClientNotFound,
 }
 
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
+    signed_in: SignedIn,
     ClientNumber(id): ClientNumber,
-    Posted(Chosen { owner }): Posted<Chosen>,
+    PostedForm(ReassignForm { owner }): PostedForm<ReassignForm>,
 ) -> Result<Response, PageError> {
     if owner.is_empty() {
-        return Err(ErrorPage::bad_form("`owner` is empty. Choose whose client it is to be.").into());
+        return Err(ErrorPage::invalid_form("`owner` is missing. Choose the new owner.").into());
     }
-    let unclear = |_| ErrorPage::bad_form("`owner` is not the number of a person.");
-    let to = PersonId(owner.parse().map_err(unclear)?);
-    let give = async |permit| {
-        let is_theirs = portal.store.clients.owner_of(id).await? == Some(to);
+    let invalid_owner = |_| ErrorPage::invalid_form("`owner` must be a person’s number.");
+    let to = PersonId(owner.parse().map_err(invalid_owner)?);
+    let reassign = async |permit| {
+        let is_unchanged = portal.store.clients.owner_of(id).await? == Some(to);
         match portal.store.clients.reassign_client(permit, to).await {
-            Ok(Changed::Gone) => Ok(Given::NoClient),
-            // Whoever was removed still has what is theirs.
-            Ok(_) | Err(ClientError::NoSuchPerson(_)) if is_theirs => Ok(Given::AlreadyTheirs),
-            Ok(_) => Ok(Given::Away),
-            Err(ClientError::NoSuchPerson(_)) => Ok(Given::NoPerson),
+            Ok(SaveOutcome::NotFound) => Ok(ReassignOutcome::ClientNotFound),
+            // A removed person still owns their clients.
+            Ok(_) | Err(ClientError::NoSuchPerson(_)) if is_unchanged => Ok(ReassignOutcome::Unchanged),
+            Ok(_) => Ok(ReassignOutcome::Reassigned),
+            Err(ClientError::NoSuchPerson(_)) => Ok(ReassignOutcome::PersonNotFound),
             Err(error) => Err(error),
         }
     };
-    match portal.with_client_permit::<ReassignClient, _, _>(&who, id, give).await? {
-        Given::Away => Ok(Redirect::to(&done_href(id, Done::Reassigned)).into_response()),
-        Given::AlreadyTheirs => Ok(Redirect::to(&format!("/clients/{id}")).into_response()),
-        Given::NoClient => Err(no_such_client().into()),
-        Given::NoPerson => Err(ErrorPage::new(
+    match portal.with_client_permit::<ReassignClient, _, _>(&signed_in, id, reassign).await? {
+        ReassignOutcome::Reassigned => {
+            Ok(Redirect::to(&done_href(id, CompletedChange::Reassigned)).into_response())
+        }
+        ReassignOutcome::Unchanged => Ok(Redirect::to(&format!("/clients/{id}")).into_response()),
+        ReassignOutcome::ClientNotFound => Err(client_not_found().into()),
+        ReassignOutcome::PersonNotFound => Err(ErrorPage::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "no_such_person",
-            "This person is not in the portal",
-            "`owner` is nobody who is in the portal now. The client’s owner was not changed.",
+            "Person not found",
+            "The new owner is not on the team. The client was not reassigned.",
         )
-        .advice("Go back, load the page again, and choose somebody else.")
-        .next_link(format!("/clients/{id}"), "Go to the client")
+        .advice("Go back, reload the page and choose another person.")
+        .next_link(format!("/clients/{id}"), "Go to client")
         .into()),
     }
 }

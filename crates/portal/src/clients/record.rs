@@ -1,20 +1,20 @@
-//! `GET /clients/{id}`: a client's record, as a page with at most one form open in it, or as JSON. The deeds that come back to the
-//! record with something to put right show it through `show`.
+//! `GET /clients/{id}`: a client's record, as a page with at most one open form, or as JSON. Changes with validation problems or
+//! conflicts show the record through `show`.
 
+use super::details_form::DetailsForm;
 use super::entry_form::EntryForm;
 use super::entry_view::EntryView;
-use super::facts_form::FactsForm;
 use super::json;
-use super::people::{self, Choice};
-use super::record_query::{Opened, RecordQuery, Tab, View};
+use super::people::{self, OwnerChoice};
+use super::record_query::{RecordQuery, RequestedForm, Tab, TimelineView};
 use crate::authz::capabilities::ClientCapabilities;
-use crate::drafting::panel::{Beside, DraftPanel};
-use crate::error::{PageError, no_such_client, no_such_entry};
+use crate::drafting::panel::{DraftPanel, PanelInput};
+use crate::error::{PageError, client_not_found, entry_not_found};
 use crate::frame::{Frame, Section};
 use crate::path::ClientNumber;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
-use crate::when::{Moment, long_day};
+use crate::time_format::{DisplayTime, long_day};
 use askama::Template;
 use axum::Json;
 use axum::extract::{RawQuery, State};
@@ -22,22 +22,22 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Client, ClientId, Entry, EntryId, EntryKind, UnixMillis};
 use chancery_policy::ReadClient;
-use chancery_store::{ClientRecord, EntriesWanted, EntryCounts, EntryPlace, VersionsWanted};
+use chancery_store::{ClientRecord, EntryCounts, EntryCursor, EntryQuery, VersionQuery};
 use chancery_web::{Notice, page, wants_json};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// The form that is open in a record. One at a time: one page, one question.
-pub(crate) enum Open {
+/// The open form of a record. Only one at a time.
+pub(crate) enum OpenForm {
     Nothing,
-    Facts(FactsForm),
+    Details(DetailsForm),
     Entry(EntryForm),
 }
 
-/// How a record is to be shown.
-pub(crate) struct Showing {
-    pub(crate) view: View,
-    pub(crate) open: Open,
+/// How to show a record.
+pub(crate) struct RecordPageState {
+    pub(crate) view: TimelineView,
+    pub(crate) open: OpenForm,
     pub(crate) notice: Option<Notice>,
     pub(crate) status: StatusCode,
 }
@@ -47,16 +47,16 @@ pub(crate) struct Showing {
 struct RecordPage<'a> {
     frame: Frame<'a>,
     id: i64,
-    facts: Facts,
+    details: DetailsView,
     badges: Badges,
-    may: ClientCapabilities,
-    owners: Vec<Choice>,
+    can: ClientCapabilities,
+    owners: Vec<OwnerChoice>,
     version: i64,
     tabs: Vec<TabLink>,
     entries: Vec<EntryView>,
-    facts_form: Option<FactsForm>,
+    details_form: Option<DetailsForm>,
     entry_form: Option<EntryForm>,
-    looks: Vec<LookView>,
+    views: Vec<RecordViewRow>,
     shown: usize,
     total: u64,
     older: Option<String>,
@@ -66,7 +66,7 @@ struct RecordPage<'a> {
     is_archived_tab: bool,
 }
 
-struct Facts {
+struct DetailsView {
     name: String,
     owner: String,
     contact: String,
@@ -89,121 +89,127 @@ struct TabLink {
     label: &'static str,
     count: u64,
     href: String,
-    is_shown: bool,
+    is_current: bool,
 }
 
-struct LookView {
+struct RecordViewRow {
     email: String,
-    at: Moment,
+    at: DisplayTime,
     times: u64,
 }
 
 struct Links {
-    edit_facts: String,
+    edit_details: String,
     new_letter: String,
     new_note: String,
     new_dispute: String,
-    /// The same page with nothing open.
+    /// URL of this page with no form open.
     close: String,
 }
 
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
+    signed_in: SignedIn,
     ClientNumber(id): ClientNumber,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, PageError> {
     let RecordQuery { view, open, done } = RecordQuery::parse(query.as_deref().unwrap_or_default())?;
     if wants_json(&headers) {
-        let record = read(&portal, &who, id, &EntriesWanted::All).await?;
+        let record = read(&portal, &signed_in, id, &EntryQuery::All).await?;
         return Ok(Json(json::record(&record)).into_response());
     }
-    let record = read(&portal, &who, id, &view.wanted()).await?;
-    let may = ClientCapabilities::of(&portal.policy, who.principal(), &record.client);
+    let record = read(&portal, &signed_in, id, &view.entry_query()).await?;
+    let can = ClientCapabilities::of(&portal.policy, signed_in.principal(), &record.client);
     let open = match open {
-        _ if !may.edit => Open::Nothing,
-        None => Open::Nothing,
-        Some(Opened::Facts) => Open::Facts(FactsForm::of(&record.client)),
-        Some(Opened::NewEntry(kind)) => Open::Entry(EntryForm::new(kind, portal.clock.now())),
-        Some(Opened::Entry(entry)) => Open::Entry(form_of(&portal, &who, &record, entry).await?),
+        _ if !can.edit => OpenForm::Nothing,
+        None => OpenForm::Nothing,
+        Some(RequestedForm::Details) => OpenForm::Details(DetailsForm::of(&record.client)),
+        Some(RequestedForm::NewEntry(kind)) => OpenForm::Entry(EntryForm::new(kind, portal.clock.now())),
+        Some(RequestedForm::Entry(entry)) => {
+            OpenForm::Entry(form_of(&portal, &signed_in, &record, entry).await?)
+        }
     };
     let notice = done.map(|done| done.notice(id));
-    render(&portal, &who, (record, may), Showing { view, open, notice, status: StatusCode::OK }).await
+    render(&portal, &signed_in, (record, can), RecordPageState { view, open, notice, status: StatusCode::OK })
+        .await
 }
 
-/// Reads a record, for which this person must be allowed to, and shows it.
+/// Reads a record, which the policy must allow, and shows it.
 pub(crate) async fn show(
     portal: &Portal,
-    who: &SignedIn,
+    signed_in: &SignedIn,
     id: ClientId,
-    showing: Showing,
+    state: RecordPageState,
 ) -> Result<Response, PageError> {
-    let record = read(portal, who, id, &showing.view.wanted()).await?;
-    show_read(portal, who, record, showing).await
+    let record = read(portal, signed_in, id, &state.view.entry_query()).await?;
+    show_record(portal, signed_in, record, state).await
 }
 
 /// Shows a record that was just read for this person.
-pub(crate) async fn show_read(
+pub(crate) async fn show_record(
     portal: &Portal,
-    who: &SignedIn,
+    signed_in: &SignedIn,
     record: ClientRecord,
-    showing: Showing,
+    state: RecordPageState,
 ) -> Result<Response, PageError> {
-    let may = ClientCapabilities::of(&portal.policy, who.principal(), &record.client);
-    render(portal, who, (record, may), showing).await
+    let can = ClientCapabilities::of(&portal.policy, signed_in.principal(), &record.client);
+    render(portal, signed_in, (record, can), state).await
 }
 
 pub(crate) async fn read(
     portal: &Portal,
-    who: &SignedIn,
+    signed_in: &SignedIn,
     id: ClientId,
-    wanted: &EntriesWanted,
+    query: &EntryQuery,
 ) -> Result<ClientRecord, PageError> {
-    let read = |permit| portal.store.clients.read_client(permit, wanted);
-    Ok(portal.with_client_permit::<ReadClient, _, _>(who, id, read).await?.ok_or_else(no_such_client)?)
+    let read = |permit| portal.store.clients.read_client(permit, query);
+    Ok(portal
+        .with_client_permit::<ReadClient, _, _>(signed_in, id, read)
+        .await?
+        .ok_or_else(client_not_found)?)
 }
 
-/// The form of an entry that may be on another page than the one that is shown.
+/// The form of an entry that may not be on the current page.
 async fn form_of(
     portal: &Portal,
-    who: &SignedIn,
+    signed_in: &SignedIn,
     record: &ClientRecord,
     id: EntryId,
 ) -> Result<EntryForm, PageError> {
     match record.entries.iter().find(|entry| entry.id == id) {
         Some(entry) => Ok(EntryForm::of(entry)),
-        None => Ok(EntryForm::of(&saved_entry(portal, who, record.client.id, id).await?)),
+        None => Ok(EntryForm::of(&saved_entry(portal, signed_in, record.client.id, id).await?)),
     }
 }
 
-/// An entry as it is saved now.
+/// The current version of an entry.
 pub(super) async fn saved_entry(
     portal: &Portal,
-    who: &SignedIn,
+    signed_in: &SignedIn,
     client: ClientId,
     id: EntryId,
 ) -> Result<Entry, PageError> {
-    let read = |permit| portal.store.clients.entry_versions(permit, id, VersionsWanted::None);
-    let found = portal.with_client_permit::<ReadClient, _, _>(who, client, read).await?;
-    Ok(found.map(|(entry, _)| entry).ok_or_else(|| no_such_entry(client))?)
+    let read = |permit| portal.store.clients.entry_versions(permit, id, VersionQuery::None);
+    let found = portal.with_client_permit::<ReadClient, _, _>(signed_in, client, read).await?;
+    Ok(found.map(|(entry, _)| entry).ok_or_else(|| entry_not_found(client))?)
 }
 
-/// Beside a letter's editor. It offers the newest entries to read, of every kind, whichever the page shows.
+/// The panel beside a letter's editor. It offers the newest entries of every kind as context, whichever tab is shown.
 async fn draft_panel(
     portal: &Portal,
-    who: &SignedIn,
+    signed_in: &SignedIn,
     record: &ClientRecord,
-    view: View,
+    view: TimelineView,
     form: &EntryForm,
 ) -> Result<String, PageError> {
     let EntryForm { entry, purpose, max_output_tokens, .. } = form;
-    let (id, letter) = (record.client.id, Beside { entry: *entry, purpose, max_output_tokens });
-    let panel = match view == View::default() {
-        true => DraftPanel::fresh(portal, id, &record.entries, letter).await,
+    let (id, input) = (record.client.id, PanelInput { entry: *entry, purpose, max_output_tokens });
+    let panel = match view == TimelineView::default() {
+        true => DraftPanel::for_editor(portal, id, &record.entries, input).await,
         false => {
-            let newest = read(portal, who, id, &View::default().wanted()).await?;
-            DraftPanel::fresh(portal, id, &newest.entries, letter).await
+            let newest = read(portal, signed_in, id, &TimelineView::default().entry_query()).await?;
+            DraftPanel::for_editor(portal, id, &newest.entries, input).await
         }
     };
     Ok(panel.html()?)
@@ -211,22 +217,22 @@ async fn draft_panel(
 
 async fn render(
     portal: &Portal,
-    who: &SignedIn,
-    (record, may): (ClientRecord, ClientCapabilities),
-    mut showing: Showing,
+    signed_in: &SignedIn,
+    (record, can): (ClientRecord, ClientCapabilities),
+    mut state: RecordPageState,
 ) -> Result<Response, PageError> {
-    if let Open::Entry(form) = &mut showing.open
+    if let OpenForm::Entry(form) = &mut state.open
         && form.is_letter()
-        && form.side_panel.is_none()
+        && form.side_panel_html.is_none()
         && form.conflict.is_none()
     {
-        form.side_panel = Some(draft_panel(portal, who, &record, showing.view, form).await?);
+        form.side_panel_html = Some(draft_panel(portal, signed_in, &record, state.view, form).await?);
     }
-    let people = if may.reassign { people::known_to(portal, who).await? } else { Vec::new() };
+    let people = if can.reassign { people::visible_people(portal, signed_in).await? } else { Vec::new() };
     let owners = people::choices_with_owner(&people, &record.client.owner);
-    let frame = Frame::new(portal, who, Section::Clients);
-    let Showing { view, open, notice, status } = showing;
-    let shown = RecordPage::new(frame, record, may, (view, open), portal.clock.now());
+    let frame = Frame::new(portal, signed_in, Section::Clients);
+    let RecordPageState { view, open, notice, status } = state;
+    let shown = RecordPage::new(frame, record, can, (view, open), portal.clock.now());
     Ok(page(status, &RecordPage { owners, notice, ..shown })?)
 }
 
@@ -234,23 +240,26 @@ impl<'a> RecordPage<'a> {
     fn new(
         frame: Frame<'a>,
         record: ClientRecord,
-        may: ClientCapabilities,
-        (view, open): (View, Open),
+        can: ClientCapabilities,
+        (view, open): (TimelineView, OpenForm),
         now: UnixMillis,
     ) -> Self {
-        let ClientRecord { client, entries, has_more, counts, looks } = record;
+        let ClientRecord { client, entries, has_more, counts, views } = record;
         let id = client.id;
-        let at = |view: View, open: Option<Opened>| RecordQuery { view, open, done: None }.href(id);
+        let at =
+            |view: TimelineView, open: Option<RequestedForm>| RecordQuery { view, open, done: None }.href(id);
         let last = entries.last().filter(|_| has_more);
-        let older = last.map(|entry| EntryPlace { at: entry.at, id: entry.id });
-        let edit_href = |entry: EntryId| format!("{}#entry-{entry}", at(view, Some(Opened::Entry(entry))));
-        let (facts_form, entry_form) = match open {
-            Open::Nothing => (None, None),
-            Open::Facts(form) => (Some(form), None),
-            Open::Entry(form) => (None, Some(form)),
+        let older = last.map(|entry| EntryCursor { at: entry.at, id: entry.id });
+        let edit_href =
+            |entry: EntryId| format!("{}#entry-{entry}", at(view, Some(RequestedForm::Entry(entry))));
+        let (details_form, entry_form) = match open {
+            OpenForm::Nothing => (None, None),
+            OpenForm::Details(form) => (Some(form), None),
+            OpenForm::Entry(form) => (None, Some(form)),
         };
-        // The cursor is in the first field: with a fragment in the address, browsers leave `autofocus` alone and go by it.
-        let new_entry = |kind| format!("{}#title", at(View::default(), Some(Opened::NewEntry(kind))));
+        // The fragment focuses the first field: with a fragment in the URL, browsers ignore `autofocus`.
+        let new_entry =
+            |kind| format!("{}#title", at(TimelineView::default(), Some(RequestedForm::NewEntry(kind))));
         Self {
             frame,
             id: id.0,
@@ -259,27 +268,27 @@ impl<'a> RecordPage<'a> {
                 has_open_letter: counts.open_letters > 0,
                 is_archived: client.archived_at.is_some(),
             },
-            may,
+            can,
             owners: Vec::new(),
             version: client.version.0,
             tabs: tabs(id, view.tab, &counts),
             shown: entries.len(),
             total: count(view.tab, &counts),
-            older: older.map(|older| at(View { older: Some(older), ..view }, None)),
-            newest: view.older.map(|_| at(View { older: None, ..view }, None)),
+            older: older.map(|older| at(TimelineView { older: Some(older), ..view }, None)),
+            newest: view.older.map(|_| at(TimelineView { older: None, ..view }, None)),
             entries: entries.iter().map(|entry| EntryView::new(entry, edit_href(entry.id), now)).collect(),
-            facts_form,
+            details_form,
             entry_form,
-            looks: looks
+            views: views
                 .into_iter()
-                .map(|look| LookView {
-                    email: look.person.email.to_string(),
-                    at: Moment::new(look.last_at, now),
-                    times: look.times,
+                .map(|viewer| RecordViewRow {
+                    email: viewer.person.email.to_string(),
+                    at: DisplayTime::new(viewer.last_at, now),
+                    times: viewer.times,
                 })
                 .collect(),
             links: Links {
-                edit_facts: format!("{}#facts-form", at(view, Some(Opened::Facts))),
+                edit_details: format!("{}#facts-form", at(view, Some(RequestedForm::Details))),
                 new_letter: new_entry(EntryKind::DraftLetter),
                 new_note: new_entry(EntryKind::MeetingNote),
                 new_dispute: new_entry(EntryKind::BillingDispute),
@@ -287,68 +296,68 @@ impl<'a> RecordPage<'a> {
             },
             notice: None,
             is_archived_tab: view.tab == Tab::Archived,
-            facts: Facts::new(&client),
+            details: DetailsView::new(&client),
         }
     }
 
     fn has_problems(&self) -> bool {
-        self.facts_form.as_ref().is_some_and(|form| form.problems.any())
+        self.details_form.as_ref().is_some_and(|form| form.problems.any())
             || self.entry_form.as_ref().is_some_and(|form| form.problems.any())
     }
 
-    /// The form of an entry that stands among the others.
+    /// The form of an entry that is listed on this page.
     fn form_of(&self, entry: &i64) -> Option<&EntryForm> {
         self.entry_form.as_ref().filter(|form| form.entry == Some(EntryId(*entry)))
     }
 
-    /// The form of a new entry, or of one that is not on this page.
-    fn form_on_top(&self) -> Option<&EntryForm> {
+    /// The form of a new entry, or of one that is not listed on this page.
+    fn top_form(&self) -> Option<&EntryForm> {
         let is_listed =
             |form: &EntryForm| self.entries.iter().any(|entry| form.entry == Some(EntryId(entry.id)));
         self.entry_form.as_ref().filter(|form| !is_listed(form))
     }
 }
 
-impl Facts {
+impl DetailsView {
     fn new(client: &Client) -> Self {
-        let telephone = client.facts.telephone.to_string();
-        let email = client.facts.email.to_string();
+        let telephone = client.details.telephone.to_string();
+        let email = client.details.email.to_string();
         Self {
             name: client.name.to_string(),
             owner: client.owner.email.to_string(),
-            contact: client.facts.contact.to_string(),
+            contact: client.details.contact.to_string(),
             mailto: mailto(&email),
             email,
             tel: tel(&telephone),
             telephone,
-            address: client.facts.address.as_str().lines().map(str::to_owned).collect(),
-            since: client.facts.since.map(|day| (day.to_string(), long_day(day))),
+            address: client.details.address.as_str().lines().map(str::to_owned).collect(),
+            since: client.details.since.map(|day| (day.to_string(), long_day(day))),
         }
     }
 }
 
-/// Everything but the plainest letters is written as numbers, so that an address cannot add a subject or a copy.
+/// Percent-encodes everything but plain characters, so that an address cannot add a subject or a recipient.
 fn mailto(email: &str) -> String {
-    let mut written = "mailto:".to_owned();
+    let mut link = "mailto:".to_owned();
     for byte in email.bytes() {
         match byte {
-            b'@' | b'.' | b'-' | b'_' | b'+' => written.push(char::from(byte)),
-            byte if byte.is_ascii_alphanumeric() => written.push(char::from(byte)),
+            b'@' | b'.' | b'-' | b'_' | b'+' => link.push(char::from(byte)),
+            byte if byte.is_ascii_alphanumeric() => link.push(char::from(byte)),
             byte => {
-                let _ = write!(written, "%{byte:02X}");
+                let _ = write!(link, "%{byte:02X}");
             }
         }
     }
-    written
+    link
 }
 
-/// None where what is written there is no number that a telephone could call.
+/// `None` if the text is not a dialable number.
 fn tel(telephone: &str) -> Option<String> {
-    const FEWEST_DIGITS: usize = 3;
+    const MIN_DIGITS: usize = 3;
     let is_plain = telephone.chars().all(|c| c.is_ascii_digit() || " +-/().".contains(c));
     let digits: String = telephone.chars().filter(char::is_ascii_digit).collect();
     let plus = if telephone.trim_start().starts_with('+') { "+" } else { "" };
-    (is_plain && digits.len() >= FEWEST_DIGITS).then(|| format!("tel:{plus}{digits}"))
+    (is_plain && digits.len() >= MIN_DIGITS).then(|| format!("tel:{plus}{digits}"))
 }
 
 fn tabs(client: ClientId, shown: Tab, counts: &EntryCounts) -> Vec<TabLink> {
@@ -356,11 +365,11 @@ fn tabs(client: ClientId, shown: Tab, counts: &EntryCounts) -> Vec<TabLink> {
         id,
         label,
         count: count(tab, counts),
-        href: RecordQuery { view: View { tab, older: None }, ..RecordQuery::default() }.href(client),
-        is_shown: tab == shown,
+        href: RecordQuery { view: TimelineView { tab, older: None }, ..RecordQuery::default() }.href(client),
+        is_current: tab == shown,
     };
     let mut tabs = vec![
-        tab(Tab::Everything, "tab-everything", "Everything"),
+        tab(Tab::All, "tab-everything", "Everything"),
         tab(Tab::Of(EntryKind::MeetingNote), "tab-notes", "Meeting notes"),
         tab(Tab::Of(EntryKind::BillingDispute), "tab-disputes", "Disputes"),
         tab(Tab::Of(EntryKind::DraftLetter), "tab-letters", "Letters"),
@@ -373,7 +382,7 @@ fn tabs(client: ClientId, shown: Tab, counts: &EntryCounts) -> Vec<TabLink> {
 
 fn count(tab: Tab, counts: &EntryCounts) -> u64 {
     match tab {
-        Tab::Everything => counts.meeting_notes + counts.billing_disputes + counts.draft_letters,
+        Tab::All => counts.meeting_notes + counts.billing_disputes + counts.draft_letters,
         Tab::Of(EntryKind::MeetingNote) => counts.meeting_notes,
         Tab::Of(EntryKind::BillingDispute) => counts.billing_disputes,
         Tab::Of(EntryKind::DraftLetter) => counts.draft_letters,
@@ -386,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contact_links_carry_the_address_and_nothing_else() {
+    fn contact_links_cannot_inject_headers() {
         assert_eq!(mailto("priya@harbourlane.example"), "mailto:priya@harbourlane.example");
         assert_eq!(mailto("a?cc=b@c"), "mailto:a%3Fcc%3Db@c");
         assert_eq!(tel("+1 617 555 0142").as_deref(), Some("tel:+16175550142"));

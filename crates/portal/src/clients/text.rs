@@ -1,44 +1,43 @@
-//! What people write, as a page shows it: plain text, of which blank lines part paragraphs and leading dashes or bullets make
-//! lists. Nothing else in it means anything. Long texts are shown in two parts.
+//! Renders user text: plain text in which blank lines separate paragraphs and leading dashes or bullets make lists. There is no other
+//! markup. Long texts are collapsed.
 
-/// A text of more characters than this is folded.
+/// Texts with more characters are collapsed.
 const FOLD_OVER_CHARS: usize = 1_200;
-/// So much of a folded text is shown, up to the next end of a paragraph, a line or a word.
-const SHOWN_OF_FOLDED_CHARS: usize = 700;
-/// Short lines make a long text too: so many of them at most.
+/// How much of a collapsed text is shown, up to the end of a paragraph, line or word.
+const FOLDED_CHARS: usize = 700;
+/// The same limits in lines, for texts with many short lines.
 const FOLD_OVER_LINES: usize = 24;
-const SHOWN_OF_FOLDED_LINES: usize = 14;
+const FOLDED_LINES: usize = 14;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Block {
-    /// Its lines.
     Paragraph(Vec<String>),
     List(Vec<String>),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct FoldedText {
     pub(crate) beginning: Vec<Block>,
-    /// Empty where the text is not long.
+    /// Empty if the text is not collapsed.
     pub(crate) rest: Vec<Block>,
 }
 
-impl Shown {
+impl FoldedText {
     pub(crate) fn new(text: &str) -> Self {
         let is_long = text.chars().count() > FOLD_OVER_CHARS || text.lines().count() > FOLD_OVER_LINES;
-        let fold_at = if is_long { fold_at(text) } else { text.len() };
-        let (beginning, rest) = text.split_at(fold_at);
+        let fold_position = if is_long { fold_position(text) } else { text.len() };
+        let (beginning, rest) = text.split_at(fold_position);
         Self { beginning: blocks(beginning), rest: blocks(rest) }
     }
 }
 
-/// The best place to fold a long text: after a paragraph, else after a line, a sentence, a word, or anywhere.
-fn fold_at(text: &str) -> usize {
-    let by_chars = text.char_indices().nth(SHOWN_OF_FOLDED_CHARS).map_or(text.len(), |(at, _)| at);
-    let by_lines = text.match_indices('\n').nth(SHOWN_OF_FOLDED_LINES).map_or(text.len(), |(at, _)| at);
+/// Where to split a long text: after a paragraph, else after a line, a sentence, a word, or anywhere.
+fn fold_position(text: &str) -> usize {
+    let by_chars = text.char_indices().nth(FOLDED_CHARS).map_or(text.len(), |(at, _)| at);
+    let by_lines = text.match_indices('\n').nth(FOLDED_LINES).map_or(text.len(), |(at, _)| at);
     let limit = by_chars.min(by_lines);
     let shown = &text[..limit];
-    // A fold near the start would show next to nothing.
+    // A split near the start would show next to nothing.
     let far_enough = |at: &usize| *at > limit / 3;
     let paragraph = shown.rfind("\n\n").filter(far_enough);
     let line = || shown.rfind('\n').filter(far_enough);
@@ -81,8 +80,9 @@ mod tests {
     }
 
     #[test]
-    fn dashes_make_lists_and_blank_lines_part_paragraphs() {
-        let shown = Shown::new("Agreed:\n- a credit\n• no refund\n\nDear Ms Raman,\nthank you.\n-not a list");
+    fn dashes_make_lists_and_blank_lines_separate_paragraphs() {
+        let shown =
+            FoldedText::new("Agreed:\n- a credit\n• no refund\n\nDear Ms Raman,\nthank you.\n-not a list");
         let paragraph =
             |lines: &[&str]| Block::Paragraph(lines.iter().map(|line| (*line).to_owned()).collect());
         assert_eq!(
@@ -97,25 +97,25 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_folded_at_a_paragraph_where_it_can_be() {
+    fn long_text_folds_at_a_paragraph_if_possible() {
         let paragraph = "word ".repeat(60).trim().to_owned();
         let text = [paragraph.as_str(); 6].join("\n\n");
-        let shown = Shown::new(&text);
+        let shown = FoldedText::new(&text);
         assert_eq!((shown.beginning.len(), shown.rest.len()), (2, 4));
-        let sentences = Shown::new(&"A sentence like others. ".repeat(100));
+        let sentences = FoldedText::new(&"A sentence like others. ".repeat(100));
         let Some(Block::Paragraph(lines)) = sentences.beginning.last() else { panic!("no paragraph") };
         assert!(lines[0].ends_with("others."), "{lines:?}");
         let lines = "line\n".repeat(40);
-        assert!(!Shown::new(&lines).rest.is_empty());
+        assert!(!FoldedText::new(&lines).rest.is_empty());
     }
 
     proptest! {
         #[test]
-        fn no_word_is_lost_by_folding(text in "([a-zäß€ \n]|- ){0,3000}") {
-            let shown = Shown::new(&text);
-            let kept: String = [words(&shown.beginning), words(&shown.rest)].concat().concat();
+        fn folding_loses_no_words(text in "([a-zäß€ \n]|- ){0,3000}") {
+            let shown = FoldedText::new(&text);
+            let folded: String = [words(&shown.beginning), words(&shown.rest)].concat().concat();
             let letters = |text: &str| text.replace(['-', ' ', '\n'], "");
-            prop_assert_eq!(letters(&kept), letters(&text));
+            prop_assert_eq!(letters(&folded), letters(&text));
         }
     }
 }

@@ -1,64 +1,63 @@
-//! `GET /clients/{id}/versions` and `GET /clients/{id}/entries/{entry}/versions`: every version, the newest first, with who made it,
-//! when, and what it changed.
+//! `GET /clients/{id}/versions` and `GET /clients/{id}/entries/{entry}/versions`: every version, newest first, with its author, time
+//! and changes.
 
-use super::differences::{Span, spans};
-use super::entry_view::{badge, kind_words};
-use super::facts_edit::labelled;
-use super::list_query::bad_parameter;
-use crate::error::{PageError, no_such_client, no_such_entry};
+use super::details_edit::labelled_fields;
+use super::diff::{DiffSpan, diff_spans};
+use super::entry_view::{badge, entry_kind_labels};
+use super::list_query::invalid_parameter;
+use crate::error::{PageError, client_not_found, entry_not_found};
 use crate::frame::{Frame, Section};
 use crate::path::{ClientNumber, EntryNumber};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
-use crate::when::{Moment, in_utc};
+use crate::time_format::{DisplayTime, utc_text};
 use askama::Template;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use chancery_domain::{EntryKind, UnixMillis, Version};
 use chancery_policy::ReadClient;
-use chancery_store::{ClientVersion, EntryVersion, VersionsWanted};
+use chancery_store::{ClientVersion, EntryVersion, VersionQuery};
 use chancery_web::{ErrorPage, page};
 use openidconnect::url::form_urlencoded;
 use std::sync::Arc;
 
-/// Versions on one page.
 const VERSIONS_PER_PAGE: usize = 20;
-/// Each is compared with the one before it.
-const VERSIONS_READ: u32 = 21;
+/// One more than shown: each version is compared with the one before it.
+const VERSIONS_FETCHED: u32 = 21;
 
 #[derive(Template)]
 #[template(path = "clients/versions.html")]
 struct VersionsPage<'a> {
     frame: Frame<'a>,
     client: i64,
-    /// Of the client, or of the entry.
+    /// Name of the client, or title of the entry.
     title: String,
-    what: &'static str,
+    subject: &'static str,
     back: String,
     back_label: &'static str,
-    versions: Vec<VersionView>,
-    /// The address of those before these.
+    versions: Vec<VersionRow>,
+    /// URL of the next page, with older versions.
     older: Option<String>,
 }
 
-struct VersionView {
+struct VersionRow {
     number: i64,
     by: String,
-    at: Moment,
+    at: DisplayTime,
     is_newest: bool,
     is_first: bool,
     changes: Vec<FieldChange>,
-    /// Everything, as it was.
-    whole: Vec<(&'static str, String)>,
+    /// All fields of this version.
+    fields: Vec<(&'static str, String)>,
 }
 
 struct FieldChange {
     label: &'static str,
-    spans: Vec<Span>,
+    diff_spans: Vec<DiffSpan>,
 }
 
-/// A version's fields, as pages call them.
+/// A version's fields with their labels.
 struct Snapshot {
     number: i64,
     by: Option<String>,
@@ -68,23 +67,23 @@ struct Snapshot {
 
 pub(crate) async fn of_client(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
+    signed_in: SignedIn,
     ClientNumber(id): ClientNumber,
     RawQuery(query): RawQuery,
 ) -> Result<Response, PageError> {
-    let wanted = parse_before(query.as_deref().unwrap_or_default())?;
-    let read = |permit| portal.store.clients.client_versions(permit, wanted);
-    let found = portal.with_client_permit::<ReadClient, _, _>(&who, id, read).await?;
-    let (client, versions) = found.ok_or_else(no_such_client)?;
+    let version_query = parse_before(query.as_deref().unwrap_or_default())?;
+    let read = |permit| portal.store.clients.client_versions(permit, version_query);
+    let found = portal.with_client_permit::<ReadClient, _, _>(&signed_in, id, read).await?;
+    let (client, versions) = found.ok_or_else(client_not_found)?;
     let snapshots: Vec<Snapshot> = versions.into_iter().map(client_snapshot).collect();
-    let (versions, older) = compared(&snapshots, client.version, portal.clock.now());
+    let (versions, older) = version_rows(&snapshots, client.version, portal.clock.now());
     let shown = VersionsPage {
-        frame: Frame::new(&portal, &who, Section::Clients),
+        frame: Frame::new(&portal, &signed_in, Section::Clients),
         client: id.0,
         title: client.name.to_string(),
-        what: "the facts",
+        subject: "the details",
         back: format!("/clients/{id}"),
-        back_label: "Go to the client",
+        back_label: "Go to client",
         versions,
         older: older.map(|older| format!("/clients/{id}/versions?before={older}")),
     };
@@ -93,47 +92,48 @@ pub(crate) async fn of_client(
 
 pub(crate) async fn of_entry(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
+    signed_in: SignedIn,
     EntryNumber { client, entry }: EntryNumber,
     RawQuery(query): RawQuery,
 ) -> Result<Response, PageError> {
-    let wanted = parse_before(query.as_deref().unwrap_or_default())?;
-    let read = |permit| portal.store.clients.entry_versions(permit, entry, wanted);
-    let found = portal.with_client_permit::<ReadClient, _, _>(&who, client, read).await?;
-    let (found, versions) = found.ok_or_else(|| no_such_entry(client))?;
+    let version_query = parse_before(query.as_deref().unwrap_or_default())?;
+    let read = |permit| portal.store.clients.entry_versions(permit, entry, version_query);
+    let found = portal.with_client_permit::<ReadClient, _, _>(&signed_in, client, read).await?;
+    let (found, versions) = found.ok_or_else(|| entry_not_found(client))?;
     let snapshots: Vec<Snapshot> =
         versions.into_iter().map(|version| entry_snapshot(found.kind, version)).collect();
-    let (versions, older) = compared(&snapshots, found.version, portal.clock.now());
+    let (versions, older) = version_rows(&snapshots, found.version, portal.clock.now());
     let shown = VersionsPage {
-        frame: Frame::new(&portal, &who, Section::Clients),
+        frame: Frame::new(&portal, &signed_in, Section::Clients),
         client: client.0,
         title: found.title.to_string(),
-        what: match found.kind {
+        subject: match found.kind {
             EntryKind::MeetingNote => "this note",
             EntryKind::BillingDispute => "this dispute",
             EntryKind::DraftLetter => "this letter",
         },
         back: format!("/clients/{client}#entry-{entry}"),
-        back_label: "Go to the record",
+        back_label: "Go to record",
         versions,
         older: older.map(|older| format!("/clients/{client}/entries/{entry}/versions?before={older}")),
     };
     Ok(page(StatusCode::OK, &shown)?)
 }
 
-fn parse_before(query: &str) -> Result<VersionsWanted, ErrorPage> {
+fn parse_before(query: &str) -> Result<VersionQuery, ErrorPage> {
     let mut before = None;
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         if name == "before" {
-            let number = value.parse().map_err(|_| bad_parameter("before", "is the number of a version"))?;
+            let number =
+                value.parse().map_err(|_| invalid_parameter("before", "must be a version number"))?;
             before = Some(Version(number));
         }
     }
-    Ok(VersionsWanted::Page { before, limit: VERSIONS_READ })
+    Ok(VersionQuery::Page { before, limit: VERSIONS_FETCHED })
 }
 
 fn client_snapshot(version: ClientVersion) -> Snapshot {
-    let mut fields = labelled(&version.name, &version.facts).to_vec();
+    let mut fields = labelled_fields(&version.name, &version.details).to_vec();
     fields.push(("Owner", version.owner.email.to_string()));
     fields.push(("Archived", yes_or_no(version.is_archived).to_owned()));
     Snapshot {
@@ -147,11 +147,11 @@ fn client_snapshot(version: ClientVersion) -> Snapshot {
 fn entry_snapshot(kind: EntryKind, version: EntryVersion) -> Snapshot {
     let mut fields = vec![
         ("Title", version.title.to_string()),
-        (kind_words(kind).text_label, version.text.to_string()),
-        ("When it happened", in_utc(version.at)),
+        (entry_kind_labels(kind).text_label, version.text.to_string()),
+        ("Date", utc_text(version.at)),
     ];
     if let Some(badge) = badge(kind, version.is_open) {
-        fields.push(("State", badge.word.to_owned()));
+        fields.push(("Status", badge.label.to_owned()));
     }
     fields.push(("Archived", yes_or_no(version.is_archived).to_owned()));
     Snapshot {
@@ -166,22 +166,22 @@ fn yes_or_no(is_so: bool) -> &'static str {
     if is_so { "Yes" } else { "No" }
 }
 
-/// A page of versions, each with what it changed of the one before it; and where the next page begins.
-fn compared(snapshots: &[Snapshot], newest: Version, now: UnixMillis) -> (Vec<VersionView>, Option<i64>) {
-    let shown = snapshots.iter().take(VERSIONS_PER_PAGE).enumerate().map(|(place, snapshot)| {
-        let earlier = snapshots.get(place + 1);
+/// One page of versions, each with its changes, and the version at which the next page begins.
+fn version_rows(snapshots: &[Snapshot], newest: Version, now: UnixMillis) -> (Vec<VersionRow>, Option<i64>) {
+    let shown = snapshots.iter().take(VERSIONS_PER_PAGE).enumerate().map(|(index, snapshot)| {
+        let earlier = snapshots.get(index + 1);
         let changes = earlier.map_or_else(Vec::new, |earlier| changes(earlier, snapshot));
-        VersionView {
+        VersionRow {
             number: snapshot.number,
-            by: snapshot.by.clone().unwrap_or_else(|| "The command line".to_owned()),
-            at: Moment::new(snapshot.at, now),
+            by: snapshot.by.clone().unwrap_or_else(|| "Command line".to_owned()),
+            at: DisplayTime::new(snapshot.at, now),
             is_newest: snapshot.number == newest.0,
             is_first: earlier.is_none(),
             changes,
-            whole: snapshot.fields.clone(),
+            fields: snapshot.fields.clone(),
         }
     });
-    let shown: Vec<VersionView> = shown.collect();
+    let shown: Vec<VersionRow> = shown.collect();
     let older = shown.last().map(|last| last.number).filter(|_| snapshots.len() > VERSIONS_PER_PAGE);
     (shown, older)
 }
@@ -189,6 +189,6 @@ fn compared(snapshots: &[Snapshot], newest: Version, now: UnixMillis) -> (Vec<Ve
 fn changes(earlier: &Snapshot, later: &Snapshot) -> Vec<FieldChange> {
     let both = earlier.fields.iter().zip(&later.fields);
     both.filter(|((_, before), (_, after))| before != after)
-        .map(|((_, before), (label, after))| FieldChange { label, spans: spans(before, after) })
+        .map(|((_, before), (label, after))| FieldChange { label, diff_spans: diff_spans(before, after) })
         .collect()
 }

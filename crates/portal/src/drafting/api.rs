@@ -1,11 +1,11 @@
-//! The portal as a client of the generation API: over HTTP within bounds of time and size, never where a reply would send
-//! it. What it asks for: the models, a count, a draft.
+//! HTTP client of the generation API, with limits on time and size and without redirects. It requests the models, a token count, or
+//! a draft.
 
-use super::fault::{ApiRefusal, Fault, Trouble};
+use super::error::{ApiErrorBody, DraftError, DraftErrorKind};
 use super::limits::{
-    IDLE_CONNECTION_KEPT, MAX_REPLY_BYTES, OFFER_MAX_AGE, OFFER_RETRY_AFTER, PATIENCE, Patience,
+    DRAFT_TIMEOUTS, DraftTimeouts, MAX_REPLY_BYTES, OFFER_MAX_AGE, OFFER_RETRY_AFTER, POOL_IDLE_TIMEOUT,
 };
-use super::offer::{Models, Offer};
+use super::model_offer::{ModelOffer, Models};
 use super::settings::DraftingSettings;
 use super::stream::DraftStream;
 use axum::http::header::RETRY_AFTER;
@@ -17,12 +17,11 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Why there can be no client of the API; the text says what is wrong.
+/// The API client cannot be built; the text says why.
 #[derive(Debug, thiserror::Error)]
-#[error("portal.drafting.api_url cannot be used: {0}")]
-pub struct DraftingError(String);
+#[error("invalid portal.drafting.api_url: {0}")]
+pub struct DraftingConfigError(String);
 
-/// What the model is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Prompt {
     pub(crate) instructions: String,
@@ -30,129 +29,133 @@ pub(crate) struct Prompt {
     pub(crate) max_output_tokens: u32,
 }
 
-/// What a prompt would take.
+/// Reply of `/v1/tokens`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Count {
     pub(crate) input_tokens: u32,
-    /// What was asked for, or what the context leaves room for.
+    /// The requested maximum, or what the context leaves room for.
     pub(crate) max_output_tokens: u32,
 }
 
 pub(crate) struct Drafter {
     settings: DraftingSettings,
     http: reqwest::Client,
-    patience: Patience,
+    timeouts: DraftTimeouts,
     clock: Arc<dyn Clock>,
-    remembered: tokio::sync::Mutex<Option<Remembered>>,
+    cached: tokio::sync::Mutex<Option<CachedOffer>>,
 }
 
-struct Remembered {
+struct CachedOffer {
     at: Instant,
-    offer: Result<Offer, Fault>,
+    model_offer: Result<ModelOffer, DraftError>,
 }
 
 impl Drafter {
-    /// The API is asked for nothing yet; it may be down, or start later.
-    pub(crate) fn new(settings: DraftingSettings, clock: Arc<dyn Clock>) -> Result<Self, DraftingError> {
-        Self::with_patience(settings, clock, PATIENCE)
-    }
-
-    pub(super) fn with_patience(
+    /// Sends no request: the API may be down, or start later.
+    pub(crate) fn new(
         settings: DraftingSettings,
         clock: Arc<dyn Clock>,
-        patience: Patience,
-    ) -> Result<Self, DraftingError> {
-        let url = reqwest::Url::parse(&settings.api_url).map_err(|error| DraftingError(error.to_string()))?;
+    ) -> Result<Self, DraftingConfigError> {
+        Self::with_timeouts(settings, clock, DRAFT_TIMEOUTS)
+    }
+
+    pub(super) fn with_timeouts(
+        settings: DraftingSettings,
+        clock: Arc<dyn Clock>,
+        timeouts: DraftTimeouts,
+    ) -> Result<Self, DraftingConfigError> {
+        let url =
+            reqwest::Url::parse(&settings.api_url).map_err(|error| DraftingConfigError(error.to_string()))?;
         let builder = client_builder()
             .user_agent("chancery-portal")
-            .pool_idle_timeout(IDLE_CONNECTION_KEPT)
-            .connect_timeout(patience.connect);
-        // A proxy of the network cannot reach what listens on this machine alone.
+            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+            .connect_timeout(timeouts.connect);
+        // A network proxy cannot reach a server that listens on this machine only.
         let builder = if url.scheme() == "http" { builder.no_proxy() } else { builder };
-        let http = builder.build().map_err(|error| DraftingError(describe(error)))?;
-        Ok(Self { settings, http, patience, clock, remembered: tokio::sync::Mutex::default() })
+        let http = builder.build().map_err(|error| DraftingConfigError(describe(error)))?;
+        Ok(Self { settings, http, timeouts, clock, cached: tokio::sync::Mutex::default() })
     }
 
-    /// The model and its prices, as they were within the last minute.
-    pub(crate) async fn offer(&self) -> Result<Offer, Fault> {
-        let mut remembered = self.remembered.lock().await;
+    /// The model and its prices, at most a minute old.
+    pub(crate) async fn model_offer(&self) -> Result<ModelOffer, DraftError> {
+        let mut cached = self.cached.lock().await;
         let now = self.clock.monotonic();
-        if let Some(Remembered { at, offer }) = &*remembered {
-            let max_age = if offer.is_ok() { OFFER_MAX_AGE } else { OFFER_RETRY_AFTER };
+        if let Some(CachedOffer { at, model_offer }) = &*cached {
+            let max_age = if model_offer.is_ok() { OFFER_MAX_AGE } else { OFFER_RETRY_AFTER };
             if now.saturating_duration_since(*at) < max_age {
-                return offer.clone();
+                return model_offer.clone();
             }
         }
-        let offer = self.ask_for_offer().await;
-        *remembered = Some(Remembered { at: now, offer: offer.clone() });
-        offer
+        let model_offer = self.fetch_offer().await;
+        *cached = Some(CachedOffer { at: now, model_offer: model_offer.clone() });
+        model_offer
     }
 
-    async fn ask_for_offer(&self) -> Result<Offer, Fault> {
+    async fn fetch_offer(&self) -> Result<ModelOffer, DraftError> {
         let request = self.http.get(self.url("/v1/models"));
-        let models: Models = self.whole_reply(request).await?;
-        Offer::choose(models, self.settings.model.as_deref())
+        let models: Models = self.fetch_json(request).await?;
+        ModelOffer::choose(models, self.settings.model.as_deref())
     }
 
-    /// Runs nothing and costs nothing.
-    pub(crate) async fn count(&self, offer: &Offer, prompt: &Prompt) -> Result<Count, Fault> {
-        let body = body(offer, prompt, false);
-        self.whole_reply(self.http.post(self.url("/v1/tokens")).json(&body)).await
+    /// Counts tokens only; generates and bills nothing.
+    pub(crate) async fn count(&self, model_offer: &ModelOffer, prompt: &Prompt) -> Result<Count, DraftError> {
+        let body = body(model_offer, prompt, false);
+        self.fetch_json(self.http.post(self.url("/v1/tokens")).json(&body)).await
     }
 
-    /// Begins a draft, at the prices of this moment.
-    pub(crate) async fn draft(&self, prompt: &Prompt) -> Result<DraftStream, Fault> {
-        let offer = self.ask_for_offer().await?;
-        let request = self.http.post(self.url("/v1/generate")).json(&body(&offer, prompt, true));
-        let reply = self.send(request, self.patience.beginning).await?;
+    /// Starts a draft at current prices.
+    pub(crate) async fn draft(&self, prompt: &Prompt) -> Result<DraftStream, DraftError> {
+        let model_offer = self.fetch_offer().await?;
+        let request = self.http.post(self.url("/v1/generate")).json(&body(&model_offer, prompt, true));
+        let reply = self.send(request, self.timeouts.start).await?;
         let kind =
             reply.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if !kind.starts_with("text/event-stream") {
-            let story = format!("a draft came as {kind:?} and not as events");
-            return Err(Fault::new(Trouble::NotUnderstood, story));
+            let detail = format!("unexpected content type {kind:?} for a draft");
+            return Err(DraftError::new(DraftErrorKind::InvalidReply, detail));
         }
-        Ok(DraftStream::new(reply, offer, self.patience))
+        Ok(DraftStream::new(reply, model_offer, self.timeouts))
     }
 
     fn url(&self, path: &str) -> String {
         format!("{}{path}", self.settings.api_url)
     }
 
-    /// Of a request that runs nothing, so that nothing is billed however it fails.
-    async fn whole_reply<T: for<'a> Deserialize<'a>>(&self, request: RequestBuilder) -> Result<T, Fault> {
-        let patience = self.patience.reply;
+    /// For requests that generate nothing, so that nothing is billed however they fail.
+    async fn fetch_json<T: for<'a> Deserialize<'a>>(&self, request: RequestBuilder) -> Result<T, DraftError> {
+        let timeout = self.timeouts.reply;
         let reply = async {
-            let reply = self.send(request, patience).await?;
-            within(patience, read(reply)).await?
+            let reply = self.send(request, timeout).await?;
+            with_timeout(timeout, read(reply)).await?
         };
-        let body = reply.await.map_err(Fault::of_nothing_run)?;
-        let unreadable = "a reply is not the JSON that it should be";
-        serde_json::from_slice(&body).map_err(|_| Fault::new(Trouble::NotUnderstood, unreadable))
+        let body = reply.await.map_err(DraftError::without_billing)?;
+        let invalid_json = "invalid JSON in a reply";
+        serde_json::from_slice(&body).map_err(|_| DraftError::new(DraftErrorKind::InvalidReply, invalid_json))
     }
 
-    /// Until the head of the reply; a refusal is a fault.
-    async fn send(&self, request: RequestBuilder, patience: Duration) -> Result<Response, Fault> {
+    /// Waits for the response headers. An error status becomes a `DraftError`.
+    async fn send(&self, request: RequestBuilder, timeout: Duration) -> Result<Response, DraftError> {
         let sending = request.bearer_auth(&self.settings.api_key).send();
-        let reply = within(patience, sending).await?.map_err(of_failed_sending)?;
+        let reply = with_timeout(timeout, sending).await?.map_err(from_send_error)?;
         let status = reply.status();
         if status.is_success() {
             return Ok(reply);
         }
         let retry_after = reply.headers().get(RETRY_AFTER).and_then(|seconds| seconds.to_str().ok());
         let retry_after_s = retry_after.and_then(|seconds| seconds.parse().ok());
-        // A proxy in between may refuse in words of its own; then the status has to do.
-        let body = match within(self.patience.reply, read(reply)).await {
+        // A proxy in between may send an error body of its own; then only the status counts.
+        let body = match with_timeout(self.timeouts.reply, read(reply)).await {
             Ok(Ok(body)) => serde_json::from_slice(&body).unwrap_or_default(),
-            _ => ApiRefusal::default(),
+            _ => ApiErrorBody::default(),
         };
-        Err(Fault::of_refusal(status, &body.error, retry_after_s))
+        Err(DraftError::from_error_reply(status, &body.error, retry_after_s))
     }
 }
 
-fn body(offer: &Offer, prompt: &Prompt, stream: bool) -> serde_json::Value {
+fn body(model_offer: &ModelOffer, prompt: &Prompt, stream: bool) -> serde_json::Value {
     let Prompt { instructions, input, max_output_tokens } = prompt;
     json!({
-        "model": offer.model,
+        "model": model_offer.model,
         "instructions": instructions,
         "input": input,
         "max_output_tokens": max_output_tokens,
@@ -160,24 +163,25 @@ fn body(offer: &Offer, prompt: &Prompt, stream: bool) -> serde_json::Value {
     })
 }
 
-async fn within<T>(patience: Duration, work: impl Future<Output = T>) -> Result<T, Fault> {
-    let timed = tokio::time::timeout(patience, work).await;
-    timed
-        .map_err(|_| Fault::new(Trouble::TookTooLong, format!("no reply within {} ms", patience.as_millis())))
-}
-
-async fn read(mut reply: Response) -> Result<Vec<u8>, Fault> {
-    read_body(&mut reply, MAX_REPLY_BYTES).await.map_err(|error| match error {
-        BodyError::Failed(error) => of_failed_sending(error),
-        too_large => Fault::new(Trouble::NotUnderstood, format!("a reply cannot be used: {too_large}")),
+async fn with_timeout<T>(timeout: Duration, work: impl Future<Output = T>) -> Result<T, DraftError> {
+    let timed = tokio::time::timeout(timeout, work).await;
+    timed.map_err(|_| {
+        DraftError::new(DraftErrorKind::TimedOut, format!("no reply within {} ms", timeout.as_millis()))
     })
 }
 
-fn of_failed_sending(error: reqwest::Error) -> Fault {
-    let trouble = match &error {
-        error if error.is_connect() => Trouble::Unreachable,
-        error if error.is_timeout() => Trouble::TookTooLong,
-        _ => Trouble::CutOff,
+async fn read(mut reply: Response) -> Result<Vec<u8>, DraftError> {
+    read_body(&mut reply, MAX_REPLY_BYTES).await.map_err(|error| match error {
+        BodyError::Failed(error) => from_send_error(error),
+        too_large => DraftError::new(DraftErrorKind::InvalidReply, format!("reply rejected: {too_large}")),
+    })
+}
+
+fn from_send_error(error: reqwest::Error) -> DraftError {
+    let kind = match &error {
+        error if error.is_connect() => DraftErrorKind::Unreachable,
+        error if error.is_timeout() => DraftErrorKind::TimedOut,
+        _ => DraftErrorKind::StreamInterrupted,
     };
-    Fault::new(trouble, describe(error))
+    DraftError::new(kind, describe(error))
 }

@@ -1,15 +1,15 @@
-//! `POST /clients/<id>/letters/draft`: a letter drafted from what this person chose of this record. Whoever may edit the client
-//! may ask; the permit for that is what the record is read with, and only entries of that record are.
+//! `POST /clients/<id>/letters/draft`: drafts a letter from the entries that the user selected. It requires permission to edit the
+//! client. The record is read with that permit, so only entries of this record can be used.
 //!
-//! With `Accept: text/event-stream` the draft comes as events: `delta` (`text`) as often as there is text, then `finished` (the
-//! receipt) or `failed` (`words`, and `field` where it is about one). Otherwise the reply is a page with the draft in the
-//! editor, and what was in it before beside it.
+//! With `Accept: text/event-stream` the draft is streamed as events: any number of `delta` (`text`), then `finished` (the
+//! receipt) or `failed` (`words`, and `field` if it concerns one). Otherwise the reply is a page with the draft in the
+//! editor and the previous text beside it.
 
-use super::failure::Failure;
+use super::failure::DraftFailure;
 use super::form::DraftForm;
-use super::job::{Job, stream};
+use super::job::{DraftJob, stream};
 use super::page::{self, Outcome};
-use crate::error::{PageError, no_such_client};
+use crate::error::{PageError, client_not_found};
 use crate::path::ClientNumber;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
+    signed_in: SignedIn,
     ClientNumber(id): ClientNumber,
     headers: HeaderMap,
     body: Bytes,
@@ -31,23 +31,23 @@ pub(crate) async fn handle(
     let mut form = DraftForm::parse(&body);
     let chosen = form.chosen();
     let store = &portal.store;
-    let read = |permit| store.clients.read_for_letter(permit, &chosen);
-    let read = portal.with_client_permit::<EditClient, _, _>(&who, id, read);
-    // Whoever may edit every client learns that there is none of this number.
-    let (client, entries) = read.await?.ok_or_else(no_such_client)?;
-    let job = Job {
+    let read = |permit| store.clients.read_for_draft(permit, &chosen);
+    let read = portal.with_client_permit::<EditClient, _, _>(&signed_in, id, read);
+    // Only a user who may edit every client learns that this number does not exist.
+    let (client, entries) = read.await?.ok_or_else(client_not_found)?;
+    let job = DraftJob {
         portal: Arc::clone(&portal),
-        wanted: form.check().and_then(|wanted| all_there(&form, &entries).map(|()| wanted)),
-        writer: who.person.email.to_string(),
+        request: form.check().and_then(|request| ensure_entries_exist(&form, &entries).map(|()| request)),
+        writer: signed_in.person.email.to_string(),
         client,
         entries,
-        request_id: who.request_id.clone(),
+        request_id: signed_in.request_id.clone(),
     };
     if wants_events(&headers) {
         return Ok(stream(job));
     }
     let outcome = match form.put_back() {
-        true => Outcome::PutBack,
+        true => Outcome::TextRestored,
         false => match job.run().await {
             Ok((text, receipt)) => {
                 form.replace_text(text);
@@ -56,18 +56,18 @@ pub(crate) async fn handle(
             Err(failure) => Outcome::Failed(failure),
         },
     };
-    page::show(&portal, &who, id, &job.entries, form, outcome).await
+    page::show(&portal, &signed_in, id, &job.entries, form, outcome).await
 }
 
-/// An entry that is archived, or another client's, or nobody's, is not read, and the person is told; which of these it is, is
-/// not.
-fn all_there(form: &DraftForm, entries: &[Entry]) -> Result<(), Failure> {
+/// Rejects entries that are archived, belong to another client or do not exist. The message does not reveal which of these
+/// applies.
+fn ensure_entries_exist(form: &DraftForm, entries: &[Entry]) -> Result<(), DraftFailure> {
     let is_there = |id: &Option<EntryId>| id.is_some_and(|id| entries.iter().any(|entry| entry.id == id));
     match form.entries.iter().all(is_there) {
         true => Ok(()),
-        false => Err(Failure::of_field(
+        false => Err(DraftFailure::for_field(
             "entries",
-            "A note that you ticked is not in this record any more. Your text is untouched; look at what is ticked, and try again.",
+            "A selected entry is no longer in this record. Check the selection and try again.",
         )),
     }
 }

@@ -1,34 +1,34 @@
-//! Why there is no draft, as the person is told: something about what they typed or chose, or a fault of the API.
+//! Why there is no draft, as shown to the user: an invalid field, or an error of the API.
 
-use super::fault::Fault;
+use super::error::DraftError;
 use axum::http::StatusCode;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
-    pub(crate) words: String,
-    /// The field that it is about, by its name in the form.
+pub(crate) struct DraftFailure {
+    pub(crate) message: String,
+    /// Name of the invalid form field.
     pub(crate) field: Option<&'static str>,
     pub(crate) status: StatusCode,
     pub(crate) retry_after_s: Option<u32>,
-    /// For the log; None where the person alone can help it.
-    pub(crate) fault: Option<Fault>,
+    /// For the log. `None` if only the user can fix it.
+    pub(crate) error: Option<DraftError>,
 }
 
-impl Failure {
-    pub(crate) fn of_field(field: &'static str, words: impl Into<String>) -> Self {
+impl DraftFailure {
+    pub(crate) fn for_field(field: &'static str, message: impl Into<String>) -> Self {
         let status = StatusCode::UNPROCESSABLE_ENTITY;
-        Self { words: words.into(), field: Some(field), status, retry_after_s: None, fault: None }
+        Self { message: message.into(), field: Some(field), status, retry_after_s: None, error: None }
     }
 }
 
-impl From<Fault> for Failure {
-    fn from(fault: Fault) -> Self {
+impl From<DraftError> for DraftFailure {
+    fn from(error: DraftError) -> Self {
         Self {
-            words: fault.words(),
+            message: error.message(),
             field: None,
-            status: fault.status(),
-            retry_after_s: fault.retry_after_s(),
-            fault: Some(fault),
+            status: error.status(),
+            retry_after_s: error.retry_after_s(),
+            error: Some(error),
         }
     }
 }

@@ -1,70 +1,70 @@
-//! Whether the model can hold all that it is to read, and the longest reply beside it. The API counts, for free. What does not
-//! fit is named to the person, who chooses; nothing is ever cut silently.
+//! Checks that the prompt and the longest reply fit the model's context. The API counts tokens for free. Entries that do not fit are
+//! named to the user, who chooses; nothing is ever truncated silently.
 
 use super::api::{Drafter, Prompt};
-use super::counts::tokens;
-use super::failure::Failure;
-use super::fault::{Fault, Trouble};
+use super::error::{DraftError, DraftErrorKind};
+use super::failure::DraftFailure;
 use super::limits::OUTPUT_TOKENS;
-use super::offer::Offer;
+use super::model_offer::ModelOffer;
 use super::prompt::{Brief, prompt};
-use crate::when::short_day;
-use chancery_domain::{Entry, grouped};
+use super::token_count::tokens;
+use crate::time_format::short_day;
+use chancery_domain::{Entry, group_thousands};
 
-/// The whole prompt, or which entries are too much.
-pub(crate) async fn fitted(drafter: &Drafter, brief: &Brief<'_>) -> Result<Prompt, Failure> {
-    let offer = drafter.offer().await?;
-    if brief.max_output_tokens >= offer.context_tokens {
-        let least = OUTPUT_TOKENS.start();
-        let words = format!(
-            "The model holds {} at once, reading and writing together; ask for fewer, from {least}.",
-            tokens(offer.context_tokens)
+/// The whole prompt, or an error that names the excess entries.
+pub(crate) async fn fit_prompt(drafter: &Drafter, brief: &Brief<'_>) -> Result<Prompt, DraftFailure> {
+    let model_offer = drafter.model_offer().await?;
+    if brief.max_output_tokens >= model_offer.context_tokens {
+        let min = OUTPUT_TOKENS.start();
+        let message = format!(
+            "The model’s limit is {}, input and output together. Enter a smaller number, {min} or more.",
+            tokens(model_offer.context_tokens)
         );
-        return Err(Failure::of_field("max_output_tokens", words));
+        return Err(DraftFailure::for_field("max_output_tokens", message));
     }
-    let mut search = Search::among(brief.entries.len());
-    while let Some(count) = search.question() {
+    let mut search = FitSearch::new(brief.entries.len());
+    while let Some(count) = search.next_probe() {
         let part = prompt(&Brief { entries: &brief.entries[..count], ..*brief });
-        search.answer(count, fits(drafter, &offer, &part).await?);
+        search.record_probe(count, fits(drafter, &model_offer, &part).await?);
     }
     match search.fitting {
         Some(count) if count == brief.entries.len() => Ok(prompt(brief)),
-        Some(count) => Err(too_many(&offer, brief, &brief.entries[count..])),
-        None => Err(Failure::of_field(
+        Some(count) => Err(too_many(&model_offer, brief, &brief.entries[count..])),
+        None => Err(DraftFailure::for_field(
             "purpose",
             format!(
-                "The model holds {} at once. Say what the letter is for in fewer words, or shorten the longest reply.",
-                tokens(offer.context_tokens)
+                "The model’s limit is {}. Shorten this text or reduce the maximum length.",
+                tokens(model_offer.context_tokens)
             ),
         )),
     }
 }
 
-async fn fits(drafter: &Drafter, offer: &Offer, prompt: &Prompt) -> Result<bool, Fault> {
-    match drafter.count(offer, prompt).await {
+async fn fits(drafter: &Drafter, model_offer: &ModelOffer, prompt: &Prompt) -> Result<bool, DraftError> {
+    match drafter.count(model_offer, prompt).await {
         Ok(count) => Ok(count.max_output_tokens >= prompt.max_output_tokens),
-        Err(Fault { trouble: Trouble::TooLong, .. }) => Ok(false),
-        Err(fault) => Err(fault),
+        Err(DraftError { kind: DraftErrorKind::TooLong, .. }) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
-/// Looks for how many entries, from the first on, fit together. It asks few times, and most often once: all of them fit.
+/// Binary search for how many entries, from the first on, fit together. Usually one request suffices, because all of them fit.
 #[derive(Debug)]
-struct Search {
+struct FitSearch {
     all: usize,
-    /// So many fit for certain; None where not even none are known to.
+    /// The largest count known to fit. `None` if not even zero entries are known to fit.
     fitting: Option<usize>,
-    /// So many do not fit for certain; one more than all where nothing is known.
+    /// The smallest count known not to fit. One more than `all` if unknown.
     too_many: usize,
 }
 
-impl Search {
-    fn among(all: usize) -> Self {
+impl FitSearch {
+    fn new(all: usize) -> Self {
         Self { all, fitting: None, too_many: all + 1 }
     }
 
-    /// How many to try next; None when the answer is known.
-    fn question(&self) -> Option<usize> {
+    /// The next count to try, or `None` when the result is known.
+    fn next_probe(&self) -> Option<usize> {
         match self.fitting {
             _ if self.too_many > self.all => (self.fitting != Some(self.all)).then_some(self.all),
             None => (self.too_many > 0).then_some(0),
@@ -72,22 +72,20 @@ impl Search {
         }
     }
 
-    fn answer(&mut self, count: usize, fits: bool) {
+    fn record_probe(&mut self, count: usize, fits: bool) {
         if fits { self.fitting = Some(count) } else { self.too_many = count }
     }
 }
 
-fn too_many(offer: &Offer, brief: &Brief<'_>, left: &[Entry]) -> Failure {
+fn too_many(model_offer: &ModelOffer, brief: &Brief<'_>, left: &[Entry]) -> DraftFailure {
     let named = |entry: &Entry| format!("“{}” ({})", entry.title, short_day(entry.at, brief.today));
     let names = left.iter().map(named).collect::<Vec<_>>().join(", ");
-    let (it, them) = if left.len() == 1 { ("this does", "it") } else { ("these do", "them") };
-    let words = format!(
-        "The model holds {} tokens at once, and beside a reply of {} {it} not fit: {names}. Your text is untouched and \
-         nothing was billed; untick {them}, or shorten the longest reply.",
-        grouped(offer.context_tokens.into()),
-        grouped(brief.max_output_tokens.into()),
+    let message = format!(
+        "Too much context: the model’s limit is {} tokens, {} of them for the reply. Deselect {names}, or reduce the maximum length. Nothing was billed.",
+        group_thousands(model_offer.context_tokens.into()),
+        group_thousands(brief.max_output_tokens.into()),
     );
-    Failure::of_field("entries", words)
+    DraftFailure::for_field("entries", message)
 }
 
 #[cfg(test)]
@@ -97,11 +95,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_many_fit_as_their_sizes_allow(sizes in proptest::collection::vec(1_u32..50, 0..40), room in 0_u32..800, base in 0_u32..20) {
+        fn fit_search_finds_the_largest_prefix(sizes in proptest::collection::vec(1_u32..50, 0..40), room in 0_u32..800, base in 0_u32..20) {
             let taken = |count: usize| base + sizes[..count].iter().sum::<u32>();
-            let (mut search, mut questions) = (Search::among(sizes.len()), 0);
-            while let Some(count) = search.question() {
-                search.answer(count, taken(count) <= room);
+            let (mut search, mut questions) = (FitSearch::new(sizes.len()), 0);
+            while let Some(count) = search.next_probe() {
+                search.record_probe(count, taken(count) <= room);
                 questions += 1;
             }
             prop_assert!(questions <= 8, "{questions} questions");

@@ -1,48 +1,48 @@
-//! What the editor sends when a draft is asked for: what the model is to do, and everything that is in the editor, so that
-//! nothing typed is lost whatever becomes of the draft.
+//! The form that requests a draft: the purpose and options, and the whole content of the editor, so that nothing typed is lost
+//! whether or not the draft succeeds.
 
-use super::failure::Failure;
+use super::failure::DraftFailure;
 use super::limits::{
-    DEFAULT_OUTPUT_TOKENS, MAX_ENTRIES_READ, MAX_FORMER_TEXTS, MAX_PURPOSE_CHARS, OUTPUT_TOKENS,
+    DEFAULT_OUTPUT_TOKENS, MAX_CONTEXT_ENTRIES, MAX_PREVIOUS_TEXTS, MAX_PURPOSE_CHARS, OUTPUT_TOKENS,
 };
-use chancery_domain::{EntryId, Version, grouped};
+use chancery_domain::{EntryId, Version, group_thousands};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DraftForm {
     /// As typed.
     pub(crate) purpose: String,
-    /// What the model is to read; None among them is no number.
+    /// Entries to include as context. `None` for a value that is not a number.
     pub(crate) entries: Vec<Option<EntryId>>,
     /// As typed.
     pub(crate) max_output_tokens: String,
-    /// The letter in the editor; None for a new one.
+    /// The letter in the editor; `None` for a new one.
     pub(crate) entry: Option<EntryId>,
     pub(crate) version: Option<Version>,
     pub(crate) title: String,
     pub(crate) text: String,
-    /// When the letter is from, and whether it was sent, as the editor has them.
+    /// The letter's date and whether it was sent, as in the editor.
     pub(crate) at: String,
     pub(crate) at_was: String,
     pub(crate) is_open: Option<String>,
-    /// What was in the editor before earlier drafts, the newest first.
-    pub(crate) former_texts: Vec<String>,
-    /// Instead of drafting: the former text to put back.
+    /// The editor's text before earlier drafts, newest first.
+    pub(crate) previous_texts: Vec<String>,
+    /// Index of the former text to restore instead of drafting.
     pub(crate) put_back: Option<usize>,
 }
 
-/// What is asked of the model, checked.
+/// Validated options of a draft.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct DraftRequest {
     pub(crate) purpose: String,
     pub(crate) max_output_tokens: u32,
 }
 
 impl DraftForm {
-    /// Fields that are not known are left alone: the editor has some that do not matter here.
+    /// Ignores unknown fields: the editor has some that do not matter here.
     pub(crate) fn parse(body: &[u8]) -> Self {
         let mut form = Self { max_output_tokens: DEFAULT_OUTPUT_TOKENS.to_string(), ..Self::default() };
         for (name, value) in form_urlencoded::parse(body) {
-            // Browsers send the ends of lines as two signs.
+            // Browsers send line breaks as CRLF.
             let value = value.replace("\r\n", "\n");
             match &*name {
                 "purpose" => form.purpose = value,
@@ -55,67 +55,69 @@ impl DraftForm {
                 "at" => form.at = value,
                 "at_was" => form.at_was = value,
                 "is_open" => form.is_open = Some(value),
-                "former_text" => form.former_texts.push(value),
+                "former_text" => form.previous_texts.push(value),
                 "put_back" => form.put_back = value.parse().ok(),
                 _ => {}
             }
         }
-        form.former_texts.truncate(MAX_FORMER_TEXTS);
+        form.previous_texts.truncate(MAX_PREVIOUS_TEXTS);
         form
     }
 
-    /// Those of the chosen entries that are numbers, as many as may be read.
+    /// The selected entries that are numbers, up to `MAX_CONTEXT_ENTRIES`.
     pub(crate) fn chosen(&self) -> Vec<EntryId> {
-        self.entries.iter().copied().flatten().take(MAX_ENTRIES_READ).collect()
+        self.entries.iter().copied().flatten().take(MAX_CONTEXT_ENTRIES).collect()
     }
 
-    pub(crate) fn check(&self) -> Result<Wanted, Failure> {
+    pub(crate) fn check(&self) -> Result<DraftRequest, DraftFailure> {
         let purpose = self.purpose.trim();
         match purpose.chars().count() {
             0 => {
-                return Err(Failure::of_field(
+                return Err(DraftFailure::for_field(
                     "purpose",
-                    "Say what the letter is for: a sentence is enough.",
+                    "Enter what the letter is for. One sentence is enough.",
                 ));
             }
             chars if chars > MAX_PURPOSE_CHARS => {
-                let words = format!("This has {chars} characters; {MAX_PURPOSE_CHARS} at most.");
-                return Err(Failure::of_field("purpose", words));
+                let message = format!("Use at most {MAX_PURPOSE_CHARS} characters. You entered {chars}.");
+                return Err(DraftFailure::for_field("purpose", message));
             }
             _ => {}
         }
-        if self.entries.len() > MAX_ENTRIES_READ {
-            let words = format!("The model reads {MAX_ENTRIES_READ} notes at most; untick some.");
-            return Err(Failure::of_field("entries", words));
+        if self.entries.len() > MAX_CONTEXT_ENTRIES {
+            let message = format!("Select at most {MAX_CONTEXT_ENTRIES} entries.");
+            return Err(DraftFailure::for_field("entries", message));
         }
         let typed = self.max_output_tokens.trim().replace([',', ' '], "");
         match typed.parse() {
             Ok(max_output_tokens) if OUTPUT_TOKENS.contains(&max_output_tokens) => {
-                Ok(Wanted { purpose: purpose.to_owned(), max_output_tokens })
+                Ok(DraftRequest { purpose: purpose.to_owned(), max_output_tokens })
             }
             _ => {
-                let (least, most) =
-                    (grouped((*OUTPUT_TOKENS.start()).into()), grouped((*OUTPUT_TOKENS.end()).into()));
-                let words = format!("Write a whole number from {least} to {most}.");
-                Err(Failure::of_field("max_output_tokens", words))
+                let (min, max) = (
+                    group_thousands((*OUTPUT_TOKENS.start()).into()),
+                    group_thousands((*OUTPUT_TOKENS.end()).into()),
+                );
+                let message = format!("Enter a whole number from {min} to {max}.");
+                Err(DraftFailure::for_field("max_output_tokens", message))
             }
         }
     }
 
-    /// Puts another text into the editor, and what was in it with the former ones.
+    /// Replaces the editor's text and adds the previous one to the former texts.
     pub(crate) fn replace_text(&mut self, text: String) {
         let before = std::mem::replace(&mut self.text, text);
-        self.former_texts.retain(|former| *former != before && *former != self.text);
+        self.previous_texts.retain(|former| *former != before && *former != self.text);
         if !before.trim().is_empty() && before != self.text {
-            self.former_texts.insert(0, before);
+            self.previous_texts.insert(0, before);
         }
-        self.former_texts.truncate(MAX_FORMER_TEXTS);
+        self.previous_texts.truncate(MAX_PREVIOUS_TEXTS);
     }
 
-    /// What the button beside a former text does.
+    /// Restores the former text that the user chose, if any.
     pub(crate) fn put_back(&mut self) -> bool {
-        let Some(place) = self.put_back.take() else { return false };
-        if let Some(former) = self.former_texts.get(place).cloned() {
+        let Some(index) = self.put_back.take() else { return false };
+        if let Some(former) = self.previous_texts.get(index).cloned() {
             self.replace_text(former);
         }
         true
@@ -130,41 +132,45 @@ mod tests {
         &title=Credit&text=Dear%0D%0AMs+Raman&former_text=old&unknown=1";
 
     #[test]
-    fn everything_in_the_editor_comes_along() {
+    fn draft_form_keeps_all_editor_fields() {
         let form = DraftForm::parse(TYPED.as_bytes());
         assert_eq!(form.chosen(), [EntryId(6), EntryId(5)]);
         assert_eq!((form.entry, form.version), (Some(EntryId(7)), Some(Version(3))));
         assert_eq!((form.title.as_str(), form.text.as_str()), ("Credit", "Dear\nMs Raman"));
-        let wanted = Wanted { purpose: "Offer a credit.".to_owned(), max_output_tokens: 1_200 };
-        assert_eq!(form.check(), Ok(wanted));
+        let expected = DraftRequest { purpose: "Offer a credit.".to_owned(), max_output_tokens: 1_200 };
+        assert_eq!(form.check(), Ok(expected));
     }
 
     #[test]
-    fn what_is_wrong_is_told_at_its_field() {
-        for (body, field, words) in [
-            ("purpose=+", "purpose", "Say what the letter is for"),
-            (&format!("purpose={}", "x".repeat(2_001)), "purpose", "2001 characters; 2000 at most"),
+    fn draft_form_errors_name_their_field() {
+        for (body, field, message) in [
+            ("purpose=+", "purpose", "Enter what the letter is for"),
+            (
+                &format!("purpose={}", "x".repeat(2_001)),
+                "purpose",
+                "Use at most 2000 characters. You entered 2001.",
+            ),
             ("purpose=x&max_output_tokens=many", "max_output_tokens", "a whole number from 16 to 4,000"),
             ("purpose=x&max_output_tokens=4001", "max_output_tokens", "a whole number from 16 to 4,000"),
-            (&format!("purpose=x{}", "&entries=1".repeat(51)), "entries", "50 notes at most"),
+            (&format!("purpose=x{}", "&entries=1".repeat(51)), "entries", "Select at most 50 entries"),
         ] {
             let failure = DraftForm::parse(body.as_bytes()).check().unwrap_err();
             assert_eq!(failure.field, Some(field));
-            assert!(failure.words.contains(words), "{}", failure.words);
+            assert!(failure.message.contains(message), "{}", failure.message);
         }
         assert_eq!(DraftForm::parse(b"purpose=x").check().unwrap().max_output_tokens, 600);
     }
 
     #[test]
-    fn a_draft_never_takes_the_text_away() {
+    fn draft_keeps_the_previous_text() {
         let mut form = DraftForm { text: "mine".to_owned(), ..DraftForm::default() };
         form.replace_text("first draft".to_owned());
         form.replace_text("second draft".to_owned());
-        assert_eq!(form.former_texts, ["first draft", "mine"]);
+        assert_eq!(form.previous_texts, ["first draft", "mine"]);
         form.put_back = Some(1);
         assert!(form.put_back());
         assert_eq!(
-            (form.text.as_str(), form.former_texts.as_slice()),
+            (form.text.as_str(), form.previous_texts.as_slice()),
             ("mine", ["second draft", "first draft"].map(str::to_owned).as_slice())
         );
         form.put_back = Some(9);

@@ -1,23 +1,22 @@
-//! Letters that the model drafts. The portal is a client of the generation API like any other: it sends a prompt made of
-//! what this person chose of this client's record, with a key of its own, and passes the text on as it comes.
+//! Letters drafted by the model. The portal is an ordinary client of the generation API: it builds a prompt from the entries of
+//! this client's record that the user selected, uses its own key, and streams the text to the browser.
 //!
-//! 1. `prompt` makes the prompt, and nothing else: instructions, and the chosen entries as data.
-//! 2. `Drafter::count` has it counted and priced; what does not fit is told, never cut.
-//! 3. `Drafter::draft` begins it; `DraftStream` gives the text, then the receipt or what went wrong.
-//! 4. A browser that hangs up drops the stream, which closes the connection to the API, which stops the model.
+//! 1. `prompt` builds the prompt from the instructions and the selected entries as data, and from nothing else.
+//! 2. `Drafter::count` counts and prices it. What does not fit is reported, never truncated.
+//! 3. `Drafter::draft` starts it. `DraftStream` yields the text, then the receipt or an error.
+//! 4. A browser that disconnects drops the stream. That closes the connection to the API, which stops the model.
 //!
-//! The key and the API's address stay on this side: a `Fault` has words for the person and a story for the log, apart.
+//! The key and the API's address never reach the browser: a `DraftError` has separate text for the user and for the log.
 
 pub(crate) mod api;
-mod counts;
 pub(crate) mod endpoint;
+mod error;
 mod failure;
-mod fault;
 mod fit;
 mod form;
 mod job;
 pub(crate) mod limits;
-mod offer;
+mod model_offer;
 mod page;
 pub(crate) mod panel;
 mod prompt;
@@ -26,3 +25,4 @@ pub(crate) mod settings;
 mod stream;
 #[cfg(test)]
 pub(crate) mod tests;
+mod token_count;

@@ -1,80 +1,80 @@
-//! The panel beside a letter's editor: what the model is to do, what it may read, what that costs, and what the last draft
-//! took. `templates/drafting/panel.html` is one part of the editor's form, so that a draft is asked for with everything typed.
+//! The panel beside a letter's editor: purpose, context, cost, and the receipt of the last draft.
+//! `templates/drafting/panel.html` is inside the editor's form, so that a request for a draft includes everything typed.
 
-use super::failure::Failure;
-use super::fault::{Fault, Trouble};
+use super::error::{DraftError, DraftErrorKind};
+use super::failure::DraftFailure;
 use super::form::DraftForm;
 use super::limits::{DEFAULT_OUTPUT_TOKENS, OUTPUT_TOKENS};
-use super::receipt::ReceiptWords;
+use super::receipt::ReceiptText;
 use crate::state::Portal;
-use crate::when::short_day;
+use crate::time_format::short_day;
 use askama::Template;
 use chancery_domain::{ClientId, Entry, EntryId, EntryKind, UnixMillis};
 use chancery_web::ErrorPage;
 
-/// So many of the newest notes and disputes are ticked in an editor that was just opened.
-const TICKED_AT_FIRST: usize = 2;
+/// Number of newest notes and disputes that are preselected in a new editor.
+const DEFAULT_SELECTED: usize = 2;
 
-/// A template of its own, which escapes what it shows; an editor has its HTML at its side.
+/// A separate template, so that its content is escaped; the editor includes the resulting HTML.
 #[derive(Template)]
 #[template(path = "drafting/panel.html")]
 pub(crate) struct DraftPanel {
     client: ClientId,
     purpose: String,
-    choices: Vec<Choice>,
+    choices: Vec<EntryChoice>,
     max_output_tokens: String,
-    /// What the longest reply costs at most, or why nobody knows.
-    cost_words: String,
-    /// Where letters are not drafted here: what the panel says instead.
-    off_words: Option<String>,
-    failure: Option<Failure>,
-    receipt: Option<ReceiptWords>,
-    is_again: bool,
-    /// What was in the editor before earlier drafts, the newest first.
-    former_texts: Vec<String>,
+    /// The maximum cost of the longest reply, or why it is unknown.
+    cost_text: String,
+    /// Shown instead of the panel if drafting is off.
+    unavailable_text: Option<String>,
+    failure: Option<DraftFailure>,
+    receipt: Option<ReceiptText>,
+    is_redraft: bool,
+    /// The editor's text before earlier drafts, newest first.
+    previous_texts: Vec<String>,
 }
 
-struct Choice {
+struct EntryChoice {
     id: EntryId,
     label: String,
-    is_ticked: bool,
+    is_checked: bool,
 }
 
-/// What a panel stands beside.
+/// The editor beside the panel.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Beside<'a> {
-    /// The letter in the editor; None for a new one.
+pub(crate) struct PanelInput<'a> {
+    /// The letter in the editor; `None` for a new one.
     pub(crate) entry: Option<EntryId>,
-    /// As typed, where something was.
+    /// As typed; may be empty.
     pub(crate) purpose: &'a str,
     pub(crate) max_output_tokens: &'a str,
 }
 
 impl DraftPanel {
     /// For an editor that was just opened, or whose letter could not be saved. `entries` are the record's newest.
-    pub(crate) async fn fresh(
+    pub(crate) async fn for_editor(
         portal: &Portal,
         client: ClientId,
         entries: &[Entry],
-        beside: Beside<'_>,
+        input: PanelInput<'_>,
     ) -> Self {
-        let others = || entries.iter().filter(|entry| Some(entry.id) != beside.entry);
-        let ticked: Vec<EntryId> = others()
+        let others = || entries.iter().filter(|entry| Some(entry.id) != input.entry);
+        let selected: Vec<EntryId> = others()
             .filter(|entry| entry.kind != EntryKind::DraftLetter)
-            .take(TICKED_AT_FIRST)
+            .take(DEFAULT_SELECTED)
             .map(|entry| entry.id)
             .collect();
-        let choices = choices(others(), &ticked, portal.clock.now());
-        let max_output_tokens = match beside.max_output_tokens {
+        let choices = choices(others(), &selected, portal.clock.now());
+        let max_output_tokens = match input.max_output_tokens {
             "" => DEFAULT_OUTPUT_TOKENS.to_string(),
             typed => typed.to_owned(),
         };
         let panel = Self::new(portal, client, choices, max_output_tokens).await;
-        Self { purpose: beside.purpose.to_owned(), ..panel }
+        Self { purpose: input.purpose.to_owned(), ..panel }
     }
 
-    /// For an editor that comes back with what was typed in it. `entries` are the newest and the chosen ones.
-    pub(crate) async fn after(
+    /// For an editor that is shown again with its typed values. `entries` are the newest and the selected ones.
+    pub(crate) async fn for_form(
         portal: &Portal,
         client: ClientId,
         entries: &[Entry],
@@ -84,24 +84,27 @@ impl DraftPanel {
         let choices = choices(others, &form.chosen(), portal.clock.now());
         let mut panel = Self::new(portal, client, choices, form.max_output_tokens.clone()).await;
         panel.purpose.clone_from(&form.purpose);
-        panel.former_texts.clone_from(&form.former_texts);
+        panel.previous_texts.clone_from(&form.previous_texts);
         panel
     }
 
-    async fn new(portal: &Portal, client: ClientId, choices: Vec<Choice>, max_output_tokens: String) -> Self {
+    async fn new(
+        portal: &Portal,
+        client: ClientId,
+        choices: Vec<EntryChoice>,
+        max_output_tokens: String,
+    ) -> Self {
         let typed: Option<u32> = max_output_tokens.trim().replace([',', ' '], "").parse().ok();
         let typed = typed.filter(|tokens| OUTPUT_TOKENS.contains(tokens)).unwrap_or(DEFAULT_OUTPUT_TOKENS);
-        let mut off_words = None;
-        let cost_words = match &portal.drafter {
+        let mut unavailable_text = None;
+        let cost_text = match &portal.drafter {
             None => {
-                off_words = Some(Fault::new(Trouble::Off, "").words());
+                unavailable_text = Some(DraftError::new(DraftErrorKind::NotConfigured, "").message());
                 String::new()
             }
-            Some(drafter) => match drafter.offer().await {
-                Ok(offer) => offer.longest_reply_words(typed).unwrap_or_default(),
-                Err(_) => {
-                    "The model does not answer at the moment, so what this costs is not known yet.".to_owned()
-                }
+            Some(drafter) => match drafter.model_offer().await {
+                Ok(model_offer) => model_offer.max_cost_text(typed).unwrap_or_default(),
+                Err(_) => "The price is not available: the model is not responding.".to_owned(),
             },
         };
         Self {
@@ -109,44 +112,47 @@ impl DraftPanel {
             purpose: String::new(),
             choices,
             max_output_tokens,
-            cost_words,
-            off_words,
+            cost_text,
+            unavailable_text,
             failure: None,
             receipt: None,
-            is_again: false,
-            former_texts: Vec::new(),
+            is_redraft: false,
+            previous_texts: Vec::new(),
         }
     }
 
-    /// For the side of the editor.
     pub(crate) fn html(&self) -> Result<String, ErrorPage> {
         self.render().map_err(|error| ErrorPage::internal(format!("the draft panel: {error}")))
     }
 
-    pub(super) fn finished(mut self, receipt: ReceiptWords) -> Self {
+    pub(super) fn finished(mut self, receipt: ReceiptText) -> Self {
         self.receipt = Some(receipt);
-        self.is_again = true;
+        self.is_redraft = true;
         self
     }
 
-    pub(super) fn failed(mut self, failure: Failure) -> Self {
+    pub(super) fn failed(mut self, failure: DraftFailure) -> Self {
         self.failure = Some(failure);
         self
     }
 
-    fn error_at(&self, field: &str) -> Option<&str> {
+    fn field_error(&self, field: &str) -> Option<&str> {
         let failure = self.failure.as_ref()?;
-        (failure.field == Some(field)).then_some(failure.words.as_str())
+        (failure.field == Some(field)).then_some(failure.message.as_str())
     }
 
-    /// What is about no field.
+    /// The text of a failure that concerns no field.
     fn notice(&self) -> Option<&str> {
         let failure = self.failure.as_ref()?;
-        failure.field.is_none().then_some(failure.words.as_str())
+        failure.field.is_none().then_some(failure.message.as_str())
     }
 }
 
-fn choices<'a>(entries: impl Iterator<Item = &'a Entry>, ticked: &[EntryId], now: UnixMillis) -> Vec<Choice> {
+fn choices<'a>(
+    entries: impl Iterator<Item = &'a Entry>,
+    selected: &[EntryId],
+    now: UnixMillis,
+) -> Vec<EntryChoice> {
     let choice = |entry: &Entry| {
         let kind = match entry.kind {
             EntryKind::MeetingNote => "Note",
@@ -154,7 +160,7 @@ fn choices<'a>(entries: impl Iterator<Item = &'a Entry>, ticked: &[EntryId], now
             EntryKind::DraftLetter => "Letter",
         };
         let label = format!("{kind}, {}: {}", short_day(entry.at, now), entry.title);
-        Choice { id: entry.id, label, is_ticked: ticked.contains(&entry.id) }
+        EntryChoice { id: entry.id, label, is_checked: selected.contains(&entry.id) }
     };
     entries.map(choice).collect()
 }

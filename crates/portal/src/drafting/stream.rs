@@ -1,9 +1,9 @@
-//! A draft as it comes. Dropping it closes the connection to the API, which stops the model within one step and bills what
+//! A draft as a stream. Dropping it closes the connection to the API, which stops the model within one step and bills what
 //! was generated until then.
 
-use super::fault::{ApiError, Fault, Trouble};
-use super::limits::{MAX_DRAFT_BYTES, MAX_EVENT_BYTES, MAX_STREAM_BYTES, Patience};
-use super::offer::Offer;
+use super::error::{ApiError, DraftError, DraftErrorKind};
+use super::limits::{DraftTimeouts, MAX_DRAFT_BYTES, MAX_EVENT_BYTES, MAX_STREAM_BYTES};
+use super::model_offer::ModelOffer;
 use super::receipt::Receipt;
 use chancery_http_client::{EventReader, describe};
 use serde::Deserialize;
@@ -11,25 +11,25 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use tokio::time::{Sleep, sleep};
 
-/// What comes of a draft: any number of texts, then one of the others.
+/// An item of the stream: any number of texts, then one of the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum DraftEvent {
     Text(String),
     Finished(Box<Receipt>),
-    Failed(Fault),
+    Failed(DraftError),
 }
 
 pub(crate) struct DraftStream {
     reply: reqwest::Response,
-    offer: Offer,
-    patience: Patience,
+    model_offer: ModelOffer,
+    timeouts: DraftTimeouts,
     events: EventReader,
-    steps: VecDeque<Step>,
+    steps: VecDeque<DraftEvent>,
     bytes: usize,
     text_bytes: usize,
-    silence: Pin<Box<Sleep>>,
-    whole: Pin<Box<Sleep>>,
-    has_ended: bool,
+    idle_timeout: Pin<Box<Sleep>>,
+    total: Pin<Box<Sleep>>,
+    is_done: bool,
 }
 
 #[derive(Deserialize)]
@@ -38,12 +38,12 @@ struct Delta {
 }
 
 #[derive(Deserialize)]
-struct Ended {
-    response: Reply,
+struct CompletedEvent {
+    response: CompletedResponse,
 }
 
 #[derive(Deserialize)]
-struct Reply {
+struct CompletedResponse {
     stop_reason: String,
     usage: Usage,
 }
@@ -56,106 +56,110 @@ struct Usage {
 
 #[derive(Deserialize)]
 struct FailedEvent {
-    response: FailedReply,
+    response: FailedResponse,
 }
 
 #[derive(Deserialize)]
-struct FailedReply {
+struct FailedResponse {
     error: ApiError,
 }
 
 impl DraftStream {
-    pub(super) fn new(reply: reqwest::Response, offer: Offer, patience: Patience) -> Self {
+    pub(super) fn new(reply: reqwest::Response, model_offer: ModelOffer, timeouts: DraftTimeouts) -> Self {
         Self {
             reply,
-            offer,
-            patience,
+            model_offer,
+            timeouts,
             events: EventReader::new(MAX_EVENT_BYTES),
             steps: VecDeque::new(),
             bytes: 0,
             text_bytes: 0,
-            silence: Box::pin(sleep(patience.silence)),
-            whole: Box::pin(sleep(patience.whole)),
-            has_ended: false,
+            idle_timeout: Box::pin(sleep(timeouts.idle)),
+            total: Box::pin(sleep(timeouts.total)),
+            is_done: false,
         }
     }
 
-    /// None after the end. A caller may stop waiting at any time and ask again; nothing is lost.
-    pub(crate) async fn next(&mut self) -> Option<Step> {
+    /// Returns `None` after the end. Cancel-safe: nothing is lost if the caller stops waiting and calls again.
+    pub(crate) async fn next(&mut self) -> Option<DraftEvent> {
         loop {
             if let Some(step) = self.steps.pop_front() {
-                if !matches!(step, Step::Text(_)) {
-                    self.has_ended = true;
+                if !matches!(step, DraftEvent::Text(_)) {
+                    self.is_done = true;
                     self.steps.clear();
                 }
                 return Some(step);
             }
-            if self.has_ended {
+            if self.is_done {
                 return None;
             }
-            if let Err(fault) = self.read().await {
-                self.steps.push_back(Step::Failed(fault));
+            if let Err(error) = self.read().await {
+                self.steps.push_back(DraftEvent::Failed(error));
             }
         }
     }
 
-    async fn read(&mut self) -> Result<(), Fault> {
-        let too_long = |what: &str| Fault::new(Trouble::TookTooLong, what.to_owned());
+    async fn read(&mut self) -> Result<(), DraftError> {
+        let too_long = |what: &str| DraftError::new(DraftErrorKind::TimedOut, what.to_owned());
         let chunk = tokio::select! {
             chunk = self.reply.chunk() => chunk,
-            () = &mut self.silence => return Err(too_long("no sign of life for too long in the middle of a draft")),
-            () = &mut self.whole => return Err(too_long("a draft took too long as a whole")),
+            () = &mut self.idle_timeout => return Err(too_long("idle timeout during a draft")),
+            () = &mut self.total => return Err(too_long("draft exceeded the total timeout")),
         };
-        let cut_off = |story: String| Fault::new(Trouble::CutOff, story);
+        let cut_off = |detail: String| DraftError::new(DraftErrorKind::StreamInterrupted, detail);
         let chunk = match chunk {
             Ok(Some(chunk)) => chunk,
-            Ok(None) => return Err(cut_off("the stream ended without its last event".to_owned())),
+            Ok(None) => return Err(cut_off("stream ended before its final event".to_owned())),
             Err(error) => return Err(cut_off(describe(error))),
         };
-        self.silence = Box::pin(sleep(self.patience.silence));
+        self.idle_timeout = Box::pin(sleep(self.timeouts.idle));
         self.bytes += chunk.len();
         if self.bytes > MAX_STREAM_BYTES {
-            return Err(not_understood(format!("a draft came with more than {MAX_STREAM_BYTES} bytes")));
+            return Err(invalid_reply(format!("draft stream exceeds {MAX_STREAM_BYTES} bytes")));
         }
-        let Self { events, steps, offer, text_bytes, .. } = self;
+        let Self { events, steps, model_offer, text_bytes, .. } = self;
         events.read(&chunk, |name, data| {
-            steps.extend(step(name, data, offer, text_bytes)?);
+            steps.extend(step(name, data, model_offer, text_bytes)?);
             Ok(())
         })
     }
 }
 
-fn step(name: &str, data: &str, offer: &Offer, text_bytes: &mut usize) -> Result<Option<Step>, Fault> {
+fn step(
+    name: &str,
+    data: &str,
+    model_offer: &ModelOffer,
+    text_bytes: &mut usize,
+) -> Result<Option<DraftEvent>, DraftError> {
     match name {
         "response.output_text.delta" => {
             let Delta { delta } = parsed(name, data)?;
             *text_bytes += delta.len();
             if *text_bytes > MAX_DRAFT_BYTES {
-                return Err(not_understood(format!("a draft has more than {MAX_DRAFT_BYTES} bytes of text")));
+                return Err(invalid_reply(format!("draft text exceeds {MAX_DRAFT_BYTES} bytes")));
             }
-            Ok(Some(Step::Text(delta)))
+            Ok(Some(DraftEvent::Text(delta)))
         }
         "response.completed" | "response.incomplete" => {
-            let Ended { response: Reply { stop_reason, usage } } = parsed(name, data)?;
-            let receipt = Receipt::new(offer, &stop_reason, usage.input_tokens, usage.output_tokens);
-            let receipt = receipt.map_err(|error| not_understood(error.to_string()))?;
-            Ok(Some(Step::Finished(Box::new(receipt))))
+            let CompletedEvent { response: CompletedResponse { stop_reason, usage } } = parsed(name, data)?;
+            let receipt = Receipt::new(model_offer, &stop_reason, usage.input_tokens, usage.output_tokens);
+            let receipt = receipt.map_err(|error| invalid_reply(error.to_string()))?;
+            Ok(Some(DraftEvent::Finished(Box::new(receipt))))
         }
         "response.failed" => {
             let FailedEvent { response } = parsed(name, data)?;
-            Ok(Some(Step::Failed(Fault::of_failed_stream(&response.error))))
+            Ok(Some(DraftEvent::Failed(DraftError::from_failed_event(&response.error))))
         }
-        // What repeats the text, and events that a later version adds.
+        // Events that repeat the text, and events that a later version adds.
         _ => Ok(None),
     }
 }
 
-/// The data itself may be part of a letter, and stays out of the log.
-fn parsed<T: for<'a> Deserialize<'a>>(name: &str, data: &str) -> Result<T, Fault> {
-    serde_json::from_str(data)
-        .map_err(|_| not_understood(format!("the event {name} has not the data that it should")))
+/// The error omits the data, which may be part of a letter, to keep it out of the log.
+fn parsed<T: for<'a> Deserialize<'a>>(name: &str, data: &str) -> Result<T, DraftError> {
+    serde_json::from_str(data).map_err(|_| invalid_reply(format!("invalid data in event {name}")))
 }
 
-fn not_understood(story: String) -> Fault {
-    Fault::new(Trouble::NotUnderstood, story)
+fn invalid_reply(detail: String) -> DraftError {
+    DraftError::new(DraftErrorKind::InvalidReply, detail)
 }

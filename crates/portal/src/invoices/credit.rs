@@ -1,25 +1,25 @@
-//! `GET` and `POST /invoices/{number}/credit`: a credit note, which takes back an invoice or a part of it. The page shows what the
-//! note will say before it is issued, for it cannot be changed afterwards.
+//! `GET` and `POST /invoices/{number}/credit`: credits an invoice in full or in part. The page previews the credit note before it is
+//! issued, because it cannot be changed afterwards.
 
-use super::addressed::{Segments, number_in, read, read_at};
-use super::credit_form::{CreditTyped, Wanted, refusal_words};
-use super::done::Done;
-use super::sheet::{NO_NUMBER, Sheet};
-use crate::error::{PageError, invoice_is_void, no_such_invoice};
+use super::credit_form::{CreditInput, ValidCredit, credit_error_message};
+use super::done::CompletedAction;
+use super::path_params::{PathParams, parse_number, read, read_from_path};
+use super::sheet::{DRAFT_NUMBER, Sheet};
+use crate::error::{PageError, invoice_is_void, invoice_not_found};
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
-use crate::when::long_month;
+use crate::time_format::long_month;
 use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{
-    Buyer, CREDIT_REASON, Credited, Day, Invoice, InvoiceKind, InvoiceNumber, InvoiceState, MinorUnits,
+    Buyer, CREDIT_REASON_BOUNDS, Credited, Day, Invoice, InvoiceKind, InvoiceNumber, InvoiceState, MinorUnits,
 };
-use chancery_policy::{ManageInvoices, ReadInvoices, TheFirm};
-use chancery_store::{CreditOrder, InvoiceError, InvoiceRecord};
-use chancery_web::{ErrorPage, Form, Notice, Posted, Problems, page};
+use chancery_policy::{FirmResource, ManageInvoices, ReadInvoices};
+use chancery_store::{CreditRequest, InvoiceError, InvoiceRecord};
+use chancery_web::{ErrorPage, Form, Notice, PostedForm, Problems, page};
 use std::sync::Arc;
 
 #[derive(Template)]
@@ -30,12 +30,12 @@ struct CreditPage<'a> {
     account: String,
     month: String,
     notice: Option<Notice>,
-    typed: CreditTyped,
+    typed: CreditInput,
     problems: Problems,
     currency: String,
     total: String,
     credited: Option<String>,
-    /// Of the total, with its tax.
+    /// Remaining total, including tax.
     left: String,
     left_of_subtotal: String,
     example: String,
@@ -46,7 +46,7 @@ struct CreditPage<'a> {
     preview: Option<Preview>,
 }
 
-/// What the note will say, and what will be left.
+/// Preview of the note, and what will remain of the invoice.
 struct Preview {
     sheet: Sheet,
     effect: String,
@@ -54,77 +54,78 @@ struct Preview {
 
 pub(crate) async fn show(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
-    number: Segments<String>,
+    signed_in: SignedIn,
+    number: PathParams<String>,
 ) -> Result<Response, PageError> {
-    let record = read_at(&portal, &who, number).await?;
-    // Whoever may not make one has no use for its form.
-    portal.ensure_allowed::<ManageInvoices>(&who, TheFirm).await?;
+    let record = read_from_path(&portal, &signed_in, number).await?;
+    // Users who may not issue credit notes do not get the form.
+    portal.ensure_allowed::<ManageInvoices>(&signed_in, FirmResource).await?;
     let record = creditable(record)?;
-    render(&portal, &who, &record, (Form::default(), None), StatusCode::OK).await
+    render(&portal, &signed_in, &record, (Form::default(), None), StatusCode::OK).await
 }
 
 pub(crate) async fn submit(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
-    number: Segments<String>,
-    form: Result<Posted<CreditTyped>, ErrorPage>,
+    signed_in: SignedIn,
+    number: PathParams<String>,
+    form: Result<PostedForm<CreditInput>, ErrorPage>,
 ) -> Result<Response, PageError> {
-    let permit = portal.permit::<ManageInvoices>(&who, TheFirm).await?;
-    let (number, Posted(typed)) = (number_in(number)?, form?);
-    let record = creditable(read(&portal, &who, number).await?)?;
-    let Wanted { amount, reason } = match typed.read(&record.invoice, record.credited, record.left) {
-        Ok(wanted) => wanted,
+    let permit = portal.permit::<ManageInvoices>(&signed_in, FirmResource).await?;
+    let (number, PostedForm(typed)) = (parse_number(number)?, form?);
+    let record = creditable(read(&portal, &signed_in, number).await?)?;
+    let ValidCredit { amount, reason } = match typed.read(&record.invoice, record.credited, record.left) {
+        Ok(credit) => credit,
         Err(problems) => {
             let form = (Form { typed, problems }, None);
-            return render(&portal, &who, &record, form, StatusCode::UNPROCESSABLE_ENTITY).await;
+            return render(&portal, &signed_in, &record, form, StatusCode::UNPROCESSABLE_ENTITY).await;
         }
     };
     if typed.is_outdated(record.credited) {
-        let form = (Form::of(typed), Some(credited_meanwhile()));
-        return render(&portal, &who, &record, form, StatusCode::CONFLICT).await;
+        let form = (Form::of(typed), Some(credit_conflict_notice()));
+        return render(&portal, &signed_in, &record, form, StatusCode::CONFLICT).await;
     }
     if !typed.look.is_empty() {
-        return render(&portal, &who, &record, (Form::of(typed), None), StatusCode::OK).await;
+        return render(&portal, &signed_in, &record, (Form::of(typed), None), StatusCode::OK).await;
     }
     let terms = portal.settings.invoice_terms.clone();
-    // What was credited is what the page has shown.
-    let order = CreditOrder { invoice: number, amount, credited_before: record.credited, reason, terms };
-    match portal.store.invoices.credit_invoice(permit, &order, &chancery_invoicing::pdf).await {
-        Ok(note) => Ok(Redirect::to(&Done::Credited.href(note)).into_response()),
-        // Somebody credited it in this very moment.
-        Err(InvoiceError::CreditedMeanwhile(_)) => {
-            let record = creditable(read(&portal, &who, number).await?)?;
-            let form = (Form::of(typed), Some(credited_meanwhile()));
-            render(&portal, &who, &record, form, StatusCode::CONFLICT).await
+    // `is_outdated` has checked that the page showed this credited amount.
+    let request =
+        CreditRequest { invoice: number, amount, expected_credited: record.credited, reason, terms };
+    match portal.store.invoices.credit_invoice(permit, &request, &chancery_invoicing::pdf).await {
+        Ok(note) => Ok(Redirect::to(&CompletedAction::Credited.href(note)).into_response()),
+        // Someone else credited the invoice after it was read.
+        Err(InvoiceError::ConcurrentCredit(_)) => {
+            let record = creditable(read(&portal, &signed_in, number).await?)?;
+            let form = (Form::of(typed), Some(credit_conflict_notice()));
+            render(&portal, &signed_in, &record, form, StatusCode::CONFLICT).await
         }
-        Err(InvoiceError::CreditRefused { why, .. }) => {
-            let record = creditable(read(&portal, &who, number).await?)?;
+        Err(InvoiceError::CreditRejected { why, .. }) => {
+            let record = creditable(read(&portal, &signed_in, number).await?)?;
             let invoice = &record.invoice;
-            let words = refusal_words(why, invoice.bill.currency, record.left.subtotal);
-            let problems = Problems::one("amount", words);
-            let form = (Form { typed, problems }, Some(credited_meanwhile()));
-            render(&portal, &who, &record, form, StatusCode::CONFLICT).await
+            let message = credit_error_message(why, invoice.bill.currency, record.left.subtotal);
+            let problems = Problems::one("amount", message);
+            let form = (Form { typed, problems }, Some(credit_conflict_notice()));
+            render(&portal, &signed_in, &record, form, StatusCode::CONFLICT).await
         }
         Err(error) => Err(error.into()),
     }
 }
 
-fn credited_meanwhile() -> Notice {
+fn credit_conflict_notice() -> Notice {
     Notice::warning(
-        "Credited meanwhile.",
-        "Another credit note was made for this invoice since you opened this page. Nothing was issued; compare before you go on.",
+        "Someone else credited this invoice.",
+        "Nothing was issued. Check the remaining amount before you continue.",
     )
 }
 
-/// Only invoices are credited, and only while something is left of them.
+/// Only an invoice with a remaining amount can be credited.
 fn creditable(record: InvoiceRecord) -> Result<Creditable, PageError> {
     let InvoiceRecord { invoice, state, credited, .. } = record;
     match (&invoice.kind, state) {
-        (InvoiceKind::CreditNote { .. }, _) => Err(no_such_invoice().into()),
+        (InvoiceKind::CreditNote { .. }, _) => Err(invoice_not_found().into()),
         (InvoiceKind::Invoice, InvoiceState::Void) => Err(invoice_is_void(invoice.number).into()),
         (InvoiceKind::Invoice, _) => {
-            let left = credited.left_of(&invoice.bill)?;
+            let left = credited.remaining_of(&invoice.bill)?;
             Ok(Creditable { invoice, state, credited, left })
         }
     }
@@ -134,27 +135,29 @@ struct Creditable {
     invoice: Invoice,
     state: InvoiceState,
     credited: Credited,
-    /// What can still be taken back.
+    /// The amount that can still be credited.
     left: Credited,
 }
 
 async fn render(
     portal: &Portal,
-    who: &SignedIn,
+    signed_in: &SignedIn,
     record: &Creditable,
-    (Form { typed, problems }, notice): (Form<CreditTyped>, Option<Notice>),
+    (Form { typed, problems }, notice): (Form<CreditInput>, Option<Notice>),
     status: StatusCode,
 ) -> Result<Response, PageError> {
     let Creditable { invoice, state, credited, left } = record;
     let currency = invoice.bill.currency;
-    let wanted = Some(&typed).filter(|typed| !typed.look.is_empty() && !problems.any());
-    let wanted = wanted.and_then(|typed| typed.read(invoice, *credited, *left).ok());
-    let preview = match wanted {
+    let credit = Some(&typed).filter(|typed| !typed.look.is_empty() && !problems.any());
+    let credit = credit.and_then(|typed| typed.read(invoice, *credited, *left).ok());
+    let preview = match credit {
         None => None,
-        Some(wanted) => Some(Preview::of(portal, record, wanted, buyer_now(portal, who, invoice).await?)?),
+        Some(credit) => {
+            Some(Preview::of(portal, record, credit, current_buyer(portal, signed_in, invoice).await?)?)
+        }
     };
     let credit_page = CreditPage {
-        frame: Frame::new(portal, who, Section::Invoices),
+        frame: Frame::new(portal, signed_in, Section::Invoices),
         number: invoice.number,
         account: invoice.buyer.name.to_string(),
         month: long_month(invoice.month),
@@ -162,57 +165,65 @@ async fn render(
         typed,
         problems,
         currency: currency.as_str().to_owned(),
-        total: currency.to_read(invoice.bill.total),
-        credited: (credited.total != MinorUnits(0)).then(|| currency.to_read(credited.total)),
-        left: currency.to_read(left.total),
-        left_of_subtotal: currency.to_read(left.subtotal),
-        example: currency.decimal(left.subtotal),
+        total: currency.format_amount(invoice.bill.total),
+        credited: (credited.total != MinorUnits(0)).then(|| currency.format_amount(credited.total)),
+        left: currency.format_amount(left.total),
+        left_of_subtotal: currency.format_amount(left.subtotal),
+        example: currency.to_decimal_string(left.subtotal),
         has_tax: invoice.bill.tax.is_some(),
         is_paid: *state == InvoiceState::Paid,
         so_far: credited.subtotal.0,
-        max_reason_chars: CREDIT_REASON.max_chars,
+        max_reason_chars: CREDIT_REASON_BOUNDS.max_chars,
         preview,
     };
     Ok(page(status, &credit_page)?)
 }
 
-/// Whoever was billed, as they are to be reached now: that is what the note will say.
-async fn buyer_now(portal: &Portal, who: &SignedIn, invoice: &Invoice) -> Result<Buyer, PageError> {
-    let permit = portal.permit::<ReadInvoices>(who, TheFirm).await?;
-    let found = portal.store.invoices.month_to_bill(permit, invoice.buyer.account, invoice.month).await?;
+/// The buyer's current billing details, which the note will show.
+async fn current_buyer(portal: &Portal, signed_in: &SignedIn, invoice: &Invoice) -> Result<Buyer, PageError> {
+    let permit = portal.permit::<ReadInvoices>(signed_in, FirmResource).await?;
+    let found = portal.store.invoices.billable_month(permit, invoice.buyer.account, invoice.month).await?;
     Ok(found.map_or_else(|| invoice.buyer.clone(), |month| month.buyer))
 }
 
 impl Preview {
-    fn of(portal: &Portal, record: &Creditable, wanted: Wanted, buyer: Buyer) -> Result<Self, PageError> {
+    fn of(
+        portal: &Portal,
+        record: &Creditable,
+        credit: ValidCredit,
+        buyer: Buyer,
+    ) -> Result<Self, PageError> {
         let (invoice, now) = (&record.invoice, portal.clock.now());
         let (bill, after) = invoice
             .bill
-            .credited(wanted.amount, record.credited)
+            .credit_note(credit.amount, record.credited)
             .map_err(|error| ErrorPage::internal(error.to_string()))?;
-        let taken = bill.total.checked_neg()?;
-        let left = after.left_of(&invoice.bill)?;
+        let credited_amount = bill.total.checked_neg()?;
+        let left = after.remaining_of(&invoice.bill)?;
         let currency = bill.currency;
-        let taken = currency.to_read(taken);
+        let credited_amount = currency.format_amount(credited_amount);
         let effect = match after.subtotal == invoice.bill.subtotal {
             true => format!(
-                "It takes back {taken}, which is all that is left. Invoice {} becomes void, and {} can be invoiced again.",
+                "This credits {credited_amount}, the full remaining amount. Invoice {} becomes void and {} can be invoiced again.",
                 invoice.number,
                 long_month(invoice.month)
             ),
+            false if record.state == InvoiceState::Paid => {
+                format!("This credits {credited_amount}. Invoice {} stays marked as paid.", invoice.number)
+            }
             false => {
                 format!(
-                    "It takes back {taken}, and {} is left of invoice {}.",
-                    currency.to_read(left.total),
+                    "This credits {credited_amount}. {} of invoice {} remains due.",
+                    currency.format_amount(left.total),
                     invoice.number
                 )
             }
         };
         let note = Invoice {
-            number: NO_NUMBER,
-            kind: InvoiceKind::CreditNote { of: invoice.number, reason: wanted.reason },
+            number: DRAFT_NUMBER,
+            kind: InvoiceKind::CreditNote { of: invoice.number, reason: credit.reason },
             issued_at: now,
-            due: Day::of(now),
+            due: Day::containing(now),
             seller: portal.settings.invoice_terms.seller.clone(),
             buyer,
             bill,

@@ -1,34 +1,34 @@
-//! `GET /invoices/{number}`: an invoice or credit note as the sheet that was sent, with what became of it; as JSON for whoever asks
-//! for that. With `.pdf` after the number it is the document byte for byte as it was issued, with `.csv` its lines.
+//! `GET /invoices/{number}`: an invoice or credit note as issued, with its status and history, as a page or JSON. `.pdf` after the
+//! number returns the document byte for byte as issued, `.csv` its lines.
 
-use super::addressed::{Segments, read};
-use super::done::Done;
-use super::history::{Event, credit_notes, history};
+use super::done::CompletedAction;
+use super::history::{HistoryRow, credit_notes, history};
+use super::path_params::{PathParams, read};
+use super::payment_status::{Badge, PaymentStatus};
 use super::sheet::Sheet;
-use super::standing::{Badge, Standing};
-use crate::authz::capabilities::may_manage_invoices;
-use crate::error::{PageError, no_such_invoice};
-use crate::file_reply::file_reply;
+use crate::authz::capabilities::can_manage_invoices;
+use crate::error::{PageError, invoice_not_found};
+use crate::file_response::file_response;
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
-use crate::when::long_month;
+use crate::time_format::long_month;
 use askama::Template;
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Day, InvoiceKind, InvoiceNumber, InvoiceState};
-use chancery_invoicing::words::file_name;
-use chancery_policy::{ReadInvoices, TheFirm};
+use chancery_invoicing::text::file_name;
+use chancery_policy::{FirmResource, ReadInvoices};
 use chancery_store::InvoiceRecord;
 use chancery_web::{ErrorPage, Notice, page, wants_json};
 use futures_util::stream;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Nothing in a PDF of ours needs anything; the browser's own viewer needs its own styles and pictures, which the pages' policy
-/// would forbid it.
+/// Our PDFs load nothing. The browser's built-in viewer needs its own styles and images, which the policy of the pages would
+/// block.
 const PDF_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; object-src 'self'; \
                           frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
@@ -40,18 +40,18 @@ struct DocumentPage<'a> {
     notice: Option<Notice>,
     sheet: Sheet,
     badge: Badge,
-    standing: String,
+    status_text: String,
     is_credit_note: bool,
     state: InvoiceState,
     total: String,
-    /// None: nothing was.
+    /// `None` if nothing was credited.
     credited: Option<String>,
     left: String,
     credit_notes: Vec<InvoiceNumber>,
-    history: Vec<Event>,
-    /// Where the month of a void invoice is invoiced again.
+    history: Vec<HistoryRow>,
+    /// For a void invoice: the URL of the draft that invoices its month again, and the month's name.
     draft: Option<(String, String)>,
-    may_manage: bool,
+    can_manage: bool,
 }
 
 impl DocumentPage<'_> {
@@ -66,46 +66,50 @@ impl DocumentPage<'_> {
 
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
+    signed_in: SignedIn,
     headers: HeaderMap,
     Query(query): Query<HashMap<String, String>>,
-    document: Segments<String>,
+    document: PathParams<String>,
 ) -> Result<Response, PageError> {
-    let permit = portal.permit::<ReadInvoices>(&who, TheFirm).await?;
-    let Path(document) = document.map_err(|_| no_such_invoice())?;
+    let permit = portal.permit::<ReadInvoices>(&signed_in, FirmResource).await?;
+    let Path(document) = document.map_err(|_| invoice_not_found())?;
     if let Some(number) = document.strip_suffix(".pdf") {
         let number = parse(number)?;
-        let pdf =
-            portal.store.invoices.read_invoice_document(permit, number).await?.ok_or_else(no_such_invoice)?;
-        return pdf_reply(&read(&portal, &who, number).await?, pdf);
+        let pdf = portal
+            .store
+            .invoices
+            .read_invoice_document(permit, number)
+            .await?
+            .ok_or_else(invoice_not_found)?;
+        return pdf_response(&read(&portal, &signed_in, number).await?, pdf);
     }
     let (number, is_csv) = match document.strip_suffix(".csv") {
         Some(number) => (parse(number)?, true),
         None => (parse(&document)?, false),
     };
     let record = portal.store.invoices.read_invoice(permit, number).await?;
-    let record = record.ok_or_else(no_such_invoice)?;
+    let record = record.ok_or_else(invoice_not_found)?;
     match (is_csv, wants_json(&headers)) {
-        (true, _) => csv_reply(&record),
+        (true, _) => csv_response(&record),
         (false, true) => Ok(Json(chancery_invoicing::record_json(&record)?).into_response()),
-        (false, false) => show(&portal, &who, &record, query.get("done").map(String::as_str)).await,
+        (false, false) => show(&portal, &signed_in, &record, query.get("done").map(String::as_str)).await,
     }
 }
 
 fn parse(number: &str) -> Result<InvoiceNumber, ErrorPage> {
-    number.parse().map_err(|_| no_such_invoice())
+    number.parse().map_err(|_| invoice_not_found())
 }
 
 async fn show(
     portal: &Portal,
-    who: &SignedIn,
+    signed_in: &SignedIn,
     record: &InvoiceRecord,
     done: Option<&str>,
 ) -> Result<Response, PageError> {
     let (invoice, now) = (&record.invoice, portal.clock.now());
-    let (standing, today, currency) = (Standing::of(record)?, Day::of(now), invoice.bill.currency);
-    let notice = match done.and_then(Done::parse).and_then(|done| done.notice(record, &standing)) {
-        Some(notice) => Some(with_what_became_of_the_invoice(portal, who, record, notice).await?),
+    let (status, today, currency) = (PaymentStatus::of(record)?, Day::containing(now), invoice.bill.currency);
+    let notice = match done.and_then(CompletedAction::parse).and_then(|done| done.notice(record, &status)) {
+        Some(notice) => Some(with_invoice_outcome(portal, signed_in, record, notice).await?),
         None => None,
     };
     let draft = || {
@@ -113,52 +117,58 @@ async fn show(
         (href, long_month(invoice.month))
     };
     let document = DocumentPage {
-        frame: Frame::new(portal, who, Section::Invoices),
+        frame: Frame::new(portal, signed_in, Section::Invoices),
         number: invoice.number,
         notice,
         sheet: Sheet::of(invoice),
-        badge: standing.badge(today),
-        standing: standing.words(today),
+        badge: status.badge(today),
+        status_text: status.text(today),
         is_credit_note: matches!(invoice.kind, InvoiceKind::CreditNote { .. }),
         state: record.state,
-        total: currency.to_read(invoice.bill.total),
-        credited: (record.credited.total.0 != 0).then(|| currency.to_read(record.credited.total)),
-        left: currency.to_read(standing.outstanding),
+        total: currency.format_amount(invoice.bill.total),
+        credited: (record.credited.total.0 != 0).then(|| currency.format_amount(record.credited.total)),
+        left: currency.format_amount(status.outstanding),
         credit_notes: credit_notes(&record.events),
         history: history(&record.events, now),
         draft: (record.state == InvoiceState::Void).then(draft),
-        may_manage: may_manage_invoices(&portal.policy, who.principal()),
+        can_manage: can_manage_invoices(&portal.policy, signed_in.principal()),
     };
     Ok(page(StatusCode::OK, &document)?)
 }
 
-/// A credit note that was just issued says what is left of its invoice.
-async fn with_what_became_of_the_invoice(
+/// Adds what remains of the invoice to the notice about a new credit note.
+async fn with_invoice_outcome(
     portal: &Portal,
-    who: &SignedIn,
+    signed_in: &SignedIn,
     record: &InvoiceRecord,
     mut notice: Notice,
 ) -> Result<Notice, PageError> {
     let InvoiceKind::CreditNote { of, .. } = record.invoice.kind else { return Ok(notice) };
-    let invoice = read(portal, who, of).await?;
-    let left = invoice.invoice.bill.currency.to_read(Standing::of(&invoice)?.left);
+    let invoice = read(portal, signed_in, of).await?;
+    let left = invoice.invoice.bill.currency.format_amount(PaymentStatus::of(&invoice)?.left);
     match invoice.state {
         InvoiceState::Void => {
             let month = long_month(invoice.invoice.month);
-            notice.text += &format!(" Invoice {of} is void, and {month} can be invoiced again.");
+            notice.text += &format!(" Invoice {of} is now void. You can invoice {month} again.");
             let href =
                 format!("/invoices/drafts/{}/{}", invoice.invoice.buyer.account, invoice.invoice.month);
-            notice.link = Some((href, "Open the draft"));
+            notice.link = Some((href, "Open draft"));
+        }
+        InvoiceState::Paid => {
+            notice.text += &format!(
+                " Invoice {of} is paid: refund the credited amount, or deduct it from the next invoice."
+            );
+            notice.link = Some((format!("/invoices/{of}"), "Go to invoice"));
         }
         _ => {
-            notice.text += &format!(" {left} is left of invoice {of}.");
-            notice.link = Some((format!("/invoices/{of}"), "Go to the invoice"));
+            notice.text += &format!(" {left} of invoice {of} remains due.");
+            notice.link = Some((format!("/invoices/{of}"), "Go to invoice"));
         }
     }
     Ok(notice)
 }
 
-fn pdf_reply(record: &InvoiceRecord, pdf: Vec<u8>) -> Result<Response, PageError> {
+fn pdf_response(record: &InvoiceRecord, pdf: Vec<u8>) -> Result<Response, PageError> {
     let disposition =
         HeaderValue::from_str(&format!("inline; filename=\"{}.pdf\"", file_name(&record.invoice)));
     let disposition = disposition.map_err(|error| ErrorPage::internal(error.to_string()))?;
@@ -170,9 +180,9 @@ fn pdf_reply(record: &InvoiceRecord, pdf: Vec<u8>) -> Result<Response, PageError
     Ok((headers, pdf).into_response())
 }
 
-fn csv_reply(record: &InvoiceRecord) -> Result<Response, PageError> {
+fn csv_response(record: &InvoiceRecord) -> Result<Response, PageError> {
     let name = format!("{}.csv", file_name(&record.invoice));
     let file =
         chancery_invoicing::csv(&record.invoice).map_err(|error| ErrorPage::internal(error.to_string()))?;
-    Ok(file_reply("text/csv; charset=utf-8; header=present", &name, file, stream::empty()))
+    Ok(file_response("text/csv; charset=utf-8; header=present", &name, file, stream::empty()))
 }

@@ -1,37 +1,37 @@
-//! What a document's page says about what just happened. The address says which deed it was (`done=`); the words, the numbers and the
-//! addresses are ours.
+//! Confirmation after a change to a document. The URL only names the change (`done=`); text, numbers and links come from the
+//! server.
 
-use super::standing::Standing;
-use crate::when::long_month;
+use super::payment_status::PaymentStatus;
+use crate::time_format::long_month;
 use chancery_domain::{InvoiceKind, InvoiceNumber, InvoiceState};
 use chancery_store::InvoiceRecord;
 use chancery_web::Notice;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Done {
+pub(super) enum CompletedAction {
     Issued,
-    /// Somebody else was quicker.
+    /// Someone else issued it first.
     AlreadyIssued,
     Paid,
-    NotPaid,
+    Unpaid,
     /// On the page of the credit note.
     Credited,
 }
 
-impl Done {
-    const ALL: [Self; 5] = [Self::Issued, Self::AlreadyIssued, Self::Paid, Self::NotPaid, Self::Credited];
+impl CompletedAction {
+    const ALL: [Self; 5] = [Self::Issued, Self::AlreadyIssued, Self::Paid, Self::Unpaid, Self::Credited];
 
     fn as_str(self) -> &'static str {
         match self {
             Self::Issued => "issued",
             Self::AlreadyIssued => "already-issued",
             Self::Paid => "paid",
-            Self::NotPaid => "not-paid",
+            Self::Unpaid => "not-paid",
             Self::Credited => "credited",
         }
     }
 
-    /// An address may be old, or made up: what it does not say well, it does not say.
+    /// Ignores unknown values: the URL may be old or made up.
     pub(super) fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|done| done.as_str() == text)
     }
@@ -40,8 +40,8 @@ impl Done {
         format!("/invoices/{number}?done={}", self.as_str())
     }
 
-    /// None where it does not fit what the document is now: the address is older than the last deed.
-    pub(super) fn notice(self, record: &InvoiceRecord, standing: &Standing) -> Option<Notice> {
+    /// `None` if it does not match the document's current state: the URL is older than the latest change.
+    pub(super) fn notice(self, record: &InvoiceRecord, status: &PaymentStatus) -> Option<Notice> {
         let (invoice, state) = (&record.invoice, record.state);
         let (number, month) = (invoice.number, long_month(invoice.month));
         let is_note = matches!(invoice.kind, InvoiceKind::CreditNote { .. });
@@ -51,26 +51,27 @@ impl Done {
         };
         match self {
             Self::Issued if !is_note => {
-                Some(Notice::good("Issued.", format!("Invoice {number} can no longer change. {send}")))
+                Some(Notice::success("Issued.", format!("Invoice {number} can no longer be changed. {send}")))
             }
             Self::AlreadyIssued if !is_note => Some(Notice::warning(
-                "Issued already.",
+                "Already issued.",
                 format!(
-                    "{} has been invoiced for {month} before you sent this: here is that invoice, and no second one was made.",
+                    "{} already has this invoice for {month}. No second invoice was issued.",
                     invoice.buyer.name
                 ),
             )),
             Self::Paid if state == InvoiceState::Paid => {
-                let amount = invoice.bill.currency.to_read(standing.left);
-                Some(Notice::good("Marked as paid.", format!("{amount} of invoice {number} counts as paid.")))
+                let amount = invoice.bill.currency.format_amount(status.left);
+                Some(Notice::success("Marked as paid.", format!("Invoice {number}: {amount}.")))
             }
-            Self::NotPaid if state == InvoiceState::Issued && !is_note => Some(Notice::good(
-                "Taken back.",
-                format!("Invoice {number} is waiting for its payment again."),
+            Self::Unpaid if state == InvoiceState::Issued && !is_note => Some(Notice::success(
+                "Marked as unpaid.",
+                format!("Invoice {number} is awaiting payment again."),
             )),
-            Self::Credited if is_note => {
-                Some(Notice::good("Issued.", format!("Credit note {number} can no longer change. {send}")))
-            }
+            Self::Credited if is_note => Some(Notice::success(
+                "Issued.",
+                format!("Credit note {number} can no longer be changed. {send}"),
+            )),
             _ => None,
         }
     }

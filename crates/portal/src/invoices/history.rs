@@ -1,41 +1,41 @@
-//! What was done with an invoice, in words, the last first.
+//! History of an invoice as text, newest first.
 
-use crate::when::Moment;
-use chancery_domain::{InvoiceDeed, InvoiceEvent, InvoiceNumber, UnixMillis};
+use crate::time_format::DisplayTime;
+use chancery_domain::{InvoiceEvent, InvoiceEventKind, InvoiceNumber, UnixMillis};
 
-pub(super) struct Event {
+pub(super) struct HistoryRow {
     /// `Marked as paid`
-    pub(super) what: &'static str,
-    /// The credit note that it was done by.
+    pub(super) description: &'static str,
+    /// The credit note that caused the event.
     pub(super) note: Option<InvoiceNumber>,
-    /// None: the command line.
+    /// `None` for the command line.
     pub(super) by: Option<String>,
-    pub(super) at: Moment,
+    pub(super) at: DisplayTime,
 }
 
-pub(super) fn history(events: &[InvoiceEvent], now: UnixMillis) -> Vec<Event> {
-    events.iter().rev().map(|event| Event::new(event, now)).collect()
+pub(super) fn history(events: &[InvoiceEvent], now: UnixMillis) -> Vec<HistoryRow> {
+    events.iter().rev().map(|event| HistoryRow::new(event, now)).collect()
 }
 
-/// Those that credited it, the first first.
+/// The credit notes of this invoice, oldest first.
 pub(super) fn credit_notes(events: &[InvoiceEvent]) -> Vec<InvoiceNumber> {
-    let note = |event: &InvoiceEvent| match event.deed {
-        InvoiceDeed::Credited(note) | InvoiceDeed::Voided(note) => Some(note),
-        InvoiceDeed::Issued | InvoiceDeed::Paid | InvoiceDeed::PaymentTakenBack => None,
+    let note = |event: &InvoiceEvent| match event.kind {
+        InvoiceEventKind::Credited(note) | InvoiceEventKind::Voided(note) => Some(note),
+        InvoiceEventKind::Issued | InvoiceEventKind::Paid | InvoiceEventKind::MarkedUnpaid => None,
     };
     events.iter().filter_map(note).collect()
 }
 
-impl Event {
+impl HistoryRow {
     fn new(event: &InvoiceEvent, now: UnixMillis) -> Self {
-        let (what, note) = match event.deed {
-            InvoiceDeed::Issued => ("Issued", None),
-            InvoiceDeed::Paid => ("Marked as paid", None),
-            InvoiceDeed::PaymentTakenBack => ("Marked as not paid after all", None),
-            InvoiceDeed::Credited(note) => ("Credited in part", Some(note)),
-            InvoiceDeed::Voided(note) => ("Credited as a whole, and void since", Some(note)),
+        let (description, note) = match event.kind {
+            InvoiceEventKind::Issued => ("Issued", None),
+            InvoiceEventKind::Paid => ("Marked as paid", None),
+            InvoiceEventKind::MarkedUnpaid => ("Marked as unpaid", None),
+            InvoiceEventKind::Credited(note) => ("Partly credited", Some(note)),
+            InvoiceEventKind::Voided(note) => ("Fully credited and voided", Some(note)),
         };
         let by = event.by.as_ref().map(|person| person.email.to_string());
-        Self { what, note, by, at: Moment::new(event.at, now) }
+        Self { description, note, by, at: DisplayTime::new(event.at, now) }
     }
 }

@@ -1,8 +1,8 @@
-//! `GET /invoices`: what was issued, the latest number first, what it comes to, and the months that are not invoiced yet; as a page or
-//! as JSON.
+//! `GET /invoices`: the issued documents, latest number first, their totals, and the months that are not invoiced yet; as a page or
+//! JSON.
 
-use super::list_query::{self, href, is_filtered, is_of_drafts};
-use super::list_rows::{DraftRow, Row, SumsRow, as_json, one_currency};
+use super::list_query::{self, href, is_draft_list, is_filtered};
+use super::list_rows::{DraftRow, Row, TotalsRow, as_json, common_currency};
 use crate::error::PageError;
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
@@ -13,7 +13,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Account, AccountState, Currency, Day, InvoiceState, MoneyError, Month, UnixMillis};
-use chancery_policy::{ReadInvoices, TheFirm};
+use chancery_policy::{FirmResource, ReadInvoices};
 use chancery_store::{INVOICES_PER_PAGE, InvoicePage, InvoiceQuery};
 use chancery_web::{Choice, PageLink, Pagination, page, wants_json};
 use std::collections::BTreeSet;
@@ -25,21 +25,21 @@ struct ListPage<'a> {
     frame: Frame<'a>,
     choices: Choices,
     is_filtered: bool,
-    is_of_drafts: bool,
+    is_draft_list: bool,
     csv: String,
-    sums: Vec<SumsRow>,
+    sums: Vec<TotalsRow>,
     rows: Vec<Row>,
-    /// In the head of the column of totals, where all are of one.
-    in_head: Option<String>,
+    /// Shown in the header of the totals column if all rows have the same currency.
+    header_currency: Option<String>,
     drafts: Vec<DraftRow>,
-    /// What exact amounts are in.
+    /// Currency of the exact amounts.
     currency: String,
     drafts_total: u64,
     all_drafts: String,
     pages: Pagination,
 }
 
-/// What the filters offer.
+/// Options of the filters.
 struct Choices {
     accounts: Vec<Choice>,
     states: Vec<Choice>,
@@ -48,15 +48,15 @@ struct Choices {
 
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
+    signed_in: SignedIn,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, PageError> {
-    let permit = portal.permit::<ReadInvoices>(&who, TheFirm).await?;
+    let permit = portal.permit::<ReadInvoices>(&signed_in, FirmResource).await?;
     let now = portal.clock.now();
-    let query = list_query::parse(query.as_deref().unwrap_or_default(), Day::of(now))?;
+    let query = list_query::parse(query.as_deref().unwrap_or_default(), Day::containing(now))?;
     let found = portal.store.invoices.list_invoices(permit, &query).await?;
-    let (total, rows) = match is_of_drafts(&query) {
+    let (total, rows) = match is_draft_list(&query) {
         true => (found.unbilled_total, found.unbilled.len()),
         false => (found.total, found.invoices.len()),
     };
@@ -66,7 +66,7 @@ pub(crate) async fn handle(
         return Ok(Json(as_json(&found, query.page, pages.count, total)?).into_response());
     }
     let choices = Choices::read(&portal, &query).await?;
-    let frame = Frame::new(&portal, &who, Section::Invoices);
+    let frame = Frame::new(&portal, &signed_in, Section::Invoices);
     let currency = portal.settings.invoice_terms.currency;
     let list = ListPage::new(frame, &query, (&found, pages), choices, (currency, now))?;
     Ok(page(StatusCode::OK, &list)?)
@@ -80,17 +80,17 @@ impl<'a> ListPage<'a> {
         choices: Choices,
         (currency, now): (Currency, UnixMillis),
     ) -> Result<Self, MoneyError> {
-        let in_head = one_currency(&found.invoices);
-        let rows = found.invoices.iter().map(|listed| Row::new(listed, in_head, now));
+        let header_currency = common_currency(&found.invoices);
+        let rows = found.invoices.iter().map(|listed| Row::new(listed, header_currency, now));
         Ok(Self {
             frame,
             choices,
             is_filtered: is_filtered(query),
-            is_of_drafts: is_of_drafts(query),
+            is_draft_list: is_draft_list(query),
             csv: href("/invoices.csv", &InvoiceQuery { page: 1, ..query.clone() }),
-            sums: found.sums.iter().map(SumsRow::new).collect(),
+            sums: found.sums.iter().map(TotalsRow::new).collect(),
             rows: rows.collect::<Result<_, _>>()?,
-            in_head: in_head.map(|currency| currency.as_str().to_owned()),
+            header_currency: header_currency.map(|currency| currency.as_str().to_owned()),
             drafts: found.unbilled.iter().map(|unbilled| DraftRow::new(unbilled, now)).collect(),
             currency: currency.as_str().to_owned(),
             drafts_total: found.unbilled_total,
@@ -106,9 +106,9 @@ impl<'a> ListPage<'a> {
         u64::try_from(self.drafts.len()).is_ok_and(|shown| shown < self.drafts_total)
     }
 
-    /// How many months can be issued now. They are listed the newest first, so that those that are not shown here can be issued
-    /// where the last that is shown can; otherwise none that is shown can, and nothing is said.
-    fn ready(&self) -> u64 {
+    /// Number of months that can be issued now. The newest come first, so if the last one shown can be issued, so can all that
+    /// are not shown. Otherwise none of those shown can be issued, and the result is 0, which the page omits.
+    fn ready_count(&self) -> u64 {
         let not_yet = self.drafts.iter().filter(|draft| draft.from.is_some()).count();
         match self.drafts.last() {
             Some(DraftRow { from: None, .. }) => self.drafts_total.saturating_sub(not_yet as u64),
@@ -121,16 +121,16 @@ impl Choices {
     async fn read(portal: &Portal, query: &InvoiceQuery) -> Result<Self, PageError> {
         let accounts = portal.store.account_lookup.list_accounts().await?;
         let account = |account: &Account| {
-            let words = match account.state {
+            let label = match account.state {
                 AccountState::Open => account.name.to_string(),
                 AccountState::Closed { .. } => format!("{} (closed)", account.name),
             };
-            Choice::new(account.id.to_string(), words, query.account == Some(account.id))
+            Choice::new(account.id.to_string(), label, query.account == Some(account.id))
         };
         let state =
-            |state: InvoiceState| Choice::new(state.as_str(), state_words(state), query.state == Some(state));
+            |state: InvoiceState| Choice::new(state.as_str(), state_label(state), query.state == Some(state));
         let numbers = portal.store.invoices.last_invoice_numbers().await?;
-        let this_year = Month::of(portal.clock.now()).year();
+        let this_year = Month::containing(portal.clock.now()).year();
         let mut years: BTreeSet<i32> = numbers.iter().map(|number| i32::from(number.year)).collect();
         years.extend([this_year].into_iter().chain(query.year.map(i32::from)));
         let year = |year: i32| {
@@ -144,10 +144,10 @@ impl Choices {
     }
 }
 
-fn state_words(state: InvoiceState) -> &'static str {
+fn state_label(state: InvoiceState) -> &'static str {
     match state {
-        InvoiceState::Draft => "Not invoiced yet",
-        InvoiceState::Issued => "Issued, not paid",
+        InvoiceState::Draft => "Unbilled",
+        InvoiceState::Issued => "Issued",
         InvoiceState::Paid => "Paid",
         InvoiceState::Void => "Void",
     }

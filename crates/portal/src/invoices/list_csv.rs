@@ -1,18 +1,18 @@
-//! `GET /invoices.csv`: the list as a file for spreadsheets, with the same filters: every document that fits, or, for
-//! `state=draft`, every month that is not invoiced. It is read page by page and sent when it is whole.
+//! `GET /invoices.csv`: the list as CSV, with the same filters: every matching document, or, for `state=draft`, every month that is
+//! not invoiced. It is read page by page and sent when complete.
 
-use super::list_query::{self, is_of_drafts};
+use super::list_query::{self, is_draft_list};
 use super::list_rows::kind_name;
-use super::standing::Standing;
+use super::payment_status::PaymentStatus;
 use crate::error::PageError;
-use crate::file_reply::{Chunk, file_reply};
+use crate::file_response::{Chunk, file_response};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::{RawQuery, State};
 use axum::response::Response;
 use chancery_client_files::{write_csv_cells, write_csv_line};
-use chancery_domain::{Currency, Day, InvoiceKind, csv_cell};
-use chancery_policy::{Permit, ReadInvoices, TheFirm};
+use chancery_domain::{Currency, Day, InvoiceKind, escape_csv_formula};
+use chancery_policy::{FirmResource, Permit, ReadInvoices};
 use chancery_store::{INVOICES_PER_PAGE, InvoicePage, InvoiceQuery, ListedInvoice, UnbilledMonth};
 use chancery_web::{ErrorPage, page_count};
 use futures_util::stream;
@@ -38,45 +38,45 @@ const COLUMNS: [&str; 13] = [
 const DRAFT_COLUMNS: [&str; 6] =
     ["account_id", "account", "month", "currency", "exact", "can_be_issued_from"];
 
-/// How often to begin again where something is issued or paid while the file is read.
-const MAX_TRIES: u32 = 5;
+/// Attempts to read the list without a change, such as a new invoice or a payment, in between.
+const MAX_ATTEMPTS: u32 = 5;
 
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
+    signed_in: SignedIn,
     RawQuery(query): RawQuery,
 ) -> Result<Response, PageError> {
-    let permit = portal.permit::<ReadInvoices>(&who, TheFirm).await?;
-    let today = Day::of(portal.clock.now());
+    let permit = portal.permit::<ReadInvoices>(&signed_in, FirmResource).await?;
+    let today = Day::containing(portal.clock.now());
     let query = list_query::parse(query.as_deref().unwrap_or_default(), today)?;
-    let found = all_of(&portal, &who, &query, permit).await?;
-    let (name, file) = match is_of_drafts(&query) {
+    let found = read_all_pages(&portal, &signed_in, &query, permit).await?;
+    let (name, file) = match is_draft_list(&query) {
         true => {
             let currency = portal.settings.invoice_terms.currency;
             (format!("drafts-{today}.csv"), drafts(&found.unbilled, currency))
         }
         false => (format!("invoices-{today}.csv"), documents(&found.invoices)),
     };
-    Ok(file_reply("text/csv; charset=utf-8; header=present", &name, file?, stream::empty()))
+    Ok(file_response("text/csv; charset=utf-8; header=present", &name, file?, stream::empty()))
 }
 
-/// Every page of the list in one. Where it changes while it is read, rows could be missing or there twice: it is read again.
-async fn all_of(
+/// Reads every page of the list. A change in between could lose or duplicate rows, so the whole list is then read again.
+async fn read_all_pages(
     portal: &Portal,
-    who: &SignedIn,
+    signed_in: &SignedIn,
     query: &InvoiceQuery,
     permit: Permit<ReadInvoices>,
 ) -> Result<InvoicePage, PageError> {
-    let is_of_drafts = is_of_drafts(query);
-    let total_of = |page: &InvoicePage| if is_of_drafts { page.unbilled_total } else { page.total };
+    let is_draft_list = is_draft_list(query);
+    let total_of = |page: &InvoicePage| if is_draft_list { page.unbilled_total } else { page.total };
     let mut first_permit = Some(permit);
-    for _ in 0..MAX_TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let mut all: Option<InvoicePage> = None;
         let (mut page, mut is_whole) = (1, true);
         while all.as_ref().is_none_or(|all| page <= page_count(total_of(all), INVOICES_PER_PAGE)) {
             let permit = match first_permit.take() {
                 Some(permit) => permit,
-                None => portal.permit::<ReadInvoices>(who, TheFirm).await?,
+                None => portal.permit::<ReadInvoices>(signed_in, FirmResource).await?,
             };
             let query = InvoiceQuery { page, ..query.clone() };
             let read = portal.store.invoices.list_invoices(permit, &query).await?;
@@ -91,13 +91,13 @@ async fn all_of(
             page += 1;
         }
         let all = all.unwrap_or_default();
-        let rows = if is_of_drafts { all.unbilled.len() } else { all.invoices.len() };
+        let rows = if is_draft_list { all.unbilled.len() } else { all.invoices.len() };
         let is_in_order = all.invoices.is_sorted_by(|earlier, later| earlier.number > later.number);
         if is_whole && is_in_order && u64::try_from(rows) == Ok(total_of(&all)) {
             return Ok(all);
         }
     }
-    Err(ErrorPage::unavailable("the list of invoices changed again and again while it was read").into())
+    Err(ErrorPage::unavailable("invoice list kept changing during the export").into())
 }
 
 fn documents(listed: &[ListedInvoice]) -> io::Result<Chunk> {
@@ -115,14 +115,14 @@ fn documents(listed: &[ListedInvoice]) -> io::Result<Chunk> {
             of,
             row.state.as_str().to_owned(),
             row.account.to_string(),
-            csv_cell(row.buyer.as_str()).into_owned(),
+            escape_csv_formula(row.buyer.as_str()).into_owned(),
             row.month.to_string(),
             row.issued_at.to_iso(),
             row.due.to_string(),
             currency.as_str().to_owned(),
-            currency.decimal(row.total),
-            currency.decimal(row.credited.total),
-            currency.decimal(Standing::listed(row).map_err(io::Error::other)?.outstanding),
+            currency.to_decimal_string(row.total),
+            currency.to_decimal_string(row.credited.total),
+            currency.to_decimal_string(PaymentStatus::listed(row).map_err(io::Error::other)?.outstanding),
         ];
         write_csv_cells(&mut file, cells.map(Cow::Owned))?;
     }
@@ -135,11 +135,11 @@ fn drafts(unbilled: &[UnbilledMonth], currency: Currency) -> io::Result<Chunk> {
     for UnbilledMonth { account, name, month, totals } in unbilled {
         let cells = [
             account.to_string(),
-            csv_cell(name.as_str()).into_owned(),
+            escape_csv_formula(name.as_str()).into_owned(),
             month.to_string(),
             currency.as_str().to_owned(),
             totals.cost.to_string(),
-            month.can_be_issued_from().to_iso(),
+            month.invoiceable_from().to_iso(),
         ];
         write_csv_cells(&mut file, cells.map(Cow::Owned))?;
     }

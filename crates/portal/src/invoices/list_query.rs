@@ -1,73 +1,74 @@
-//! What an address of the list asks for, read and written: `account`, `state`, `year` and `page`. An empty one is none.
+//! Parses and writes the query string of the list: `account`, `state`, `year` and `page`. Empty values are ignored.
 
 use chancery_domain::{AccountId, Day, InvoiceState};
 use chancery_store::InvoiceQuery;
 use chancery_web::{ErrorPage, parse_page};
 use openidconnect::url::form_urlencoded;
 
-/// The years that a month can be of.
+/// Valid years of a month.
 const YEARS: std::ops::RangeInclusive<i16> = 1970..=9998;
 
 pub(super) fn parse(query: &str, today: Day) -> Result<InvoiceQuery, ErrorPage> {
-    let mut asked = InvoiceQuery { account: None, state: None, year: None, page: 1, today };
+    let mut parsed = InvoiceQuery { account: None, state: None, year: None, page: 1, today };
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         match (&*name, &*value) {
             ("account" | "state" | "year" | "page", "") => {}
             ("account", number) => {
                 let number =
-                    number.parse().map_err(|_| bad_parameter("account", "is the number of an account"))?;
-                asked.account = Some(AccountId(number));
+                    number.parse().map_err(|_| invalid_parameter("account", "must be an account number"))?;
+                parsed.account = Some(AccountId(number));
             }
             ("state", state) => {
-                let why = "is `draft`, `issued`, `paid` or `void`";
-                asked.state = Some(state.parse().map_err(|_| bad_parameter("state", why))?);
+                let why = "must be `draft`, `issued`, `paid` or `void`";
+                parsed.state = Some(state.parse().map_err(|_| invalid_parameter("state", why))?);
             }
             ("year", year) => {
                 let year = year.parse().ok().filter(|year| YEARS.contains(year));
-                asked.year = Some(
-                    year.ok_or_else(|| bad_parameter("year", "is a year of four digits, such as 2026"))?,
+                parsed.year = Some(
+                    year.ok_or_else(|| invalid_parameter("year", "must be a four-digit year like 2026"))?,
                 );
             }
             ("page", number) => {
-                asked.page = parse_page(number).ok_or_else(|| bad_parameter("page", "is a number from 1"))?;
+                parsed.page = parse_page(number)
+                    .ok_or_else(|| invalid_parameter("page", "must be a number, 1 or more"))?;
             }
             _ => {}
         }
     }
-    Ok(asked)
+    Ok(parsed)
 }
 
-fn bad_parameter(name: &str, why: &str) -> ErrorPage {
-    ErrorPage::bad_parameter(name, why).next_link("/invoices", "Go to the invoices")
+fn invalid_parameter(name: &str, why: &str) -> ErrorPage {
+    ErrorPage::invalid_parameter(name, why).next_link("/invoices", "Go to invoices")
 }
 
 pub(super) fn is_filtered(query: &InvoiceQuery) -> bool {
     query.account.is_some() || query.state.is_some() || query.year.is_some()
 }
 
-/// Whether it is months to invoice that have pages, and no documents.
-pub(super) fn is_of_drafts(query: &InvoiceQuery) -> bool {
+/// Whether the list pages through the months to invoice instead of documents.
+pub(super) fn is_draft_list(query: &InvoiceQuery) -> bool {
     query.state == Some(InvoiceState::Draft)
 }
 
-/// The address of a view, without what goes without saying.
+/// URL of a view, without default values.
 pub(super) fn href(path: &str, query: &InvoiceQuery) -> String {
-    let mut written = form_urlencoded::Serializer::new(String::new());
+    let mut query_string = form_urlencoded::Serializer::new(String::new());
     if let Some(account) = query.account {
-        written.append_pair("account", &account.to_string());
+        query_string.append_pair("account", &account.to_string());
     }
     if let Some(state) = query.state {
-        written.append_pair("state", state.as_str());
+        query_string.append_pair("state", state.as_str());
     }
     if let Some(year) = query.year {
-        written.append_pair("year", &year.to_string());
+        query_string.append_pair("year", &year.to_string());
     }
     if query.page > 1 {
-        written.append_pair("page", &query.page.to_string());
+        query_string.append_pair("page", &query.page.to_string());
     }
-    match written.finish() {
-        written if written.is_empty() => path.to_owned(),
-        written => format!("{path}?{written}"),
+    match query_string.finish() {
+        query_string if query_string.is_empty() => path.to_owned(),
+        query_string => format!("{path}?{query_string}"),
     }
 }
 
@@ -79,7 +80,7 @@ mod tests {
     const TODAY: Day = Day(20_770);
 
     #[test]
-    fn every_view_has_an_address_that_leads_back_to_it() {
+    fn list_query_round_trips_through_the_url() {
         for state in InvoiceState::ALL {
             let view = InvoiceQuery {
                 account: Some(AccountId(7)),
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_link_of_ours_says_is_refused_by_name() {
+    fn invalid_query_parameters_are_rejected_by_name() {
         for (query, name) in [
             ("account=x", "`account`"),
             ("state=late", "`state`"),

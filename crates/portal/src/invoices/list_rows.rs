@@ -1,25 +1,25 @@
-//! The rows of the list, as its page shows them and as programs read them.
+//! Rows of the list, for the page and as JSON.
 
-use super::standing::{Badge, Standing};
+use super::payment_status::{Badge, PaymentStatus};
 use crate::drafting::settings::is_drafting;
-use crate::when::{Moment, day_and_time, day_or_time, long_day, long_month, short_day};
+use crate::time_format::{DisplayTime, day_and_time, day_or_time, long_day, long_month, short_day};
 use chancery_domain::{Currency, Day, InvoiceKind, InvoiceNumber, MoneyError, Month, UnixMillis};
-use chancery_store::{InvoicePage, InvoiceSums, ListedInvoice, UnbilledMonth};
+use chancery_store::{InvoicePage, InvoiceTotals, ListedInvoice, UnbilledMonth};
 use serde_json::{Value, json};
 
 pub(super) struct Row {
     pub(super) number: InvoiceNumber,
     pub(super) account: String,
     pub(super) month: String,
-    pub(super) issued: Moment,
-    /// None for credit notes.
-    pub(super) due: Option<Moment>,
+    pub(super) issued: DisplayTime,
+    /// `None` for credit notes.
+    pub(super) due: Option<DisplayTime>,
     pub(super) late: Option<String>,
     pub(super) badge: Badge,
     pub(super) total: String,
-    /// Of a credit note, the invoice that it credits.
+    /// The credited invoice, for a credit note.
     pub(super) credits: Option<InvoiceNumber>,
-    /// What is left of an invoice that was credited in part.
+    /// The remaining amount of a partly credited invoice.
     pub(super) left: Option<String>,
 }
 
@@ -28,15 +28,15 @@ pub(super) struct DraftRow {
     pub(super) account: String,
     pub(super) month: String,
     pub(super) exact: String,
-    /// The portal’s own account.
+    /// Whether this is the portal's own account.
     pub(super) is_drafting: bool,
-    /// None: it can be issued now.
-    pub(super) from: Option<Moment>,
-    /// Otherwise it has ended, even if its last requests may be under way.
+    /// `None` if it can be issued now.
+    pub(super) from: Option<DisplayTime>,
+    /// `false` once the month has ended, even if its last requests are still running.
     pub(super) is_running: bool,
 }
 
-pub(super) struct SumsRow {
+pub(super) struct TotalsRow {
     pub(super) currency: String,
     pub(super) billed: String,
     pub(super) outstanding: String,
@@ -44,8 +44,8 @@ pub(super) struct SumsRow {
     pub(super) is_overdue: bool,
 }
 
-/// The one currency of all these, to stand in the head of the column.
-pub(super) fn one_currency(listed: &[ListedInvoice]) -> Option<Currency> {
+/// The currency that all these documents share, for the column header.
+pub(super) fn common_currency(listed: &[ListedInvoice]) -> Option<Currency> {
     let first = listed.first()?.currency;
     listed.iter().all(|row| row.currency == first).then_some(first)
 }
@@ -53,29 +53,29 @@ pub(super) fn one_currency(listed: &[ListedInvoice]) -> Option<Currency> {
 impl Row {
     pub(super) fn new(
         listed: &ListedInvoice,
-        in_head: Option<Currency>,
+        header_currency: Option<Currency>,
         now: UnixMillis,
     ) -> Result<Self, MoneyError> {
-        let (standing, today) = (Standing::listed(listed)?, Day::of(now));
-        let amount = |amount| match in_head {
+        let (status, today) = (PaymentStatus::listed(listed)?, Day::containing(now));
+        let amount = |amount| match header_currency {
             Some(currency) => currency.figures(amount),
-            None => listed.currency.to_read(amount),
+            None => listed.currency.format_amount(amount),
         };
-        let due = Moment { iso: listed.due.to_string(), words: short_day(listed.due.start(), now) };
+        let due = DisplayTime { iso: listed.due.to_string(), text: short_day(listed.due.start(), now) };
         let credits = match listed.kind {
             InvoiceKind::Invoice => None,
             InvoiceKind::CreditNote { of, .. } => Some(of),
         };
-        let left = standing.left;
+        let left = status.left;
         let is_part_left = credits.is_none() && left != listed.total && left.0 != 0;
         Ok(Self {
             number: listed.number,
             account: listed.buyer.to_string(),
             month: long_month(listed.month),
-            issued: Moment { iso: listed.issued_at.to_iso(), words: day_or_time(listed.issued_at, now) },
+            issued: DisplayTime { iso: listed.issued_at.to_iso(), text: day_or_time(listed.issued_at, now) },
             due: credits.is_none().then_some(due),
-            late: standing.days_late(today),
-            badge: standing.badge(today),
+            late: status.overdue_text(today),
+            badge: status.badge(today),
             total: amount(listed.total),
             credits,
             left: is_part_left.then(|| amount(left)),
@@ -86,30 +86,30 @@ impl Row {
 impl DraftRow {
     pub(super) fn new(unbilled: &UnbilledMonth, now: UnixMillis) -> Self {
         let UnbilledMonth { account, name, month, totals } = unbilled;
-        let (from, is_running) = (month.can_be_issued_from(), Month::of(now) <= *month);
+        let (from, is_running) = (month.invoiceable_from(), Month::containing(now) <= *month);
         Self {
             href: format!("/invoices/drafts/{account}/{month}"),
             account: name.to_string(),
             month: long_month(*month),
             exact: totals.cost.figures(),
             is_drafting: is_drafting(name),
-            from: (from > now).then(|| Moment {
+            from: (from > now).then(|| DisplayTime {
                 iso: from.to_iso(),
-                words: if is_running { long_day(Day::of(from)) } else { day_and_time(from, now) },
+                text: if is_running { long_day(Day::containing(from)) } else { day_and_time(from, now) },
             }),
             is_running,
         }
     }
 }
 
-impl SumsRow {
-    pub(super) fn new(sums: &InvoiceSums) -> Self {
-        let InvoiceSums { currency, billed, outstanding, overdue } = sums;
+impl TotalsRow {
+    pub(super) fn new(sums: &InvoiceTotals) -> Self {
+        let InvoiceTotals { currency, billed, outstanding, overdue } = sums;
         Self {
             currency: currency.as_str().to_owned(),
-            billed: currency.to_read(*billed),
-            outstanding: currency.to_read(*outstanding),
-            overdue: currency.to_read(*overdue),
+            billed: currency.format_amount(*billed),
+            outstanding: currency.format_amount(*outstanding),
+            overdue: currency.format_amount(*overdue),
             is_overdue: overdue.0 > 0,
         }
     }
@@ -121,12 +121,12 @@ pub(super) fn as_json(found: &InvoicePage, page: u32, pages: u32, total: u64) ->
     let sums: Vec<_> = found
         .sums
         .iter()
-        .map(|InvoiceSums { currency, billed, outstanding, overdue }| {
+        .map(|InvoiceTotals { currency, billed, outstanding, overdue }| {
             json!({
                 "currency": currency.as_str(),
-                "billed": currency.decimal(*billed),
-                "outstanding": currency.decimal(*outstanding),
-                "overdue": currency.decimal(*overdue),
+                "billed": currency.to_decimal_string(*billed),
+                "outstanding": currency.to_decimal_string(*outstanding),
+                "overdue": currency.to_decimal_string(*overdue),
             })
         })
         .collect();
@@ -151,8 +151,8 @@ fn invoice_json(listed: &ListedInvoice) -> Result<Value, MoneyError> {
         "issued_at": listed.issued_at.to_iso(),
         "due": listed.due.to_string(),
         "currency": currency.as_str(),
-        "total": currency.decimal(listed.total),
-        "outstanding": currency.decimal(Standing::listed(listed)?.outstanding),
+        "total": currency.to_decimal_string(listed.total),
+        "outstanding": currency.to_decimal_string(PaymentStatus::listed(listed)?.outstanding),
     }))
 }
 
@@ -161,7 +161,7 @@ fn draft_json(unbilled: &UnbilledMonth) -> Value {
         "account": {"id": unbilled.account, "name": unbilled.name.as_str()},
         "month": unbilled.month.to_string(),
         "exact": unbilled.totals.cost.to_string(),
-        "can_be_issued_from": unbilled.month.can_be_issued_from().to_iso(),
+        "can_be_issued_from": unbilled.month.invoiceable_from().to_iso(),
     })
 }
 
@@ -188,18 +188,18 @@ mod tests {
     }
 
     #[test]
-    fn a_month_is_running_then_ended_and_an_hour_later_ready() {
+    fn month_is_ready_to_issue_an_hour_after_it_ends() {
         let states = ["2026-10-31T23:59:59Z", "2026-11-01T00:30:00Z", "2026-11-01T01:00:00Z"].map(|now| {
             let DraftRow { from, is_running, .. } = row("Hale", now);
-            (is_running, from.map(|from| from.words))
+            (is_running, from.map(|from| from.text))
         });
-        let words = |words: &str| Some(words.to_owned());
-        let expected = [(true, words("1 November 2026")), (false, words("today, 01:00 UTC")), (false, None)];
+        let text = |text: &str| Some(text.to_owned());
+        let expected = [(true, text("1 November 2026")), (false, text("today, 01:00 UTC")), (false, None)];
         assert_eq!(states, expected);
     }
 
     #[test]
-    fn the_portals_own_account_is_marked() {
+    fn drafting_account_is_marked() {
         let now = "2026-11-13T09:00:00Z";
         assert!(
             row(crate::drafting::settings::DRAFTING_ACCOUNT, now).is_drafting

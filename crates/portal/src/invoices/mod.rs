@@ -1,7 +1,6 @@
-//! Invoices and credit notes, for partners: the list, each document as the sheet that was sent, months that can be issued, and
-//! what is done with an invoice. How the figures come about is in `domain::Invoice`; nothing is reckoned here.
+//! Invoices and credit notes, for partners: the list, each document, the months that can be issued, and changes to invoices. The
+//! calculation is in `domain::Invoice`; nothing is calculated here.
 
-mod addressed;
 pub(crate) mod credit;
 mod credit_form;
 pub(crate) mod document;
@@ -13,6 +12,7 @@ pub(crate) mod list;
 pub(crate) mod list_csv;
 mod list_query;
 mod list_rows;
+mod path_params;
 pub(crate) mod payment;
+mod payment_status;
 mod sheet;
-mod standing;

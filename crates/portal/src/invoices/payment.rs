@@ -1,41 +1,41 @@
-//! `POST /invoices/{number}/paid` and `POST /invoices/{number}/not-paid`: notes that an invoice was paid, and that it was not after
-//! all. Doing either again changes nothing.
+//! `POST /invoices/{number}/paid` and `POST /invoices/{number}/not-paid`: marks an invoice as paid or unpaid. Both are
+//! idempotent.
 
-use super::addressed::{Segments, number_in};
-use super::done::Done;
+use super::done::CompletedAction;
+use super::path_params::{PathParams, parse_number};
 use crate::error::PageError;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_policy::{ManageInvoices, TheFirm};
-use chancery_store::PaymentDeed;
+use chancery_policy::{FirmResource, ManageInvoices};
+use chancery_store::PaymentChange;
 use std::sync::Arc;
 
 pub(crate) async fn paid(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
-    number: Segments<String>,
+    signed_in: SignedIn,
+    number: PathParams<String>,
 ) -> Result<Response, PageError> {
-    note(&portal, &who, number, (PaymentDeed::Paid, Done::Paid)).await
+    note(&portal, &signed_in, number, (PaymentChange::Paid, CompletedAction::Paid)).await
 }
 
-pub(crate) async fn not_paid(
+pub(crate) async fn mark_unpaid(
     State(portal): State<Arc<Portal>>,
-    who: SignedIn,
-    number: Segments<String>,
+    signed_in: SignedIn,
+    number: PathParams<String>,
 ) -> Result<Response, PageError> {
-    note(&portal, &who, number, (PaymentDeed::TakenBack, Done::NotPaid)).await
+    note(&portal, &signed_in, number, (PaymentChange::Unpaid, CompletedAction::Unpaid)).await
 }
 
 async fn note(
     portal: &Portal,
-    who: &SignedIn,
-    number: Segments<String>,
-    (deed, done): (PaymentDeed, Done),
+    signed_in: &SignedIn,
+    number: PathParams<String>,
+    (change, done): (PaymentChange, CompletedAction),
 ) -> Result<Response, PageError> {
-    let permit = portal.permit::<ManageInvoices>(who, TheFirm).await?;
-    let number = number_in(number)?;
-    portal.store.invoices.note_payment(permit, number, deed).await?;
+    let permit = portal.permit::<ManageInvoices>(signed_in, FirmResource).await?;
+    let number = parse_number(number)?;
+    portal.store.invoices.record_payment(permit, number, change).await?;
     Ok(Redirect::to(&done.href(number)).into_response())
 }

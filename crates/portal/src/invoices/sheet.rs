@@ -1,13 +1,13 @@
-//! A document as a page shows it, in the manner of the sheet of paper that is sent: letterhead, facts, lines, sums, how to pay and how
-//! it adds up. The same for an invoice, for a credit note and for what a month's invoice would say now.
+//! A document laid out like the PDF: letterhead, details, lines, sums, payment instructions and the calculation. Used for invoices,
+//! credit notes and previews of a month's invoice.
 
-use crate::when::{long_day, long_month};
+use crate::time_format::{long_day, long_month};
 use chancery_domain::{
-    Bill, Currency, Day, Invoice, InvoiceKind, InvoiceLine, InvoiceNumber, InvoiceTerms, LineItem, LinedUp,
-    MoneyError, UnixMillis, grouped, lined_up,
+    AlignedAmount, Currency, Day, Invoice, InvoiceAmounts, InvoiceKind, InvoiceLine, InvoiceNumber,
+    InvoiceTerms, LineItem, MoneyError, UnixMillis, align_amounts, group_thousands,
 };
-use chancery_invoicing::words::{self, Paragraph};
-use chancery_store::MonthToBill;
+use chancery_invoicing::text::{self, Paragraph};
+use chancery_store::BillableMonth;
 
 pub(super) struct Sheet {
     /// `Invoice 2026-0031`
@@ -15,49 +15,49 @@ pub(super) struct Sheet {
     pub(super) is_draft: bool,
     pub(super) seller: String,
     pub(super) letterhead: Vec<String>,
-    /// None: not issued yet.
-    pub(super) issued: Option<Date>,
+    /// `None` if not issued yet.
+    pub(super) issued: Option<DisplayDate>,
     pub(super) buyer: String,
     pub(super) buyer_lines: Vec<String>,
     pub(super) month: String,
-    /// What a credit note takes back, and why.
+    /// The credited invoice and the reason, for a credit note.
     pub(super) credit: Option<Credit>,
-    /// Credit notes have none.
+    /// `None` for credit notes.
     pub(super) due: Option<Due>,
     pub(super) amount_label: &'static str,
     pub(super) amount: String,
     pub(super) currency: Currency,
-    /// The head of the column of what lines are for.
+    /// Header of the column with the line descriptions.
     pub(super) items: &'static str,
     pub(super) lines: Vec<Line>,
     pub(super) subtotal: String,
     pub(super) tax: Option<(String, String)>,
-    /// Below the sums.
+    /// Paragraphs below the sums.
     pub(super) foot: Vec<Paragraph>,
 }
 
-/// For programs and for people.
-pub(super) struct Date {
+/// A date as ISO 8601 and as text.
+pub(super) struct DisplayDate {
     pub(super) iso: String,
-    pub(super) words: String,
+    pub(super) text: String,
 }
 
 pub(super) enum Due {
-    On(Date),
+    On(DisplayDate),
     DaysAfterIssue(u16),
 }
 
 pub(super) struct Credit {
     pub(super) of: InvoiceNumber,
-    /// What stands above the reason.
+    /// Heading above the reason.
     pub(super) heading: String,
     pub(super) reason: Vec<String>,
 }
 
 pub(super) struct Line {
-    pub(super) what: String,
+    pub(super) description: String,
     pub(super) item: Item,
-    pub(super) exact: LinedUp,
+    pub(super) exact: AlignedAmount,
     pub(super) amount: String,
 }
 
@@ -66,9 +66,9 @@ pub(super) enum Item {
     Part,
 }
 
-impl Date {
+impl DisplayDate {
     pub(super) fn of(day: Day) -> Self {
-        Self { iso: day.to_string(), words: long_day(day) }
+        Self { iso: day.to_string(), text: long_day(day) }
     }
 }
 
@@ -82,45 +82,45 @@ impl Sheet {
         let credit = match kind {
             InvoiceKind::Invoice => None,
             InvoiceKind::CreditNote { of, reason } => {
-                Some(Credit { of: *of, heading: words::why_credited(*of), reason: lines_of(reason) })
+                Some(Credit { of: *of, heading: text::credit_reason_heading(*of), reason: lines_of(reason) })
             }
         };
         let tax = bill.tax.as_ref();
         Self {
-            name: words::title(invoice),
+            name: text::title(invoice),
             is_draft: false,
             seller: seller.name.clone(),
             letterhead: lines_of(&seller.letterhead),
-            issued: Some(Date::of(Day::of(*issued_at))),
+            issued: Some(DisplayDate::of(Day::containing(*issued_at))),
             buyer: buyer.name.to_string(),
             buyer_lines,
             month: long_month(*month),
             credit,
-            due: is_invoice.then(|| Due::On(Date::of(*due))),
-            amount_label: words::amount(kind),
-            amount: bill.currency.to_read(bill.total),
+            due: is_invoice.then(|| Due::On(DisplayDate::of(*due))),
+            amount_label: text::amount(kind),
+            amount: bill.currency.format_amount(bill.total),
             currency: bill.currency,
-            items: words::items(bill),
+            items: text::items_label(bill),
             lines: lines(invoice),
             subtotal: bill.currency.figures(bill.subtotal),
-            tax: tax.map(|tax| (words::tax(tax), bill.currency.figures(tax.amount))),
-            foot: words::foot(invoice, Some(*number)),
+            tax: tax.map(|tax| (text::tax(tax), bill.currency.figures(tax.amount))),
+            foot: text::foot(invoice, Some(*number)),
         }
     }
 
-    /// What would be issued at this moment.
+    /// The invoice that would be issued now.
     pub(super) fn draft(draft: &Invoice, terms: &InvoiceTerms) -> Self {
         Self {
             name: "Draft invoice".to_owned(),
             is_draft: true,
             issued: None,
             due: Some(Due::DaysAfterIssue(terms.payment_days)),
-            amount_label: if draft.month.can_be_issued_from() > draft.issued_at {
-                "So far"
+            amount_label: if draft.month.invoiceable_from() > draft.issued_at {
+                "Amount so far"
             } else {
                 "Amount due"
             },
-            foot: words::foot(draft, None),
+            foot: text::foot(draft, None),
             ..Self::of(draft)
         }
     }
@@ -128,40 +128,40 @@ impl Sheet {
     /// A credit note that is not issued yet.
     pub(super) fn credit_draft(note: &Invoice) -> Self {
         let name = "Draft credit note".to_owned();
-        Self { name, is_draft: true, issued: None, foot: words::foot(note, None), ..Self::of(note) }
+        Self { name, is_draft: true, issued: None, foot: text::foot(note, None), ..Self::of(note) }
     }
 }
 
-/// The invoice that a month would get at this moment; it has no number yet.
-pub(super) fn not_issued_yet(
-    month: &MonthToBill,
+/// The invoice that would be issued for the month now. It has no number yet.
+pub(super) fn draft_invoice(
+    month: &BillableMonth,
     terms: &InvoiceTerms,
     now: UnixMillis,
 ) -> Result<Invoice, MoneyError> {
-    let today = Day::of(now);
+    let today = Day::containing(now);
     Ok(Invoice {
-        number: NO_NUMBER,
+        number: DRAFT_NUMBER,
         kind: InvoiceKind::Invoice,
         month: month.month,
         issued_at: now,
         due: Day(today.0.saturating_add(i32::from(terms.payment_days))),
         seller: terms.seller.clone(),
         buyer: month.buyer.clone(),
-        bill: Bill::of(&month.usage, terms)?,
+        bill: InvoiceAmounts::of(&month.usage, terms)?,
     })
 }
 
-/// Of what is not issued. Numbers begin with 1, and nobody is shown this one.
-pub(super) const NO_NUMBER: InvoiceNumber = InvoiceNumber { year: 0, serial: 0 };
+/// Placeholder for drafts, never shown. Real numbers start at 1.
+pub(super) const DRAFT_NUMBER: InvoiceNumber = InvoiceNumber { year: 0, serial: 0 };
 
 fn lines(invoice: &Invoice) -> Vec<Line> {
     let bill = &invoice.bill;
-    let exact = lined_up(bill.lines.iter().map(|line| line.exact));
-    let line = |(line, exact): (&InvoiceLine, LinedUp)| Line {
-        what: words::item(&line.item, &invoice.kind),
+    let exact = align_amounts(bill.lines.iter().map(|line| line.exact));
+    let line = |(line, exact): (&InvoiceLine, AlignedAmount)| Line {
+        description: text::item(&line.item, &invoice.kind),
         item: match &line.item {
             LineItem::Tokens { tokens, price, .. } => {
-                Item::Tokens { tokens: grouped(*tokens), price: price.to_string() }
+                Item::Tokens { tokens: group_thousands(*tokens), price: price.to_string() }
             }
             LineItem::Part => Item::Part,
         },

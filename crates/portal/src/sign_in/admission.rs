@@ -1,4 +1,4 @@
-//! The end of every sign-in: all checks have passed, and the session begins with this reply.
+//! The end of every sign-in: all checks have passed, and this reply starts the session.
 
 use crate::error::PageError;
 use crate::sign_in::session;
@@ -7,30 +7,30 @@ use crate::state::Portal;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{EmailAddress, Identity, LocalPath, Role};
-use chancery_store::Arrival;
+use chancery_store::VerifiedIdentity;
 
-/// Somebody of the firm's, before or after the code.
+/// A person with an address of the firm, before or after the email code.
 #[derive(Clone, Debug)]
-pub(crate) struct Claimant {
+pub(crate) struct AdmittedIdentity {
     pub(crate) identity: Identity,
     pub(crate) email: EmailAddress,
     pub(crate) return_to: LocalPath,
 }
 
-/// Every check has passed: the session begins. `also` is another cookie to set.
+/// Starts the session after every check has passed. `extra_cookie` is another cookie to set.
 pub(crate) async fn begin_session(
     portal: &Portal,
-    claimant: Claimant,
+    admitted: AdmittedIdentity,
     visitor: &Visitor,
-    also: Option<HeaderValue>,
+    extra_cookie: Option<HeaderValue>,
 ) -> Result<Response, PageError> {
-    let Claimant { identity, email, return_to } = claimant;
+    let AdmittedIdentity { identity, email, return_to } = admitted;
     let role = if portal.settings.partners.contains(&email) { Role::Partner } else { Role::Consultant };
-    let arrival = Arrival { identity, email, role, origin: visitor.origin(portal.clock.now()) };
-    let person = portal.store.people.arrive(arrival).await?;
+    let verified = VerifiedIdentity { identity, email, role, origin: visitor.origin(portal.clock.now()) };
+    let person = portal.store.people.sign_in(verified).await?;
     let cookie = session::start(portal, person.id, visitor).await?;
     let mut response = Redirect::to(return_to.as_str()).into_response();
-    for cookie in [cookie].into_iter().chain(also) {
+    for cookie in [cookie].into_iter().chain(extra_cookie) {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
     Ok(response)

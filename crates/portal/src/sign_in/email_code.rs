@@ -1,23 +1,23 @@
-//! `/auth/code`: the page that asks for the six digits from the letter. The session begins with the reply that accepts them.
+//! `/auth/code`: the page that asks for the six-digit code from the email. The reply that accepts it starts the session.
 
 use crate::error::PageError;
-use crate::sign_in::admission::{Claimant, begin_session};
+use crate::sign_in::admission::{AdmittedIdentity, begin_session};
 use crate::sign_in::emails;
 use crate::sign_in::links::someone_else_url;
-use crate::sign_in::pending_email_code::{self, CODE_COOKIE, CODE_LASTS};
+use crate::sign_in::pending_email_code::{self, CODE_COOKIE, CODE_TTL};
 use crate::sign_in::visitor::Visitor;
 use crate::state::Portal;
-use crate::when::clock_time;
+use crate::time_format::clock_text;
 use askama::Template;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use chancery_domain::{MailCode, SecretToken};
-use chancery_store::{CodeTry, HalfSignIn};
-use chancery_web::{ErrorPage, Posted, page};
+use chancery_domain::{EmailCode, SecretToken};
+use chancery_store::{CodeOutcome, PendingEmailCode};
+use chancery_web::{ErrorPage, PostedForm, page};
 use std::sync::Arc;
 
-/// More than anybody types; the rest is not shown again.
+/// Longer input is truncated when the form is shown again.
 const MAX_TYPED_CHARS: usize = 20;
 
 #[derive(Template)]
@@ -25,10 +25,10 @@ const MAX_TYPED_CHARS: usize = 20;
 pub(crate) struct CodePage<'a> {
     firm_name: &'a str,
     email: (&'a str, &'a str),
-    /// None where the letter could not be sent.
+    /// `None` if the email could not be sent.
     sent_at: Option<String>,
     is_resent: bool,
-    lasts_min: u64,
+    valid_min: u64,
     typed: &'a str,
     error: Option<String>,
     notice: Option<String>,
@@ -36,21 +36,21 @@ pub(crate) struct CodePage<'a> {
 }
 
 impl<'a> CodePage<'a> {
-    pub(crate) fn new(portal: &'a Portal, half: &'a HalfSignIn) -> Self {
+    pub(crate) fn new(portal: &'a Portal, pending: &'a PendingEmailCode) -> Self {
         Self {
             firm_name: &portal.settings.firm_name,
-            email: half.email.as_str().split_once('@').unwrap_or((half.email.as_str(), "")),
-            sent_at: half.is_code_sent.then(|| clock_time(half.code.sent_at)),
-            is_resent: half.code.sent > 1,
-            lasts_min: CODE_LASTS.as_secs() / 60,
+            email: pending.email.as_str().split_once('@').unwrap_or((pending.email.as_str(), "")),
+            sent_at: pending.is_email_sent.then(|| clock_text(pending.code.sent_at)),
+            is_resent: pending.code.sent > 1,
+            valid_min: CODE_TTL.as_secs() / 60,
             typed: "",
             error: None,
             notice: None,
-            someone_else: someone_else_url(&half.return_to),
+            someone_else: someone_else_url(&pending.return_to),
         }
     }
 
-    /// Something about the letters, above the form.
+    /// A message about the email, above the form.
     pub(crate) fn notice(mut self, notice: String) -> Self {
         self.notice = Some(notice);
         self
@@ -68,12 +68,12 @@ pub(crate) async fn show(
     State(portal): State<Arc<Portal>>,
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
-    let (_, half) = pending_email_code::of_browser(&portal, &headers).await?;
-    Ok(page(StatusCode::OK, &CodePage::new(&portal, &half))?)
+    let (_, pending) = pending_email_code::from_browser(&portal, &headers).await?;
+    Ok(page(StatusCode::OK, &CodePage::new(&portal, &pending))?)
 }
 
 #[derive(serde::Deserialize)]
-pub(crate) struct Typed {
+pub(crate) struct CodeForm {
     #[serde(default)]
     code: String,
 }
@@ -82,64 +82,66 @@ pub(crate) async fn submit(
     State(portal): State<Arc<Portal>>,
     visitor: Visitor,
     headers: HeaderMap,
-    form: Result<Posted<Typed>, ErrorPage>,
+    form: Result<PostedForm<CodeForm>, ErrorPage>,
 ) -> Result<Response, PageError> {
-    let Posted(Typed { code: typed }) =
-        form.map_err(|_| ErrorPage::bad_form("The form was not sent whole."))?;
-    let (token, half) = pending_email_code::of_browser(&portal, &headers).await?;
-    let Some(code) = MailCode::parse(&typed) else {
-        let error = "Type the six digits from the newest letter.".to_owned();
+    let PostedForm(CodeForm { code: typed }) =
+        form.map_err(|_| ErrorPage::invalid_form("The form was incomplete."))?;
+    let (token, pending) = pending_email_code::from_browser(&portal, &headers).await?;
+    let Some(code) = EmailCode::parse(&typed) else {
+        let error = "Enter the six-digit code from your latest email.".to_owned();
         return Ok(page(
             StatusCode::UNPROCESSABLE_ENTITY,
-            &CodePage::new(&portal, &half).error(&typed, error),
+            &CodePage::new(&portal, &pending).error(&typed, error),
         )?);
     };
-    match try_code(&portal, &token, &code, &visitor).await? {
-        CodeTry::Right(HalfSignIn { identity, email, return_to, .. }) => {
-            let claimant = Claimant { identity, email, return_to };
-            let begun = begin_session(&portal, claimant, &visitor, CODE_COOKIE.take_back()).await;
-            begun.map_err(|mut error| {
-                error.cookies.extend(CODE_COOKIE.take_back());
+    match verify_code(&portal, &token, &code, &visitor).await? {
+        CodeOutcome::Accepted(PendingEmailCode { identity, email, return_to, .. }) => {
+            let admitted = AdmittedIdentity { identity, email, return_to };
+            let started = begin_session(&portal, admitted, &visitor, CODE_COOKIE.expire()).await;
+            started.map_err(|mut error| {
+                error.cookies.extend(CODE_COOKIE.expire());
                 error
             })
         }
-        CodeTry::Wrong { left } => {
-            let tries = if left == 1 { "1 try".to_owned() } else { format!("{left} tries") };
-            let error = format!(
-                "That code is not right. Check the newest letter and try again; you have {tries} left."
-            );
-            Ok(page(StatusCode::UNPROCESSABLE_ENTITY, &CodePage::new(&portal, &half).error(&typed, error))?)
+        CodeOutcome::Rejected { left } => {
+            let attempts = if left == 1 { "1 attempt".to_owned() } else { format!("{left} attempts") };
+            let error = format!("Incorrect code. Check your latest email and try again. {attempts} left.");
+            Ok(page(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                &CodePage::new(&portal, &pending).error(&typed, error),
+            )?)
         }
-        CodeTry::Destroyed { .. } => Err(pending_email_code::destroyed().into()),
-        CodeTry::Gone => Err(pending_email_code::over().into()),
+        CodeOutcome::LockedOut { .. } => Err(pending_email_code::locked_out_page().into()),
+        CodeOutcome::Gone => Err(pending_email_code::expired_page().into()),
     }
 }
 
-/// The try, and the letter that tells the owner if it was the last one. Both are a task of their own: a guesser who hangs up
-/// ends the request, and must not end these with it. Nobody waits for the letter.
-async fn try_code(
+/// Verifies the code and, if that locks the account, emails its owner. Each runs in its own task, so that an attacker cannot
+/// cancel it by disconnecting. The response does not wait for the email.
+async fn verify_code(
     portal: &Arc<Portal>,
     token: &SecretToken,
-    code: &MailCode,
+    code: &EmailCode,
     visitor: &Visitor,
-) -> Result<CodeTry, PageError> {
+) -> Result<CodeOutcome, PageError> {
     let (token, typed) = (token.hash(), token.hash_with(code.reveal()));
     let (portal, visitor) = (Arc::clone(portal), visitor.clone());
-    let tried = tokio::spawn(async move {
-        let tried = portal.store.sign_ins.try_code(token, typed, &visitor.origin(portal.clock.now())).await;
-        if let Ok(CodeTry::Destroyed { half, is_news: true }) = &tried {
-            let half = half.clone();
-            tokio::spawn(async move { tell_of_lockout(&portal, &half, &visitor).await });
+    let outcome = tokio::spawn(async move {
+        let outcome =
+            portal.store.sign_ins.verify_code(token, typed, &visitor.origin(portal.clock.now())).await;
+        if let Ok(CodeOutcome::LockedOut { pending, is_first: true }) = &outcome {
+            let pending = pending.clone();
+            tokio::spawn(async move { email_lockout(&portal, &pending, &visitor).await });
         }
-        tried
+        outcome
     });
-    Ok(tried.await??)
+    Ok(outcome.await??)
 }
 
-/// Once for each lockout. Where the letter does not go out, the log has it: the lockout stands all the same.
-async fn tell_of_lockout(portal: &Portal, half: &HalfSignIn, visitor: &Visitor) {
-    let letter = emails::lockout(&half.email, &portal.settings.identity.host(), visitor);
-    if let Err(error) = portal.mailer.send(&letter).await {
-        tracing::error!(%error, "the owner of an account could not be told of a lockout");
+/// Called once per lockout. If the email is not sent, that is logged; the lockout applies anyway.
+async fn email_lockout(portal: &Portal, pending: &PendingEmailCode, visitor: &Visitor) {
+    let message = emails::lockout(&pending.email, &portal.settings.identity.host(), visitor);
+    if let Err(error) = portal.mailer.send(&message).await {
+        tracing::error!(%error, "lockout email not sent");
     }
 }

@@ -1,16 +1,16 @@
-//! `POST /auth/code/resend`: a new code in a new letter, within bounds.
+//! `POST /auth/code/resend`: sends a new code in a new email, within limits.
 
 use crate::error::PageError;
 use crate::sign_in::email_code::CodePage;
 use crate::sign_in::pending_email_code::{self, Delivery};
 use crate::sign_in::visitor::Visitor;
 use crate::state::Portal;
-use crate::when::{clock_time, seconds_until};
+use crate::time_format::{clock_text, seconds_until};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_domain::{MailCode, UnixMillis};
-use chancery_store::{CodeSending, MAX_CODES_PER_SIGN_IN};
+use chancery_domain::{EmailCode, UnixMillis};
+use chancery_store::{CodeEmailOutcome, MAX_CODE_EMAILS_PER_SIGN_IN};
 use chancery_web::page;
 use std::sync::Arc;
 
@@ -19,63 +19,60 @@ pub(crate) async fn handle(
     visitor: Visitor,
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
-    let (token, half) = pending_email_code::of_browser(&portal, &headers).await?;
-    let code = MailCode::generate(portal.randomness.as_ref());
+    let (token, pending) = pending_email_code::from_browser(&portal, &headers).await?;
+    let code = EmailCode::generate(portal.randomness.as_ref());
     let now = portal.clock.now();
-    let mut response = match portal.store.sign_ins.may_send_code(token.hash(), now).await? {
-        CodeSending::Yes => {
-            match pending_email_code::post(&portal, &half.email, &token, &code, &visitor).await? {
+    let mut response = match portal.store.sign_ins.count_code_email(token.hash(), now).await? {
+        CodeEmailOutcome::Allowed => {
+            match pending_email_code::send_code(&portal, &pending.email, &token, &code, &visitor).await? {
                 Delivery::Accepted => Redirect::to("/auth/code").into_response(),
                 Delivery::Failed => {
-                    let (_, half) = pending_email_code::of_browser(&portal, &headers).await?;
-                    let mut shown = CodePage::new(&portal, &half);
-                    if half.is_code_sent {
-                        let notice = "The mail server did not take the new letter. The code in the last one still works.";
+                    let (_, pending) = pending_email_code::from_browser(&portal, &headers).await?;
+                    let mut shown = CodePage::new(&portal, &pending);
+                    if pending.is_email_sent {
+                        let notice = "The new code could not be sent. The latest code still works.";
                         shown = shown.notice(notice.to_owned());
                     }
                     page(StatusCode::SERVICE_UNAVAILABLE, &shown)?
                 }
             }
         }
-        CodeSending::NotBefore(at) => {
-            let wait = in_words(at, now);
-            let notice =
-                format!("The last letter was sent, or tried, a moment ago. A new one can be sent in {wait}.");
-            later(&CodePage::new(&portal, &half).notice(notice), seconds_until(at, now))?
+        CodeEmailOutcome::TooSoon(at) => {
+            let wait = wait_text(at, now);
+            let notice = format!("A code was sent a moment ago. You can request a new one in {wait}.");
+            too_early(&CodePage::new(&portal, &pending).notice(notice), seconds_until(at, now))?
         }
-        CodeSending::TooMany { until } => {
+        CodeEmailOutcome::TooMany { until } => {
             let notice = format!(
-                "Very many codes were sent to your mailbox and none of them was used. The next one can be sent after {}; the \
-                 newest that you have still works.",
-                clock_time(until)
+                "Too many unused codes were sent to you. You can request a new one after {}. The latest code still works.",
+                clock_text(until)
             );
-            later(&CodePage::new(&portal, &half).notice(notice), seconds_until(until, now))?
+            too_early(&CodePage::new(&portal, &pending).notice(notice), seconds_until(until, now))?
         }
-        CodeSending::NoMore => {
+        CodeEmailOutcome::SignInLimitReached => {
             let notice = format!(
-                "{MAX_CODES_PER_SIGN_IN} letters were sent for this sign-in, and no more will be. Use the newest code, or \
-                 sign in again."
+                "{MAX_CODE_EMAILS_PER_SIGN_IN} codes were sent, the maximum for one sign-in. Use the latest code or sign in again."
             );
-            page(StatusCode::TOO_MANY_REQUESTS, &CodePage::new(&portal, &half).notice(notice))?
+            page(StatusCode::TOO_MANY_REQUESTS, &CodePage::new(&portal, &pending).notice(notice))?
         }
-        CodeSending::NoTriesLeft { until } => {
-            return Err(pending_email_code::no_tries_left(until, now).into());
+        CodeEmailOutcome::LockedOut { until } => {
+            return Err(pending_email_code::lockout_active_page(until, now).into());
         }
-        CodeSending::Gone => return Err(pending_email_code::over().into()),
+        CodeEmailOutcome::Gone => return Err(pending_email_code::expired_page().into()),
     };
-    // The new code lasts longer than the cookie would.
+    // Renew the cookie: the new code outlives the old one.
     response.headers_mut().append(header::SET_COOKIE, pending_email_code::cookie(&token)?);
     Ok(response)
 }
 
-/// The page again, for a browser that came too early.
-fn later(shown: &CodePage<'_>, retry_after_s: u32) -> Result<Response, PageError> {
+/// Shows the page again after a resend request that came too early.
+fn too_early(shown: &CodePage<'_>, retry_after_s: u32) -> Result<Response, PageError> {
     let mut response = page(StatusCode::TOO_MANY_REQUESTS, shown)?;
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry_after_s));
     Ok(response)
 }
 
-fn in_words(at: UnixMillis, now: UnixMillis) -> String {
+fn wait_text(at: UnixMillis, now: UnixMillis) -> String {
     match seconds_until(at, now) {
         1 => "1 second".to_owned(),
         seconds if seconds < 120 => format!("{seconds} seconds"),

@@ -1,16 +1,16 @@
-//! What letters say: plain ASCII in short lines, so that every mail program shows them alike. The one run of six digits in
-//! a letter with a code is the code.
+//! Text of the emails: plain ASCII in short lines, so that every mail client shows them alike. In an email with a code, the code is
+//! the only run of six digits.
 
 use crate::sign_in::visitor::Visitor;
-use chancery_domain::{EmailAddress, MailCode};
-use chancery_mail::Letter;
-use chancery_store::{CODE_TRIES_MEMORY, MAX_CODE_TRIES};
+use chancery_domain::{EmailAddress, EmailCode};
+use chancery_mail::Email;
+use chancery_store::{MAX_WRONG_CODES, WRONG_CODE_LOCKOUT};
 use std::time::Duration;
 
-pub(crate) fn code(to: &EmailAddress, code: &MailCode, lasts: Duration, visitor: &Visitor) -> Letter {
-    let (code, minutes) = (code.reveal(), lasts.as_secs() / 60);
-    let Visitor { place, browser, .. } = visitor;
-    Letter {
+pub(crate) fn code(to: &EmailAddress, code: &EmailCode, ttl: Duration, visitor: &Visitor) -> Email {
+    let (code, minutes) = (code.reveal(), ttl.as_secs() / 60);
+    let Visitor { ip_address, browser, .. } = visitor;
+    Email {
         to: to.clone(),
         subject: "Your sign-in code".to_owned(),
         text: format!(
@@ -18,37 +18,35 @@ pub(crate) fn code(to: &EmailAddress, code: &MailCode, lasts: Duration, visitor:
              \n\
              \x20   {code}\n\
              \n\
-             Type it on the page that asked for it. It works for {minutes} minutes, once.\n\
+             Enter it on the sign-in page. It works once, for {minutes} minutes.\n\
              \n\
-             It was asked for from {place}\n\
+             Requested from {ip_address}\n\
              with {browser}.\n\
              \n\
-             If that was not you, somebody knows your password: change it where you\n\
-             sign in, and give this code to nobody. We never ask for it by telephone or\n\
-             by mail.\n"
+             If this was not you, someone knows your password. Change it now, and do\n\
+             not share this code. We never ask for it by phone or email.\n"
         ),
     }
 }
 
-pub(crate) fn lockout(to: &EmailAddress, provider_host: &str, visitor: &Visitor) -> Letter {
-    let minutes = CODE_TRIES_MEMORY.as_secs() / 60;
-    let Visitor { place, browser, .. } = visitor;
-    Letter {
+pub(crate) fn lockout(to: &EmailAddress, provider_host: &str, visitor: &Visitor) -> Email {
+    let minutes = WRONG_CODE_LOCKOUT.as_secs() / 60;
+    let Visitor { ip_address, browser, .. } = visitor;
+    Email {
         to: to.clone(),
-        subject: "Signing in was stopped after wrong codes".to_owned(),
+        subject: "Sign-in locked after incorrect codes".to_owned(),
         text: format!(
-            "{MAX_CODE_TRIES} wrong codes or more were typed for your account at the client portal,\n\
-             so we stopped its sign-ins. For {minutes} minutes nobody can sign in to it\n\
-             with a code. Sessions that you have go on.\n\
+            "We locked sign-in to your client portal account for {minutes} minutes after\n\
+             {MAX_WRONG_CODES} incorrect codes. Active sessions are not affected.\n\
              \n\
-             The last wrong code came from {place}\n\
+             The last incorrect code came from {ip_address}\n\
              with {browser}.\n\
              \n\
-             If that was you, sign in again later and use the newest code.\n\
+             If this was you, sign in again later and use the latest code.\n\
              \n\
-             If it was not, somebody knows your password. Change it now at\n\
+             If this was not you, someone knows your password. Change it now at\n\
              {provider_host}\n\
-             and tell the firm's administrator.\n"
+             and contact your administrator.\n"
         ),
     }
 }
@@ -59,25 +57,25 @@ mod tests {
     use chancery_domain::{RequestId, SeededRandomness};
 
     #[test]
-    fn letters_are_plain_short_lines_and_a_code_is_the_only_six_digits() {
+    fn emails_are_short_ascii_lines_with_one_six_digit_code() {
         let to: EmailAddress = "ann123456@example.com".parse().unwrap();
         let visitor = Visitor {
-            place: "2001:db8:1111:2222:3333:4444:5555:6666".to_owned(),
+            ip_address: "2001:db8:1111:2222:3333:4444:5555:6666".to_owned(),
             browser: "Samsung Internet on Android".to_owned(),
             session: None,
             ip: None,
             request_id: RequestId::from_stored("req_1".to_owned()),
         };
-        let code = MailCode::generate(&SeededRandomness::new(7));
+        let code = EmailCode::generate(&SeededRandomness::new(7));
         let minutes = Duration::from_secs(600);
         let with_code = super::code(&to, &code, minutes, &visitor);
         let locked = lockout(&to, "id.example.com", &visitor);
-        for letter in [&with_code, &locked] {
-            assert!(letter.text.is_ascii() && letter.subject.is_ascii());
-            assert!(letter.text.lines().all(|line| line.len() < 76), "{}", letter.text);
+        for email in [&with_code, &locked] {
+            assert!(email.text.is_ascii() && email.subject.is_ascii());
+            assert!(email.text.lines().all(|line| line.len() < 76), "{}", email.text);
         }
         let runs: Vec<&str> =
-            with_code.text.split(|sign: char| !sign.is_ascii_digit()).filter(|run| run.len() >= 6).collect();
+            with_code.text.split(|c: char| !c.is_ascii_digit()).filter(|run| run.len() >= 6).collect();
         assert_eq!(runs, [code.reveal()]);
         assert!(with_code.text.contains("10 minutes"));
     }

@@ -1,4 +1,4 @@
-//! Signing in at an identity provider, the code by email, sessions, and signing out. Passwords are the provider's.
+//! Sign-in at an identity provider, the email code, sessions, and sign-out. Passwords are up to the provider.
 
 pub(crate) mod admission;
 pub(crate) mod begin;

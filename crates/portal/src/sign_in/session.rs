@@ -1,5 +1,5 @@
-//! The session in a browser's cookie: an opaque token of 256 random bits, of which the store keeps a hash. Whether it is
-//! alive, whose it is and what that person's role is, is asked anew for every request.
+//! The session in a browser's cookie: an opaque token of 256 random bits, of which the store has a hash. Its validity, its
+//! person and that person's role are read again for every request.
 
 use crate::authz::capabilities::Capabilities;
 use crate::error::PageError;
@@ -11,14 +11,14 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_domain::{Asker, LocalPath, Person, PersonId, RequestId, SecretToken, Session, TokenHash};
-use chancery_policy::Asking;
+use chancery_domain::{LocalPath, Person, PersonId, Principal, RequestId, SecretToken, Session, TokenHash};
+use chancery_policy::AuthzRequest;
 use chancery_store::NewSession;
 use chancery_web::ErrorPage;
 use serde_json::json;
 use std::sync::{Arc, OnceLock};
 
-/// A handler that takes this is for people who are signed in. Anybody else gets on to signing in, or a 401.
+/// An extractor for signed-in people. Others are redirected to sign in, or get a 401.
 #[derive(Debug)]
 pub(crate) struct SignedIn {
     pub(crate) session: Session,
@@ -46,31 +46,35 @@ impl SignedIn {
         Self { session, person, request_id, token, capabilities: OnceLock::new() }
     }
 
-    pub(crate) fn principal(&self) -> Asker {
-        Asker::Person { id: self.person.id, role: self.person.role }
+    pub(crate) fn principal(&self) -> Principal {
+        Principal::Person { id: self.person.id, role: self.person.role }
     }
 
     /// For a decision of this request.
-    pub(crate) fn asking(&self, portal: &Portal) -> Asking {
-        Asking { by: self.principal(), at: portal.clock.now(), request_id: self.request_id.clone() }
+    pub(crate) fn authz_request(&self, portal: &Portal) -> AuthzRequest {
+        AuthzRequest { by: self.principal(), at: portal.clock.now(), request_id: self.request_id.clone() }
     }
 
-    /// What the pages of this request may offer; the policy is asked when the first page wants to know.
+    /// What the pages of this request may offer. The policy is evaluated on first use.
     pub(crate) fn capabilities(&self, portal: &Portal) -> Capabilities {
         *self.capabilities.get_or_init(|| Capabilities::of(&portal.policy, self.principal()))
     }
 
-    /// The same person as they are now, for what takes long. A session that has ended meanwhile is refused.
-    pub(crate) async fn again(self, portal: &Portal) -> Result<Self, PageError> {
+    /// Reads the person again, for long downloads. Fails if the session has ended.
+    pub(crate) async fn refresh(self, portal: &Portal) -> Result<Self, PageError> {
         let Self { session, request_id, token, .. } = self;
         let times = portal.settings.session_times;
-        let found = portal.store.sessions.signed_in(token, &session.place, times, portal.clock.now()).await?;
-        let found = found.ok_or_else(|| signed_out("Your session ended before this was done."))?;
+        let found = portal
+            .store
+            .sessions
+            .active_session(token, &session.ip_address, times, portal.clock.now())
+            .await?;
+        let found = found.ok_or_else(|| signed_out("Your session ended before this finished."))?;
         Ok(Self::new(found, request_id, token))
     }
 }
 
-/// For handlers that are for everybody.
+/// For handlers that do not require a session.
 pub(crate) struct MaybeSignedIn(pub(crate) Option<SignedIn>);
 
 impl FromRequestParts<Arc<Portal>> for MaybeSignedIn {
@@ -78,16 +82,17 @@ impl FromRequestParts<Arc<Portal>> for MaybeSignedIn {
 
     async fn from_request_parts(parts: &mut Parts, portal: &Arc<Portal>) -> Result<Self, PageError> {
         let Some(token) = sent_session(&parts.headers)? else { return Ok(Self(None)) };
-        let (place, times) = (visitor::place(parts), portal.settings.session_times);
-        let found = portal.store.sessions.signed_in(token, &place, times, portal.clock.now()).await?;
+        let (ip_address, times) = (visitor::ip_address(parts), portal.settings.session_times);
+        let found =
+            portal.store.sessions.active_session(token, &ip_address, times, portal.clock.now()).await?;
         let Some(found) = found else { return Ok(Self(None)) };
         let request_id = parts.extensions.get::<RequestId>().cloned();
-        let request_id = request_id.ok_or_else(|| ErrorPage::internal("a request without an id"))?;
+        let request_id = request_id.ok_or_else(|| ErrorPage::internal("request has no ID"))?;
         Ok(Self(Some(SignedIn::new(found, request_id, token))))
     }
 }
 
-/// Begins a session with a new token, and ends the one that the browser had. Gives the cookie.
+/// Starts a session with a new token, and ends the browser's previous one. Returns the cookie.
 pub(crate) async fn start(
     portal: &Portal,
     person: PersonId,
@@ -98,22 +103,22 @@ pub(crate) async fn start(
         token: token.hash(),
         person,
         origin: visitor.origin(portal.clock.now()),
-        place: visitor.place.clone(),
-        browser: visitor.browser.clone(),
+        ip_address: visitor.ip_address.clone(),
+        user_agent: visitor.browser.clone(),
         replaces: visitor.session,
     };
     portal.store.sessions.start_session(new).await?;
     let cookie = SESSION_COOKIE.set(token.reveal(), None);
-    Ok(cookie.ok_or_else(|| ErrorPage::internal("a session's token cannot be put into a cookie"))?)
+    Ok(cookie.ok_or_else(|| ErrorPage::internal("the session token does not fit in a cookie"))?)
 }
 
-/// A browser goes on to signing in, and comes back if it was only looking; a program is told.
+/// A browser is redirected to sign in and back for GET and HEAD, and gets an error page otherwise. A program gets a 401.
 fn not_signed_in(parts: &Parts) -> Response {
-    let asked = parts.uri.path_and_query().map(|path| path.as_str()).and_then(LocalPath::parse);
-    let asked = asked.filter(|_| matches!(parts.method, Method::GET | Method::HEAD));
+    let requested_path = parts.uri.path_and_query().map(|path| path.as_str()).and_then(LocalPath::parse);
+    let requested_path = requested_path.filter(|_| matches!(parts.method, Method::GET | Method::HEAD));
     if parts.headers.contains_key("hx-request") {
-        // A script asks for a part of a page. The whole page has to go, for signing in is another site's.
-        let url = asked.as_ref().map_or_else(|| "/".to_owned(), sign_in_url);
+        // A script requests part of a page. Redirect the whole page, because sign-in is on another site.
+        let url = requested_path.as_ref().map_or_else(|| "/".to_owned(), sign_in_url);
         return (StatusCode::UNAUTHORIZED, [("hx-redirect", url)]).into_response();
     }
     let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
@@ -123,23 +128,23 @@ fn not_signed_in(parts: &Parts) -> Response {
         let json = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
         return (StatusCode::UNAUTHORIZED, json, body).into_response();
     }
-    match asked {
+    match requested_path {
         Some(path) => Redirect::to(&sign_in_url(&path)).into_response(),
-        None => signed_out_meanwhile(parts).into_response(),
+        None => session_expired(parts).into_response(),
     }
 }
 
-/// For whoever sends a form after the session has ended. The page gives them back what they typed.
-fn signed_out_meanwhile(parts: &Parts) -> ErrorPage {
+/// For a form that is submitted after the session has ended. The page shows the input again, so that it is not lost.
+fn session_expired(parts: &Parts) -> ErrorPage {
     let text = |name| parts.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let page = text(header::REFERER).and_then(|page| page.split_once("://")).map(|(_, page)| page);
-    // The page that the form stands on, if it is one of ours.
+    // The page that contains the form, if it is one of ours.
     let page = page.and_then(|page| page.strip_prefix(text(header::HOST)?)).and_then(LocalPath::parse);
-    let way_on = page.map_or_else(|| "/".to_owned(), |page| sign_in_url(&page));
-    signed_out("Your session ended before this was sent, so nothing was saved.").next_link(way_on, "Sign in")
+    let next_link = page.map_or_else(|| "/".to_owned(), |page| sign_in_url(&page));
+    signed_out("Your session ended. Nothing was saved.").next_link(next_link, "Sign in")
 }
 
 fn signed_out(reason: &str) -> ErrorPage {
     ErrorPage::new(StatusCode::UNAUTHORIZED, "not_signed_in", "You are signed out", reason)
-        .advice("Sign in again, go back to the page, and do it once more.")
+        .advice("Sign in and try again.")
 }

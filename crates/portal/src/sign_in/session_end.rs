@@ -1,5 +1,5 @@
-//! `POST /sessions/end`: ends one of one's own sessions, all but this one, or all. With several, those at the built-in identity
-//! provider end too: with one of them a browser that was just signed out would be let in again without a password. For
+//! `POST /sessions/end`: ends one of the user's own sessions, all others, or all. In the last two cases the sessions at the built-in
+//! identity provider end too: otherwise a browser that was just signed out could sign in again without a password. For
 //! another provider this does nothing, since no account here has its subject.
 
 use crate::error::PageError;
@@ -10,11 +10,11 @@ use crate::state::Portal;
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::SessionId;
-use chancery_web::{ErrorPage, Posted};
+use chancery_web::{ErrorPage, PostedForm};
 use std::sync::Arc;
 
 #[derive(serde::Deserialize)]
-pub(crate) struct Chosen {
+pub(crate) struct EndSessionForm {
     /// A session's number, `others`, or `everywhere`.
     end: String,
 }
@@ -23,30 +23,30 @@ pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     signed_in: SignedIn,
     visitor: Visitor,
-    form: Result<Posted<Chosen>, ErrorPage>,
+    form: Result<PostedForm<EndSessionForm>, ErrorPage>,
 ) -> Result<Response, PageError> {
-    let unclear = || ErrorPage::bad_form("It does not say which session is to end.");
-    let Posted(Chosen { end }) = form.map_err(|_| unclear())?;
+    let invalid_end = || ErrorPage::invalid_form("`end` is missing. Choose a session to end.");
+    let PostedForm(EndSessionForm { end }) = form.map_err(|_| invalid_end())?;
     let (person, this) = (signed_in.person.id, signed_in.session.id);
     let identity = &signed_in.person.identity;
     let origin = visitor.origin(portal.clock.now());
     match end.as_str() {
         "others" => {
-            portal.store.session_revoker.end_provider_sessions_of(&identity.subject).await?;
+            portal.store.session_revoker.end_provider_sessions(&identity.subject).await?;
             portal.store.sessions.end_all_sessions(person, Some(this), &origin).await?;
             Ok(Redirect::to("/sessions?ended=others").into_response())
         }
         "everywhere" => {
-            portal.store.session_revoker.end_provider_sessions_of(&identity.subject).await?;
+            portal.store.session_revoker.end_provider_sessions(&identity.subject).await?;
             portal.store.session_revoker.end_sessions_of_identity(identity, &origin).await?;
-            Ok(sign_out::to_signed_out())
+            Ok(sign_out::redirect_to_signed_out())
         }
         number => {
-            let session = SessionId(number.parse().map_err(|_| unclear())?);
-            // One that has ended meanwhile is as good as one that ends now; nobody ends another person's.
+            let session = SessionId(number.parse().map_err(|_| invalid_end())?);
+            // Ending an ended session succeeds; another person's session is never affected.
             portal.store.sessions.end_session(person, session, &origin).await?;
             Ok(match session == this {
-                true => sign_out::to_signed_out(),
+                true => sign_out::redirect_to_signed_out(),
                 false => Redirect::to("/sessions?ended=one").into_response(),
             })
         }

@@ -1,10 +1,10 @@
-//! `GET /sessions`: where a person is signed in, the last used first.
+//! `GET /sessions`: the person's active sessions, most recently used first.
 
 use crate::error::PageError;
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
-use crate::when::Moment;
+use crate::time_format::DisplayTime;
 use askama::Template;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
@@ -26,23 +26,23 @@ struct SessionsPage<'a> {
 struct Row {
     id: i64,
     browser: String,
-    place: String,
-    started: Moment,
-    last_used: Moment,
+    ip_address: String,
+    started: DisplayTime,
+    last_used: DisplayTime,
     is_this: bool,
 }
 
 impl Row {
-    /// This browser's is in use at this moment, whatever was noted last.
+    /// The current session is in use now, whatever the store recorded last.
     fn new(session: Session, this: SessionId, now: UnixMillis) -> Self {
         let is_this = session.id == this;
         let last_used_at = if is_this { now } else { session.last_used_at };
         Self {
             id: session.id.0,
-            browser: session.browser,
-            place: session.place,
-            started: Moment::new(session.started_at, now),
-            last_used: Moment::new(last_used_at, now),
+            browser: session.user_agent,
+            ip_address: session.ip_address,
+            started: DisplayTime::new(session.started_at, now),
+            last_used: DisplayTime::new(last_used_at, now),
             is_this,
         }
     }
@@ -54,14 +54,14 @@ pub(crate) async fn handle(
     RawQuery(query): RawQuery,
 ) -> Result<Response, PageError> {
     let (times, now) = (portal.settings.session_times, portal.clock.now());
-    let found = portal.store.sessions.sessions_of(signed_in.person.id, times, now).await?;
+    let found = portal.store.sessions.list_sessions(signed_in.person.id, times, now).await?;
     let rows = found.into_iter().map(|session| Row::new(session, signed_in.session.id, now)).collect();
     let sessions = SessionsPage {
         frame: Frame::new(&portal, &signed_in, Section::Sessions),
         rows,
         done: match query.as_deref() {
-            Some("ended=one") => Some("That session has ended."),
-            Some("ended=others") => Some("All other sessions have ended."),
+            Some("ended=one") => Some("Session ended."),
+            Some("ended=others") => Some("All other sessions ended."),
             _ => None,
         },
         idle_min: times.idle.as_secs() / 60,

@@ -1,5 +1,5 @@
-//! `POST /auth/sign-out` ends the session on the server and in the browser. The page after it says what is still open: the
-//! identity provider may know the browser yet, and would let the next person in without asking.
+//! `POST /auth/sign-out` ends the session on the server and in the browser. The next page warns that the identity provider may
+//! still have a session, which would let the next person in without asking.
 
 use crate::error::PageError;
 use crate::sign_in::session::MaybeSignedIn;
@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use chancery_web::page;
 use std::sync::Arc;
 
-/// Also for a browser whose session is over: it wanted to be signed out, and is.
+/// Succeeds even if the browser's session has already ended.
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     MaybeSignedIn(signed_in): MaybeSignedIn,
@@ -23,13 +23,13 @@ pub(crate) async fn handle(
         let origin = visitor.origin(portal.clock.now());
         portal.store.sessions.end_session(signed_in.person.id, signed_in.session.id, &origin).await?;
     }
-    Ok(to_signed_out())
+    Ok(redirect_to_signed_out())
 }
 
 /// For a browser whose session has ended.
-pub(crate) fn to_signed_out() -> Response {
+pub(crate) fn redirect_to_signed_out() -> Response {
     let mut response = Redirect::to("/signed-out").into_response();
-    response.headers_mut().extend(SESSION_COOKIE.take_back().map(|cookie| (header::SET_COOKIE, cookie)));
+    response.headers_mut().extend(SESSION_COOKIE.expire().map(|cookie| (header::SET_COOKIE, cookie)));
     response
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn to_signed_out() -> Response {
 struct SignedOutPage<'a> {
     firm_name: &'a str,
     provider_host: String,
-    /// Where to sign out at the identity provider, if it has such a place.
+    /// The provider's sign-out URL, if it has one.
     provider_sign_out: Option<String>,
 }
 

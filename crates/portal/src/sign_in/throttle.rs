@@ -1,10 +1,11 @@
-//! How many sign-ins are begun: each is a row until it is finished or ten minutes old, and beginning one needs no proof of
-//! anything. The bounds are far above what people do, even all of a firm behind one address; they are for floods.
+//! Limits the number of started sign-ins. Each is a row until it is finished or ten minutes old, and starting one needs no
+//! proof of anything. The limits are far above normal use, even for a whole firm behind one address; they only stop floods.
 //!
-//! 1. One place may begin `MAX_FROM_ONE_PLACE` in a window.
-//! 2. When all places together have begun `MAX_FROM_ALL`, those that have begun more than a few themselves are refused, and
-//!    no others: a flood from many places must not keep people out who come from none of them.
-//! 3. Places beyond `MAX_PLACES` are let through uncounted. What they begin, upkeep bounds (`MAX_SIGN_INS`).
+//! 1. A subnet may start `MAX_PER_SUBNET` sign-ins in a window.
+//! 2. Once all subnets together have started `MAX_FOR_ALL_SUBNETS`, only subnets that have started `GUARANTEED_PER_SUBNET`
+//!    themselves are rejected: a flood from many subnets must not lock out people in other ones.
+//! 3. Subnets beyond `MAX_TRACKED_SUBNETS` are allowed without a count of their own. Maintenance bounds their sign-ins
+//!    (`MAX_SIGN_INS`).
 
 use chancery_domain::rate_limit_subnet;
 use std::collections::HashMap;
@@ -12,18 +13,17 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// As long as a sign-in may take.
+/// As long as a sign-in is valid.
 const WINDOW: Duration = Duration::from_secs(10 * 60);
-/// From one place; a firm, or a proxy, may be one place.
-const MAX_FROM_ONE_PLACE: u32 = 3_000;
-const MAX_FROM_ALL: u32 = 50_000;
-/// What a place may begin however many the others have begun.
-const ALWAYS_FROM_ONE_PLACE: u32 = 20;
-/// Places that are counted.
-const MAX_PLACES: usize = 100_000;
+/// High, because a whole firm or a proxy may be one subnet.
+const MAX_PER_SUBNET: u32 = 3_000;
+const MAX_FOR_ALL_SUBNETS: u32 = 50_000;
+/// What a subnet may start however many the others have started.
+const GUARANTEED_PER_SUBNET: u32 = 20;
+const MAX_TRACKED_SUBNETS: usize = 100_000;
 
 #[derive(Debug, Default)]
-pub(crate) struct SignInsBegun(Mutex<Option<Window>>);
+pub(crate) struct SignInThrottle(Mutex<Option<Window>>);
 
 #[derive(Debug)]
 struct Window {
@@ -32,15 +32,15 @@ struct Window {
     from: HashMap<String, u32>,
 }
 
-/// Too many; there is room again after this long.
+/// Too many sign-ins; retry after this long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Flood {
+pub(crate) struct RateLimitExceeded {
     pub(crate) retry_after_s: u32,
 }
 
-impl SignInsBegun {
+impl SignInThrottle {
     /// Counts one more from this IP address.
-    pub(crate) fn count(&self, place: &str, now: Instant) -> Result<(), Flood> {
+    pub(crate) fn count(&self, ip_address: &str, now: Instant) -> Result<(), RateLimitExceeded> {
         let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_over = |window: &mut Window| now.saturating_duration_since(window.started_at) >= WINDOW;
         if window.as_mut().is_none_or(is_over) {
@@ -48,23 +48,26 @@ impl SignInsBegun {
         }
         let window =
             window.get_or_insert_with(|| Window { started_at: now, from_all: 0, from: HashMap::new() });
-        let place = place_of(place);
-        let from_here = window.from.get(&place).copied().unwrap_or(0);
-        let bound = if window.from_all < MAX_FROM_ALL { MAX_FROM_ONE_PLACE } else { ALWAYS_FROM_ONE_PLACE };
-        if from_here >= bound {
+        let subnet = subnet_key(ip_address);
+        let from_here = window.from.get(&subnet).copied().unwrap_or(0);
+        let limit =
+            if window.from_all < MAX_FOR_ALL_SUBNETS { MAX_PER_SUBNET } else { GUARANTEED_PER_SUBNET };
+        if from_here >= limit {
             let left = WINDOW.saturating_sub(now.saturating_duration_since(window.started_at));
-            return Err(Flood { retry_after_s: u32::try_from(left.as_secs() + 1).unwrap_or(u32::MAX) });
+            return Err(RateLimitExceeded {
+                retry_after_s: u32::try_from(left.as_secs() + 1).unwrap_or(u32::MAX),
+            });
         }
-        if from_here > 0 || window.from.len() < MAX_PLACES {
-            window.from.insert(place, from_here + 1);
+        if from_here > 0 || window.from.len() < MAX_TRACKED_SUBNETS {
+            window.from.insert(subnet, from_here + 1);
         }
         window.from_all = window.from_all.saturating_add(1);
         Ok(())
     }
 }
 
-/// What is no address, which no listener says, is a place by itself.
-fn place_of(text: &str) -> String {
+/// A text that is not an IP address, which no listener passes, counts as its own subnet.
+fn subnet_key(text: &str) -> String {
     text.parse().map_or_else(|_| text.to_owned(), |address: IpAddr| rate_limit_subnet(address).to_string())
 }
 
@@ -74,46 +77,53 @@ mod tests {
     use chancery_domain::{Clock, ManualClock, UnixMillis};
 
     #[test]
-    fn a_flood_from_one_place_is_stopped_and_nobody_else_notices() {
+    fn sign_ins_are_throttled_per_subnet() {
         let clock = ManualClock::at(UnixMillis(1_800_000_000_000));
-        let begun = SignInsBegun::default();
-        for _ in 0..MAX_FROM_ONE_PLACE {
-            assert_eq!(begun.count("2001:db8::1", clock.monotonic()), Ok(()));
+        let throttle = SignInThrottle::default();
+        for _ in 0..MAX_PER_SUBNET {
+            assert_eq!(throttle.count("2001:db8::1", clock.monotonic()), Ok(()));
         }
         clock.advance(Duration::from_secs(60));
-        assert_eq!(begun.count("2001:db8::ffff", clock.monotonic()), Err(Flood { retry_after_s: 541 }));
-        assert_eq!(begun.count("2001:db8:1::1", clock.monotonic()), Ok(()));
-        assert_eq!(begun.count("192.0.2.1", clock.monotonic()), Ok(()));
+        assert_eq!(
+            throttle.count("2001:db8::ffff", clock.monotonic()),
+            Err(RateLimitExceeded { retry_after_s: 541 })
+        );
+        assert_eq!(throttle.count("2001:db8:1::1", clock.monotonic()), Ok(()));
+        assert_eq!(throttle.count("192.0.2.1", clock.monotonic()), Ok(()));
         clock.advance(Duration::from_secs(541));
-        assert_eq!(begun.count("2001:db8::1", clock.monotonic()), Ok(()), "waiting as long as it was told");
+        assert_eq!(
+            throttle.count("2001:db8::1", clock.monotonic()),
+            Ok(()),
+            "waiting as long as it was told"
+        );
     }
 
     #[test]
-    fn a_flood_from_everywhere_is_stopped_and_does_not_keep_others_out() {
+    fn global_throttle_still_admits_other_subnets() {
         let clock = ManualClock::at(UnixMillis(1_800_000_000_000));
-        let (now, begun) = (clock.monotonic(), SignInsBegun::default());
-        let places = 100;
-        for number in 0..MAX_FROM_ALL {
-            assert_eq!(begun.count(&format!("192.0.2.{}", number % places), now), Ok(()), "{number}");
+        let (now, throttle) = (clock.monotonic(), SignInThrottle::default());
+        let subnets = 100;
+        for number in 0..MAX_FOR_ALL_SUBNETS {
+            assert_eq!(throttle.count(&format!("192.0.2.{}", number % subnets), now), Ok(()), "{number}");
         }
-        for number in 0..places {
-            assert!(begun.count(&format!("192.0.2.{number}"), now).is_err(), "{number} has begun many");
+        for number in 0..subnets {
+            assert!(throttle.count(&format!("192.0.2.{number}"), now).is_err(), "{number} has begun many");
         }
-        for number in 0..ALWAYS_FROM_ONE_PLACE {
-            assert_eq!(begun.count("198.51.100.1", now), Ok(()), "{number}");
+        for number in 0..GUARANTEED_PER_SUBNET {
+            assert_eq!(throttle.count("198.51.100.1", now), Ok(()), "{number}");
         }
-        assert!(begun.count("198.51.100.1", now).is_err());
+        assert!(throttle.count("198.51.100.1", now).is_err());
         clock.advance(WINDOW);
-        assert_eq!(begun.count("198.51.100.1", clock.monotonic()), Ok(()));
+        assert_eq!(throttle.count("198.51.100.1", clock.monotonic()), Ok(()));
     }
 
     #[test]
-    fn however_many_places_there_are_only_so_many_are_remembered_and_the_next_is_let_in() {
+    fn tracked_subnets_are_bounded() {
         let now = ManualClock::at(UnixMillis(1_800_000_000_000)).monotonic();
-        let begun = SignInsBegun::default();
-        for number in 0..MAX_PLACES + 10 {
-            assert_eq!(begun.count(&number.to_string(), now), Ok(()), "{number}");
+        let throttle = SignInThrottle::default();
+        for number in 0..MAX_TRACKED_SUBNETS + 10 {
+            assert_eq!(throttle.count(&number.to_string(), now), Ok(()), "{number}");
         }
-        assert_eq!(begun.0.lock().unwrap().as_ref().unwrap().from.len(), MAX_PLACES);
+        assert_eq!(throttle.0.lock().unwrap().as_ref().unwrap().from.len(), MAX_TRACKED_SUBNETS);
     }
 }

@@ -1,4 +1,4 @@
-//! Who asks, as far as the connection and the browser tell: enough for people to recognise their own sessions by.
+//! The sender of a request, as far as connection and headers tell: enough for people to recognise their own sessions.
 
 use crate::sign_in::session_cookie::sent_session;
 use axum::extract::{ConnectInfo, FromRequestParts};
@@ -11,23 +11,23 @@ use std::net::{IpAddr, SocketAddr};
 #[derive(Clone, Debug)]
 pub(crate) struct Visitor {
     /// An IP address.
-    pub(crate) place: String,
+    pub(crate) ip_address: String,
     /// Such as `Firefox on Linux`.
     pub(crate) browser: String,
-    /// What the browser says is its session. Nobody has looked whether it is one.
+    /// The session token that the browser sent, unverified.
     pub(crate) session: Option<TokenHash>,
     pub(crate) ip: Option<IpAddr>,
     pub(crate) request_id: RequestId,
 }
 
 impl Visitor {
-    /// For what goes on record of this request.
+    /// Origin of the audit events of this request.
     pub(crate) fn origin(&self, at: UnixMillis) -> EventOrigin {
         EventOrigin { ip: self.ip, at, request_id: self.request_id.clone() }
     }
 }
 
-/// A browser with two sessions is rejected here, so that nothing is taken or tried for it.
+/// Rejects a browser that sends two session cookies, before anything is consumed or attempted for it.
 impl<S: Send + Sync> FromRequestParts<S> for Visitor {
     type Rejection = ErrorPage;
 
@@ -35,20 +35,20 @@ impl<S: Send + Sync> FromRequestParts<S> for Visitor {
         let session = sent_session(&parts.headers)?;
         let request_id = parts.extensions.get::<RequestId>().cloned();
         Ok(Self {
-            place: place(parts),
+            ip_address: ip_address(parts),
             browser: browser(&parts.headers),
             session,
             ip: ip(parts),
-            request_id: request_id.ok_or_else(|| ErrorPage::internal("a request without an id"))?,
+            request_id: request_id.ok_or_else(|| ErrorPage::internal("request has no ID"))?,
         })
     }
 }
 
-pub(crate) fn place(parts: &Parts) -> String {
-    ip(parts).map_or_else(|| "an unknown place".to_owned(), |ip| ip.to_string())
+pub(crate) fn ip_address(parts: &Parts) -> String {
+    ip(parts).map_or_else(|| "an unknown address".to_owned(), |ip| ip.to_string())
 }
 
-/// An IPv4 address is written as one, also where it comes over an IPv6 socket.
+/// Writes IPv4-mapped IPv6 addresses as IPv4.
 fn ip(parts: &Parts) -> Option<IpAddr> {
     let ConnectInfo(peer) = parts.extensions.get::<ConnectInfo<SocketAddr>>()?;
     Some(peer.ip().to_canonical())
@@ -56,11 +56,11 @@ fn ip(parts: &Parts) -> Option<IpAddr> {
 
 fn browser(headers: &HeaderMap) -> String {
     let text = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    in_words(text)
+    label(text)
 }
 
-/// Browsers pretend to be each other: Edge says that it is Chrome, and Chrome that it is Safari. So the first that is
-/// found in this order counts.
+/// Browsers include each other's names: Edge claims to be Chrome, and Chrome to be Safari. So the first match in this order
+/// counts.
 const BROWSERS: [(&str, &str); 8] = [
     ("Edg", "Edge"),
     ("OPR/", "Opera"),
@@ -80,10 +80,10 @@ const SYSTEMS: [(&str, &str); 7] = [
     ("Mac OS X", "macOS"),
     ("Linux", "Linux"),
 ];
-/// Of what is no browser, this much is shown.
+/// Maximum length shown of an unknown user agent.
 const MAX_NAME_CHARS: usize = 40;
 
-fn in_words(user_agent: &str) -> String {
+fn label(user_agent: &str) -> String {
     let find = |names: &[(&str, &'static str)]| {
         names.iter().find(|(mark, _)| user_agent.contains(mark)).map(|(_, name)| *name)
     };
@@ -91,11 +91,11 @@ fn in_words(user_agent: &str) -> String {
         (Some(browser), Some(system)) => format!("{browser} on {system}"),
         (Some(browser), None) => browser.to_owned(),
         (None, system) => {
-            let plain = |sign: &char| sign.is_ascii_alphanumeric() || "-_. ".contains(*sign);
+            let plain = |c: &char| c.is_ascii_alphanumeric() || "-_. ".contains(*c);
             let name: String = user_agent.chars().take_while(plain).take(MAX_NAME_CHARS).collect();
             match (name.trim(), system) {
-                ("" | "Mozilla", Some(system)) => format!("A browser on {system}"),
-                ("" | "Mozilla", None) => "An unknown browser".to_owned(),
+                ("" | "Mozilla", Some(system)) => format!("Browser on {system}"),
+                ("" | "Mozilla", None) => "Unknown browser".to_owned(),
                 (name, _) => name.to_owned(),
             }
         }
@@ -107,8 +107,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn browsers_are_named_as_people_know_them() {
-        for (user_agent, words) in [
+    fn user_agents_get_readable_names() {
+        for (user_agent, expected) in [
             ("Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0", "Firefox on Linux"),
             (
                 "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/141.0.0.0 Safari/537.36 Edg/141.0.0.0",
@@ -123,12 +123,12 @@ mod tests {
                 "Safari on iPhone",
             ),
             ("curl/8.14.1", "curl"),
-            ("Mozilla/5.0 (compatible)", "An unknown browser"),
-            ("", "An unknown browser"),
-            ("<script>alert(1)</script>", "An unknown browser"),
+            ("Mozilla/5.0 (compatible)", "Unknown browser"),
+            ("", "Unknown browser"),
+            ("<script>alert(1)</script>", "Unknown browser"),
         ] {
-            assert_eq!(in_words(user_agent), words, "{user_agent}");
+            assert_eq!(label(user_agent), expected, "{user_agent}");
         }
-        assert_eq!(in_words(&"x".repeat(4_000)).len(), MAX_NAME_CHARS);
+        assert_eq!(label(&"x".repeat(4_000)).len(), MAX_NAME_CHARS);
     }
 }

@@ -1,27 +1,30 @@
-//! What every change of somebody in the team begins and ends with.
+//! Shared by all changes to a team member: the permit, the form, and the redirect afterwards.
 
-use crate::error::{PageError, no_such_colleague};
+use crate::error::{PageError, person_not_found};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{Person, PersonId};
-use chancery_policy::{ManageTeam, Permit, TheFirm};
-use chancery_web::{ErrorPage, Posted};
+use chancery_policy::{FirmResource, ManageTeam, Permit};
+use chancery_web::{ErrorPage, PostedForm};
 
-/// A form that is about one person.
+/// A form about one person.
 #[derive(serde::Deserialize)]
-pub(crate) struct AboutSomebody {
+pub(crate) struct PersonForm {
     pub(super) person: i64,
 }
 
-/// May this person change something about others? A denial is on record when this returns; what is allowed goes on record
-/// with the change, or by `allowed_form` where a form leads to none.
-pub(super) async fn manage(portal: &Portal, who: &SignedIn) -> Result<Permit<ManageTeam>, PageError> {
-    portal.permit::<ManageTeam>(who, TheFirm).await
+/// A denial is audited before this returns. An allowed decision is audited with the change, or by `audited_form` if the form is
+/// invalid.
+pub(super) async fn permit_manage_team(
+    portal: &Portal,
+    signed_in: &SignedIn,
+) -> Result<Permit<ManageTeam>, PageError> {
+    portal.permit::<ManageTeam>(signed_in, FirmResource).await
 }
 
-/// The permit together with what the form says, or what is wrong with the form, which leaves the decision on record.
-pub(super) async fn allowed_form<T>(
+/// Returns the permit with the form's values. If the form is invalid, audits the decision and returns the error.
+pub(super) async fn audited_form<T>(
     portal: &Portal,
     permit: Permit<ManageTeam>,
     read: Result<T, PageError>,
@@ -29,28 +32,28 @@ pub(super) async fn allowed_form<T>(
     match read {
         Ok(found) => Ok((permit, found)),
         Err(error) => {
-            portal.store.people.note_managing_team(permit).await?;
+            portal.store.people.record_team_management(permit).await?;
             Err(error)
         }
     }
 }
 
 /// The member that a form is about.
-pub(super) async fn form_member(
+pub(super) async fn member_from_form(
     portal: &Portal,
-    form: Result<Posted<AboutSomebody>, ErrorPage>,
+    form: Result<PostedForm<PersonForm>, ErrorPage>,
 ) -> Result<Person, PageError> {
-    let Posted(AboutSomebody { person }) = form?;
+    let PostedForm(PersonForm { person }) = form?;
     member(portal, PersonId(person)).await
 }
 
-/// Somebody who was not removed.
+/// A person who was not removed.
 pub(super) async fn member(portal: &Portal, id: PersonId) -> Result<Person, PageError> {
     let people = portal.store.people.list_people().await?;
-    Ok(people.into_iter().find(|person| person.id == id).ok_or_else(no_such_colleague)?)
+    Ok(people.into_iter().find(|person| person.id == id).ok_or_else(person_not_found)?)
 }
 
-/// Back to the person's page, which says what was done.
+/// Redirects to the person's page with a confirmation.
 pub(super) fn done(person: PersonId, what: &str) -> Response {
     Redirect::to(&format!("/team?person={person}&done={what}")).into_response()
 }

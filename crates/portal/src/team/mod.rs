@@ -1,5 +1,5 @@
-//! `/team`, for partners: who works in the portal, in which role, with how many clients and sessions. Whatever is changed
-//! about somebody is decided by the policy, and on record with the change.
+//! `/team`, for partners: people, their roles, and their numbers of clients and sessions. The policy decides on every change, and the
+//! decision is audited with it.
 
 mod member;
 pub(crate) mod page;

@@ -1,19 +1,19 @@
-//! `GET /team`: everybody in the portal, as a page or as JSON. With `?person=` it is the page of one of them, where they are
-//! managed: what a deed means stands beside its button, and what is hard to undo asks twice.
+//! `GET /team`: all people in the portal, as a page or JSON. `?person=` shows the page of one person with the available changes. Each
+//! button says what it does, and changes that are hard to undo need confirmation.
 
-use super::reassign::MAX_MOVED;
-use crate::error::{PageError, no_such_colleague};
+use super::reassign::MAX_CLIENTS_PER_MOVE;
+use crate::error::{PageError, person_not_found};
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
-use crate::when::Moment;
+use crate::time_format::DisplayTime;
 use askama::Template;
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use chancery_domain::{PersonId, Role, UnixMillis, grouped};
-use chancery_policy::{ReadTeam, TheFirm};
+use chancery_domain::{PersonId, Role, UnixMillis, group_thousands};
+use chancery_policy::{FirmResource, ReadTeam};
 use chancery_store::TeamMember;
 use chancery_web::{page, wants_json};
 use serde_json::json;
@@ -34,33 +34,33 @@ struct PersonPage<'a> {
     frame: Frame<'a>,
     done: Option<String>,
     person: Row,
-    /// Whom their clients may go to.
+    /// People who can take over the clients.
     others: Vec<Row>,
     is_last_partner: bool,
-    /// The configuration makes a partner of them at every sign-in.
+    /// The configuration makes this person a partner at every sign-in.
     is_partner_by_configuration: bool,
     max_moved: u32,
-    is_more_than_a_step: bool,
+    needs_several_moves: bool,
 }
 
 struct Row {
     id: i64,
-    /// The address, in two parts: a long one may break after its @.
+    /// The email address, in two parts: a long one may wrap after the @.
     email: (String, String),
     is_you: bool,
     is_partner: bool,
     clients: u64,
     archived_clients: u64,
     sessions: u64,
-    last_used: Option<Moment>,
-    joined: Moment,
-    removed: Option<Moment>,
+    last_used: Option<DisplayTime>,
+    joined: DisplayTime,
+    removed: Option<DisplayTime>,
 }
 
 impl Row {
     fn new(member: &TeamMember, you: PersonId, now: UnixMillis) -> Self {
         let TeamMember { person, removed_at, clients, archived_clients, sessions, last_used_at } = member;
-        let moment = |at: UnixMillis| Moment::new(at, now);
+        let display_time = |at: UnixMillis| DisplayTime::new(at, now);
         let (name, host) = person.email.as_str().split_once('@').unwrap_or((person.email.as_str(), ""));
         Self {
             id: person.id.0,
@@ -70,9 +70,9 @@ impl Row {
             clients: *clients,
             archived_clients: *archived_clients,
             sessions: *sessions,
-            last_used: last_used_at.map(moment),
-            joined: moment(person.joined_at),
-            removed: removed_at.map(moment),
+            last_used: last_used_at.map(display_time),
+            joined: display_time(person.joined_at),
+            removed: removed_at.map(display_time),
         }
     }
 
@@ -84,24 +84,24 @@ impl Row {
         if self.is_partner { "Partner" } else { "Consultant" }
     }
 
-    fn owns(&self) -> u64 {
+    fn total_clients(&self) -> u64 {
         self.clients + self.archived_clients
     }
 
     /// `12 clients`, `1 client and 3 archived ones`.
-    fn owned_in_words(&self) -> String {
+    fn owned_text(&self) -> String {
         match (self.clients, self.archived_clients) {
-            (clients, 0) => counted(clients, "client"),
-            (0, archived) => counted(archived, "archived client"),
+            (clients, 0) => pluralize(clients, "client"),
+            (0, archived) => pluralize(archived, "archived client"),
             (clients, archived) => {
-                format!("{} and {}", counted(clients, "client"), counted(archived, "archived one"))
+                format!("{} and {}", pluralize(clients, "client"), pluralize(archived, "archived one"))
             }
         }
     }
 }
 
-fn counted(number: u64, thing: &str) -> String {
-    format!("{} {thing}{}", grouped(number), if number == 1 { "" } else { "s" })
+fn pluralize(number: u64, thing: &str) -> String {
+    format!("{} {thing}{}", group_thousands(number), if number == 1 { "" } else { "s" })
 }
 
 pub(crate) async fn handle(
@@ -110,50 +110,49 @@ pub(crate) async fn handle(
     headers: HeaderMap,
     Query(query): Query<HashMap<String, String>>,
 ) -> Result<Response, PageError> {
-    let permit = portal.permit::<ReadTeam>(&signed_in, TheFirm).await?;
+    let permit = portal.permit::<ReadTeam>(&signed_in, FirmResource).await?;
     let team = portal.store.people.read_team(permit, portal.settings.session_times).await?;
     if wants_json(&headers) {
         return Ok(as_json(&team));
     }
     let (frame, now) = (Frame::new(&portal, &signed_in, Section::Team), portal.clock.now());
     let row = |member: &TeamMember| Row::new(member, signed_in.person.id, now);
-    let Some(wanted) = query.get("person") else {
+    let Some(person_id) = query.get("person") else {
         let (members, removed) = team.iter().map(row).partition(|row| row.removed.is_none());
         return Ok(page(StatusCode::OK, &TeamPage { frame, members, removed })?);
     };
     let member =
-        team.iter().find(|member| member.person.id.to_string() == *wanted).ok_or_else(no_such_colleague)?;
+        team.iter().find(|member| member.person.id.to_string() == *person_id).ok_or_else(person_not_found)?;
     let is_here = |other: &&TeamMember| other.removed_at.is_none();
     let partners = team.iter().filter(is_here).filter(|other| other.person.role == Role::Partner).count();
     let is_other = |other: &&TeamMember| other.person.id != member.person.id;
     let person = PersonPage {
         frame,
-        done: what_was_done(&query, member, &team),
+        done: notice_text(&query, member, &team),
         person: row(member),
         others: team.iter().filter(is_here).filter(is_other).map(row).collect(),
         is_last_partner: member.person.role == Role::Partner && partners == 1,
         is_partner_by_configuration: portal.settings.partners.contains(&member.person.email),
-        max_moved: MAX_MOVED,
-        is_more_than_a_step: member.clients + member.archived_clients > u64::from(MAX_MOVED),
+        max_moved: MAX_CLIENTS_PER_MOVE,
+        needs_several_moves: member.clients + member.archived_clients > u64::from(MAX_CLIENTS_PER_MOVE),
     };
     Ok(page(StatusCode::OK, &person)?)
 }
 
-/// What the deed before this page says of itself. Words are ours; only numbers and people are taken from the address.
-fn what_was_done(query: &HashMap<String, String>, about: &TeamMember, team: &[TeamMember]) -> Option<String> {
-    let email = &about.person.email;
+/// Confirms the change that redirected here. The text is ours; only numbers and people come from the URL.
+fn notice_text(query: &HashMap<String, String>, subject: &TeamMember, team: &[TeamMember]) -> Option<String> {
+    let email = &subject.person.email;
     Some(match query.get("done")?.as_str() {
-        "consultant" => format!("{email} is a consultant from the next request on."),
-        "partner" => format!("{email} is a partner from the next request on."),
-        "signed-out" => format!("Every session of {email} has ended."),
-        "removed" => format!("{email} is removed: every session has ended, and signing in is refused."),
-        "restored" => format!("{email} may sign in again."),
+        "consultant" => format!("{email} is now a consultant."),
+        "partner" => format!("{email} is now a partner."),
+        "signed-out" => format!("All sessions of {email} ended."),
+        "removed" => format!("{email} was removed and can no longer sign in."),
+        "restored" => format!("{email} can sign in again."),
         "moved" => {
             let moved: u64 = query.get("count")?.parse().ok()?;
             let to = query.get("to")?;
             let to = team.iter().find(|member| member.person.id.to_string() == *to)?;
-            let verb = if moved == 1 { "belongs" } else { "belong" };
-            format!("{} of {email} now {verb} to {}.", counted(moved, "client"), to.person.email)
+            format!("{} of {email} reassigned to {}.", pluralize(moved, "client"), to.person.email)
         }
         _ => return None,
     })

@@ -1,17 +1,17 @@
-//! `POST /team/role`: makes somebody a consultant or a partner, from their next request on.
+//! `POST /team/role`: changes a person's role, effective from their next request.
 
-use super::member::{allowed_form, done, manage, member};
-use crate::error::{PageError, about_colleague};
+use super::member::{audited_form, done, member, permit_manage_team};
+use crate::error::{PageError, colleague_error};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{EmailAddress, Person, PersonId, Role};
-use chancery_web::{ErrorPage, Posted};
+use chancery_web::{ErrorPage, PostedForm};
 use std::sync::Arc;
 
 #[derive(serde::Deserialize)]
-pub(crate) struct Chosen {
+pub(crate) struct RoleForm {
     person: i64,
     role: String,
 }
@@ -19,26 +19,27 @@ pub(crate) struct Chosen {
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     signed_in: SignedIn,
-    form: Result<Posted<Chosen>, ErrorPage>,
+    form: Result<PostedForm<RoleForm>, ErrorPage>,
 ) -> Result<Response, PageError> {
-    let permit = manage(&portal, &signed_in).await?;
+    let permit = permit_manage_team(&portal, &signed_in).await?;
     let read = read(&portal, form).await;
-    let (permit, (person, role)) = allowed_form(&portal, permit, read).await?;
-    let person = portal.store.people.set_role(permit, person.id, role).await.map_err(about_colleague)?;
-    // Whoever is no partner any more has no team to go back to.
+    let (permit, (person, role)) = audited_form(&portal, permit, read).await?;
+    let person = portal.store.people.set_role(permit, person.id, role).await.map_err(colleague_error)?;
+    // Someone who is no longer a partner cannot open the team page.
     Ok(match person.id == signed_in.person.id && role == Role::Consultant {
         true => Redirect::to("/clients").into_response(),
         false => done(person.id, role.as_str()),
     })
 }
 
-async fn read(portal: &Portal, form: Result<Posted<Chosen>, ErrorPage>) -> Result<(Person, Role), PageError> {
-    let unclear = || ErrorPage::bad_form("It does not say who (`person`) is to have which role (`role`).");
-    let Posted(Chosen { person, role }) = form.map_err(|_| unclear())?;
+async fn read(
+    portal: &Portal,
+    form: Result<PostedForm<RoleForm>, ErrorPage>,
+) -> Result<(Person, Role), PageError> {
+    let missing_person = || ErrorPage::invalid_form("`person` or `role` is missing.");
+    let PostedForm(RoleForm { person, role }) = form.map_err(|_| missing_person())?;
     let role: Role = role.parse().map_err(|_| {
-        ErrorPage::bad_form(
-            "There is no such role: `role` is `consultant` or `partner`. Nothing was changed.",
-        )
+        ErrorPage::invalid_form("Invalid `role`: use `consultant` or `partner`. Nothing was changed.")
     })?;
     let person = member(portal, PersonId(person)).await?;
     match role == Role::Consultant && portal.settings.partners.contains(&person.email) {
@@ -49,9 +50,9 @@ async fn read(portal: &Portal, form: Result<Posted<Chosen>, ErrorPage>) -> Resul
 
 fn partner_by_configuration(email: &EmailAddress) -> ErrorPage {
     let reason = format!(
-        "{email} is listed in portal.partners, so the next sign-in would make a partner again. Nothing was changed."
+        "{email} is listed in portal.partners, which makes it a partner at every sign-in. Nothing was changed."
     );
-    ErrorPage::conflict("partner_by_configuration", "The configuration makes this person a partner", reason)
-    .advice("Ask the firm's administrator to take the address out there and to start the portal anew, then do this again.")
-    .next_link("/team", "Go to the team")
+    ErrorPage::conflict("partner_by_configuration", "Partner by configuration", reason)
+        .advice("Ask your administrator to remove the address there and restart the portal. Then try again.")
+        .next_link("/team", "Go to team")
 }

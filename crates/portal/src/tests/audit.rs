@@ -1,4 +1,4 @@
-//! `/audit`: who asked for what, for those who may know.
+//! `/audit`: who requested what, for partners.
 
 use super::firm::Firm;
 use axum::http::StatusCode;
@@ -15,18 +15,18 @@ async fn rows(firm: &mut Firm, query: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn the_audit_says_in_plain_words_who_asked_for_what_and_what_was_decided() {
+async fn audit_log_describes_actions_and_results() {
     let mut firm = Firm::open().await;
     assert_eq!(firm.ann.browser.get("/team").await.status, StatusCode::FORBIDDEN);
     let page = firm.ruth.browser.get("/audit").await;
     assert_eq!(page.status, StatusCode::OK);
     for part in [
         "ann@<wbr>company.com <span class=\"badge badge-role\">Consultant</span>",
-        "was refused the team",
-        "Refused</span>",
-        "opened the audit",
+        "only-phone\">View team</span>",
+        "Denied</span>",
+        "only-phone\">View audit log</span>",
         "Allowed</span>",
-        "When (UTC)",
+        "Time (UTC)",
         "datetime=\"2026-11-13T09:14:00.000Z\">2026-11-13 09:14:00</time>",
         "href=\"/audit.csv\"",
     ] {
@@ -38,16 +38,16 @@ async fn the_audit_says_in_plain_words_who_asked_for_what_and_what_was_decided()
         (&"readAudit".into(), &"allowed".into()),
         "this reading"
     );
-    let refused = json.iter().find(|row| row["decision"] == "refused").unwrap();
+    let rejected = json.iter().find(|row| row["decision"] == "refused").unwrap();
     assert_eq!(
-        (&refused["person"]["email"], &refused["role"], &refused["action"], &refused["client"]),
+        (&rejected["person"]["email"], &rejected["role"], &rejected["action"], &rejected["client"]),
         (&"ann@company.com".into(), &"consultant".into(), &"readTeam".into(), &Value::Null)
     );
-    assert!(refused["request_id"].as_str().unwrap().starts_with("req_"));
+    assert!(rejected["request_id"].as_str().unwrap().starts_with("req_"));
 }
 
 #[tokio::test]
-async fn the_audit_tells_signing_in_and_out_and_changes_of_the_team_with_whom_they_are_about() {
+async fn audit_log_has_sign_ins_and_team_changes() {
     let mut firm = Firm::open().await;
     let (ann, ruth) = (firm.ann.id, firm.ruth.id);
     let form = format!("person={ann}&role=partner");
@@ -56,9 +56,9 @@ async fn the_audit_tells_signing_in_and_out_and_changes_of_the_team_with_whom_th
 
     let page = firm.ruth.browser.get("/audit").await;
     for part in [
-        "changed the role of ann@company.com from consultant to partner",
-        "signed in for the first time, as a consultant",
-        "signed out",
+        "Change role of ann@company.com from consultant to partner",
+        "First sign-in, as a consultant",
+        "<td class=\"only-desk\">Sign-out<",
         "from 192.0.2.7",
         "<option value=\"signedIn\">Sign-in</option>",
     ] {
@@ -67,12 +67,14 @@ async fn the_audit_tells_signing_in_and_out_and_changes_of_the_team_with_whom_th
     let csv = firm.ruth.browser.get("/audit.csv?action=roleChanged").await;
     let line = csv.body.split("\r\n").nth(1).unwrap();
     assert!(
-        line.contains(",manageTeam,changed the role of ann@company.com from consultant to partner,,allowed,"),
+        line.contains(
+            ",manageTeam,Change role of ann@company.com from consultant to partner: allowed,,allowed,"
+        ),
         "{line}"
     );
     assert!(line.ends_with(",roleChanged,ann@company.com,consultant,partner,"), "{line}");
 
-    // The command line has made the firm's partners; this one change is a person's.
+    // The command line appointed the firm's partners; only this change was made by a person.
     let changed = rows(&mut firm, &format!("?action=roleChanged&person={ruth}")).await;
     assert_eq!(changed.len(), 1);
     assert_eq!(
@@ -89,19 +91,19 @@ async fn the_audit_tells_signing_in_and_out_and_changes_of_the_team_with_whom_th
 }
 
 #[tokio::test]
-async fn filters_choose_by_person_client_question_decision_and_day() {
+async fn audit_filters_by_person_client_action_result_and_date() {
     let mut firm = Firm::open().await;
-    let made = firm.client(firm.ann.id, "One").await;
-    let (ann, client) = (firm.ann.id, made.client);
+    let created = firm.client(firm.ann.id, "One").await;
+    let (ann, client) = (firm.ann.id, created.client);
     firm.ann.browser.get("/team").await;
-    firm.desk.pass(Duration::from_secs(86_400));
-    let mut ann_later = firm.ann.elsewhere(&firm.desk).await;
+    firm.portal.pass(Duration::from_secs(86_400));
+    let mut ann_later = firm.ann.elsewhere(&firm.portal).await;
     ann_later.get("/audit").await;
-    firm.ruth.browser = firm.ruth.elsewhere(&firm.desk).await;
+    firm.ruth.browser = firm.ruth.elsewhere(&firm.portal).await;
 
-    let refused = rows(&mut firm, "?decision=refused").await;
-    assert_eq!(refused.len(), 2);
-    assert_eq!((&refused[0]["action"], &refused[1]["action"]), (&"readAudit".into(), &"readTeam".into()));
+    let rejected = rows(&mut firm, "?decision=refused").await;
+    assert_eq!(rejected.len(), 2);
+    assert_eq!((&rejected[0]["action"], &rejected[1]["action"]), (&"readAudit".into(), &"readTeam".into()));
     assert_eq!(rows(&mut firm, &format!("?person={ann}&decision=refused&action=readTeam")).await.len(), 1);
     assert_eq!(rows(&mut firm, "?decision=refused&from=2026-11-14").await.len(), 1);
     assert_eq!(rows(&mut firm, "?decision=refused&to=2026-11-13").await.len(), 1);
@@ -112,7 +114,7 @@ async fn filters_choose_by_person_client_question_decision_and_day() {
 
     firm.ruth.browser.accept = super::routes::HTML;
     let empty = firm.ruth.browser.get("/audit?client=987654").await;
-    assert!(empty.body.contains("Nothing fits these filters") && empty.body.contains("value=\"987654\""));
+    assert!(empty.body.contains("No entries match these filters") && empty.body.contains("value=\"987654\""));
     let chosen = firm.ruth.browser.get(&format!("/audit?person={ann}&decision=refused")).await;
     assert!(chosen.body.contains(&format!("<option value=\"{ann}\" selected>ann@company.com</option>")));
     assert!(chosen.body.contains("<option value=\"refused\" selected>"));
@@ -124,17 +126,17 @@ async fn filters_choose_by_person_client_question_decision_and_day() {
 }
 
 #[tokio::test]
-async fn a_filter_that_cannot_be_read_is_named_at_its_field_and_nothing_is_shown_for_it() {
+async fn invalid_audit_filter_shows_a_field_error_and_no_rows() {
     let mut firm = Firm::open().await;
     let page = firm.ruth.browser.get("/audit?client=ten&from=13.11.2026").await;
     assert_eq!(page.status, StatusCode::UNPROCESSABLE_ENTITY);
     for part in [
         "id=\"client-error\"",
         "id=\"from-error\"",
-        "YYYY-MM-DD",
+        "Enter a date like 2026-11-15",
         "value=\"ten\"",
         "role=\"alert\"",
-        "<title>Error: audit",
+        "<title>Error: audit log",
         "href=\"#client\"",
     ] {
         assert!(page.body.contains(part), "{part}: {}", page.body);
@@ -144,12 +146,12 @@ async fn a_filter_that_cannot_be_read_is_named_at_its_field_and_nothing_is_shown
     for path in ["/audit?action=peek", "/audit.csv?action=peek"] {
         let reply = firm.ruth.browser.get(path).await;
         assert_eq!(reply.status, StatusCode::UNPROCESSABLE_ENTITY);
-        assert!(reply.body.contains("`action`: Choose what was asked from the list."), "{}", reply.body);
+        assert!(reply.body.contains("`action`: Choose an action from the list"), "{}", reply.body);
     }
 }
 
 #[tokio::test]
-async fn older_and_newer_pages_have_every_row_once() {
+async fn audit_pages_have_every_row_once() {
     let mut firm = Firm::open().await;
     let (per_page, ann) = (AUDIT_ROWS_PER_PAGE as usize, firm.ann.id);
     for _ in 0..2 * per_page + 30 {
@@ -177,11 +179,11 @@ async fn older_and_newer_pages_have_every_row_once() {
 }
 
 #[tokio::test]
-async fn the_file_has_all_rows_that_fit_and_no_cell_is_a_formula() {
+async fn audit_csv_has_all_matching_rows_and_no_formulas() {
     let mut firm = Firm::open().await;
     let ann = firm.ann.id;
-    let asked = AUDIT_ROWS_PER_PAGE as usize * 2 + 5;
-    for _ in 0..asked {
+    let requests = AUDIT_ROWS_PER_PAGE as usize * 2 + 5;
+    for _ in 0..requests {
         firm.ann.browser.get("/team").await;
     }
     firm.ruth.browser.get("/clients/-5").await;
@@ -193,9 +195,9 @@ async fn the_file_has_all_rows_that_fit_and_no_cell_is_a_formula() {
     let columns =
         "at,person,role,action,words,client,decision,request_id,event,subject,old_role,new_role,ip_address";
     assert_eq!(lines[0], columns);
-    assert_eq!(lines.len(), asked + 2, "a head, the rows, and the end of the last");
+    assert_eq!(lines.len(), requests + 2, "a head, the rows, and the end of the last");
     assert!(lines[1].starts_with(
-        "2026-11-13T09:14:00.000Z,ann@company.com,consultant,readTeam,was refused the team,,refused,req_"
+        "2026-11-13T09:14:00.000Z,ann@company.com,consultant,readTeam,View team: denied,,refused,req_"
     ));
     let negative = firm.ruth.browser.get("/audit.csv?client=-5").await;
     assert!(!negative.body.contains(",-5,"), "{}", negative.body);

@@ -1,6 +1,6 @@
-//! A browser as far as the portal can tell: it keeps cookies, and says where it is.
+//! A simulated browser: it stores cookies and sends its origin.
 
-use crate::sign_in::finish::Proven;
+use crate::sign_in::finish::AuthenticatedIdentity;
 use crate::tests::ISSUER;
 use axum::Router;
 use axum::body::Body;
@@ -16,12 +16,12 @@ pub(super) struct Browser {
     pub(super) cookies: CookieJar,
     pub(super) accept: &'static str,
     pub(super) user_agent: &'static str,
-    /// Of what it sends.
+    /// Content type of its requests.
     pub(super) content_type: &'static str,
-    /// Whose page it is on, as it says.
+    /// The value of `Sec-Fetch-Site`.
     pub(super) site: &'static str,
     pub(super) address: SocketAddr,
-    /// Whether a script of the page asks, for a part of it.
+    /// Whether a script on the page requests part of it.
     pub(super) is_script: bool,
 }
 
@@ -48,9 +48,9 @@ impl Reply {
     }
 }
 
-/// What an identity provider might say.
-pub(super) fn claims(subject: &str, email: &str) -> Proven {
-    Proven {
+/// Claims with a verified address, as from an identity provider.
+pub(super) fn claims(subject: &str, email: &str) -> AuthenticatedIdentity {
+    AuthenticatedIdentity {
         identity: Identity { issuer: ISSUER.to_owned(), subject: subject.to_owned() },
         email: Some(email.to_owned()),
         is_email_verified: true,
@@ -83,13 +83,13 @@ impl Browser {
         self.send(routes, Method::POST, path, form, None).await
     }
 
-    /// Back from the identity provider.
-    pub(super) async fn come_back(&mut self, proven: Proven) -> Reply {
+    /// Returns from the identity provider with these claims.
+    pub(super) async fn follow_callback(&mut self, proven: AuthenticatedIdentity) -> Reply {
         let arrivals = self.arrivals.clone();
         self.send(arrivals, Method::GET, "/auth/test/come-back", "", Some(proven)).await
     }
 
-    /// A file that is no text.
+    /// Downloads a binary file.
     pub(super) async fn download(&mut self, path: &str) -> (HeaderMap, Vec<u8>) {
         let routes = self.routes.clone();
         let (status, headers, body) = self.send_for_bytes(routes, Method::GET, path, "", None).await;
@@ -103,7 +103,7 @@ impl Browser {
         method: Method,
         path: &str,
         form: &str,
-        proven: Option<Proven>,
+        proven: Option<AuthenticatedIdentity>,
     ) -> Reply {
         let (status, headers, body) = self.send_for_bytes(routes, method, path, form, proven).await;
         Reply { status, headers, body: String::from_utf8(body).unwrap() }
@@ -115,7 +115,7 @@ impl Browser {
         method: Method,
         path: &str,
         form: &str,
-        proven: Option<Proven>,
+        proven: Option<AuthenticatedIdentity>,
     ) -> (StatusCode, HeaderMap, Vec<u8>) {
         let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, self.accept);
         request = request.header(header::USER_AGENT, self.user_agent);

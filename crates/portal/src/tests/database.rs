@@ -1,6 +1,6 @@
-//! All that a desk's database holds, to see what a request changed.
+//! Dumps the database, to see what a request changed.
 
-use super::Desk;
+use super::TestPortal;
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 use std::collections::BTreeMap;
 
@@ -9,22 +9,22 @@ pub(super) enum Database {
     Postgres(PgPool),
 }
 
-/// By table: every row, in words of SQL.
+/// By table: all rows as text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Contents(BTreeMap<String, String>);
 
 impl Database {
-    pub(super) async fn of(desk: &Desk) -> Self {
-        match &desk.postgres {
+    pub(super) async fn of(portal: &TestPortal) -> Self {
+        match &portal.postgres {
             Some(database) => Self::Postgres(PgPool::connect(&database.url()).await.unwrap()),
             None => {
-                let file = desk.folder.path().join("chancery.db");
+                let file = portal.folder.path().join("chancery.db");
                 Self::Sqlite(SqlitePool::connect(&format!("sqlite:{}", file.display())).await.unwrap())
             }
         }
     }
 
-    /// Everything but the audit, which every decision adds to.
+    /// Everything but the audit log, to which every decision adds.
     pub(super) async fn contents(&self) -> Contents {
         let contents = match self {
             Self::Sqlite(pool) => sqlite_contents(pool).await,
@@ -67,7 +67,7 @@ async fn postgres_contents(pool: &PgPool) -> BTreeMap<String, String> {
             .fetch_all(pool)
             .await
             .unwrap();
-    // All in one question, for it is asked before and after every request.
+    // A single query, because it runs before and after every request.
     let of_table = |table: &String| {
         format!(
             "SELECT '{table}', coalesce(string_agg(line, chr(10) ORDER BY line), '') \
@@ -82,7 +82,7 @@ async fn postgres_contents(pool: &PgPool) -> BTreeMap<String, String> {
 }
 
 impl Contents {
-    /// Tables whose rows are not the same.
+    /// Tables whose rows differ.
     pub(super) fn differing(&self, other: &Self) -> Vec<&str> {
         let differs = |(table, rows): &(&String, &String)| other.0.get(*table) != Some(*rows);
         self.0.iter().filter(differs).map(|(table, _)| table.as_str()).collect()

@@ -1,17 +1,17 @@
-//! `POST /clients/<id>/letters/draft` as browsers meet it, with and without scripts, at an API that answers as a test wants.
+//! `POST /clients/<id>/letters/draft` in a browser, with and without scripts, against a fake API.
 
-use super::Desk;
+use super::TestPortal;
 use super::browser::{Browser, Reply, claims};
-use crate::drafting::tests::faulty_api::{API_KEY, Answer, FaultyApi, refusal, stream};
+use crate::drafting::tests::faulty_api::{API_KEY, FaultyApi, ScriptedReply, rejection, stream};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 const EVENTS: &str = "text/event-stream, application/json";
 
-/// Ann and Ben are consultants; the client and its entries are Ann's.
-struct Scene {
+/// Ann and Ben are consultants; Ann owns the client and its entries.
+struct DraftFixture {
     api: FaultyApi,
-    desk: Desk,
+    portal: TestPortal,
     ann: Browser,
     ben: Browser,
     client: i64,
@@ -19,24 +19,24 @@ struct Scene {
     other_note: i64,
 }
 
-impl Scene {
-    async fn open(draft: Answer) -> Self {
+impl DraftFixture {
+    async fn open(draft: ScriptedReply) -> Self {
         let api = FaultyApi::drafting(draft).await;
-        let desk = Desk::open_drafting(api.settings()).await;
-        let [mut ann, mut ben] = [desk.browser(), desk.browser()];
-        ann.come_back(claims("ann", "ann@company.com")).await;
-        ben.come_back(claims("ben", "ben@company.com")).await;
+        let portal = TestPortal::open_drafting(api.settings()).await;
+        let [mut ann, mut ben] = [portal.browser(), portal.browser()];
+        ann.follow_callback(claims("ann", "ann@company.com")).await;
+        ben.follow_callback(claims("ben", "ben@company.com")).await;
         let client = new_client(&mut ann, "Harbour Lane Bakery").await;
         let note = new_note(&mut ann, client, "Call about the invoice", "She would take a credit.").await;
         let other_note = new_note(&mut ann, client, "Stock count", "Packaging is off by 14 %.").await;
-        Self { api, desk, ann, ben, client, note, other_note }
+        Self { api, portal, ann, ben, client, note, other_note }
     }
 
     fn path(&self) -> String {
         format!("/clients/{}/letters/draft", self.client)
     }
 
-    /// What Ann's script gets: the events.
+    /// The events that Ann's script receives.
     async fn events(&mut self, form: &[(&str, &str)]) -> Vec<(String, Value)> {
         self.ann.accept = EVENTS;
         let reply = self.ann.post(&self.path(), &encoded(form)).await;
@@ -50,7 +50,7 @@ impl Scene {
         reply.body.split("\n\n").filter_map(event).collect()
     }
 
-    /// What Ann gets without scripts.
+    /// The page that Ann gets without scripts.
     async fn page(&mut self, form: &[(&str, &str)]) -> Reply {
         let reply = self.ann.post(&self.path(), &encoded(form)).await;
         assert!(!reply.body.contains(API_KEY) && !reply.body.contains(&self.api.url), "{}", reply.body);
@@ -74,38 +74,39 @@ async fn new_note(browser: &mut Browser, client: i64, title: &str, text: &str) -
     reply.location().rsplit("#entry-").next().unwrap().parse().unwrap()
 }
 
-/// A draft that is written in these pieces and ends by itself.
-fn written(pieces: &[&str]) -> Answer {
+/// A reply that streams these pieces and ends with `response.completed`.
+fn written(pieces: &[&str]) -> ScriptedReply {
     let mut events: Vec<(&str, Value)> =
         pieces.iter().map(|piece| ("response.output_text.delta", json!({ "delta": piece }))).collect();
     let usage = json!({"input_tokens": 1846, "output_tokens": 412});
     events.push(("response.completed", json!({"response": {"stop_reason": "complete", "usage": usage}})));
-    Answer::Bytes(stream(&events))
+    ScriptedReply::Bytes(stream(&events))
 }
 
 #[tokio::test]
-async fn the_editor_of_a_letter_says_what_a_draft_costs_and_what_it_may_read() {
-    let mut scene = Scene::open(written(&["Dear"])).await;
-    let page = scene.ann.get(&format!("/clients/{}?open=letter", scene.client)).await;
+async fn letter_editor_shows_max_cost_and_context() {
+    let mut fixture = DraftFixture::open(written(&["Dear"])).await;
+    let page = fixture.ann.get(&format!("/clients/{}?open=letter", fixture.client)).await;
     for part in [
-        "Draft with the model",
-        "600 tokens cost at most $0.00024.",
+        "Draft with AI",
+        "At most $0.00024 for 600 tokens of output.",
         "Note, 13 Nov: Call about the invoice",
-        &format!("formaction=\"{}\"", scene.path()),
+        &format!("formaction=\"{}\"", fixture.path()),
         "draft.js",
     ] {
         assert!(page.body.contains(part), "{part}: {}", page.body);
     }
-    assert!(!page.body.contains(API_KEY) && !page.body.contains(&scene.api.url));
-    let letters = scene.ann.get(&format!("/clients/{}?open=letter&tab=letters", scene.client)).await;
+    assert!(!page.body.contains(API_KEY) && !page.body.contains(&fixture.api.url));
+    let letters = fixture.ann.get(&format!("/clients/{}?open=letter&tab=letters", fixture.client)).await;
     assert!(letters.body.contains("Note, 13 Nov: Stock count"), "whichever tab is open: {}", letters.body);
 }
 
 #[tokio::test]
-async fn a_draft_is_made_of_the_chosen_notes_alone_and_comes_as_events_with_its_receipt() {
-    let mut scene = Scene::open(written(&["Dear ", "Ms Raman"])).await;
-    let note = scene.note.to_string();
-    let events = scene.events(&[("purpose", "Offer a credit."), ("entries", &note), ("text", "mine")]).await;
+async fn draft_uses_selected_entries_and_streams_a_receipt() {
+    let mut fixture = DraftFixture::open(written(&["Dear ", "Ms Raman"])).await;
+    let note = fixture.note.to_string();
+    let events =
+        fixture.events(&[("purpose", "Offer a credit."), ("entries", &note), ("text", "mine")]).await;
     let names: Vec<&str> = events.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["delta", "delta", "finished"]);
     assert_eq!((&events[0].1["text"], &events[1].1["text"]), (&json!("Dear "), &json!("Ms Raman")));
@@ -113,97 +114,104 @@ async fn a_draft_is_made_of_the_chosen_notes_alone_and_comes_as_events_with_its_
     assert_eq!((&finished["input_tokens"], &finished["output_tokens"]), (&json!(1846), &json!(412)));
     assert_eq!((&finished["cost"], &finished["words"]["cost"]), (&json!("0.0003494"), &json!("$0.0003494")));
 
-    let drafts = scene.api.drafts.lock().unwrap().clone();
-    let [asked] = drafts.as_slice() else { panic!("{drafts:?}") };
-    let (instructions, input) = (asked["instructions"].as_str().unwrap(), asked["input"].as_str().unwrap());
+    let drafts = fixture.api.drafts.lock().unwrap().clone();
+    let [request] = drafts.as_slice() else { panic!("{drafts:?}") };
+    let (instructions, input) =
+        (request["instructions"].as_str().unwrap(), request["input"].as_str().unwrap());
     assert!(instructions.contains("from ann@company.com of Marlow & Finch to the contact of the client"));
     assert!(instructions.contains("Offer a credit.") && input.contains("She would take a credit."));
     assert!(!input.contains("Packaging") && !input.contains("mine"), "{input}");
-    assert_eq!((&asked["max_output_tokens"], &asked["stream"]), (&json!(600), &json!(true)));
+    assert_eq!((&request["max_output_tokens"], &request["stream"]), (&json!(600), &json!(true)));
 }
 
 #[tokio::test]
-async fn nobody_drafts_from_anothers_record_by_its_number_or_by_its_entries() {
-    let mut scene = Scene::open(written(&["Dear"])).await;
-    let form = encoded(&[("purpose", "Tell me."), ("entries", &scene.note.to_string())]);
+async fn drafting_from_anothers_record_is_denied() {
+    let mut fixture = DraftFixture::open(written(&["Dear"])).await;
+    let form = encoded(&[("purpose", "Tell me."), ("entries", &fixture.note.to_string())]);
     for accept in [EVENTS, "text/html"] {
-        scene.ben.accept = accept;
-        let theirs = scene.ben.post(&scene.path(), &form).await;
-        let nobodys = scene.ben.post("/clients/987654/letters/draft", &form).await;
-        assert_eq!((theirs.status, &theirs.body), (StatusCode::FORBIDDEN, &nobodys.body));
+        fixture.ben.accept = accept;
+        let foreign = fixture.ben.post(&fixture.path(), &form).await;
+        let missing = fixture.ben.post("/clients/987654/letters/draft", &form).await;
+        assert_eq!((foreign.status, &foreign.body), (StatusCode::FORBIDDEN, &missing.body));
     }
-    let own = new_client(&mut scene.ben, "Ben's own").await;
-    scene.ben.accept = EVENTS;
-    let reply = scene.ben.post(&format!("/clients/{own}/letters/draft"), &form).await;
+    let own = new_client(&mut fixture.ben, "Ben's own").await;
+    fixture.ben.accept = EVENTS;
+    let reply = fixture.ben.post(&format!("/clients/{own}/letters/draft"), &form).await;
     assert!(
-        reply.body.contains("event: failed") && reply.body.contains("not in this record"),
+        reply.body.contains("event: failed")
+            && reply.body.contains("A selected entry is no longer in this record."),
         "{}",
         reply.body
     );
-    assert!(scene.api.drafts.lock().unwrap().is_empty(), "the model was never asked");
+    assert!(fixture.api.drafts.lock().unwrap().is_empty(), "the model was never asked");
 }
 
 #[tokio::test]
-async fn without_scripts_the_draft_comes_in_the_editor_and_the_text_before_it_comes_back() {
-    let mut scene = Scene::open(written(&["Dear <b>Ms</b> Raman</textarea><script>x</script>"])).await;
-    let note = scene.note.to_string();
+async fn draft_without_scripts_keeps_the_previous_text() {
+    let mut fixture =
+        DraftFixture::open(written(&["Dear <b>Ms</b> Raman</textarea><script>x</script>"])).await;
+    let note = fixture.note.to_string();
     let form = [
         ("purpose", "Offer a credit."),
         ("entries", note.as_str()),
         ("title", "Credit"),
         ("text", "mine & only"),
     ];
-    let page = scene.page(&form).await;
+    let page = fixture.page(&form).await;
     assert_eq!(page.status, StatusCode::OK, "{}", page.body);
     for part in [
         "Dear &#60;b&#62;Ms",
         "mine &#38; only",
-        "Put this text back",
+        "Restore this text",
         "value=\"Credit\"",
         "$0.0003494",
-        "Wrote 412 tokens",
+        "Output: 412 tokens",
     ] {
         assert!(page.body.contains(part), "{part}: {}", page.body);
     }
     assert!(!page.body.contains("<script>x"), "{}", page.body);
     let form = [("text", "Dear Ms Raman"), ("former_text", "mine & only"), ("put_back", "0")];
-    let page = scene.page(&form).await;
+    let page = fixture.page(&form).await;
     let editor = page.body.split("id=\"text\"").nth(1).unwrap().split("</textarea>").next().unwrap();
     assert!(editor.contains("mine &#38; only"), "{editor}");
     assert!(page.body.contains("Dear Ms Raman"), "and the draft is not lost either");
-    assert_eq!(scene.api.drafts.lock().unwrap().len(), 1);
+    assert_eq!(fixture.api.drafts.lock().unwrap().len(), 1);
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_plainly_and_loses_no_text() {
-    let busy = refusal("429 Too Many Requests", "retry-after: 20\r\n", "rate_limited");
-    let mut scene = Scene::open(Answer::Bytes(busy)).await;
-    let words = "The model is busy. Your text is untouched and nothing was billed; try again in 20 seconds.";
+async fn failed_draft_keeps_the_text() {
+    let busy = rejection("429 Too Many Requests", "retry-after: 20\r\n", "rate_limited");
+    let mut fixture = DraftFixture::open(ScriptedReply::Bytes(busy)).await;
+    let message =
+        "The model is busy. Your text is untouched and nothing was billed; try again in 20 seconds.";
     let form = [("purpose", "Offer a credit."), ("title", "Credit"), ("text", "mine")];
-    let page = scene.page(&form).await;
+    let page = fixture.page(&form).await;
     assert_eq!(page.status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(page.headers["retry-after"], "20");
-    for part in [words, "mine", "value=\"Credit\"", "Offer a credit."] {
+    for part in [message, "mine", "value=\"Credit\"", "Offer a credit."] {
         assert!(page.body.contains(part), "{part}: {}", page.body);
     }
-    let events = scene.events(&form).await;
-    assert_eq!(events, [("failed".to_owned(), json!({"words": words, "field": null, "retry_after_s": 20}))]);
+    let events = fixture.events(&form).await;
+    assert_eq!(
+        events,
+        [("failed".to_owned(), json!({"words": message, "field": null, "retry_after_s": 20}))]
+    );
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_the_form_is_told_at_its_field() {
-    let mut scene = Scene::open(written(&["Dear"])).await;
-    let page = scene.page(&[("purpose", " "), ("text", "mine")]).await;
+async fn draft_form_errors_are_shown_at_their_fields() {
+    let mut fixture = DraftFixture::open(written(&["Dear"])).await;
+    let page = fixture.page(&[("purpose", " "), ("text", "mine")]).await;
     assert_eq!(page.status, StatusCode::UNPROCESSABLE_ENTITY);
     assert!(page.body.contains("draft-purpose-error") && page.body.contains("mine"), "{}", page.body);
-    let events = scene.events(&[("purpose", "x"), ("max_output_tokens", "2048")]).await;
+    let events = fixture.events(&[("purpose", "x"), ("max_output_tokens", "2048")]).await;
     assert_eq!((&events[0].0[..], &events[0].1["field"]), ("failed", &json!("max_output_tokens")));
-    assert!(scene.api.drafts.lock().unwrap().is_empty());
+    assert!(fixture.api.drafts.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn a_letter_that_cannot_be_saved_yet_keeps_what_was_typed_beside_it() {
-    let mut scene = Scene::open(written(&["Dear"])).await;
+async fn invalid_letter_keeps_the_draft_panel_input() {
+    let mut fixture = DraftFixture::open(written(&["Dear"])).await;
     let form = [
         ("kind", "draft_letter"),
         ("title", ""),
@@ -211,47 +219,47 @@ async fn a_letter_that_cannot_be_saved_yet_keeps_what_was_typed_beside_it() {
         ("purpose", "Offer a credit."),
         ("max_output_tokens", "321"),
     ];
-    let page = scene.ann.post(&format!("/clients/{}/entries", scene.client), &encoded(&form)).await;
+    let page = fixture.ann.post(&format!("/clients/{}/entries", fixture.client), &encoded(&form)).await;
     assert_eq!(page.status, StatusCode::UNPROCESSABLE_ENTITY);
-    for part in ["Offer a credit.", "value=\"321\"", "321 tokens cost at most", "mine"] {
+    for part in ["Offer a credit.", "value=\"321\"", "for 321 tokens of output.", "mine"] {
         assert!(page.body.contains(part), "{part}: {}", page.body);
     }
 }
 
 #[tokio::test]
-async fn notes_that_do_not_fit_are_named_and_nothing_is_cut() {
-    let mut scene = Scene::open(written(&["Dear"])).await;
-    let long = new_note(&mut scene.ann, scene.client, "The whole history", &"word ".repeat(1_500)).await;
-    let (note, other, long) = (scene.note.to_string(), scene.other_note.to_string(), long.to_string());
+async fn entries_that_exceed_the_context_are_named() {
+    let mut fixture = DraftFixture::open(written(&["Dear"])).await;
+    let long = new_note(&mut fixture.ann, fixture.client, "The whole history", &"word ".repeat(1_500)).await;
+    let (note, other, long) = (fixture.note.to_string(), fixture.other_note.to_string(), long.to_string());
     let form = [("purpose", "Say thank you."), ("entries", &note), ("entries", &other), ("entries", &long)];
-    let events = scene.events(&form).await;
-    let words = events[0].1["words"].as_str().unwrap();
-    assert!(words.contains("The whole history") && words.contains("nothing was billed"), "{words}");
-    assert!(scene.api.drafts.lock().unwrap().is_empty());
-    let events = scene.events(&form[..3]).await;
+    let events = fixture.events(&form).await;
+    let message = events[0].1["words"].as_str().unwrap();
+    assert!(message.contains("The whole history") && message.contains("Nothing was billed."), "{message}");
+    assert!(fixture.api.drafts.lock().unwrap().is_empty());
+    let events = fixture.events(&form[..3]).await;
     assert_eq!(events.last().unwrap().0, "finished");
 }
 
 #[tokio::test]
-async fn a_portal_that_drafts_nothing_says_so() {
-    let desk = Desk::open().await;
-    let mut ann = desk.browser();
-    ann.come_back(claims("ann", "ann@company.com")).await;
+async fn portal_without_drafting_says_so() {
+    let portal = TestPortal::open().await;
+    let mut ann = portal.browser();
+    ann.follow_callback(claims("ann", "ann@company.com")).await;
     let client = new_client(&mut ann, "Harbour Lane Bakery").await;
     let page = ann.get(&format!("/clients/{client}?open=letter")).await;
-    assert!(page.body.contains("Drafting with the model is not set up here."), "{}", page.body);
+    assert!(page.body.contains("AI drafting is not set up."), "{}", page.body);
     assert!(!page.body.contains("letters/draft"));
 }
 
 #[tokio::test]
-async fn a_draft_is_on_record_as_an_edit_by_whoever_asked() {
-    let mut scene = Scene::open(written(&["Dear"])).await;
-    scene.events(&[("purpose", "Say thank you.")]).await;
-    let mut ruth = scene.desk.browser();
-    ruth.come_back(claims("ruth", "ruth@company.com")).await;
+async fn draft_is_audited_as_an_edit() {
+    let mut fixture = DraftFixture::open(written(&["Dear"])).await;
+    fixture.events(&[("purpose", "Say thank you.")]).await;
+    let mut ruth = fixture.portal.browser();
+    ruth.follow_callback(claims("ruth", "ruth@company.com")).await;
     let audit = ruth.get("/audit.csv?action=editClient").await;
     assert!(
-        audit.body.contains("ann@company.com") && audit.body.contains(&scene.client.to_string()),
+        audit.body.contains("ann@company.com") && audit.body.contains(&fixture.client.to_string()),
         "{}",
         audit.body
     );

@@ -1,10 +1,10 @@
-//! `/clients/export.jsonl` and `/clients/export.csv`: what somebody may read, and nothing else, as a file.
+//! `/clients/export.jsonl` and `/clients/export.csv`: exactly the clients that a person may export.
 
 use super::firm::{Firm, in_short};
 use crate::sign_in::session::SignedIn;
 use axum::http::StatusCode;
 use chancery_domain::{Action, ClientId, Decision, PersonId, RequestId, Session, SessionId};
-use chancery_store::Ownership;
+use chancery_store::ClientOwner;
 use serde_json::Value;
 
 fn names(lines: &str) -> Vec<String> {
@@ -13,10 +13,10 @@ fn names(lines: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_file_has_every_client_that_a_person_may_read_and_each_is_decided_and_on_record() {
+async fn export_has_every_readable_client_each_audited() {
     let mut firm = Firm::open().await;
     let mut anns = Vec::new();
-    // More than are read at once.
+    // More than one batch.
     for number in 0..45 {
         anns.push(firm.client(firm.ann.id, &format!("Ann's {number}")).await.client);
         if number % 9 == 0 {
@@ -36,7 +36,7 @@ async fn a_file_has_every_client_that_a_person_may_read_and_each_is_decided_and_
     assert_eq!(first["entries"].as_array().unwrap().len(), 3);
     let rows = firm.decisions().await.split_off(decided);
     let exported: Vec<_> =
-        rows.iter().filter(|row| row.asked.action == Action::ExportClient).map(in_short).collect();
+        rows.iter().filter(|row| row.access_request.action == Action::ExportClient).map(in_short).collect();
     let expected: Vec<_> = anns
         .iter()
         .map(|client| (Action::ExportClient, Decision::Allowed, Some(*client), Some(firm.ann.id)))
@@ -46,7 +46,7 @@ async fn a_file_has_every_client_that_a_person_may_read_and_each_is_decided_and_
 }
 
 #[tokio::test]
-async fn a_file_for_spreadsheets_has_one_line_for_each_entry_and_no_formula() {
+async fn csv_export_has_one_row_per_entry_and_no_formulas() {
     let mut firm = Firm::open().await;
     firm.client(firm.ann.id, "=HYPERLINK(\"http://evil.example\")").await;
     let reply = firm.ann.browser.get("/clients/export.csv").await;
@@ -58,7 +58,7 @@ async fn a_file_for_spreadsheets_has_one_line_for_each_entry_and_no_formula() {
 }
 
 #[tokio::test]
-async fn somebody_without_clients_gets_an_empty_file() {
+async fn export_without_clients_is_empty() {
     let mut firm = Firm::open().await;
     assert_eq!(firm.ben.browser.get("/clients/export.jsonl").await.body, "");
     let csv = firm.ben.browser.get("/clients/export.csv").await;
@@ -66,36 +66,43 @@ async fn somebody_without_clients_gets_an_empty_file() {
 }
 
 #[tokio::test]
-async fn a_client_that_changes_hands_while_a_file_is_made_is_in_it_if_it_may_be_read_and_not_if_not() {
+async fn export_rechecks_clients_reassigned_meanwhile() {
     let firm = Firm::open().await;
-    let (hers, moved) = (
+    let (own, moved) = (
         firm.client(firm.ann.id, "Ann's").await.client,
         firm.client(firm.ben.id, "Moved to Ben").await.client,
     );
-    let portal = &firm.desk.portal;
-    // As they were a moment ago, when all of them were Ann's; there was one more, which nobody has any more.
+    let portal = &firm.portal.portal;
+    // Outdated ownership: all of them were Ann's a moment ago, and one no longer exists.
     let page: Vec<_> =
-        [hers, moved, ClientId(7777)].map(|client| Ownership { client, owner: firm.ann.id }).into();
+        [own, moved, ClientId(7777)].map(|client| ClientOwner { client, owner: firm.ann.id }).into();
     let taken = async |id: PersonId| {
         let people = portal.store.people.list_people().await.unwrap();
         let person = people.into_iter().find(|person| person.id == id).unwrap();
         let now = portal.clock.now();
-        let (place, browser) = (String::new(), String::new());
-        let session =
-            Session { id: SessionId(1), person: id, started_at: now, last_used_at: now, place, browser };
+        let (ip_address, user_agent) = (String::new(), String::new());
+        let session = Session {
+            id: SessionId(1),
+            person: id,
+            started_at: now,
+            last_used_at: now,
+            ip_address,
+            user_agent,
+        };
         let request_id = RequestId::new(now, portal.randomness.as_ref());
         let token = chancery_domain::SecretToken::generate(portal.randomness.as_ref()).hash();
-        let who = SignedIn::new(chancery_store::SignedIn { session, person }, request_id, token);
-        let records = portal.records(&who, page.clone()).await.unwrap();
+        let signed_in = SignedIn::new(chancery_store::SignedIn { session, person }, request_id, token);
+        let records = portal.records(&signed_in, page.clone()).await.unwrap();
         records.into_iter().map(|record| record.client.id).collect::<Vec<_>>()
     };
-    assert_eq!(taken(firm.ruth.id).await, [hers, moved], "a partner reads both");
-    assert_eq!(taken(firm.ann.id).await, [hers]);
+    assert_eq!(taken(firm.ruth.id).await, [own, moved], "a partner reads both");
+    assert_eq!(taken(firm.ann.id).await, [own]);
     let last = firm.decisions().await;
-    let refused: Vec<_> = last.iter().filter(|row| row.decision != Decision::Allowed).map(in_short).collect();
-    assert_eq!(refused.len(), 1, "{refused:?}");
+    let rejected: Vec<_> =
+        last.iter().filter(|row| row.decision != Decision::Allowed).map(in_short).collect();
+    assert_eq!(rejected.len(), 1, "{rejected:?}");
     assert_eq!(
-        (refused[0].0, refused[0].2, refused[0].3),
+        (rejected[0].0, rejected[0].2, rejected[0].3),
         (Action::ExportClient, Some(moved), Some(firm.ann.id))
     );
 }

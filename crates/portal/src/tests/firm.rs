@@ -1,28 +1,29 @@
-//! A firm with people who are signed in, and clients that are somebody's: two consultants, Ann and Ben, and two partners,
+//! A firm with signed-in people and their clients: two consultants, Ann and Ben, and two partners,
 //! Ruth and Rob.
 
-use super::Desk;
+use super::TestPortal;
 use super::browser::{Browser, claims};
 use crate::state::Portal;
 use chancery_domain::{
-    Action, Asker, AuditedDecision, ClientId, ContactFacts, Decision, EntryId, EntryKind, PersonId,
+    Action, AuditedDecision, ClientId, ContactDetails, Decision, EntryId, EntryKind, PersonId, Principal,
     RequestId, Role,
 };
 use chancery_policy::{
-    Asking, ClientInQuestion, CreateClient, EditClient, ManageTeam, NewClientFor, Permit, TheFirm,
+    AuthzRequest, ClientResource, CreateClient, EditClient, FirmResource, ManageTeam, NewClientResource,
+    Permit,
 };
 use chancery_store::{NewClient, NewEntry};
 
 pub(super) struct Firm {
-    pub(super) desk: Desk,
-    pub(super) ann: Somebody,
-    pub(super) ben: Somebody,
-    pub(super) ruth: Somebody,
-    pub(super) rob: Somebody,
+    pub(super) portal: TestPortal,
+    pub(super) ann: TestPerson,
+    pub(super) ben: TestPerson,
+    pub(super) ruth: TestPerson,
+    pub(super) rob: TestPerson,
     newcomers: u32,
 }
 
-pub(super) struct Somebody {
+pub(super) struct TestPerson {
     name: String,
     pub(super) id: PersonId,
     pub(super) browser: Browser,
@@ -30,35 +31,35 @@ pub(super) struct Somebody {
 
 /// A client with an entry of each kind; `entry` is the note.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Made {
+pub(super) struct ClientWithEntry {
     pub(super) client: ClientId,
     pub(super) entry: EntryId,
 }
 
 impl Firm {
     pub(super) async fn open() -> Self {
-        Self::at(Desk::open().await).await
+        Self::at(TestPortal::open().await).await
     }
 
-    pub(super) async fn at(desk: Desk) -> Self {
-        let ann = Somebody::arrive(&desk, "ann").await;
-        let ben = Somebody::arrive(&desk, "ben").await;
-        let ruth = Somebody::arrive(&desk, "ruth").await;
-        let rob = Somebody::arrive(&desk, "rob").await;
-        desk.portal.store.people.set_role(manage(&desk.portal), rob.id, Role::Partner).await.unwrap();
-        Self { desk, ann, ben, ruth, rob, newcomers: 0 }
+    pub(super) async fn at(portal: TestPortal) -> Self {
+        let ann = TestPerson::sign_in(&portal, "ann").await;
+        let ben = TestPerson::sign_in(&portal, "ben").await;
+        let ruth = TestPerson::sign_in(&portal, "ruth").await;
+        let rob = TestPerson::sign_in(&portal, "rob").await;
+        portal.portal.store.people.set_role(manage(&portal.portal), rob.id, Role::Partner).await.unwrap();
+        Self { portal, ann, ben, ruth, rob, newcomers: 0 }
     }
 
-    /// Somebody new, who is a consultant.
-    pub(super) async fn newcomer(&mut self) -> Somebody {
+    /// Signs in a new consultant.
+    pub(super) async fn newcomer(&mut self) -> TestPerson {
         self.newcomers += 1;
-        Somebody::arrive(&self.desk, &format!("newcomer{}", self.newcomers)).await
+        TestPerson::sign_in(&self.portal, &format!("newcomer{}", self.newcomers)).await
     }
 
-    pub(super) async fn client(&self, owner: PersonId, name: &str) -> Made {
-        let portal = &self.desk.portal;
-        let asking = Asking {
-            by: Asker::Person { id: owner, role: Role::Partner },
+    pub(super) async fn client(&self, owner: PersonId, name: &str) -> ClientWithEntry {
+        let portal = &self.portal.portal;
+        let authz_request = AuthzRequest {
+            by: Principal::Person { id: owner, role: Role::Partner },
             at: portal.clock.now(),
             request_id: RequestId::new(portal.clock.now(), portal.randomness.as_ref()),
         };
@@ -73,32 +74,32 @@ impl Firm {
         };
         let new = NewClient {
             name: name.parse().unwrap(),
-            facts: ContactFacts::default(),
+            details: ContactDetails::default(),
             entries: vec![
                 entry(EntryKind::BillingDispute, "A dispute"),
                 entry(EntryKind::DraftLetter, "A letter"),
             ],
             is_archived: false,
         };
-        let permit = portal.policy.decide::<CreateClient>(&asking, NewClientFor(owner)).unwrap();
+        let permit = portal.policy.decide::<CreateClient>(&authz_request, NewClientResource(owner)).unwrap();
         let client = portal.store.clients.create_client(permit, new).await.unwrap();
-        let about = ClientInQuestion { id: client, owner: Some(owner) };
-        let permit = portal.policy.decide::<EditClient>(&asking, about).unwrap();
+        let about = ClientResource { id: client, owner: Some(owner) };
+        let permit = portal.policy.decide::<EditClient>(&authz_request, about).unwrap();
         let note =
             portal.store.clients.add_entry(permit, entry(EntryKind::MeetingNote, "A note")).await.unwrap();
-        Made { client, entry: note.id }
+        ClientWithEntry { client, entry: note.id }
     }
 
-    /// What was decided so far, the oldest first.
+    /// All decisions so far, oldest first.
     pub(super) async fn decisions(&self) -> Vec<AuditedDecision> {
-        let store = &self.desk.store;
+        let store = &self.portal.store;
         let mut rows = Vec::new();
         let mut writer = None;
-        while let Some(next) = store.audit_chains.audit_writer_after(writer).await.unwrap() {
-            let mut place = 0;
+        while let Some(next) = store.audit_chains.next_audit_writer(writer).await.unwrap() {
+            let mut offset = 0;
             loop {
-                let found = store.audit_chains.audit_rows(next, place, 500).await.unwrap();
-                place += found.len() as u64;
+                let found = store.audit_chains.audit_rows(next, offset, 500).await.unwrap();
+                offset += found.len() as u64;
                 if found.is_empty() {
                     break;
                 }
@@ -110,35 +111,35 @@ impl Firm {
     }
 }
 
-impl Somebody {
-    async fn arrive(desk: &Desk, name: &str) -> Self {
-        let browser = sign_in(desk, name).await;
+impl TestPerson {
+    async fn sign_in(portal: &TestPortal, name: &str) -> Self {
+        let browser = sign_in(portal, name).await;
         let email = format!("{name}@company.com").parse().unwrap();
-        let people = desk.portal.store.people.people_with_email(&email).await.unwrap();
+        let people = portal.portal.store.people.people_by_email(&email).await.unwrap();
         Self { name: name.to_owned(), id: people[0].id, browser }
     }
 
-    /// The same person in another browser.
-    pub(super) async fn elsewhere(&self, desk: &Desk) -> Browser {
-        sign_in(desk, &self.name).await
+    /// Signs the same person in with another browser.
+    pub(super) async fn elsewhere(&self, portal: &TestPortal) -> Browser {
+        sign_in(portal, &self.name).await
     }
 }
 
-pub(super) async fn sign_in(desk: &Desk, name: &str) -> Browser {
-    let mut browser = desk.browser();
-    let reply = browser.come_back(claims(name, &format!("{name}@company.com"))).await;
+pub(super) async fn sign_in(portal: &TestPortal, name: &str) -> Browser {
+    let mut browser = portal.browser();
+    let reply = browser.follow_callback(claims(name, &format!("{name}@company.com"))).await;
     assert!(reply.has_session(), "{reply:?}");
     browser
 }
 
-/// The command line changes something about the team.
+/// A permit for the command line to change the team.
 pub(super) fn manage(portal: &Portal) -> Permit<ManageTeam> {
     let request_id = RequestId::from_stored("req_operator".to_owned());
-    let asking = Asking { by: Asker::Operator, at: portal.clock.now(), request_id };
-    portal.policy.decide(&asking, TheFirm).unwrap()
+    let authz_request = AuthzRequest { by: Principal::Operator, at: portal.clock.now(), request_id };
+    portal.policy.decide(&authz_request, FirmResource).unwrap()
 }
 
-/// A decision as tests compare it.
+/// A decision in the form that tests compare.
 pub(super) fn in_short(row: &AuditedDecision) -> (Action, Decision, Option<ClientId>, Option<PersonId>) {
-    (row.asked.action, row.decision, row.asked.client, row.asked.by.person())
+    (row.access_request.action, row.decision, row.access_request.client, row.access_request.by.person())
 }

@@ -1,4 +1,4 @@
-//! A mail server that can be made to wait before it says anything.
+//! A mail server that can delay its replies.
 
 use chancery_mail::MailRoute;
 use std::io::{BufRead, BufReader, Write};
@@ -14,10 +14,10 @@ pub(super) struct SlowMailServer {
 
 #[derive(Default)]
 struct Shared {
-    /// Held while the server is to wait.
+    /// `false` while the server delays its replies.
     is_answering: Mutex<bool>,
     callers: AtomicUsize,
-    letters: Mutex<Vec<String>>,
+    emails: Mutex<Vec<String>>,
 }
 
 impl SlowMailServer {
@@ -39,7 +39,7 @@ impl SlowMailServer {
         MailRoute::smtp(&format!("smtp://{}", self.address)).unwrap()
     }
 
-    pub(super) fn answer(&self) {
+    pub(super) fn resume(&self) {
         *self.shared.is_answering.lock().unwrap() = true;
     }
 
@@ -47,21 +47,21 @@ impl SlowMailServer {
         *self.shared.is_answering.lock().unwrap() = false;
     }
 
-    /// How many letters somebody has come with.
+    /// Number of emails that senders have started.
     pub(super) fn callers(&self) -> usize {
         self.shared.callers.load(Ordering::SeqCst)
     }
 
-    /// Waits for one with these words.
-    pub(super) async fn letter(&self, words: &str) {
-        while !self.shared.letters.lock().unwrap().iter().any(|letter| letter.contains(words)) {
+    /// Waits for an email that contains this text.
+    pub(super) async fn wait_for_email(&self, text: &str) {
+        while !self.shared.emails.lock().unwrap().iter().any(|email| email.contains(text)) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 }
 
 impl Shared {
-    /// Whoever is gone when the server answers has sent nothing.
+    /// A sender that has disconnected when the server replies has sent nothing.
     fn serve(&self, caller: TcpStream) {
         let mut say = caller.try_clone().unwrap();
         let mut lines = BufReader::new(caller).lines().map_while(Result::ok);
@@ -79,8 +79,8 @@ impl Shared {
                 }
                 "DATA" => {
                     say.write_all(b"354 go on\r\n").unwrap();
-                    let letter: Vec<String> = lines.by_ref().take_while(|line| line != ".").collect();
-                    self.letters.lock().unwrap().push(letter.join("\n"));
+                    let email: Vec<String> = lines.by_ref().take_while(|line| line != ".").collect();
+                    self.emails.lock().unwrap().push(email.join("\n"));
                     "250 taken\r\n"
                 }
                 _ => "250 yes\r\n",

@@ -1,21 +1,21 @@
-//! The portal's pages as a browser meets them, on a real store, with letters in a real outbox and a clock set by hand.
+//! Tests the portal's pages through a simulated browser, with a real store, a real outbox and a manual clock.
 
 mod accounts;
-mod arrivals;
 mod audit;
-mod bars;
-mod books;
+mod billing_fixture;
 mod browser;
 mod capabilities;
 mod clients;
-mod codes;
 mod database;
 mod drafts;
+mod email_codes;
 mod exports;
 mod firm;
+mod first_sign_in;
 mod invoices;
 mod mail_server;
-mod nothing_to_guess;
+mod navigation;
+mod no_enumeration;
 mod pages;
 mod routes;
 mod sessions;
@@ -23,7 +23,7 @@ mod team;
 mod usage;
 
 use crate::error::PageError;
-use crate::sign_in::finish::{Proven, sign_in};
+use crate::sign_in::finish::{AuthenticatedIdentity, sign_in};
 use crate::sign_in::visitor::Visitor;
 use crate::{IdentitySettings, Portal, PortalSettings, PublicApi, SecondFactor, router};
 use axum::extract::State;
@@ -32,13 +32,13 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use browser::Browser;
 use chancery_domain::{
-    Currency, InvoiceTerms, ManualClock, OsRandomness, RateLimits, Seller, SessionTimes, UnixMillis,
+    Currency, InvoiceTerms, ManualClock, OsRandomness, RateLimits, Seller, SessionTimeouts, UnixMillis,
 };
 use chancery_mail::{MailRoute, Mailer};
 use chancery_policy::Policy;
 use chancery_store::{DatabaseUrl, PortalStore, Store};
 use chancery_test_support::{PostgresDatabase, emails_in};
-use chancery_web::{Surroundings, TrustedProxies, surround};
+use chancery_web::{PageLayerConfig, TrustedProxies, with_page_layer};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,27 +46,27 @@ use tempfile::TempDir;
 
 /// 13 November 2026, 09:14 UTC.
 const MORNING: UnixMillis = UnixMillis(1_794_561_240_000);
-/// Nothing answers there, and at once.
+/// Refuses connections at once.
 const ISSUER: &str = "http://127.0.0.1:9/firm";
 
 /// A portal of a firm at `company.com`, whose partner is `ruth@company.com`.
-struct Desk {
+struct TestPortal {
     portal: Arc<Portal>,
     clock: Arc<ManualClock>,
     routes: Router,
     arrivals: Router,
     folder: TempDir,
-    /// None where the database is a file in the folder.
+    /// `None` if the database is a file in the folder.
     postgres: Option<PostgresDatabase>,
-    /// What the portal itself cannot reach: the ledger, and chains of the audit.
+    /// Gives access to what the portal cannot reach: the ledger, and the audit chains.
     store: Arc<Store>,
 }
 
-/// What the tests of a run stand on; with `postgres-and-redis`, of which the portal needs the first, every desk has a
-/// database of its own there.
+/// Which services the tests use. With `postgres-and-redis`, each portal gets its own PostgreSQL database; it does not need
+/// Redis.
 const ON: &str = "CHANCERY_TEST_ON";
 
-impl Desk {
+impl TestPortal {
     async fn open() -> Self {
         Self::open_with(SecondFactor::None).await
     }
@@ -81,7 +81,7 @@ impl Desk {
         Self::open_in(tempfile::tempdir().unwrap(), second_factor, route).await
     }
 
-    /// With letters drafted by that API.
+    /// A portal that drafts letters with this API.
     async fn open_drafting(drafting: crate::DraftingSettings) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let route = MailRoute::Outbox(folder.path().join("outbox"));
@@ -89,7 +89,7 @@ impl Desk {
         Self::open_set(folder, settings, &route).await
     }
 
-    /// With invoices made like that.
+    /// A portal with these invoice terms.
     async fn open_billing(invoice_terms: InvoiceTerms) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let route = MailRoute::Outbox(folder.path().join("outbox"));
@@ -129,35 +129,35 @@ impl Desk {
         self.folder.path().join("outbox")
     }
 
-    /// What was sent, the oldest first.
-    fn letters(&self) -> Vec<String> {
+    /// The sent emails, oldest first.
+    fn emails(&self) -> Vec<String> {
         emails_in(&self.outbox())
     }
 
-    /// What was sent when it is so many; nobody waits for some letters.
-    async fn letters_when(&self, count: usize) -> Vec<String> {
+    /// Waits until this many emails are sent, because some are sent in the background.
+    async fn emails_when(&self, count: usize) -> Vec<String> {
         for _ in 0..1_000 {
-            if self.letters().len() >= count {
+            if self.emails().len() >= count {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        self.letters()
+        self.emails()
     }
 
-    /// The code in the newest letter that has one.
-    fn newest_code(&self) -> String {
+    /// The code in the newest email that has one.
+    fn latest_code(&self) -> String {
         let is_code = |line: &&str| line.len() == 6 && line.bytes().all(|byte| byte.is_ascii_digit());
-        let codes = self.letters().into_iter().rev();
+        let codes = self.emails().into_iter().rev();
         codes
-            .filter_map(|letter| letter.lines().map(str::trim).find(is_code).map(str::to_owned))
+            .filter_map(|email| email.lines().map(str::trim).find(is_code).map(str::to_owned))
             .next()
             .unwrap()
     }
 
-    /// A code that is certainly not the one in the newest letter.
+    /// A code that differs from the one in the newest email.
     fn wrong_code(&self) -> String {
-        let right: u32 = self.newest_code().parse().unwrap();
+        let right: u32 = self.latest_code().parse().unwrap();
         format!("{:06}", (right + 1) % 1_000_000)
     }
 
@@ -182,7 +182,7 @@ fn settings(second_factor: SecondFactor) -> PortalSettings {
         company_domain: "company.com".parse().unwrap(),
         second_factor,
         partners: vec!["ruth@company.com".parse().unwrap()],
-        session_times: SessionTimes { idle: Duration::from_secs(1_800), max: Duration::from_secs(43_200) },
+        session_times: SessionTimeouts { idle: Duration::from_secs(1_800), max: Duration::from_secs(43_200) },
         identity: IdentitySettings {
             issuer: ISSUER.to_owned(),
             client_id: "chancery-portal".to_owned(),
@@ -211,28 +211,29 @@ fn portal(
     Portal::new(settings, store, Arc::new(mailer), policy, clock, Arc::new(OsRandomness)).unwrap()
 }
 
-/// In the place of the identity provider's answer: what a request carries is taken for proven.
+/// Stands in for the identity provider's reply: takes the request's claims as proven.
 fn arrivals_route(portal: &Arc<Portal>) -> Router {
-    async fn come_back(
+    async fn follow_callback(
         State(portal): State<Arc<Portal>>,
         visitor: Visitor,
-        Extension(proven): Extension<Proven>,
+        Extension(proven): Extension<AuthenticatedIdentity>,
     ) -> Result<Response, PageError> {
         sign_in(&portal, proven, &visitor).await
     }
-    let surroundings = Surroundings {
+    let config = PageLayerConfig {
         surface: "portal",
         firm_name: portal.settings.firm_name.clone(),
         public_url: portal.settings.public_url.clone(),
-        form_targets: Vec::new(),
+        form_action_origins: Vec::new(),
         trusted_proxies: TrustedProxies::default(),
         max_body_bytes: 1_024,
-        open_to_other_sites: &[],
-        typed_fields: &[],
-        bars: None,
+        cross_origin_paths: &[],
+        preserved_fields: &[],
+        bar_renderer: None,
         clock: portal.clock.clone(),
         randomness: portal.randomness.clone(),
     };
-    let routes = Router::new().route("/auth/test/come-back", get(come_back)).with_state(Arc::clone(portal));
-    surround(routes, surroundings)
+    let routes =
+        Router::new().route("/auth/test/come-back", get(follow_callback)).with_state(Arc::clone(portal));
+    with_page_layer(routes, config)
 }

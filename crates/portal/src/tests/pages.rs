@@ -1,15 +1,15 @@
-//! The pages themselves.
+//! Rules for all pages.
 
-use super::Desk;
+use super::TestPortal;
 use super::browser::claims;
 use super::firm::manage;
 use axum::http::StatusCode;
 use chancery_domain::Role;
 
 #[tokio::test]
-async fn the_start_has_one_button_and_says_where_it_leads_and_for_whom_it_is() {
-    let desk = Desk::open().await;
-    let mut browser = desk.browser();
+async fn home_page_has_one_sign_in_button() {
+    let portal = TestPortal::open().await;
+    let mut browser = portal.browser();
     let home = browser.get("/").await;
     assert_eq!(home.status, StatusCode::OK);
     for part in
@@ -18,16 +18,16 @@ async fn the_start_has_one_button_and_says_where_it_leads_and_for_whom_it_is() {
         assert!(home.body.contains(part), "{part}: {}", home.body);
     }
     assert_eq!(home.body.matches("class=\"button").count(), 1);
-    browser.come_back(claims("1", "ann@company.com")).await;
+    browser.follow_callback(claims("1", "ann@company.com")).await;
     let home = browser.get("/").await;
     assert_eq!((home.status, home.location()), (StatusCode::SEE_OTHER, "/clients"));
 }
 
 #[tokio::test]
-async fn the_clients_are_a_page_or_json_and_the_bar_says_who_one_is_at_this_moment() {
-    let desk = Desk::open().await;
-    let mut browser = desk.browser();
-    browser.come_back(claims("1", "ann@company.com")).await;
+async fn client_list_is_html_or_json_and_shows_the_current_role() {
+    let portal = TestPortal::open().await;
+    let mut browser = portal.browser();
+    browser.follow_callback(claims("1", "ann@company.com")).await;
     let page = browser.get("/clients").await;
     for part in [
         "No clients yet",
@@ -39,8 +39,8 @@ async fn the_clients_are_a_page_or_json_and_the_bar_says_who_one_is_at_this_mome
     ] {
         assert!(page.body.contains(part), "{part}: {}", page.body);
     }
-    let ann = desk.portal.store.people.list_people().await.unwrap()[0].id;
-    desk.portal.store.people.set_role(manage(&desk.portal), ann, Role::Partner).await.unwrap();
+    let ann = portal.portal.store.people.list_people().await.unwrap()[0].id;
+    portal.portal.store.people.set_role(manage(&portal.portal), ann, Role::Partner).await.unwrap();
     assert!(browser.get("/clients").await.body.contains("Partner</span>"), "on the very next request");
     browser.accept = "application/json";
     let json = browser.get("/clients").await;
@@ -49,18 +49,18 @@ async fn the_clients_are_a_page_or_json_and_the_bar_says_who_one_is_at_this_mome
 }
 
 #[tokio::test]
-async fn no_page_has_style_or_script_of_its_own_or_anything_from_outside() {
-    let desk = Desk::open_with(crate::SecondFactor::EmailCode).await;
-    let mut browser = desk.browser();
-    browser.come_back(claims("1", "ann@company.com")).await;
+async fn pages_have_no_inline_or_external_assets() {
+    let portal = TestPortal::open_with(crate::SecondFactor::EmailCode).await;
+    let mut browser = portal.browser();
+    browser.follow_callback(claims("1", "ann@company.com")).await;
     let mut pages =
         vec![browser.get("/auth/code").await, browser.get("/").await, browser.get("/signed-out").await];
-    browser.post("/auth/code", &format!("code={}", desk.newest_code())).await;
+    browser.post("/auth/code", &format!("code={}", portal.latest_code())).await;
     for path in ["/clients", "/sessions", "/nowhere", "/auth/code"] {
         pages.push(browser.get(path).await);
     }
     for page in pages {
-        // Scripts are files of ours, and only on pages that need somebody to be signed in.
+        // Scripts are our own files, and only on signed-in pages.
         let own_scripts = page.body.matches("<script src=\"/assets/").count();
         assert_eq!(page.body.matches("<script").count(), own_scripts, "{}", page.body);
         let is_page = page.status == StatusCode::OK && page.body.contains("class=\"bar-account\"");

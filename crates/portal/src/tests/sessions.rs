@@ -1,16 +1,16 @@
-//! Sessions, from the first cookie to the last.
+//! The life of a session.
 
-use super::Desk;
+use super::TestPortal;
 use super::browser::{Browser, claims};
-use crate::upkeep::tidy;
+use crate::maintenance::run_maintenance_once;
 use axum::http::{StatusCode, header};
 use chancery_domain::{OsRandomness, SecretToken};
 use chancery_store::{NewProviderAccount, NewProviderSession, PasswordHash};
 use std::time::Duration;
 
-async fn signed_in(desk: &Desk, subject: &str) -> Browser {
-    let mut browser = desk.browser();
-    let reply = browser.come_back(claims(subject, &format!("{subject}@company.com"))).await;
+async fn signed_in(portal: &TestPortal, subject: &str) -> Browser {
+    let mut browser = portal.browser();
+    let reply = browser.follow_callback(claims(subject, &format!("{subject}@company.com"))).await;
     assert!(reply.has_session(), "{reply:?}");
     browser
 }
@@ -20,9 +20,9 @@ async fn is_open(browser: &mut Browser) -> bool {
 }
 
 #[tokio::test]
-async fn a_browser_that_is_signed_out_goes_to_sign_in_and_comes_back_and_a_program_is_told() {
-    let desk = Desk::open().await;
-    let mut browser = desk.browser();
+async fn signed_out_browser_is_redirected_and_api_gets_401() {
+    let portal = TestPortal::open().await;
+    let mut browser = portal.browser();
     let reply = browser.get("/clients?page=2&q=a%20b").await;
     assert_eq!(reply.status, StatusCode::SEE_OTHER);
     assert_eq!(reply.location(), "/auth/sign-in?return_to=%2Fclients%3Fpage%3D2%26q%3Da%2520b");
@@ -43,62 +43,62 @@ async fn a_browser_that_is_signed_out_goes_to_sign_in_and_comes_back_and_a_progr
 }
 
 #[tokio::test]
-async fn every_sign_in_has_a_new_session_and_ends_the_one_this_browser_had() {
-    let desk = Desk::open().await;
-    let mut browser = signed_in(&desk, "ann").await;
-    let mut elsewhere = signed_in(&desk, "ann").await;
-    let mut old = desk.browser();
+async fn sign_in_replaces_the_browsers_session() {
+    let portal = TestPortal::open().await;
+    let mut browser = signed_in(&portal, "ann").await;
+    let mut elsewhere = signed_in(&portal, "ann").await;
+    let mut old = portal.browser();
     old.cookies = browser.cookies.clone();
-    browser.come_back(claims("ben", "ben@company.com")).await;
+    browser.follow_callback(claims("ben", "ben@company.com")).await;
     assert_ne!(old.cookies, browser.cookies);
     assert!(!is_open(&mut old).await, "what somebody copied is worth nothing");
     assert!(is_open(&mut browser).await && is_open(&mut elsewhere).await);
     let planted = "a".repeat(43);
-    let mut fixed = desk.browser();
+    let mut fixed = portal.browser();
     fixed.cookies.insert("session".to_owned(), planted.clone());
-    fixed.come_back(claims("ann", "ann@company.com")).await;
+    fixed.follow_callback(claims("ann", "ann@company.com")).await;
     assert_ne!(fixed.cookies["session"], planted, "a token is ours or none");
 }
 
 #[tokio::test]
-async fn only_a_hash_of_the_session_is_kept() {
-    let desk = Desk::open().await;
-    let browser = signed_in(&desk, "ann").await;
+async fn only_the_session_hash_is_stored() {
+    let portal = TestPortal::open().await;
+    let browser = signed_in(&portal, "ann").await;
     let token = browser.cookies["session"].as_bytes().to_vec();
-    for file in std::fs::read_dir(desk.folder.path()).unwrap() {
+    for file in std::fs::read_dir(portal.folder.path()).unwrap() {
         let bytes = std::fs::read(file.unwrap().path()).unwrap();
         assert!(!bytes.windows(token.len()).any(|window| window == token));
     }
 }
 
 #[tokio::test]
-async fn a_session_ends_half_an_hour_after_its_last_use_and_twelve_hours_after_its_start() {
-    let desk = Desk::open().await;
-    let (mut idle, mut used) = (signed_in(&desk, "ann").await, signed_in(&desk, "ann").await);
-    desk.pass(Duration::from_secs(1_790));
+async fn session_ends_after_idle_and_absolute_timeouts() {
+    let portal = TestPortal::open().await;
+    let (mut idle, mut used) = (signed_in(&portal, "ann").await, signed_in(&portal, "ann").await);
+    portal.pass(Duration::from_secs(1_790));
     assert!(is_open(&mut used).await);
-    desk.pass(Duration::from_secs(10));
+    portal.pass(Duration::from_secs(10));
     assert!(!is_open(&mut idle).await);
     for _ in 0..24 {
-        desk.pass(Duration::from_secs(1_700));
+        portal.pass(Duration::from_secs(1_700));
         assert!(is_open(&mut used).await);
     }
-    desk.pass(Duration::from_secs(1_700));
+    portal.pass(Duration::from_secs(1_700));
     assert!(!is_open(&mut used).await, "12 hours and more");
-    assert_eq!(tidy(&desk.portal).await.unwrap(), 2);
+    assert_eq!(run_maintenance_once(&portal.portal).await.unwrap(), 2);
 }
 
 #[tokio::test]
-async fn two_session_cookies_in_one_request_are_refused_and_taken_back() {
-    let desk = Desk::open().await;
-    let mut browser = signed_in(&desk, "ann").await;
+async fn duplicate_session_cookies_are_rejected_and_expired() {
+    let portal = TestPortal::open().await;
+    let mut browser = signed_in(&portal, "ann").await;
     let token = browser.cookies.remove("session").unwrap();
     for (first, second) in [(token.as_str(), token.as_str()), (&token, "x"), ("x", &token)] {
         for path in ["/clients", "/sessions", "/"] {
             browser.cookies.insert("session".to_owned(), format!("{first}; session={second}"));
             let reply = browser.get(path).await;
             assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{path}");
-            assert!(reply.body.contains("two cookies named") && reply.body.contains("remove this site"));
+            assert!(reply.body.contains("two cookies named") && reply.body.contains("delete this site"));
             assert_eq!(reply.set_cookies(), ["session=; Path=/; Max-Age=0; HttpOnly; Secure; SameSite=Lax"]);
         }
     }
@@ -107,10 +107,10 @@ async fn two_session_cookies_in_one_request_are_refused_and_taken_back() {
 }
 
 #[tokio::test]
-async fn signing_out_ends_the_session_on_the_server_and_in_the_browser() {
-    let desk = Desk::open().await;
-    let (mut browser, mut elsewhere) = (signed_in(&desk, "ann").await, signed_in(&desk, "ann").await);
-    let mut copy = desk.browser();
+async fn sign_out_ends_session_and_cookie() {
+    let portal = TestPortal::open().await;
+    let (mut browser, mut elsewhere) = (signed_in(&portal, "ann").await, signed_in(&portal, "ann").await);
+    let mut copy = portal.browser();
     copy.cookies = browser.cookies.clone();
     assert_eq!(browser.get("/auth/sign-out").await.status, StatusCode::METHOD_NOT_ALLOWED);
     let reply = browser.post("/auth/sign-out", "").await;
@@ -128,14 +128,14 @@ fn numbers(page: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_person_sees_their_own_sessions_and_ends_any_of_them() {
-    let desk = Desk::open().await;
-    let (mut here, mut there) = (signed_in(&desk, "ann").await, signed_in(&desk, "ann").await);
-    let mut bens = signed_in(&desk, "ben").await;
+async fn person_can_list_and_end_own_sessions() {
+    let portal = TestPortal::open().await;
+    let (mut here, mut there) = (signed_in(&portal, "ann").await, signed_in(&portal, "ann").await);
+    let mut bens = signed_in(&portal, "ben").await;
     there.address = "[2001:db8::7]:1".parse().unwrap();
-    desk.pass(Duration::from_secs(600));
+    portal.pass(Duration::from_secs(600));
     assert!(is_open(&mut there).await);
-    desk.pass(Duration::from_secs(60));
+    portal.pass(Duration::from_secs(60));
     let listed = here.get("/sessions").await;
     for part in [
         "2001:db8::7",
@@ -144,7 +144,7 @@ async fn a_person_sees_their_own_sessions_and_ends_any_of_them() {
         "This browser",
         "today, 09:14 UTC",
         "today, 09:24 UTC",
-        "30 minutes after its last use, and 12 hours",
+        "Sessions end after 30 minutes without use, and 12 hours after sign-in.",
     ] {
         assert!(listed.body.contains(part), "{part}: {}", listed.body);
     }
@@ -159,18 +159,18 @@ async fn a_person_sees_their_own_sessions_and_ends_any_of_them() {
     let reply = here.post("/sessions/end", "end=others").await;
     assert_eq!((reply.status, reply.location()), (StatusCode::SEE_OTHER, "/sessions?ended=others"));
     assert!(!is_open(&mut there).await && is_open(&mut here).await);
-    assert!(here.get("/sessions?ended=others").await.body.contains("All other sessions have ended."));
+    assert!(here.get("/sessions?ended=others").await.body.contains("All other sessions ended."));
 
-    let mut there = signed_in(&desk, "ann").await;
+    let mut there = signed_in(&portal, "ann").await;
     let mine = numbers(&there.get("/sessions").await.body);
-    let theirs = numbers(&here.get("/sessions").await.body);
-    assert_eq!(mine, theirs);
-    // The last used is listed first, and that is the new one.
+    let from_here = numbers(&here.get("/sessions").await.body);
+    assert_eq!(mine, from_here);
+    // The most recently used is listed first, which is the new one.
     let reply = there.post("/sessions/end", &format!("end={}", mine[1])).await;
     assert_eq!(reply.location(), "/sessions?ended=one");
     assert!(!is_open(&mut here).await && is_open(&mut there).await);
 
-    let mut third = signed_in(&desk, "ann").await;
+    let mut third = signed_in(&portal, "ann").await;
     let reply = there.post("/sessions/end", "end=everywhere").await;
     assert_eq!(reply.location(), "/signed-out");
     assert!(there.cookies.is_empty() && !is_open(&mut third).await);
@@ -180,11 +180,11 @@ async fn a_person_sees_their_own_sessions_and_ends_any_of_them() {
 }
 
 #[tokio::test]
-async fn ending_all_sessions_ends_those_at_the_built_in_provider_so_that_nobody_is_let_straight_back_in() {
+async fn ending_all_sessions_also_ends_provider_sessions() {
     for choice in ["others", "everywhere"] {
-        let desk = Desk::open().await;
-        let mut browser = signed_in(&desk, "ann").await;
-        let store = &desk.store;
+        let portal = TestPortal::open().await;
+        let mut browser = signed_in(&portal, "ann").await;
+        let store = &portal.store;
         let mut tokens = Vec::new();
         for subject in ["ann", "ben"] {
             let new = NewProviderAccount {
@@ -202,7 +202,7 @@ async fn ending_all_sessions_ends_those_at_the_built_in_provider_so_that_nobody_
             tokens.push(token);
         }
         browser.post("/sessions/end", &format!("end={choice}")).await;
-        let times = desk.portal.settings.session_times;
+        let times = portal.portal.settings.session_times;
         let anns = store.provider_sessions.provider_session(tokens[0], times, super::MORNING).await.unwrap();
         let bens = store.provider_sessions.provider_session(tokens[1], times, super::MORNING).await.unwrap();
         assert_eq!((anns.is_some(), bens.is_some()), (false, true), "{choice}");
@@ -210,9 +210,9 @@ async fn ending_all_sessions_ends_those_at_the_built_in_provider_so_that_nobody_
 }
 
 #[tokio::test]
-async fn another_site_cannot_sign_a_person_out() {
-    let desk = Desk::open().await;
-    let mut browser = signed_in(&desk, "ann").await;
+async fn cross_site_sign_out_is_blocked() {
+    let portal = TestPortal::open().await;
+    let mut browser = signed_in(&portal, "ann").await;
     browser.site = "cross-site";
     for path in ["/auth/sign-out", "/sessions/end", "/auth/code", "/auth/code/resend"] {
         assert_eq!(browser.post(path, "end=everywhere").await.status, StatusCode::FORBIDDEN, "{path}");

@@ -1,30 +1,29 @@
-//! `/usage`: what was settled, added up and drawn, for those who may know.
+//! `/usage`: settled usage as totals and charts, for partners.
 
 use super::firm::Firm;
 use super::routes::{HTML, JSON};
 use axum::http::StatusCode;
 use chancery_domain::{
-    AccountId, ApiKey, Day, HowEnded, KeyId, Nanos, OsRandomness, Prices, RateLimits, RequestId, TokenPrice,
-    UnixMillis, UsageRow,
+    AccountId, ApiKey, Day, KeyId, Nanos, OsRandomness, Prices, RateLimits, RequestId, StopReason,
+    TokenPrice, UnixMillis, UsageRow,
 };
-use chancery_store::{CapChange, LimitsChange, NewAccount, NewKey, PeakDay, RefusedDay};
+use chancery_store::{CapChange, DailyPeak, DailyRejections, LimitsChange, NewAccount, NewKey};
 use serde_json::{Value, json};
 
 const HOSTILE: &str = "\"><script>alert(1)</script><img src=x onerror=alert(1)>' </title><!--";
 
-/// Where requests of the tests are billed.
-struct Books {
+struct UsageFixture {
     firm: Firm,
     settled: usize,
 }
 
 #[derive(Clone, Copy)]
-struct Payer {
+struct BilledAccount {
     account: AccountId,
     key: KeyId,
 }
 
-impl Books {
+impl UsageFixture {
     async fn open() -> Self {
         Self { firm: Firm::open().await, settled: 0 }
     }
@@ -32,10 +31,10 @@ impl Books {
     async fn account(&self, name: &str) -> AccountId {
         let limits = RateLimits { requests_per_min: 600, tokens_per_min: 400_000 };
         let new = NewAccount { name: name.parse().unwrap(), limits, created_at: UnixMillis(0) };
-        self.firm.desk.store.create_account(new).await.unwrap().id
+        self.firm.portal.store.create_account(new).await.unwrap().id
     }
 
-    async fn key(&self, account: AccountId, label: &str) -> Payer {
+    async fn key(&self, account: AccountId, label: &str) -> BilledAccount {
         let key = ApiKey::generate(&OsRandomness);
         let new = NewKey {
             prefix: key.prefix(),
@@ -44,16 +43,16 @@ impl Books {
             account: Some(account),
             created_at: UnixMillis(0),
         };
-        Payer { account, key: self.firm.desk.store.create_key(new).await.unwrap().id }
+        BilledAccount { account, key: self.firm.portal.store.create_key(new).await.unwrap().id }
     }
 
-    async fn payer(&self, name: &str, label: &str) -> Payer {
+    async fn payer(&self, name: &str, label: &str) -> BilledAccount {
         let account = self.account(name).await;
         self.key(account, label).await
     }
 
-    /// At 0.10 and 0.40 per million.
-    async fn settle(&mut self, payer: Payer, day: &str, model: &str, tokens: (u32, u32)) {
+    /// Settles a request at 0.10 and 0.40 per million tokens.
+    async fn settle(&mut self, payer: BilledAccount, day: &str, model: &str, tokens: (u32, u32)) {
         let nanos = |price: i64| TokenPrice::from_nanos_per_token(price);
         let mut row = UsageRow {
             request_id: RequestId::from_stored(format!("req_{:06}", self.settled)),
@@ -65,11 +64,11 @@ impl Books {
             prices: Prices { input: nanos(100), output: nanos(400) },
             cost: Nanos(0),
             at: UnixMillis(day.parse::<Day>().unwrap().start().0 + 3_600_000),
-            ended: HowEnded::Complete,
+            stop_reason: StopReason::Complete,
         };
         row.cost = row.recomputed_cost().unwrap();
         self.settled += 1;
-        self.firm.desk.store.ledger.settle(row.into()).await.unwrap();
+        self.firm.portal.store.ledger.settle(row.into()).await.unwrap();
     }
 
     async fn page(&mut self, query: &str) -> String {
@@ -87,10 +86,17 @@ impl Books {
     }
 }
 
-fn refused(payer: Payer, day: &str, code: &str, refusals: u64) -> RefusedDay {
+fn rejected(payer: BilledAccount, day: &str, code: &str, rejections: u64) -> DailyRejections {
     let day: Day = day.parse().unwrap();
     let last_at = UnixMillis(day.start().0 + 11 * 3_600_000 + 40 * 60_000);
-    RefusedDay { account: Some(payer.account), day, key: payer.key, code: code.to_owned(), refusals, last_at }
+    DailyRejections {
+        account: Some(payer.account),
+        day,
+        key: payer.key,
+        code: code.to_owned(),
+        rejections,
+        last_at,
+    }
 }
 
 #[track_caller]
@@ -101,20 +107,20 @@ fn has(page: &str, parts: &[&str]) {
 }
 
 #[tokio::test]
-async fn the_figures_are_those_that_were_settled_by_day_model_key_and_account() {
-    let mut books = Books::open().await;
-    let hale = books.payer("Hale & Ward", "Claims intake").await;
-    let other_key = books.key(hale.account, "Letter review").await;
-    let brook = books.payer("Brook LLP", "Drafts").await;
-    books.settle(hale, "2026-10-01", "smollm2-135m", (1_284_310, 96_204)).await;
-    books.settle(other_key, "2026-10-01", "qwen2.5-7b", (10, 1)).await;
-    books.settle(hale, "2026-10-31", "qwen2.5-7b", (2_000, 300)).await;
-    books.settle(brook, "2026-10-31", "qwen2.5-7b", (5_000, 50)).await;
-    books.settle(hale, "2026-09-30", "qwen2.5-7b", (1_000, 100)).await;
-    books.settle(hale, "2026-11-01", "qwen2.5-7b", (7, 7)).await;
+async fn usage_matches_the_settled_ledger() {
+    let mut fixture = UsageFixture::open().await;
+    let hale = fixture.payer("Hale & Ward", "Claims intake").await;
+    let other_key = fixture.key(hale.account, "Letter review").await;
+    let brook = fixture.payer("Brook LLP", "Drafts").await;
+    fixture.settle(hale, "2026-10-01", "smollm2-135m", (1_284_310, 96_204)).await;
+    fixture.settle(other_key, "2026-10-01", "qwen2.5-7b", (10, 1)).await;
+    fixture.settle(hale, "2026-10-31", "qwen2.5-7b", (2_000, 300)).await;
+    fixture.settle(brook, "2026-10-31", "qwen2.5-7b", (5_000, 50)).await;
+    fixture.settle(hale, "2026-09-30", "qwen2.5-7b", (1_000, 100)).await;
+    fixture.settle(hale, "2026-11-01", "qwen2.5-7b", (7, 7)).await;
 
     let of_hale = format!("?account={}&month=2026-10", hale.account);
-    let json = books.json(&of_hale).await;
+    let json = fixture.json(&of_hale).await;
     assert_eq!(json["account"], json!({"id": hale.account, "name": "Hale & Ward"}));
     assert_eq!((&json["month"], &json["currency"]), (&json!("2026-10"), &json!("USD")));
     let sum = |requests: u64, input: u64, output: u64| {
@@ -148,7 +154,7 @@ async fn the_figures_are_those_that_were_settled_by_day_model_key_and_account() 
     assert_eq!(json["accounts"], json!([]));
     assert_eq!(json["limits"]["rpm"], 600);
 
-    let all = books.json("?month=2026-10").await;
+    let all = fixture.json("?month=2026-10").await;
     assert_eq!((&all["account"], &all["limits"]), (&Value::Null, &Value::Null));
     assert_eq!(all["total"], sum(4, 1_291_320, 96_555));
     assert_eq!(
@@ -156,16 +162,16 @@ async fn the_figures_are_those_that_were_settled_by_day_model_key_and_account() 
         ["Brook LLP", "Hale & Ward"]
     );
 
-    let page = books.page(&of_hale).await;
+    let page = fixture.page(&of_hale).await;
     has(
         &page,
         &[
             "<title>Usage, October 2026",
             "Hale &#38; Ward, 1 to 31 October 2026, days in UTC",
-            "<dd class=\"figure\">$0.17</dd><dd class=\"meta\">0.167234 exactly</dd>",
+            "<dd class=\"figure\">$0.17</dd><dd class=\"meta\">exactly 0.167234</dd>",
             "<dd class=\"figure\">1,286,320</dd>",
             "about 1,286 times September",
-            "<dd class=\"meta\">none was refused</dd>",
+            "<dd class=\"meta\">none rejected</dd>",
             "<title>Thu 1 Oct: 1,284,320 in, 96,205 out</title>",
             "The busiest day was Thursday 1 October with 1,380,525 tokens.",
             "<td class=\"right\">0.1669126</td>",
@@ -176,8 +182,8 @@ async fn the_figures_are_those_that_were_settled_by_day_model_key_and_account() 
     );
     assert_eq!(page.matches("class=\"chart-day\"").count(), 2 * 31, "every day has its slot in both charts");
     assert_eq!(page.matches("role=\"img\"").count(), 2);
-    assert!(!page.contains("By account") && !page.contains("still to come"));
-    let page = books.page("?month=2026-10").await;
+    assert!(!page.contains("By account") && !page.contains("upcoming"));
+    let page = fixture.page("?month=2026-10").await;
     has(
         &page,
         &[
@@ -186,42 +192,42 @@ async fn the_figures_are_those_that_were_settled_by_day_model_key_and_account() 
             "All accounts, 1 to",
         ],
     );
-    assert!(!page.contains("Change limits"));
+    assert!(!page.contains("Edit limits"));
 }
 
 #[tokio::test]
-async fn a_month_that_runs_says_so_and_is_not_held_against_a_whole_one() {
-    let mut books = Books::open().await;
-    let hale = books.payer("Hale & Ward", "Claims intake").await;
-    books.settle(hale, "2026-10-05", "m", (280_326_703, 5)).await;
-    books.settle(hale, "2026-11-13", "m", (1_000, 5)).await;
+async fn current_month_is_labelled_so_far() {
+    let mut fixture = UsageFixture::open().await;
+    let hale = fixture.payer("Hale & Ward", "Claims intake").await;
+    fixture.settle(hale, "2026-10-05", "m", (280_326_703, 5)).await;
+    fixture.settle(hale, "2026-11-13", "m", (1_000, 5)).await;
     // Today is 13 November.
-    let page = books.page("").await;
+    let page = fixture.page("").await;
     has(
         &page,
         &[
             "All accounts, 1 to 13 November 2026 so far, days in UTC",
             "<dt>Spend so far</dt>",
-            "<dt>Input tokens so far</dt><dd class=\"figure\">1,000</dd><dd class=\"meta\">all of October: 280,326,703</dd>",
+            "<dt>Input tokens so far</dt><dd class=\"figure\">1,000</dd><dd class=\"meta\">October total: 280,326,703</dd>",
             "class=\"chart-to-come\"",
-            "<title>14 to 30 Nov: still to come</title>",
-            "14 to 30 Nov are still to come.",
+            "<title>14 to 30 Nov: upcoming</title>",
+            "Upcoming: 14 to 30 Nov.",
             "<th scope=\"row\" class=\"nowrap\">14 to 30 Nov</th>",
             "November so far</th>",
         ],
     );
     assert_eq!(page.matches("class=\"chart-day\"").count(), 2 * 13);
-    has(&books.page(&format!("?account={}", hale.account)).await, &["This account has no spending cap."]);
+    has(&fixture.page(&format!("?account={}", hale.account)).await, &["No monthly cap."]);
 }
 
 #[tokio::test]
-async fn february_has_28_days_and_29_in_leap_years() {
-    let mut books = Books::open().await;
-    let hale = books.payer("Hale & Ward", "Claims intake").await;
-    books.settle(hale, "2024-02-29", "m", (10, 5)).await;
-    books.settle(hale, "2026-02-28", "m", (10, 5)).await;
+async fn february_has_28_or_29_days() {
+    let mut fixture = UsageFixture::open().await;
+    let hale = fixture.payer("Hale & Ward", "Claims intake").await;
+    fixture.settle(hale, "2024-02-29", "m", (10, 5)).await;
+    fixture.settle(hale, "2026-02-28", "m", (10, 5)).await;
     for (month, days, last) in [("2024-02", 29, "Thu 29 Feb"), ("2026-02", 28, "Sat 28 Feb")] {
-        let page = books.page(&format!("?month={month}")).await;
+        let page = fixture.page(&format!("?month={month}")).await;
         assert_eq!(page.matches("class=\"chart-day\"").count(), 2 * days);
         has(
             &page,
@@ -234,17 +240,17 @@ async fn february_has_28_days_and_29_in_leap_years() {
 }
 
 #[tokio::test]
-async fn refusals_and_the_busiest_minute_stand_beside_the_limits() {
-    let mut books = Books::open().await;
-    let hale = books.payer("Hale & Ward", "Claims intake").await;
-    let store = books.firm.desk.store.clone();
+async fn rejections_and_peak_minute_are_shown_with_limits() {
+    let mut fixture = UsageFixture::open().await;
+    let hale = fixture.payer("Hale & Ward", "Claims intake").await;
+    let store = fixture.firm.portal.store.clone();
     let cap =
         LimitsChange { spend_per_month: CapChange::Set(Nanos(1_000_000_000)), ..LimitsChange::default() };
     store.set_limits(&"Hale & Ward".parse().unwrap(), cap).await.unwrap();
-    books.settle(hale, "2026-11-12", "m", (9_600_000, 0)).await;
+    fixture.settle(hale, "2026-11-12", "m", (9_600_000, 0)).await;
     let day: Day = "2026-11-12".parse().unwrap();
     let at = UnixMillis(day.start().0 + 847 * 60_000);
-    let peak = PeakDay {
+    let peak = DailyPeak {
         account: hale.account,
         day,
         requests: 214,
@@ -252,29 +258,29 @@ async fn refusals_and_the_busiest_minute_stand_beside_the_limits() {
         tokens: 373_904,
         tokens_at: at,
     };
-    let refusals = [
-        refused(hale, "2026-11-12", "rate_limited", 388),
-        refused(hale, "2026-11-02", "spending_cap_reached", 3),
-        RefusedDay { account: None, ..refused(hale, "2026-11-02", "no_billing_account", 40) },
+    let rejections = [
+        rejected(hale, "2026-11-12", "rate_limited", 388),
+        rejected(hale, "2026-11-02", "spending_cap_reached", 3),
+        DailyRejections { account: None, ..rejected(hale, "2026-11-02", "no_billing_account", 40) },
     ];
-    store.activity.note_activity(&refusals, &[peak]).await.unwrap();
+    store.activity.record_activity(&rejections, &[peak]).await.unwrap();
 
     let of_hale = format!("?account={}", hale.account);
-    let page = books.page(&of_hale).await;
+    let page = fixture.page(&of_hale).await;
     has(
         &page,
         &[
-            "391 more were refused",
+            "plus 391 rejected",
             "$0.96 of $1.00",
             "meter-danger\" width=\"96.00%\"",
-            "96\u{a0}% of the cap is spent.",
-            "Requests under way are not counted yet.",
+            "96% of the cap used.",
+            "Running requests are not included.",
             "214 of 600",
             "373,904 of 400,000",
             "meter-warn\" width=\"93.47%\"",
-            "12 November, 14:07 UTC. Close to the limit: raise it, or spread the work.",
-            &format!("<a href=\"/accounts/{}\">Change limits</a>", hale.account),
-            "Too many requests or tokens in a minute<span class=\"sub\"><code>429 rate_limited</code>",
+            "12 November, 14:07 UTC. Close to the limit: raise it, or spread requests over time.",
+            &format!("<a href=\"/accounts/{}\">Edit limits</a>", hale.account),
+            "Rate limit exceeded<span class=\"sub\"><code>429 rate_limited</code>",
             "yesterday, 11:40 UTC",
             "<code>402 spending_cap_reached</code>",
             "<title>Mon 2 Nov: 0 with 429, 3 with 402</title>",
@@ -282,7 +288,7 @@ async fn refusals_and_the_busiest_minute_stand_beside_the_limits() {
         ],
     );
     assert!(!page.contains("no_billing_account"));
-    let json = books.json(&of_hale).await;
+    let json = fixture.json(&of_hale).await;
     assert_eq!(
         json["refusals"],
         json!([
@@ -301,18 +307,18 @@ async fn refusals_and_the_busiest_minute_stand_beside_the_limits() {
         ),
         (&json!("1.00"), &json!(600), &json!(400_000), &json!(214), &json!(373_904))
     );
-    has(&books.page("").await, &["402 no_billing_account", "431 more were refused"]);
+    has(&fixture.page("").await, &["402 no_billing_account", "plus 431 rejected"]);
 }
 
 #[tokio::test]
-async fn hostile_labels_and_model_names_are_text() {
-    let mut books = Books::open().await;
-    let payer = books.payer(HOSTILE, HOSTILE).await;
-    books.settle(payer, "2026-11-12", HOSTILE, (10, 5)).await;
-    let store = books.firm.desk.store.clone();
-    store.activity.note_activity(&[refused(payer, "2026-11-12", HOSTILE, 2)], &[]).await.unwrap();
+async fn usage_labels_are_escaped() {
+    let mut fixture = UsageFixture::open().await;
+    let payer = fixture.payer(HOSTILE, HOSTILE).await;
+    fixture.settle(payer, "2026-11-12", HOSTILE, (10, 5)).await;
+    let store = fixture.firm.portal.store.clone();
+    store.activity.record_activity(&[rejected(payer, "2026-11-12", HOSTILE, 2)], &[]).await.unwrap();
     for query in [String::new(), format!("?account={}", payer.account)] {
-        let page = books.page(&query).await;
+        let page = fixture.page(&query).await;
         for part in ["<script>", "<img", "onerror=alert(1)>", "<!--", " style=", "<style"] {
             assert!(!page.contains(part), "{part}: {page}");
         }
@@ -321,48 +327,48 @@ async fn hostile_labels_and_model_names_are_text() {
         assert_eq!(page.matches("<title").count(), page.matches("</title>").count());
         assert_eq!(page.matches("<h1").count(), 1);
     }
-    assert_eq!(books.json("").await["models"][0]["model"], HOSTILE);
+    assert_eq!(fixture.json("").await["models"][0]["model"], HOSTILE);
 }
 
 #[tokio::test]
-async fn an_empty_month_and_an_empty_firm_say_what_will_be_there() {
-    let mut books = Books::open().await;
-    has(&books.page("").await, &["No accounts yet", "href=\"/accounts\""]);
-    let json = books.json("").await;
+async fn empty_usage_says_what_to_do() {
+    let mut fixture = UsageFixture::open().await;
+    has(&fixture.page("").await, &["No accounts yet", "href=\"/accounts\""]);
+    let json = fixture.json("").await;
     assert_eq!((&json["days"], &json["total"]["cost"]), (&json!([]), &json!("0.00")));
-    let hale = books.payer("Hale & Ward", "Claims intake").await;
-    books.settle(hale, "2026-10-05", "m", (10, 5)).await;
-    let page = books.page(&format!("?account={}", hale.account)).await;
+    let hale = fixture.payer("Hale & Ward", "Claims intake").await;
+    fixture.settle(hale, "2026-10-05", "m", (10, 5)).await;
+    let page = fixture.page(&format!("?account={}", hale.account)).await;
     has(
         &page,
         &[
-            "Nothing was used in November 2026",
+            "No usage in November 2026",
             &format!("href=\"/usage?account={}&#38;month=2026-10\">Show October 2026</a>", hale.account),
         ],
     );
     assert!(!page.contains("<svg"));
-    let page = books.page("?month=2019-05").await;
+    let page = fixture.page("?month=2019-05").await;
     has(
         &page,
         &[
-            "Nothing was used in May 2019",
-            "No account sent a request that",
+            "No usage in May 2019",
+            "No account sent requests in May 2019.",
             "href=\"/usage\">Show this month</a>",
             "<option value=\"2019-05\" selected>May 2019</option>",
         ],
     );
-    let store = books.firm.desk.store.clone();
-    store.activity.note_activity(&[refused(hale, "2026-11-02", "rate_limited", 3)], &[]).await.unwrap();
-    let page = books.page("").await;
-    has(&page, &["3 more were refused", "Refused requests per day", "429 rate_limited"]);
+    let store = fixture.firm.portal.store.clone();
+    store.activity.record_activity(&[rejected(hale, "2026-11-02", "rate_limited", 3)], &[]).await.unwrap();
+    let page = fixture.page("").await;
+    has(&page, &["plus 3 rejected", "Rejected requests per day", "429 rate_limited"]);
     assert!(!page.contains("Tokens per day"), "nothing was used, but something was refused");
 }
 
 #[tokio::test]
-async fn what_cannot_be_shown_is_named_at_its_field_and_consultants_get_nothing() {
-    let mut books = Books::open().await;
-    books.payer("Hale & Ward", "Claims intake").await;
-    let browser = &mut books.firm.ruth.browser;
+async fn invalid_usage_query_shows_a_field_error_and_consultants_get_403() {
+    let mut fixture = UsageFixture::open().await;
+    fixture.payer("Hale & Ward", "Claims intake").await;
+    let browser = &mut fixture.firm.ruth.browser;
     for (query, field) in [
         ("?account=987654", "account"),
         ("?account=hale", "account"),
@@ -385,14 +391,14 @@ async fn what_cannot_be_shown_is_named_at_its_field_and_consultants_get_nothing(
         );
         assert!(!page.body.contains("class=\"stats\""));
         browser.accept = JSON;
-        let refused = browser.get(&format!("/usage{query}")).await;
-        assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
-        has(&refused.body, &["\"invalid_value\"", &format!("`{field}`: ")]);
+        let rejected = browser.get(&format!("/usage{query}")).await;
+        assert_eq!(rejected.status, StatusCode::UNPROCESSABLE_ENTITY);
+        has(&rejected.body, &["\"invalid_value\"", &format!("`{field}`: ")]);
     }
     for path in ["/usage", "/usage?account=1", "/usage?month=x"] {
-        let refused = books.firm.ann.browser.get(path).await;
-        assert_eq!(refused.status, StatusCode::FORBIDDEN);
-        assert!(!refused.body.contains("Hale"));
+        let rejected = fixture.firm.ann.browser.get(path).await;
+        assert_eq!(rejected.status, StatusCode::FORBIDDEN);
+        assert!(!rejected.body.contains("Hale"));
     }
-    assert!(!books.firm.ann.browser.get("/clients").await.body.contains("href=\"/usage\""));
+    assert!(!fixture.firm.ann.browser.get("/clients").await.body.contains("href=\"/usage\""));
 }

@@ -1,23 +1,23 @@
-//! The upright axis of a chart: from 0 to a round number above the largest value, in four equal steps. It knows numbers and no
+//! The vertical axis of a chart: from 0 to a round number above the largest value, in four equal steps. Pure arithmetic, no
 //! drawing.
 
-/// Lines above the base, of which the last is the axis' end.
+/// Grid lines above the base; the last one is the end of the axis.
 pub(super) const STEPS: u32 = 4;
 
-/// What a step may be, in tenths of a power of ten. The axis then ends on 4, 6, 8, 10, 12, 16, 20, 24 or 32 of them.
+/// Allowed steps, in tenths of a power of ten. The axis then ends at 4, 6, 8, 10, 12, 16, 20, 24 or 32 times that power.
 const ROUND_TENTHS: [u128; 9] = [10, 15, 20, 25, 30, 40, 50, 60, 80];
 
-/// Where bars end, in hundredths of a percent of the plot.
+/// Full height of the plot, in hundredths of a percent.
 pub(super) const WHOLE: u32 = 10_000;
 
-/// It counts in whatever the values are in: tokens, nano-units, refusals. Steps are whole.
+/// In the unit of the values: tokens, nano-units or rejected requests. Steps are integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Axis {
     step: u128,
 }
 
 impl Axis {
-    /// The lowest that ends above this value. Where there is nothing to show, it has steps of one.
+    /// The lowest axis that ends above this value. For zero it has steps of one.
     pub(super) fn above(largest: u128) -> Self {
         let mut power: u128 = 1;
         loop {
@@ -36,11 +36,11 @@ impl Axis {
     }
 
     /// The values of its lines, from the base up.
-    pub(super) fn lines(self) -> impl Iterator<Item = u128> {
+    pub(super) fn grid_lines(self) -> impl Iterator<Item = u128> {
         (0..=STEPS).map(move |line| self.step * u128::from(line))
     }
 
-    /// How high a value reaches, in hundredths of a percent of the plot, rounded; never above it.
+    /// Height of a value, in hundredths of a percent of the plot, rounded and clamped.
     pub(super) fn height(self, value: u128) -> u32 {
         let whole = u128::from(WHOLE);
         let end = self.end();
@@ -49,7 +49,7 @@ impl Axis {
     }
 }
 
-/// Counts beside their lines: `500`, `7.5 k`, `15 M`, `2 bn`. The one place where numbers are short.
+/// Abbreviated counts for the axis: `500`, `7.5 k`, `15 M`, `2 bn`. Counts are abbreviated nowhere else.
 pub(super) fn short_counts(values: &[u128]) -> Vec<String> {
     values.iter().copied().map(short_count).collect()
 }
@@ -60,7 +60,7 @@ fn short_count(value: u128) -> String {
     match UNITS.into_iter().find(|(unit, _)| value >= *unit) {
         None => value.to_string(),
         Some((unit, name)) => {
-            // Three decimals say any line of an axis exactly: a step has two digits that are not 0.
+            // Three decimals represent any grid line exactly: a step has two significant digits.
             let decimals = format!("{:03}", value % unit / (unit / 1_000));
             let decimals = decimals.trim_end_matches('0');
             let point = if decimals.is_empty() { "" } else { "." };
@@ -69,7 +69,7 @@ fn short_count(value: u128) -> String {
     }
 }
 
-/// Hundredths of a percent as SVG has them, always with two decimals: `58.38%`.
+/// Formats hundredths of a percent for SVG, always with two decimals: `58.38%`.
 pub(super) fn percent(hundredths: u32) -> String {
     format!("{}.{:02}%", hundredths / 100, hundredths % 100)
 }
@@ -80,7 +80,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_axis_ends_on_the_next_round_number_above_the_largest_value() {
+    fn axis_ends_on_a_round_number_above_the_maximum() {
         for (largest, end) in [
             (0, 4),
             (3, 4),
@@ -100,13 +100,13 @@ mod tests {
         ] {
             assert_eq!(Axis::above(largest).end(), end, "{largest}");
         }
-        let steps: Vec<_> = Axis::above(19_138_831).lines().map(short_count).collect();
+        let steps: Vec<_> = Axis::above(19_138_831).grid_lines().map(short_count).collect();
         assert_eq!(steps, ["0", "5\u{a0}M", "10\u{a0}M", "15\u{a0}M", "20\u{a0}M"]);
     }
 
     #[test]
-    fn counts_beside_the_axis_are_short_and_exact() {
-        for (value, words) in [
+    fn axis_counts_are_short_and_exact() {
+        for (value, text) in [
             (0, "0"),
             (750, "750"),
             (1_000, "1 k"),
@@ -116,12 +116,12 @@ mod tests {
             (3_000_000_000, "3 bn"),
             (40_000_000_000_000_000, "40000 tn"),
         ] {
-            assert_eq!(short_count(value), words.replace(' ', "\u{a0}"));
+            assert_eq!(short_count(value), text.replace(' ', "\u{a0}"));
         }
     }
 
     #[test]
-    fn shares_are_written_in_percent_with_two_decimals() {
+    fn shares_are_percentages_with_two_decimals() {
         for (hundredths, text) in
             [(0, "0.00%"), (5, "0.05%"), (219, "2.19%"), (5_838, "58.38%"), (WHOLE, "100.00%")]
         {
@@ -131,16 +131,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_fits_below_the_end_which_is_not_far_above_it(largest: u64) {
+        fn axis_end_is_above_but_at_most_twice_the_maximum(largest: u64) {
             let axis = Axis::above(largest.into());
             prop_assert!(axis.end() > u128::from(largest));
             prop_assert!(axis.end() <= (u128::from(largest) * 2).max(4), "{largest}: {axis:?}");
-            prop_assert_eq!(axis.lines().count(), 5);
-            prop_assert_eq!(axis.lines().last(), Some(axis.end()));
+            prop_assert_eq!(axis.grid_lines().count(), 5);
+            prop_assert_eq!(axis.grid_lines().last(), Some(axis.end()));
         }
 
         #[test]
-        fn heights_are_in_proportion_and_within_the_plot(largest: u64, share in 0_u64..=1_000) {
+        fn bar_heights_are_proportional_and_bounded(largest: u64, share in 0_u64..=1_000) {
             let axis = Axis::above(largest.into());
             let value = u128::from(largest) * u128::from(share) / 1_000;
             let height = axis.height(value);

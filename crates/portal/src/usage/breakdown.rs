@@ -1,15 +1,15 @@
-//! A month's usage by model, by key or by account: rows of one table, and their sum.
+//! A month's usage by model, key or account, as table rows with their total.
 
-use super::query::address;
-use chancery_domain::{LinedUp, Month, Nanos, grouped, lined_up};
+use super::query::href;
+use chancery_domain::{AlignedAmount, Month, Nanos, align_amounts, group_thousands};
 use chancery_store::{AccountUsage, KeyUsage, UsageGroup, UsageSum, UsageTotals};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Breakdown {
-    /// Of its elements, unlike every other on the page.
+    /// Element id, unique on the page.
     pub(super) id: &'static str,
     pub(super) heading: &'static str,
-    /// The head of its first column.
+    /// Header of the first column.
     pub(super) column: &'static str,
     pub(super) rows: Vec<Row>,
     pub(super) total: Row,
@@ -19,14 +19,12 @@ pub(super) struct Breakdown {
 pub(super) struct Row {
     pub(super) name: String,
     pub(super) link: Option<String>,
-    /// A key's prefix.
     pub(super) prefix: Option<String>,
     pub(super) input: String,
     pub(super) output: String,
-    pub(super) spend: LinedUp,
+    pub(super) spend: AlignedAmount,
 }
 
-/// What a row is about.
 struct Subject {
     name: String,
     link: Option<String>,
@@ -36,11 +34,11 @@ struct Subject {
 
 impl Subject {
     fn others(totals: UsageTotals) -> Self {
-        Self { name: "All others together".to_owned(), link: None, prefix: None, totals }
+        Self { name: "Other".to_owned(), link: None, prefix: None, totals }
     }
 }
 
-/// What is left of the total for those that are not listed, where there are any.
+/// Usage of everything that is not listed: the total less the listed rows, if anything remains.
 pub(super) fn others<'a>(
     listed: impl IntoIterator<Item = &'a UsageTotals>,
     total: &UsageTotals,
@@ -80,11 +78,11 @@ impl Breakdown {
         Self::new(("keys-used", "By key", "Key"), subjects.collect(), total)
     }
 
-    /// Each leads to its own usage.
+    /// Each row links to the account's own usage.
     pub(super) fn by_account(accounts: &[AccountUsage], total: &UsageTotals, month: Month) -> Self {
         let subject = |account: &AccountUsage| Subject {
             name: account.name.to_string(),
-            link: Some(address(Some(account.account), month)),
+            link: Some(href(Some(account.account), month)),
             prefix: None,
             totals: account.totals,
         };
@@ -99,14 +97,14 @@ impl Breakdown {
         total: &UsageTotals,
     ) -> Self {
         let costs = subjects.iter().map(|subject| subject.totals.cost);
-        let mut spend = lined_up(costs.chain([total.cost]));
-        let of_total = spend.pop().unwrap_or_else(LinedUp::default);
-        let row = |(subject, spend): (Subject, LinedUp)| Row {
+        let mut spend = align_amounts(costs.chain([total.cost]));
+        let of_total = spend.pop().unwrap_or_else(AlignedAmount::default);
+        let row = |(subject, spend): (Subject, AlignedAmount)| Row {
             name: subject.name,
             link: subject.link,
             prefix: subject.prefix,
-            input: grouped(subject.totals.input_tokens),
-            output: grouped(subject.totals.output_tokens),
+            input: group_thousands(subject.totals.input_tokens),
+            output: group_thousands(subject.totals.output_tokens),
             spend,
         };
         let total = Subject { name: "Total".to_owned(), link: None, prefix: None, totals: *total };
@@ -130,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn spend_lines_up_over_all_rows_and_their_sum() {
+    fn spend_is_aligned_across_rows_and_total() {
         let key = |label: &str, cost| KeyUsage {
             prefix: KeyPrefix::from_stored("ck_7f3a".to_owned()),
             label: label.to_owned(),
@@ -147,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_listed_stands_together_in_the_last_row() {
+    fn unlisted_usage_is_summed_in_the_last_row() {
         let key = KeyUsage {
             prefix: KeyPrefix::from_stored("ck_7f3a".to_owned()),
             label: "Claims intake".to_owned(),
@@ -160,13 +158,13 @@ mod tests {
         };
         assert_eq!(
             table.rows.iter().map(row).collect::<Vec<_>>(),
-            ["Claims intake 1,200 2 0.50", "All others together 34 3 0.25"]
+            ["Claims intake 1,200 2 0.50", "Other 34 3 0.25"]
         );
         assert_eq!(others([&all], &all), None);
     }
 
     #[test]
-    fn an_account_leads_to_its_own_usage_of_the_same_month() {
+    fn account_row_links_to_its_usage_in_the_same_month() {
         let account = AccountUsage {
             account: AccountId(7),
             name: "Hale & Ward".parse().unwrap(),

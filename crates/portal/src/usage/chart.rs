@@ -1,48 +1,47 @@
-//! Bars by day, drawn as the look of this portal has them: every place in percent with two decimals, so that bars stretch with the
-//! page while text and lines keep their size. It knows numbers and places; `templates/usage/chart.html` writes them down.
+//! Geometry of the bar charts by day. Every coordinate is in percent with two decimals, so that bars stretch with the page while
+//! text and lines keep their size. `templates/usage/usage_macros.html` renders them.
 
 use super::axis::{Axis, STEPS, WHOLE, percent};
-use super::calendar::{Calendar, short_day_words};
-use crate::when::written_day;
+use super::calendar::{Calendar, short_day_text};
+use crate::time_format::format_day;
 use chancery_domain::Day;
 
-/// Of a day's slot, in percent; the rest is the gap to its neighbours.
+/// Width of a bar, in percent of its day's slot; the rest is the gap.
 const BAR_SHARE: u32 = 68;
-/// Labels beside the axis that are longer need the wider margin.
+/// Longer axis labels need the wider margin.
 const MAX_SHORT_LABEL_CHARS: usize = 6;
-/// With fewer days to come there is no room for the words that say so.
-const MIN_DAYS_FOR_WORDS: usize = 7;
-/// Days that have their number below, besides the first and the last: seven at most together.
+/// With fewer upcoming days there is no room for their label.
+const MIN_DAYS_FOR_LABEL: usize = 7;
+/// Days with a label below the plot, besides the first and the last: at most seven labels.
 const DATES: [i32; 5] = [5, 10, 15, 20, 25];
 
-/// One kind of value: its colour and what it is called.
+/// One series of a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Series {
-    /// The stylesheet has `chart-…` for bars and `key-…` for the legend.
+    /// Suffix of the CSS classes: `chart-…` for bars and `key-…` for the legend.
     pub(super) colour: &'static str,
     pub(super) name: &'static str,
 }
 
-/// What a day has, from the bottom up, one value for each series.
+/// A day's values, from the bottom up, one per series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DayValues {
     pub(super) values: Vec<u128>,
-    /// All of it in words, for whoever points at the day.
-    pub(super) words: String,
+    /// The day's values as text, shown as a tooltip.
+    pub(super) text: String,
 }
 
-/// What a chart is to show.
-pub(super) struct Drawing<'a> {
-    /// Of its elements, unlike every other on the page.
+pub(super) struct ChartSpec<'a> {
+    /// Prefix of the element IDs, unique on the page.
     pub(super) id: &'static str,
     pub(super) title: String,
-    /// What one sees.
+    /// Text alternative for screen readers.
     pub(super) description: String,
     pub(super) calendar: Calendar,
     pub(super) series: &'a [Series],
-    /// One for each day so far, in order.
+    /// One per day so far, in order.
     pub(super) days: &'a [DayValues],
-    /// How the axis' values are written beside it.
+    /// Formats the axis values.
     pub(super) labels: &'a dyn Fn(&[u128]) -> Vec<String>,
 }
 
@@ -51,14 +50,14 @@ pub(super) struct Chart {
     pub(super) id: &'static str,
     pub(super) title: String,
     pub(super) description: String,
-    /// Empty where there is only one kind of value.
+    /// Empty for a single series.
     pub(super) legend: Vec<Series>,
-    /// Its labels need the wider margin.
+    /// Whether the axis labels need the wider margin.
     pub(super) is_wide: bool,
-    pub(super) lines: Vec<Line>,
+    pub(super) grid_lines: Vec<Line>,
     pub(super) days: Vec<Slot>,
-    pub(super) to_come: Option<ToCome>,
-    pub(super) dates: Vec<Date>,
+    pub(super) future_days: Option<FutureDays>,
+    pub(super) dates: Vec<AxisLabel>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +67,7 @@ pub(super) struct Line {
     pub(super) is_base: bool,
 }
 
-/// A day's part of the plot, with its bars.
+/// A day's slot in the plot, with its bars.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
     pub(super) title: String,
@@ -86,33 +85,33 @@ pub(super) struct Bar {
     pub(super) height: String,
 }
 
-/// The part of the plot that the month has not reached.
+/// The upcoming part of the month.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ToCome {
+pub(super) struct FutureDays {
     pub(super) title: String,
     pub(super) x: String,
     pub(super) width: String,
-    /// The middle of the words that say so, where there is room for them.
-    pub(super) words_x: Option<String>,
+    /// The middle of the label, if there is room for it.
+    pub(super) label_x: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Date {
+pub(super) struct AxisLabel {
     pub(super) x: String,
-    pub(super) words: String,
+    pub(super) text: String,
 }
 
 impl Chart {
-    pub(super) fn draw(drawing: Drawing<'_>) -> Self {
-        let Drawing { id, title, description, calendar, series, days, labels } = drawing;
+    pub(super) fn draw(spec: ChartSpec<'_>) -> Self {
+        let ChartSpec { id, title, description, calendar, series, days, labels } = spec;
         let axis = Axis::above(days.iter().map(DayValues::sum).max().unwrap_or_default());
-        let labels = labels(&axis.lines().collect::<Vec<_>>());
+        let labels = labels(&axis.grid_lines().collect::<Vec<_>>());
         let slots = Slots { count: calendar.length() };
-        let slot = |(place, (day, values)): (usize, (Day, &DayValues))| Slot {
-            title: format!("{}: {}", short_day_words(day), values.words),
-            x: percent(slots.left(place)),
-            width: percent(slots.width(place)),
-            bars: bars(axis, slots, place, series, values),
+        let slot = |(index, (day, values)): (usize, (Day, &DayValues))| Slot {
+            title: format!("{}: {}", short_day_text(day), values.text),
+            x: percent(slots.left(index)),
+            width: percent(slots.width(index)),
+            bars: bars(axis, slots, index, series, values),
         };
         Self {
             id,
@@ -120,9 +119,9 @@ impl Chart {
             description,
             legend: if series.len() > 1 { series.to_vec() } else { Vec::new() },
             is_wide: labels.iter().any(|label| label.chars().count() > MAX_SHORT_LABEL_CHARS),
-            lines: lines(labels),
+            grid_lines: grid_lines(labels),
             days: calendar.days_so_far().zip(days).enumerate().map(slot).collect(),
-            to_come: to_come(calendar, slots),
+            future_days: future_days(calendar, slots),
             dates: dates(calendar, slots),
         }
     }
@@ -134,34 +133,34 @@ impl DayValues {
     }
 }
 
-/// The plot's width, divided among the days of the month.
+/// The plot's width, divided evenly among the days of the month.
 #[derive(Clone, Copy)]
 struct Slots {
     count: usize,
 }
 
 impl Slots {
-    /// Where the slot of this place begins, in hundredths of a percent. The one past the last begins at the end.
-    fn left(self, place: usize) -> u32 {
+    /// Left edge of a slot, in hundredths of a percent. One past the last slot gives the end of the plot.
+    fn left(self, index: usize) -> u32 {
         let count = self.count.max(1);
-        let left = (place.min(count) * WHOLE as usize + count / 2) / count;
+        let left = (index.min(count) * WHOLE as usize + count / 2) / count;
         u32::try_from(left).unwrap_or(WHOLE)
     }
 
-    fn width(self, place: usize) -> u32 {
-        self.left(place + 1) - self.left(place)
+    fn width(self, index: usize) -> u32 {
+        self.left(index + 1) - self.left(index)
     }
 
-    fn middle(self, place: usize) -> u32 {
-        self.left(place) + self.width(place) / 2
+    fn middle(self, index: usize) -> u32 {
+        self.left(index) + self.width(index) / 2
     }
 }
 
-/// Each stands on the one before, without a gap: it is as high as the sum so far reaches above the sum before.
-fn bars(axis: Axis, slots: Slots, place: usize, series: &[Series], values: &DayValues) -> Vec<Bar> {
-    let slot = slots.width(place);
+/// Stacks the bars without gaps: each height is the difference of two cumulative heights.
+fn bars(axis: Axis, slots: Slots, index: usize, series: &[Series], values: &DayValues) -> Vec<Bar> {
+    let slot = slots.width(index);
     let width = (slot * BAR_SHARE + 50) / 100;
-    let x = slots.left(place) + (slot - width) / 2;
+    let x = slots.left(index) + (slot - width) / 2;
     let mut below: u128 = 0;
     let mut bars = Vec::new();
     for (series, value) in series.iter().zip(&values.values) {
@@ -180,7 +179,7 @@ fn bars(axis: Axis, slots: Slots, place: usize, series: &[Series], values: &DayV
     bars
 }
 
-fn lines(labels: Vec<String>) -> Vec<Line> {
+fn grid_lines(labels: Vec<String>) -> Vec<Line> {
     let line = |(step, label): (u32, String)| Line {
         y: percent(WHOLE - WHOLE / STEPS * step),
         label,
@@ -189,27 +188,27 @@ fn lines(labels: Vec<String>) -> Vec<Line> {
     (0..).zip(labels).map(line).collect()
 }
 
-fn to_come(calendar: Calendar, slots: Slots) -> Option<ToCome> {
-    let words = calendar.to_come_words()?;
+fn future_days(calendar: Calendar, slots: Slots) -> Option<FutureDays> {
+    let text = calendar.future_days_text()?;
     let first = calendar.days_so_far().count();
     let x = slots.left(first);
-    let has_room = slots.count.saturating_sub(first) >= MIN_DAYS_FOR_WORDS;
-    Some(ToCome {
-        title: format!("{words}: still to come"),
+    let has_room = slots.count.saturating_sub(first) >= MIN_DAYS_FOR_LABEL;
+    Some(FutureDays {
+        title: format!("{text}: upcoming"),
         x: percent(x),
         width: percent(WHOLE - x),
-        words_x: has_room.then(|| percent(x + (WHOLE - x) / 2)),
+        label_x: has_room.then(|| percent(x + (WHOLE - x) / 2)),
     })
 }
 
-/// The first with its month, every fifth that is not too near the end, and the last.
-fn dates(calendar: Calendar, slots: Slots) -> Vec<Date> {
+/// The first day with its month, every fifth day up to the 25th, and the last day.
+fn dates(calendar: Calendar, slots: Slots) -> Vec<AxisLabel> {
     let (first, last) = (calendar.month.first_day(), calendar.month.last_day());
     let between = DATES.into_iter().map(|number| Day(first.0 + number - 1));
     let days = std::iter::once(first).chain(between).chain([last]);
-    let date = |day: Day| Date {
+    let date = |day: Day| AxisLabel {
         x: percent(slots.middle(usize::try_from(day.0 - first.0).unwrap_or_default())),
-        words: written_day(day, if day == first { "%-d %b" } else { "%-d" }),
+        text: format_day(day, if day == first { "%-d %b" } else { "%-d" }),
     };
     days.map(date).collect()
 }
@@ -225,7 +224,7 @@ mod tests {
 
     fn chart(month: &str, today: &str, days: &[DayValues]) -> Chart {
         let calendar = Calendar { month: month.parse().unwrap(), today: today.parse().unwrap() };
-        Chart::draw(Drawing {
+        Chart::draw(ChartSpec {
             id: "tokens",
             title: "Tokens per day".to_owned(),
             description: "Bars.".to_owned(),
@@ -239,12 +238,12 @@ mod tests {
     fn days(values: &[(u64, u64)]) -> Vec<DayValues> {
         let day = |(input, output): &(u64, u64)| DayValues {
             values: vec![(*input).into(), (*output).into()],
-            words: format!("{input} in, {output} out"),
+            text: format!("{input} in, {output} out"),
         };
         values.iter().map(day).collect()
     }
 
-    /// In hundredths.
+    /// In hundredths of a percent.
     fn number(text: &str) -> u32 {
         let (whole, hundredths) = text.strip_suffix('%').unwrap().split_once('.').unwrap();
         assert_eq!(hundredths.len(), 2, "{text}");
@@ -252,12 +251,13 @@ mod tests {
     }
 
     #[test]
-    fn a_day_is_drawn_where_the_sample_page_has_it() {
+    fn chart_matches_the_sample_page() {
         let mut october = vec![(0, 0); 31];
         october[0] = (8_324_997, 1_076_122);
         october[14] = (16_988_623, 2_150_208);
         let chart = chart("2026-10", "2026-11-13", &days(&october));
-        let labels: Vec<_> = chart.lines.iter().map(|line| (line.y.as_str(), line.label.as_str())).collect();
+        let labels: Vec<_> =
+            chart.grid_lines.iter().map(|line| (line.y.as_str(), line.label.as_str())).collect();
         assert_eq!(
             labels,
             [
@@ -276,23 +276,23 @@ mod tests {
         assert_eq!(bar(&first.bars[1]), ["0.51%", "52.99%", "2.20%", "5.39%"]);
         assert_eq!(chart.days[14].bars[1].y, "4.31%");
         assert!(chart.days[1].bars.is_empty(), "a day without usage is empty, and has its place");
-        assert_eq!((chart.days.len(), chart.to_come), (31, None));
-        let dates: Vec<_> = chart.dates.iter().map(|date| date.words.as_str()).collect();
+        assert_eq!((chart.days.len(), chart.future_days), (31, None));
+        let dates: Vec<_> = chart.dates.iter().map(|date| date.text.as_str()).collect();
         assert_eq!(dates, ["1 Oct", "5", "10", "15", "20", "25", "31"]);
     }
 
     #[test]
-    fn nothing_used_is_an_empty_plot_with_an_axis() {
+    fn chart_without_usage_has_an_axis_and_no_bars() {
         let chart = chart("2026-02", "2026-11-13", &days(&[(0, 0); 28]));
         assert!(chart.days.iter().all(|day| day.bars.is_empty()));
         assert_eq!(chart.days.len(), 28);
-        let labels: Vec<_> = chart.lines.iter().map(|line| line.label.as_str()).collect();
+        let labels: Vec<_> = chart.grid_lines.iter().map(|line| line.label.as_str()).collect();
         assert_eq!(labels, ["0", "1", "2", "3", "4"]);
-        assert_eq!(chart.dates.last().unwrap().words, "28");
+        assert_eq!(chart.dates.last().unwrap().text, "28");
     }
 
     #[test]
-    fn one_huge_day_leaves_the_others_low_and_all_within_the_plot() {
+    fn one_huge_day_stays_within_the_plot() {
         let mut values = [(10, 10); 30];
         values[3] = (u64::MAX, u64::MAX);
         let chart = chart("2026-09", "2026-11-13", &days(&values));
@@ -301,33 +301,33 @@ mod tests {
     }
 
     #[test]
-    fn equal_days_are_equally_high() {
+    fn equal_days_have_equal_bars() {
         let chart = chart("2026-09", "2026-11-13", &days(&[(700, 300); 30]));
         assert!(chart.days.iter().all(|day| day.bars[0].y == chart.days[0].bars[0].y));
         assert_eq!(chart.days[0].bars[1].y, "16.67%", "1,000 of 1,200");
     }
 
     #[test]
-    fn days_to_come_are_shown_as_not_yet_there() {
+    fn future_days_are_marked() {
         let chart = chart("2026-11", "2026-11-13", &days(&[(700, 300); 13]));
         assert_eq!(chart.days.len(), 13);
-        let to_come = chart.to_come.unwrap();
+        let future_days = chart.future_days.unwrap();
         assert_eq!(
-            (to_come.x.as_str(), to_come.width.as_str(), to_come.words_x.as_deref()),
+            (future_days.x.as_str(), future_days.width.as_str(), future_days.label_x.as_deref()),
             ("43.33%", "56.67%", Some("71.66%"))
         );
-        assert_eq!(to_come.title, "14 to 30 Nov: still to come");
+        assert_eq!(future_days.title, "14 to 30 Nov: upcoming");
         assert_eq!(chart.dates.len(), 7, "they have their dates all the same");
         let late = self::chart("2026-11", "2026-11-27", &days(&[(1, 1); 27]));
-        assert_eq!(late.to_come.unwrap().words_x, None);
-        assert_eq!(self::chart("2026-11", "2026-11-30", &days(&[(1, 1); 30])).to_come, None);
+        assert_eq!(late.future_days.unwrap().label_x, None);
+        assert_eq!(self::chart("2026-11", "2026-11-30", &days(&[(1, 1); 30])).future_days, None);
     }
 
     #[test]
-    fn long_labels_get_the_wider_margin_and_one_kind_of_value_no_legend() {
+    fn long_labels_widen_the_margin_and_one_series_has_no_legend() {
         let calendar = Calendar { month: "2026-10".parse().unwrap(), today: "2026-11-13".parse().unwrap() };
         let draw = |labels: &dyn Fn(&[u128]) -> Vec<String>| {
-            Chart::draw(Drawing {
+            Chart::draw(ChartSpec {
                 id: "spend",
                 title: String::new(),
                 description: String::new(),
@@ -344,7 +344,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bars_never_leave_their_slots_and_are_as_high_as_their_share(
+        fn bars_stay_in_their_slots_at_exact_heights(
             values in proptest::collection::vec((any::<u64>(), any::<u64>()), 28..=31),
             scale in 0_u32..64,
         ) {
@@ -367,7 +367,7 @@ mod tests {
                     prop_assert_eq!(y + height + reached, WHOLE, "it stands on the one below");
                     reached += height;
                 }
-                // The top is at the exact share of the axis, within half of the last decimal; with nothing, nothing is drawn.
+                // The top matches the exact share of the axis within half of the last decimal. Zero draws nothing.
                 let exact = (u128::from(*input) + u128::from(*output)) * u128::from(WHOLE);
                 let off = (u128::from(reached) * end).abs_diff(exact);
                 prop_assert!(reached <= WHOLE && off * 2 <= end, "{} of {}", reached, end);

@@ -1,11 +1,11 @@
-//! Tokens and spend by day: their charts, and the same figures as a table.
+//! Tokens and spend by day: charts, and the same figures as a table.
 
 use super::axis::short_counts;
-use super::calendar::{Calendar, long_day_words, month_words, short_day_words};
-use super::chart::{Chart, DayValues, Drawing, Series};
+use super::calendar::{Calendar, long_day_text, month_text, short_day_text};
+use super::chart::{Chart, ChartSpec, DayValues, Series};
 use super::money;
-use super::refusals::{self, Refusals};
-use chancery_domain::{Currency, Day, LinedUp, Month, Nanos, grouped, lined_up};
+use super::rejections::{self, Rejections};
+use chancery_domain::{AlignedAmount, Currency, Day, Month, Nanos, align_amounts, group_thousands};
 use chancery_store::{UsageGroup, UsageSum, UsageTotals};
 use std::collections::BTreeMap;
 
@@ -13,25 +13,24 @@ const TOKENS: [Series; 2] =
     [Series { colour: "in", name: "Input" }, Series { colour: "out", name: "Output" }];
 const SPEND: [Series; 1] = [Series { colour: "spend", name: "Spend" }];
 
-/// Every day of a month so far.
 pub(super) struct Daily {
     calendar: Calendar,
     currency: Currency,
     days: Vec<(Day, UsageTotals)>,
 }
 
-/// A day in a table.
+/// A day's row in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DayRow {
     /// `2026-10-01`
     pub(super) iso: String,
-    pub(super) words: String,
+    pub(super) text: String,
     pub(super) input: String,
     pub(super) output: String,
     pub(super) requests: String,
-    /// Rounded, for reading.
+    /// Rounded for display.
     pub(super) spend: String,
-    pub(super) exact: LinedUp,
+    pub(super) exact: AlignedAmount,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,17 +60,21 @@ impl Daily {
     pub(super) fn tokens_chart(&self) -> Chart {
         let values = |(_, totals): &(Day, UsageTotals)| DayValues {
             values: vec![totals.input_tokens.into(), totals.output_tokens.into()],
-            words: format!("{} in, {} out", grouped(totals.input_tokens), grouped(totals.output_tokens)),
+            text: format!(
+                "{} in, {} out",
+                group_thousands(totals.input_tokens),
+                group_thousands(totals.output_tokens)
+            ),
         };
-        let most = self.most(|totals| u128::from(totals.input_tokens) + u128::from(totals.output_tokens));
-        let most = most.map(|(day, tokens)| {
-            let tokens = grouped(u64::try_from(tokens).unwrap_or(u64::MAX));
-            format!("The busiest day was {} with {tokens} tokens.", long_day_words(day))
+        let peak = self.peak(|totals| u128::from(totals.input_tokens) + u128::from(totals.output_tokens));
+        let peak = peak.map(|(day, tokens)| {
+            let tokens = group_thousands(u64::try_from(tokens).unwrap_or(u64::MAX));
+            format!("The busiest day was {} with {tokens} tokens.", long_day_text(day))
         });
-        Chart::draw(Drawing {
+        Chart::draw(ChartSpec {
             id: "tokens",
-            title: self.titled("Tokens per day"),
-            description: self.described("Stacked bars, input below and output above.", most),
+            title: self.chart_title("Tokens per day"),
+            description: self.chart_description("Stacked bars, input below and output above.", peak),
             calendar: self.calendar,
             series: &TOKENS,
             days: &self.days.iter().map(values).collect::<Vec<_>>(),
@@ -84,16 +87,16 @@ impl Daily {
         let amount = |cost: Nanos| format!("{} {}", cost.figures(), self.currency);
         let values = |(_, totals): &(Day, UsageTotals)| DayValues {
             values: vec![nanos(totals)],
-            words: amount(totals.cost),
+            text: amount(totals.cost),
         };
-        let most = self.most(nanos).map(|(day, nanos)| {
+        let peak = self.peak(nanos).map(|(day, nanos)| {
             let cost = Nanos(i64::try_from(nanos).unwrap_or(i64::MAX));
-            format!("The dearest day was {} with {}.", long_day_words(day), amount(cost))
+            format!("The most expensive day was {} with {}.", long_day_text(day), amount(cost))
         });
-        Chart::draw(Drawing {
+        Chart::draw(ChartSpec {
             id: "spend",
-            title: self.titled(&format!("Spend per day in {}", self.currency)),
-            description: self.described("One bar for each day.", most),
+            title: self.chart_title(&format!("Spend per day in {}", self.currency)),
+            description: self.chart_description("One bar for each day.", peak),
             calendar: self.calendar,
             series: &SPEND,
             days: &self.days.iter().map(values).collect::<Vec<_>>(),
@@ -101,54 +104,54 @@ impl Daily {
         })
     }
 
-    pub(super) fn refusals_chart(&self, refusals: &Refusals) -> Chart {
-        let most = refusals
-            .worst_day()
-            .map(|(day, count)| format!("Most were refused on {}: {}.", long_day_words(day), grouped(count)));
-        let what = "Stacked bars: below, requests that were told to slow down (429); above, requests that could not be billed (402).";
-        Chart::draw(Drawing {
+    pub(super) fn rejections_chart(&self, rejections: &Rejections) -> Chart {
+        let peak = rejections.peak_day().map(|(day, count)| {
+            format!("The most rejections were on {}: {}.", long_day_text(day), group_thousands(count))
+        });
+        let what = "Stacked bars: rate-limited requests (429) below, billing errors (402) above.";
+        Chart::draw(ChartSpec {
             id: "refused",
-            title: self.titled("Refused requests per day"),
-            description: self.described(what, most),
+            title: self.chart_title("Rejected requests per day"),
+            description: self.chart_description(what, peak),
             calendar: self.calendar,
-            series: &refusals::SERIES,
-            days: &refusals.bars(self.calendar),
+            series: &rejections::SERIES,
+            days: &rejections.bars(self.calendar),
             labels: &short_counts,
         })
     }
 
-    fn titled(&self, what: &str) -> String {
-        format!("{what}, {}", month_words(self.calendar.month))
+    fn chart_title(&self, what: &str) -> String {
+        format!("{what}, {}", month_text(self.calendar.month))
     }
 
-    /// What one sees: the kind of drawing, its highest bar, and where it ends.
-    fn described(&self, what: &str, most: Option<String>) -> String {
-        let most = most.unwrap_or_else(|| "There are no bars, because there is nothing to show.".to_owned());
-        let to_come = self.calendar.to_come_words();
-        let to_come = to_come.map(|days| format!(" {days} are still to come.")).unwrap_or_default();
-        format!("{what} {most}{to_come} The table below has every figure.")
+    /// Describes the kind of chart, its highest bar and the upcoming days.
+    fn chart_description(&self, what: &str, peak: Option<String>) -> String {
+        let peak = peak.unwrap_or_else(|| "There is nothing to show.".to_owned());
+        let future_days = self.calendar.future_days_text();
+        let future_days = future_days.map(|days| format!(" Upcoming: {days}.")).unwrap_or_default();
+        format!("{what} {peak}{future_days} The table below has every figure.")
     }
 
-    /// The first of the days with the most, unless there is nothing on any.
-    fn most(&self, value: impl Fn(&UsageTotals) -> u128) -> Option<(Day, u128)> {
+    /// The day with the highest value, the first of equal ones. `None` if all are zero.
+    fn peak(&self, value: impl Fn(&UsageTotals) -> u128) -> Option<(Day, u128)> {
         let days = self.days.iter().rev().map(|(day, totals)| (*day, value(totals)));
         days.max_by_key(|(_, value)| *value).filter(|(_, value)| *value > 0)
     }
 
-    /// Every day so far, the oldest first; and all of them together.
+    /// Every day so far, oldest first, and the total.
     pub(super) fn table(&self, total: &UsageTotals) -> DayTable {
         let costs = self.days.iter().map(|(_, totals)| totals.cost);
-        let mut exact = lined_up(costs.chain([total.cost]));
-        let row = |day: Option<Day>, totals: &UsageTotals, exact: LinedUp| DayRow {
+        let mut exact = align_amounts(costs.chain([total.cost]));
+        let row = |day: Option<Day>, totals: &UsageTotals, exact: AlignedAmount| DayRow {
             iso: day.map(|day| day.to_string()).unwrap_or_default(),
-            words: day.map(short_day_words).unwrap_or_default(),
-            input: grouped(totals.input_tokens),
-            output: grouped(totals.output_tokens),
-            requests: grouped(totals.requests),
-            spend: self.currency.to_read(self.currency.round(totals.cost)),
+            text: day.map(short_day_text).unwrap_or_default(),
+            input: group_thousands(totals.input_tokens),
+            output: group_thousands(totals.output_tokens),
+            requests: group_thousands(totals.requests),
+            spend: self.currency.format_amount(self.currency.round(totals.cost)),
             exact,
         };
-        let of_total = exact.pop().unwrap_or_else(LinedUp::default);
+        let of_total = exact.pop().unwrap_or_else(AlignedAmount::default);
         let rows = self.days.iter().zip(exact).map(|((day, totals), exact)| row(Some(*day), totals, exact));
         DayTable { rows: rows.collect(), total: row(None, total, of_total) }
     }
@@ -179,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_so_far_has_its_row_and_its_slot_with_usage_or_without() {
+    fn every_day_so_far_has_a_row_and_a_slot() {
         let sums = [sum("2026-11-02", 1_200, 30, 128_431_000), sum("2026-11-12", 900, 10, 5_000_000_000)];
         let total = UsageTotals::of(&sums).unwrap();
         let daily = daily("2026-11", &sums);
@@ -187,7 +190,7 @@ mod tests {
         assert_eq!(table.rows.len(), 13);
         let row = &table.rows[1];
         assert_eq!(
-            (row.iso.as_str(), row.words.as_str(), row.input.as_str(), row.spend.as_str()),
+            (row.iso.as_str(), row.text.as_str(), row.input.as_str(), row.spend.as_str()),
             ("2026-11-02", "Mon 2 Nov", "1,200", "$0.13")
         );
         assert_eq!(row.exact.text, "0.128431");
@@ -198,21 +201,21 @@ mod tests {
         assert_eq!(
             chart.description,
             "Stacked bars, input below and output above. The busiest day was Monday 2 November with 1,230 tokens. \
-             14 to 30 Nov are still to come. The table below has every figure."
+             Upcoming: 14 to 30 Nov. The table below has every figure."
         );
         assert_eq!(chart.days[11].title, "Thu 12 Nov: 900 in, 10 out");
         let chart = daily.spend_chart();
-        assert!(chart.description.contains("The dearest day was Thursday 12 November with 5.00 USD."));
+        assert!(chart.description.contains("The most expensive day was Thursday 12 November with 5.00 USD."));
         assert_eq!(chart.days[1].title, "Mon 2 Nov: 0.128431 USD");
-        assert_eq!(chart.lines[4].label, "$6.00", "{:?}", chart.lines);
+        assert_eq!(chart.grid_lines[4].label, "$6.00", "{:?}", chart.grid_lines);
     }
 
     #[test]
-    fn of_equal_days_the_first_is_named_and_of_nothing_none() {
+    fn first_of_equal_peak_days_is_named() {
         let sums = [sum("2026-10-02", 5, 5, 1), sum("2026-10-03", 5, 5, 1)];
         assert!(
             daily("2026-10", &sums).tokens_chart().description.contains("Friday 2 October with 10 tokens")
         );
-        assert!(daily("2026-10", &[]).tokens_chart().description.contains("There are no bars"));
+        assert!(daily("2026-10", &[]).tokens_chart().description.contains("There is nothing to show."));
     }
 }

@@ -1,8 +1,8 @@
-//! A month's usage as programs read it. Amounts are decimal strings, and the same as integers of nano-units.
+//! A month's usage as JSON. Amounts are given as decimal strings and as integers in nano-units.
 
 use super::breakdown::others;
 use super::limits_card::peaks;
-use super::refusals::Refusals;
+use super::rejections::Rejections;
 use chancery_domain::{Account, Currency, Day, Month};
 use chancery_store::{UsageGroup, UsageReport, UsageSum, UsageTotals};
 use serde_json::{Value, json};
@@ -17,12 +17,12 @@ pub(super) fn report(report: &UsageReport, total: &UsageTotals, month: Month, cu
         .iter()
         .map(|account| with(json!({"id": account.account, "name": account.name.as_str()}), &account.totals));
     let other_keys = others(report.keys.iter().map(|key| &key.totals), total);
-    // Of one account there are none: its report has no other.
+    // The report of a single account contains no others.
     let is_of_all = report.account.is_none();
     let other_accounts = others(report.by_account.iter().map(|account| &account.totals), total);
-    let refusals = Refusals::of(&report.refusals);
-    let refusals = refusals.by_day_and_code().map(
-        |(day, code, refusals): (Day, &str, u64)| json!({"day": day, "code": code, "refusals": refusals}),
+    let rejections = Rejections::of(&report.rejections);
+    let rejections = rejections.by_day_and_code().map(
+        |(day, code, rejections): (Day, &str, u64)| json!({"day": day, "code": code, "refusals": rejections}),
     );
     json!({
         "account": report.account.as_ref().map(|account| json!({"id": account.id, "name": account.name.as_str()})),
@@ -36,7 +36,7 @@ pub(super) fn report(report: &UsageReport, total: &UsageTotals, month: Month, cu
         "other_accounts": other_accounts.filter(|_| is_of_all).map(|totals| with(json!({}), &totals)),
         "total": with(json!({}), total),
         "previous": with(json!({}), &report.previous),
-        "refusals": refusals.collect::<Vec<_>>(),
+        "refusals": rejections.collect::<Vec<_>>(),
         "limits": report.account.as_ref().map(|account| limits(account, report)),
     })
 }

@@ -1,33 +1,33 @@
-//! What an account used of its limits: spend against its cap, and its busiest minute against what a minute may have.
+//! An account's usage relative to its limits: spend against the cap, and the busiest minute against the rate limits.
 
 use super::calendar::Calendar;
 use super::meter::{Level, Meter, Share};
-use crate::when::{clock_time, written_day};
-use chancery_domain::{Account, AccountState, Currency, Day, MinorUnits, Nanos, UnixMillis, grouped};
-use chancery_store::PeakDay;
+use crate::time_format::{clock_text, format_day};
+use chancery_domain::{Account, AccountState, Currency, Day, MinorUnits, Nanos, UnixMillis, group_thousands};
+use chancery_store::DailyPeak;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LimitsCard {
     pub(super) account: i64,
     pub(super) is_closed: bool,
     pub(super) meters: Vec<Meter>,
-    /// What has no meter, in words.
+    /// Text for limits without a meter.
     pub(super) notes: Vec<String>,
 }
 
-/// The most of a month, and when it was.
+/// The maximum of a month, and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Peak {
     pub(super) count: u64,
     pub(super) at: UnixMillis,
 }
 
-/// The busiest minute of all these days, by requests and by tokens; of equal ones the first.
-pub(super) fn peaks(days: &[PeakDay]) -> (Option<Peak>, Option<Peak>) {
-    let most = |peak: fn(&PeakDay) -> Peak| days.iter().rev().map(peak).max_by_key(|peak| peak.count);
+/// The busiest minute of these days by requests and by tokens, the first of equal ones.
+pub(super) fn peaks(days: &[DailyPeak]) -> (Option<Peak>, Option<Peak>) {
+    let peak = |peak: fn(&DailyPeak) -> Peak| days.iter().rev().map(peak).max_by_key(|peak| peak.count);
     (
-        most(|day| Peak { count: day.requests, at: day.requests_at }),
-        most(|day| Peak { count: day.tokens, at: day.tokens_at }),
+        peak(|day| Peak { count: day.requests, at: day.requests_at }),
+        peak(|day| Peak { count: day.tokens, at: day.tokens_at }),
     )
 }
 
@@ -35,7 +35,7 @@ impl LimitsCard {
     pub(super) fn new(
         account: &Account,
         spent: Nanos,
-        days: &[PeakDay],
+        days: &[DailyPeak],
         calendar: Calendar,
         currency: Currency,
     ) -> Self {
@@ -43,24 +43,24 @@ impl LimitsCard {
         let mut meters = Vec::new();
         match account.spend_per_month {
             Some(cap) => meters.push(spend_meter(spent, cap, calendar, currency)),
-            None => notes.push("This account has no spending cap.".to_owned()),
+            None => notes.push("No monthly cap.".to_owned()),
         }
         let limits = account.limits;
         match peaks(days) {
             (Some(requests), Some(tokens)) => {
-                let (label, most) = ("Requests, busiest minute", limits.requests_per_min);
-                meters.push(minute_meter("requests-meter", label, requests, most));
-                let (label, most) = ("Tokens, busiest minute", limits.tokens_per_min);
-                meters.push(minute_meter("tokens-meter", label, tokens, most));
+                let (label, limit) = ("Requests, busiest minute", limits.requests_per_min);
+                meters.push(minute_meter("requests-meter", label, requests, limit));
+                let (label, limit) = ("Tokens, busiest minute", limits.tokens_per_min);
+                meters.push(minute_meter("tokens-meter", label, tokens, limit));
             }
             _ => notes.push(format!(
-                "A minute may have {} requests and {} tokens. No busiest minute is on record for this month.",
-                grouped(limits.requests_per_min.into()),
-                grouped(limits.tokens_per_min.into())
+                "Limits: {} requests and {} tokens per minute. Busiest minute: not recorded.",
+                group_thousands(limits.requests_per_min.into()),
+                group_thousands(limits.tokens_per_min.into())
             )),
         }
         if !calendar.is_running() {
-            notes.push("The limits are those of today.".to_owned());
+            notes.push("Current limits are shown.".to_owned());
         }
         let is_closed = matches!(account.state, AccountState::Closed { .. });
         Self { account: account.id.0, is_closed, meters, notes }
@@ -68,34 +68,35 @@ impl LimitsCard {
 }
 
 fn spend_meter(spent: Nanos, cap: Nanos, calendar: Calendar, currency: Currency) -> Meter {
-    // What is too small for its currency's minor unit would read as nothing, or as more than it is.
-    let is_whole = |amount: Nanos| currency.exactly(currency.round(amount)) == Ok(amount);
+    // An amount below the currency's minor unit would round to zero, or to more than it is.
+    let is_whole = |amount: Nanos| currency.to_nanos(currency.round(amount)) == Ok(amount);
     let is_seen = |amount: Nanos| amount == Nanos(0) || currency.round(amount) != MinorUnits(0);
     let are_rounded = is_whole(cap) && is_seen(spent);
-    let to_read = |amount: Nanos| match are_rounded {
-        true => currency.to_read(currency.round(amount)),
-        false => currency.exact_to_read(amount),
+    let format_amount = |amount: Nanos| match are_rounded {
+        true => currency.format_amount(currency.round(amount)),
+        false => currency.format_exact(amount),
     };
     let nanos = |amount: Nanos| u128::try_from(amount.0).unwrap_or_default();
     let share = Share { used: nanos(spent), limit: nanos(cap) };
     let mut hints = Vec::new();
-    if share.level() != Level::Well {
+    if share.level() != Level::Normal {
         hints.push(match spent >= cap {
-            true => "The cap is reached: requests are refused until the next month, or until it is raised."
-                .to_owned(),
-            false => format!("{}\u{a0}% of the cap is spent.", share.whole_percents()),
+            true => {
+                "Cap reached: requests are rejected until next month or until you raise the cap.".to_owned()
+            }
+            false => format!("{}% of the cap used.", share.whole_percents()),
         });
     }
     if calendar.is_running() {
-        hints.push("Requests under way are not counted yet.".to_owned());
+        hints.push("Running requests are not included.".to_owned());
     } else if spent >= cap {
-        // The month is over, and the cap may have been another then.
-        hints = vec!["As much as the cap, or more.".to_owned()];
+        // The month is over, and the cap may have been different then.
+        hints = vec!["At or above the current cap.".to_owned()];
     }
     Meter {
         id: "spend-meter",
-        label: format!("Spend in {}", written_day(calendar.month.first_day(), "%B")),
-        words: format!("{} of {}", to_read(spent), to_read(cap)),
+        label: format!("Spend in {}", format_day(calendar.month.first_day(), "%B")),
+        text: format!("{} of {}", format_amount(spent), format_amount(cap)),
         now: spent.min(cap).to_string(),
         max: cap.to_string(),
         fill: share.fill(),
@@ -107,18 +108,18 @@ fn spend_meter(spent: Nanos, cap: Nanos, calendar: Calendar, currency: Currency)
 fn minute_meter(id: &'static str, label: &str, peak: Peak, limit: u32) -> Meter {
     let limit = u64::from(limit);
     let share = Share { used: peak.count.into(), limit: limit.into() };
-    let when = format!("{}, {}.", written_day(Day::of(peak.at), "%-d %B"), clock_time(peak.at));
+    let peak_time = format!("{}, {}.", format_day(Day::containing(peak.at), "%-d %B"), clock_text(peak.at));
     let hint = match share.level() {
-        Level::Well => when,
-        Level::Warn => format!("{when} Close to the limit: raise it, or spread the work."),
+        Level::Normal => peak_time,
+        Level::Warn => format!("{peak_time} Close to the limit: raise it, or spread requests over time."),
         Level::Danger => {
-            format!("{when} At the limit: more would have been refused. Raise it, or spread the work.")
+            format!("{peak_time} At the limit: raise it, or spread requests over time.")
         }
     };
     Meter {
         id,
         label: label.to_owned(),
-        words: format!("{} of {}", grouped(peak.count), grouped(limit)),
+        text: format!("{} of {}", group_thousands(peak.count), group_thousands(limit)),
         now: peak.count.min(limit).to_string(),
         max: limit.to_string(),
         fill: share.fill(),
@@ -143,19 +144,19 @@ mod tests {
         }
     }
 
-    fn peak(day: &str, requests: u64, tokens: u64) -> PeakDay {
+    fn peak(day: &str, requests: u64, tokens: u64) -> DailyPeak {
         let day: Day = day.parse().unwrap();
         let at = |minutes: i64| UnixMillis(day.start().0 + minutes * 60_000);
-        PeakDay { account: AccountId(7), day, requests, requests_at: at(61), tokens, tokens_at: at(847) }
+        DailyPeak { account: AccountId(7), day, requests, requests_at: at(61), tokens, tokens_at: at(847) }
     }
 
-    fn card(cap: Option<i64>, spent: i64, month: &str, peaks: &[PeakDay]) -> LimitsCard {
+    fn card(cap: Option<i64>, spent: i64, month: &str, peaks: &[DailyPeak]) -> LimitsCard {
         let calendar = Calendar { month: month.parse().unwrap(), today: "2026-11-13".parse().unwrap() };
         LimitsCard::new(&account(cap), Nanos(spent), peaks, calendar, Currency::USD)
     }
 
     #[test]
-    fn spend_and_the_busiest_minute_stand_against_their_limits() {
+    fn spend_and_peak_minute_are_shown_against_limits() {
         let peaks =
             [peak("2026-10-02", 214, 12_000), peak("2026-10-15", 214, 373_904), peak("2026-10-20", 3, 9)];
         let card = card(Some(250_000_000_000), 195_478_145_200, "2026-10", &peaks);
@@ -163,7 +164,7 @@ mod tests {
             .meters
             .iter()
             .map(|meter| {
-                (meter.label.as_str(), meter.words.as_str(), meter.fill.as_str(), meter.hints.join(" "))
+                (meter.label.as_str(), meter.text.as_str(), meter.fill.as_str(), meter.hints.join(" "))
             })
             .collect();
         assert_eq!(
@@ -175,45 +176,49 @@ mod tests {
                     "Tokens, busiest minute",
                     "373,904 of 400,000",
                     "93.47%",
-                    "15 October, 14:07 UTC. Close to the limit: raise it, or spread the work.".to_owned()
+                    "15 October, 14:07 UTC. Close to the limit: raise it, or spread requests over time."
+                        .to_owned()
                 ),
             ]
         );
         assert_eq!((card.meters[0].now.as_str(), card.meters[0].max.as_str()), ("195.4781452", "250.00"));
-        assert_eq!(card.notes, ["The limits are those of today."]);
+        assert_eq!(card.notes, ["Current limits are shown."]);
     }
 
     #[test]
-    fn what_is_less_than_a_cent_is_shown_exactly() {
-        let words = |cap, spent| card(Some(cap), spent, "2026-11", &[]).meters[0].words.clone();
-        assert_eq!(words(1_000_000_000, 4_999_000), "$0.004999 of $1.00");
-        assert_eq!(words(4_000_000, 15_000), "$0.000015 of $0.004");
-        assert_eq!(words(1_000_000_000, 0), "$0.00 of $1.00");
-        assert_eq!(words(1_000_000_000, 5_100_000), "$0.01 of $1.00");
+    fn amounts_below_a_cent_are_exact() {
+        let text = |cap, spent| card(Some(cap), spent, "2026-11", &[]).meters[0].text.clone();
+        assert_eq!(text(1_000_000_000, 4_999_000), "$0.004999 of $1.00");
+        assert_eq!(text(4_000_000, 15_000), "$0.000015 of $0.004");
+        assert_eq!(text(1_000_000_000, 0), "$0.00 of $1.00");
+        assert_eq!(text(1_000_000_000, 5_100_000), "$0.01 of $1.00");
     }
 
     #[test]
-    fn a_cap_that_is_near_or_reached_is_said_in_words() {
+    fn near_or_reached_cap_has_a_hint() {
         let hints = |spent, month| card(Some(100_000_000_000), spent, month, &[]).meters[0].hints.join(" ");
-        assert_eq!(hints(79_999_999_999, "2026-11"), "Requests under way are not counted yet.");
+        assert_eq!(hints(79_999_999_999, "2026-11"), "Running requests are not included.");
         assert_eq!(
             hints(80_000_000_000, "2026-11"),
-            "80\u{a0}% of the cap is spent. Requests under way are not counted yet."
+            "80% of the cap used. Running requests are not included."
         );
-        assert!(hints(99_999_999_999, "2026-11").starts_with("99\u{a0}% of the cap is spent."));
-        assert!(hints(100_000_000_000, "2026-11").starts_with("The cap is reached: requests are refused"));
-        assert_eq!(hints(100_000_000_000, "2026-10"), "As much as the cap, or more.");
+        assert!(hints(99_999_999_999, "2026-11").starts_with("99% of the cap used."));
+        assert!(
+            hints(100_000_000_000, "2026-11")
+                .starts_with("Cap reached: requests are rejected until next month")
+        );
+        assert_eq!(hints(100_000_000_000, "2026-10"), "At or above the current cap.");
     }
 
     #[test]
-    fn without_a_cap_or_peaks_the_card_says_so() {
+    fn limits_card_states_missing_cap_and_peaks() {
         let card = card(None, 5, "2026-11", &[]);
         assert!(card.meters.is_empty());
         assert_eq!(
             card.notes,
             [
-                "This account has no spending cap.",
-                "A minute may have 600 requests and 400,000 tokens. No busiest minute is on record for this month.",
+                "No monthly cap.",
+                "Limits: 600 requests and 400,000 tokens per minute. Busiest minute: not recorded.",
             ]
         );
     }

@@ -1,5 +1,5 @@
-//! `/usage`, for partners: what was used and spent in a month, by day, model, key and account, against the limits, and what was
-//! refused. Everything comes from one report of the store; charts are drawn here.
+//! `/usage`, for partners: usage and spend of a month, by day, model, key and account, relative to the limits, and rejected
+//! requests. All data comes from one report of the store; charts are drawn here.
 
 mod axis;
 mod breakdown;
@@ -13,5 +13,5 @@ mod meter;
 pub(crate) mod money;
 pub(crate) mod page;
 mod query;
-mod refusals;
+mod rejections;
 mod stats;

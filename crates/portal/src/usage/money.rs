@@ -1,15 +1,15 @@
-//! Money beside an axis.
+//! Formats amounts for an axis.
 
-use chancery_domain::{Currency, grouped};
+use chancery_domain::{Currency, group_thousands};
 
 const NANOS_PER_UNIT: u128 = 1_000_000_000;
-/// An exact amount has at least these.
+/// If there are decimals at all, there are at least this many.
 const MIN_DECIMALS: usize = 2;
 
-/// Beside an axis: `$0`, `$5`, `$10`, or all with as many decimals as one of them needs: `$0.00`, `$2.50`, `$5.00`. A currency
-/// without a sign of its own here has none; the chart's title names it.
+/// Axis labels: `$0`, `$5`, `$10`, or all with the same number of decimals: `$0.00`, `$2.50`, `$5.00`. A currency without a
+/// known symbol gets none; the chart's title names it.
 pub(super) fn axis_labels(currency: Currency, values: &[u128]) -> Vec<String> {
-    let sign = currency.symbol().unwrap_or_default();
+    let symbol = currency.symbol().unwrap_or_default();
     let decimals = |value: &u128| {
         let decimals = format!("{:09}", value % NANOS_PER_UNIT);
         decimals.trim_end_matches('0').len()
@@ -19,10 +19,10 @@ pub(super) fn axis_labels(currency: Currency, values: &[u128]) -> Vec<String> {
         some => some.max(MIN_DECIMALS),
     };
     let label = |value: &u128| {
-        let units = grouped(u64::try_from(value / NANOS_PER_UNIT).unwrap_or(u64::MAX));
+        let units = group_thousands(u64::try_from(value / NANOS_PER_UNIT).unwrap_or(u64::MAX));
         let decimals = format!("{:09}", value % NANOS_PER_UNIT);
         let point = if longest == 0 { "" } else { "." };
-        format!("{sign}{units}{point}{}", &decimals[..longest])
+        format!("{symbol}{units}{point}{}", &decimals[..longest])
     };
     values.iter().map(label).collect()
 }
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_axis_of_money_has_as_many_decimals_as_it_needs() {
+    fn money_axis_has_as_many_decimals_as_needed() {
         let labels = |step: u128| axis_labels(Currency::USD, &[0, step, 2 * step]);
         assert_eq!(labels(5_000_000_000), ["$0", "$5", "$10"]);
         assert_eq!(labels(2_500_000_000), ["$0.00", "$2.50", "$5.00"]);

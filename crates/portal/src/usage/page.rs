@@ -1,31 +1,31 @@
-//! `GET /usage`: a month of all accounts or of one, as a page or as JSON.
+//! `GET /usage`: a month of one account or all, as a page or JSON.
 
 use super::breakdown::Breakdown;
-use super::calendar::{Calendar, month_words};
+use super::calendar::{Calendar, month_text};
 use super::chart::Chart;
 use super::daily::{Daily, DayTable};
 use super::json;
 use super::limits_card::LimitsCard;
-use super::query::{Asked, address};
-use super::refusals::{DayLine, Refusals, Why};
+use super::query::{UsageQuery, href};
+use super::rejections::{RejectionDayRow, RejectionRow, Rejections};
 use super::stats::{self, Stat};
 use crate::error::PageError;
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
-use crate::when::written_day;
+use crate::time_format::format_day;
 use askama::Template;
 use axum::Json;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use chancery_domain::{Account, AccountState, Currency, Day, Month, UnixMillis, grouped};
-use chancery_policy::{ReadUsage, TheFirm};
-use chancery_store::{LedgerError, UsageMonth, UsageReport, UsageTotals};
+use chancery_domain::{Account, AccountState, Currency, Day, Month, UnixMillis, group_thousands};
+use chancery_policy::{FirmResource, ReadUsage};
+use chancery_store::{LedgerError, MonthlyUsageQuery, UsageReport, UsageTotals};
 use chancery_web::{Choice, Problems, page, wants_json};
 use std::sync::Arc;
 
-/// Months to choose from; older ones have their address all the same.
+/// Months in the selector. Older ones can still be opened by URL.
 const MAX_MONTHS_LISTED: usize = 120;
 
 #[derive(Template)]
@@ -34,54 +34,54 @@ struct UsagePage<'a> {
     frame: Frame<'a>,
     problems: Problems,
     accounts: Vec<Choice>,
-    /// How many accounts there are that cannot be chosen here, where there are any.
-    accounts_left_out: Option<String>,
+    /// The number of accounts that the selector omits, if any.
+    accounts_omitted: Option<String>,
     months: Vec<Choice>,
     month: String,
-    /// Whose usage, and of which days.
+    /// The account and the days shown.
     span: String,
     body: Body,
 }
 
-/// What stands below the choosers.
+/// Content below the filters.
 enum Body {
-    /// What was asked for cannot be shown; the choosers say why.
-    Nothing,
+    /// The query is invalid; the filters show why.
+    InvalidQuery,
     NoAccounts,
-    /// Nothing was used or refused: what to say of it, and one way on with its name.
+    /// No usage and no rejected requests: a message, and a link with its label.
     Empty {
-        words: String,
-        way_on: (String, String),
+        text: String,
+        next_link: (String, String),
     },
     Figures(Box<Figures>),
 }
 
 struct Figures {
     stats: [Stat; 4],
-    /// None: nothing was used.
-    used: Option<Used>,
-    /// None: nothing was refused.
-    refused: Option<Refused>,
+    /// `None` if there was no usage.
+    used: Option<UsageFigures>,
+    /// `None` if no request was rejected.
+    rejected: Option<RejectionFigures>,
     limits: Option<LimitsCard>,
-    /// Days of the month that are not there yet, in words.
-    to_come: Option<String>,
+    /// The upcoming days of the month, as text.
+    future_days: Option<String>,
     month_name: String,
     currency: Currency,
     is_running: bool,
 }
 
-struct Used {
+struct UsageFigures {
     tokens: Chart,
     spend: Chart,
     days: DayTable,
     breakdowns: Vec<Breakdown>,
 }
 
-struct Refused {
+struct RejectionFigures {
     chart: Chart,
-    why: Vec<Why>,
+    reasons: Vec<RejectionRow>,
     total: String,
-    days: Vec<DayLine>,
+    days: Vec<RejectionDayRow>,
 }
 
 pub(crate) async fn handle(
@@ -90,77 +90,84 @@ pub(crate) async fn handle(
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, PageError> {
-    let permit = portal.permit::<ReadUsage>(&signed_in, TheFirm).await?;
+    let permit = portal.permit::<ReadUsage>(&signed_in, FirmResource).await?;
     let now = portal.clock.now();
-    let asked = Asked::read(query.as_deref().unwrap_or_default(), Month::of(now));
-    let found = portal.store.usage_reports.read_usage(permit, asked.month_of_account()).await;
-    let (asked, report) = match found {
+    let usage_query = UsageQuery::read(query.as_deref().unwrap_or_default(), Month::containing(now));
+    let found = portal.store.usage_reports.read_usage(permit, usage_query.month_of_account()).await;
+    let (usage_query, report) = match found {
         Err(LedgerError::NoSuchAccountId(_)) => {
-            // The form is shown again with every account that there is, and that is asked for like everything else.
-            let asked = asked.without_account();
-            let permit = portal.permit::<ReadUsage>(&signed_in, TheFirm).await?;
-            let report = portal.store.usage_reports.read_usage(permit, asked.month_of_account()).await?;
-            (asked, report)
+            // Show the form again with all accounts, which needs its own decision.
+            let usage_query = usage_query.without_account();
+            let permit = portal.permit::<ReadUsage>(&signed_in, FirmResource).await?;
+            let report =
+                portal.store.usage_reports.read_usage(permit, usage_query.month_of_account()).await?;
+            (usage_query, report)
         }
-        found => (asked, found?),
+        found => (usage_query, found?),
     };
     let currency = portal.settings.invoice_terms.currency;
     let total = UsageTotals::of(&report.days)?;
     if wants_json(&headers) {
-        return match asked.error() {
+        return match usage_query.error() {
             Some(error) => Err(error.into()),
-            None => Ok(Json(json::report(&report, &total, asked.month, currency)).into_response()),
+            None => Ok(Json(json::report(&report, &total, usage_query.month, currency)).into_response()),
         };
     }
-    let status = if asked.problems.any() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+    let status = if usage_query.problems.any() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
     let frame = Frame::new(&portal, &signed_in, Section::Usage);
-    Ok(page(status, &UsagePage::new(frame, asked, &report, &total, Seen { now, currency }))?)
+    Ok(page(status, &UsagePage::new(frame, usage_query, &report, &total, DisplayContext { now, currency }))?)
 }
 
-/// When and in what it is shown.
+/// Current time and currency for the display.
 #[derive(Clone, Copy)]
-struct Seen {
+struct DisplayContext {
     now: UnixMillis,
     currency: Currency,
 }
 
-impl Asked {
-    fn month_of_account(&self) -> UsageMonth {
-        UsageMonth { account: self.account, month: self.month }
+impl UsageQuery {
+    fn month_of_account(&self) -> MonthlyUsageQuery {
+        MonthlyUsageQuery { account: self.account, month: self.month }
     }
 }
 
 impl<'a> UsagePage<'a> {
-    fn new(frame: Frame<'a>, asked: Asked, report: &UsageReport, total: &UsageTotals, seen: Seen) -> Self {
-        let calendar = Calendar { month: asked.month, today: Day::of(seen.now) };
-        let whose =
+    fn new(
+        frame: Frame<'a>,
+        usage_query: UsageQuery,
+        report: &UsageReport,
+        total: &UsageTotals,
+        context: DisplayContext,
+    ) -> Self {
+        let calendar = Calendar { month: usage_query.month, today: Day::containing(context.now) };
+        let account_name =
             report.account.as_ref().map_or("All accounts".to_owned(), |account| account.name.to_string());
         Self {
             frame,
-            accounts: report.accounts.iter().map(|account| account_choice(account, &asked)).collect(),
-            accounts_left_out: (report.accounts_left_out > 0).then(|| grouped(report.accounts_left_out)),
-            months: months(asked.month, report.first_month, Month::of(seen.now)),
-            month: month_words(asked.month),
-            span: format!("{whose}, {}", calendar.span_words()),
-            body: match asked.problems.any() {
-                true => Body::Nothing,
-                false => Body::new(report, total, calendar, seen),
+            accounts: report.accounts.iter().map(|account| account_choice(account, &usage_query)).collect(),
+            accounts_omitted: (report.accounts_omitted > 0).then(|| group_thousands(report.accounts_omitted)),
+            months: months(usage_query.month, report.first_month, Month::containing(context.now)),
+            month: month_text(usage_query.month),
+            span: format!("{account_name}, {}", calendar.span_text()),
+            body: match usage_query.problems.any() {
+                true => Body::InvalidQuery,
+                false => Body::new(report, total, calendar, context),
             },
-            problems: asked.problems,
+            problems: usage_query.problems,
         }
     }
 }
 
-fn account_choice(account: &Account, asked: &Asked) -> Choice {
+fn account_choice(account: &Account, usage_query: &UsageQuery) -> Choice {
     let closed = if account.state == AccountState::Open { "" } else { " (closed)" };
     Choice::new(
         account.id.to_string(),
         format!("{}{closed}", account.name),
-        asked.account == Some(account.id),
+        usage_query.account == Some(account.id),
     )
 }
 
-/// From this month back to the first with usage, and the one that is shown, wherever it is.
+/// From the current month back to the first with usage, plus the selected month.
 fn months(shown: Month, first: Option<Month>, this_month: Month) -> Vec<Choice> {
     let first = first.map_or(this_month, |first| first.min(this_month));
     let all = std::iter::successors(Some(this_month), |month| Some(month.previous()));
@@ -168,39 +175,38 @@ fn months(shown: Month, first: Option<Month>, this_month: Month) -> Vec<Choice> 
     if !listed.contains(&shown) {
         listed.push(shown);
     }
-    let choice = |month: Month| Choice::new(month.to_string(), month_words(month), month == shown);
+    let choice = |month: Month| Choice::new(month.to_string(), month_text(month), month == shown);
     listed.into_iter().map(choice).collect()
 }
 
 impl Body {
-    fn new(report: &UsageReport, total: &UsageTotals, calendar: Calendar, seen: Seen) -> Self {
-        let refusals = Refusals::of(&report.refusals);
+    fn new(report: &UsageReport, total: &UsageTotals, calendar: Calendar, context: DisplayContext) -> Self {
+        let rejections = Rejections::of(&report.rejections);
         let is_used = total.requests > 0;
-        if report.accounts.is_empty() && !refusals.any() {
+        if report.accounts.is_empty() && !rejections.any() {
             return Self::NoAccounts;
         }
-        if !is_used && !refusals.any() {
+        if !is_used && !rejections.any() {
             return Self::empty(report, calendar);
         }
-        Self::Figures(Box::new(Figures::new(report, total, &refusals, calendar, seen)))
+        Self::Figures(Box::new(Figures::new(report, total, &rejections, calendar, context)))
     }
 
     fn empty(report: &UsageReport, calendar: Calendar) -> Self {
         let account = report.account.as_ref();
-        let who = account.map_or("No account sent a request".to_owned(), |account| {
-            format!("{} sent no request", account.name)
+        let summary = account.map_or("No account sent requests".to_owned(), |account| {
+            format!("{} sent no requests", account.name)
         });
-        let soon = if calendar.is_running() { " What is used stands here within a moment." } else { "" };
+        let soon = if calendar.is_running() { " New usage appears within seconds." } else { "" };
         let previous = calendar.month.previous();
-        let way_on = match (report.previous.requests > 0, calendar.is_running()) {
-            (true, _) => (
-                address(account.map(|account| account.id), previous),
-                format!("Show {}", month_words(previous)),
-            ),
-            (false, true) => ("/accounts".to_owned(), "Go to the accounts".to_owned()),
+        let next_link = match (report.previous.requests > 0, calendar.is_running()) {
+            (true, _) => {
+                (href(account.map(|account| account.id), previous), format!("Show {}", month_text(previous)))
+            }
+            (false, true) => ("/accounts".to_owned(), "Go to accounts".to_owned()),
             (false, false) => ("/usage".to_owned(), "Show this month".to_owned()),
         };
-        Self::Empty { words: format!("{who} that was billed or refused.{soon}"), way_on }
+        Self::Empty { text: format!("{summary} in {}.{soon}", month_text(calendar.month)), next_link }
     }
 }
 
@@ -208,36 +214,41 @@ impl Figures {
     fn new(
         report: &UsageReport,
         total: &UsageTotals,
-        refusals: &Refusals,
+        rejections: &Rejections,
         calendar: Calendar,
-        seen: Seen,
+        context: DisplayContext,
     ) -> Self {
-        let Seen { now, currency } = seen;
+        let DisplayContext { now, currency } = context;
         let daily = Daily::new(&report.days, calendar, currency);
-        let month =
-            stats::Month { total, previous: &report.previous, refused: refusals.total, calendar, currency };
+        let month = stats::Month {
+            total,
+            previous: &report.previous,
+            rejected: rejections.total,
+            calendar,
+            currency,
+        };
         let limits = report.account.as_ref();
         let limits =
             limits.map(|account| LimitsCard::new(account, total.cost, &report.peaks, calendar, currency));
         Self {
             stats: month.stats(),
-            used: (total.requests > 0).then(|| Used::new(report, total, &daily)),
-            refused: refusals.any().then(|| Refused {
-                chart: daily.refusals_chart(refusals),
-                why: refusals.why(now),
-                total: grouped(refusals.total),
-                days: refusals.day_lines(),
+            used: (total.requests > 0).then(|| UsageFigures::new(report, total, &daily)),
+            rejected: rejections.any().then(|| RejectionFigures {
+                chart: daily.rejections_chart(rejections),
+                reasons: rejections.reasons(now),
+                total: group_thousands(rejections.total),
+                days: rejections.day_lines(),
             }),
             limits,
-            to_come: calendar.to_come_words(),
-            month_name: written_day(calendar.month.first_day(), "%B"),
+            future_days: calendar.future_days_text(),
+            month_name: format_day(calendar.month.first_day(), "%B"),
             currency,
             is_running: calendar.is_running(),
         }
     }
 }
 
-impl Used {
+impl UsageFigures {
     fn new(report: &UsageReport, total: &UsageTotals, daily: &Daily) -> Self {
         let mut breakdowns =
             vec![Breakdown::by_model(&report.models, total), Breakdown::by_key(&report.keys, total)];

@@ -1,20 +1,20 @@
-//! What an address of the page asks for: `account`, all where it is left out, and `month`, this one where it is left out.
+//! Parses the query string: `account`, by default all, and `month`, by default the current one.
 
-use super::calendar::month_words;
+use super::calendar::month_text;
 use chancery_domain::{AccountId, Month};
 use chancery_web::{ErrorPage, Problems};
 use openidconnect::url::form_urlencoded;
 
-/// What was asked for, as far as it could be read.
+/// The valid parameters, and problems with the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct UsageQuery {
     pub(super) account: Option<AccountId>,
     pub(super) month: Month,
     pub(super) problems: Problems,
 }
 
-impl Asked {
-    /// Of several values of one name the last counts.
+impl UsageQuery {
+    /// The last value of a repeated parameter counts.
     pub(super) fn read(query: &str, this_month: Month) -> Self {
         let (mut account, mut month) = (String::new(), String::new());
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -34,13 +34,11 @@ impl Asked {
         }
         let read_month = match month.as_str() {
             "" => Ok(this_month),
-            text => {
-                text.parse::<Month>().map_err(|_| "Write a month as YYYY-MM, for example 2026-10.".to_owned())
-            }
+            text => text.parse::<Month>().map_err(|_| "Enter a month like 2026-10".to_owned()),
         };
         let read_month = read_month.and_then(|month| match month > this_month {
             false => Ok(month),
-            true => Err(format!("This month has not begun. Choose one up to {}.", month_words(this_month))),
+            true => Err(format!("Choose a month up to {}", month_text(this_month))),
         });
         let month = read_month.unwrap_or_else(|what| {
             problems.add("month", what);
@@ -49,24 +47,24 @@ impl Asked {
         Self { account: read_account, month, problems }
     }
 
-    /// There is no account of this number: all are shown to choose from.
+    /// For an unknown account number: shows all accounts to choose from.
     pub(super) fn without_account(self) -> Self {
         let mut problems = Problems::one("account", NO_SUCH_ACCOUNT);
         problems.0.extend(self.problems.0);
         Self { account: None, problems, ..self }
     }
 
-    /// For programs, which no form can be shown again.
+    /// For JSON, which cannot show the form again.
     pub(super) fn error(&self) -> Option<ErrorPage> {
-        let error = ErrorPage::invalid_values("This cannot be shown", &self.problems)?;
-        Some(error.next_link("/usage", "Go to the usage"))
+        let error = ErrorPage::invalid_input("Invalid filter", &self.problems)?;
+        Some(error.next_link("/usage", "Go to usage"))
     }
 }
 
-const NO_SUCH_ACCOUNT: &str = "There is no such account. Choose one from the list.";
+const NO_SUCH_ACCOUNT: &str = "Account not found. Choose one from the list.";
 
-/// Where a month of an account is, or of all.
-pub(super) fn address(account: Option<AccountId>, month: Month) -> String {
+/// URL of a month, for one account or all.
+pub(super) fn href(account: Option<AccountId>, month: Month) -> String {
     match account {
         Some(account) => format!("/usage?account={account}&month={month}"),
         None => format!("/usage?month={month}"),
@@ -77,38 +75,38 @@ pub(super) fn address(account: Option<AccountId>, month: Month) -> String {
 mod tests {
     use super::*;
 
-    fn read(query: &str) -> Asked {
-        Asked::read(query, "2026-11".parse().unwrap())
+    fn read(query: &str) -> UsageQuery {
+        UsageQuery::read(query, "2026-11".parse().unwrap())
     }
 
     #[test]
-    fn an_address_leads_to_an_account_and_a_month() {
+    fn usage_query_round_trips_through_the_url() {
         let october = "2026-10".parse().unwrap();
         for account in [None, Some(AccountId(7))] {
-            let address = address(account, october);
-            let asked = read(address.split_once('?').unwrap().1);
-            assert_eq!(asked, Asked { account, month: october, problems: Problems::default() });
+            let href = href(account, october);
+            let parsed = read(href.split_once('?').unwrap().1);
+            assert_eq!(parsed, UsageQuery { account, month: october, problems: Problems::default() });
         }
         for query in ["", "account=&month=", "other=1", "account=+&month=2026-11"] {
-            let asked = read(query);
-            assert_eq!((asked.account, asked.month.to_string()), (None, "2026-11".to_owned()));
-            assert!(asked.error().is_none(), "{query}");
+            let parsed = read(query);
+            assert_eq!((parsed.account, parsed.month.to_string()), (None, "2026-11".to_owned()));
+            assert!(parsed.error().is_none(), "{query}");
         }
     }
 
     #[test]
-    fn what_cannot_be_shown_is_named_with_what_to_choose() {
+    fn invalid_usage_queries_say_what_to_choose() {
         for (query, field, word) in [
             ("account=hale", "account", "list"),
             ("account=99999999999999999999", "account", "list"),
-            ("month=october", "month", "YYYY-MM"),
-            ("month=2026-13", "month", "YYYY-MM"),
+            ("month=october", "month", "2026-10"),
+            ("month=2026-13", "month", "2026-10"),
             ("month=2026-12", "month", "November 2026"),
-            ("month=%ff%00", "month", "YYYY-MM"),
+            ("month=%ff%00", "month", "2026-10"),
         ] {
-            let asked = read(query);
-            assert!(asked.problems.of(field).is_some_and(|text| text.contains(word)), "{query}: {asked:?}");
-            assert!(asked.error().unwrap().reason.starts_with(&format!("`{field}`: ")));
+            let parsed = read(query);
+            assert!(parsed.problems.of(field).is_some_and(|text| text.contains(word)), "{query}: {parsed:?}");
+            assert!(parsed.error().unwrap().reason.starts_with(&format!("`{field}`: ")));
         }
         let both = read("account=x&month=y").error().unwrap();
         assert!(both.reason.contains("`account`") && both.reason.contains("`month`"));

@@ -1,5 +1,5 @@
-//! An identity provider on a port of its own that keeps every rule until a test tells it which one to break. It is itself
-//! strict with the portal: PKCE, redirect address, client secret and single use of codes are checked.
+//! An identity provider on its own port that follows every rule until a test tells it which one to break. It is
+//! strict with the portal: it checks PKCE, redirect URI, client secret and single use of codes.
 
 use crate::signing::SigningKey;
 use axum::extract::{Form, Query, State};
@@ -17,15 +17,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 pub const CLIENT_ID: &str = "chancery-portal";
-/// With letters that Basic authentication must encode.
+/// Contains characters that Basic authentication must encode.
 pub const CLIENT_SECRET: &str = "s3cret: with/odd+letters%";
 pub const ACCESS_TOKEN: &str = "access-token-of-the-hostile-provider";
 pub const SUBJECT: &str = "subject-7";
 pub const EMAIL: &str = "ada@example.com";
 
 type Edit<T = Value> = Box<dyn Fn(&mut T) + Send>;
-type Change = Box<dyn FnOnce(&mut Ways) + Send>;
-/// Names and values, as a query has them.
+type Change = Box<dyn FnOnce(&mut ProviderBehavior) + Send>;
+/// Names and values of a query string.
 pub type Parameters = Vec<(String, String)>;
 
 pub struct HostileProvider {
@@ -35,29 +35,29 @@ pub struct HostileProvider {
 
 struct Shared {
     clock: Arc<dyn Clock>,
-    ways: Mutex<Ways>,
+    behavior: Mutex<ProviderBehavior>,
 }
 
-/// What it does; a test changes what it is about.
-pub struct Ways {
+/// Correct by default; a test changes the part that it is about.
+pub struct ProviderBehavior {
     pub metadata: Value,
-    pub discovery: Answer,
+    pub discovery: ScriptedReply,
     pub key: SigningKey,
-    /// The key set.
+    /// The published key set.
     pub keys: Value,
     pub edit_claims: Edit,
     pub edit_header: Edit,
-    /// Takes the token as it would be sent.
+    /// Edits the token before it is sent.
     pub edit_id_token: Box<dyn Fn(&str) -> String + Send>,
     pub edit_token_reply: Edit,
-    /// In place of what the token endpoint would say.
-    pub token_answer: Option<Answer>,
-    pub userinfo: Answer,
-    /// Parameters of the callback.
+    /// Replaces the token endpoint's response.
+    pub token_reply: Option<ScriptedReply>,
+    pub userinfo: ScriptedReply,
+    /// Edits the parameters of the callback.
     pub edit_callback: Edit<Parameters>,
     pub before_signing: Option<Change>,
-    /// Paths, as they were asked for.
-    pub asked: Vec<&'static str>,
+    /// Endpoints requested so far.
+    pub requests: Vec<&'static str>,
     /// How the portal authenticated at the token endpoint.
     pub authentication: Vec<&'static str>,
     codes: HashMap<String, Grant>,
@@ -65,9 +65,9 @@ pub struct Ways {
 }
 
 #[derive(Clone)]
-pub enum Answer {
-    /// What the rules say.
-    Right,
+pub enum ScriptedReply {
+    /// The correct response.
+    Valid,
     Json(Value),
     Status(u16, Value),
     Text(&'static str),
@@ -87,7 +87,7 @@ impl HostileProvider {
     pub async fn start(clock: Arc<dyn Clock>) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let issuer = format!("http://{}", listener.local_addr().unwrap());
-        let shared = Arc::new(Shared { clock, ways: Mutex::new(Ways::right(&issuer)) });
+        let shared = Arc::new(Shared { clock, behavior: Mutex::new(ProviderBehavior::right(&issuer)) });
         let routes = Router::new()
             .route("/.well-known/openid-configuration", get(discovery))
             .route("/jwks.json", get(keys))
@@ -99,16 +99,16 @@ impl HostileProvider {
         Self { issuer, shared }
     }
 
-    pub fn ways(&self) -> MutexGuard<'_, Ways> {
-        self.shared.ways.lock().unwrap()
+    pub fn behavior(&self) -> MutexGuard<'_, ProviderBehavior> {
+        self.shared.behavior.lock().unwrap()
     }
 
-    pub fn times_asked(&self, path: &str) -> usize {
-        self.ways().asked.iter().filter(|asked| **asked == path).count()
+    pub fn request_count(&self, path: &str) -> usize {
+        self.behavior().requests.iter().filter(|request| **request == path).count()
     }
 }
 
-impl Ways {
+impl ProviderBehavior {
     fn right(issuer: &str) -> Self {
         let key = SigningKey::es256(1);
         Self {
@@ -124,18 +124,18 @@ impl Ways {
                 "id_token_signing_alg_values_supported": ["ES256", "RS256", "Ed25519", "none"],
                 "authorization_response_iss_parameter_supported": true,
             }),
-            discovery: Answer::Right,
+            discovery: ScriptedReply::Valid,
             keys: json!({"keys": [key.published()]}),
             key,
             edit_claims: Box::new(|_| {}),
             edit_header: Box::new(|_| {}),
             edit_id_token: Box::new(str::to_owned),
             edit_token_reply: Box::new(|_| {}),
-            token_answer: None,
-            userinfo: Answer::Right,
+            token_reply: None,
+            userinfo: ScriptedReply::Valid,
             edit_callback: Box::new(|_| {}),
             before_signing: None,
-            asked: Vec::new(),
+            requests: Vec::new(),
             authentication: Vec::new(),
             codes: HashMap::new(),
             codes_made: 0,
@@ -154,7 +154,7 @@ impl Ways {
         self.edit_callback = Box::new(edit);
     }
 
-    /// Signs with this key and publishes these.
+    /// Signs with `key` and publishes only the keys in `published`.
     pub fn sign_with(&mut self, key: &SigningKey, published: &[&SigningKey]) {
         self.key = key.clone();
         self.keys = json!({"keys": published.iter().map(|key| key.published()).collect::<Vec<_>>()});
@@ -183,26 +183,28 @@ pub fn without(claims: &mut Value, name: &str) {
     claims.as_object_mut().unwrap().remove(name);
 }
 
-/// What goes into `at_hash` with an algorithm of SHA-256.
+/// `at_hash` for algorithms with SHA-256.
 pub fn half_hash(text: &str) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(&Sha256::digest(text)[..16])
 }
 
-/// Likewise with SHA-512.
+/// `at_hash` for algorithms with SHA-512.
 pub fn half_sha512(text: &str) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(&Sha512::digest(text)[..32])
 }
 
-async fn answer(answer: Answer, right: Value) -> Response {
-    match answer {
-        Answer::Right => Json(right).into_response(),
-        Answer::Json(value) => Json(value).into_response(),
-        Answer::Status(status, value) => (StatusCode::from_u16(status).unwrap(), Json(value)).into_response(),
-        Answer::Text(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
-        Answer::Redirect(to) => (StatusCode::FOUND, [(header::LOCATION, to)]).into_response(),
-        Answer::Hang => std::future::pending().await,
-        Answer::Huge => {
-            let mut value = right;
+async fn respond(scripted: ScriptedReply, valid: Value) -> Response {
+    match scripted {
+        ScriptedReply::Valid => Json(valid).into_response(),
+        ScriptedReply::Json(value) => Json(value).into_response(),
+        ScriptedReply::Status(status, value) => {
+            (StatusCode::from_u16(status).unwrap(), Json(value)).into_response()
+        }
+        ScriptedReply::Text(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        ScriptedReply::Redirect(to) => (StatusCode::FOUND, [(header::LOCATION, to)]).into_response(),
+        ScriptedReply::Hang => std::future::pending().await,
+        ScriptedReply::Huge => {
+            let mut value = valid;
             value["padding"] = json!("x".repeat(2_000_000));
             Json(value).into_response()
         }
@@ -210,45 +212,45 @@ async fn answer(answer: Answer, right: Value) -> Response {
 }
 
 async fn discovery(State(shared): State<Arc<Shared>>) -> Response {
-    let (way, metadata) = {
-        let mut ways = shared.ways.lock().unwrap();
-        ways.asked.push("discovery");
-        (ways.discovery.clone(), ways.metadata.clone())
+    let (scripted, metadata) = {
+        let mut behavior = shared.behavior.lock().unwrap();
+        behavior.requests.push("discovery");
+        (behavior.discovery.clone(), behavior.metadata.clone())
     };
-    answer(way, metadata).await
+    respond(scripted, metadata).await
 }
 
 async fn keys(State(shared): State<Arc<Shared>>) -> Response {
-    let mut ways = shared.ways.lock().unwrap();
-    ways.asked.push("keys");
-    Json(ways.keys.clone()).into_response()
+    let mut behavior = shared.behavior.lock().unwrap();
+    behavior.requests.push("keys");
+    Json(behavior.keys.clone()).into_response()
 }
 
-/// Whoever comes is signed in.
+/// Signs in every user.
 async fn authorize(
     State(shared): State<Arc<Shared>>,
     Query(query): Query<HashMap<String, String>>,
 ) -> Response {
-    let mut ways = shared.ways.lock().unwrap();
-    ways.asked.push("authorize");
+    let mut behavior = shared.behavior.lock().unwrap();
+    behavior.requests.push("authorize");
     assert_eq!(query["client_id"], CLIENT_ID);
     assert_eq!(query["response_type"], "code");
     assert_eq!(query["scope"], "openid email");
     assert_eq!(query["code_challenge_method"], "S256");
-    ways.codes_made += 1;
-    let code = format!("code-{}", ways.codes_made);
+    behavior.codes_made += 1;
+    let code = format!("code-{}", behavior.codes_made);
     let grant = Grant {
         nonce: query["nonce"].clone(),
         challenge: query["code_challenge"].clone(),
         redirect_uri: query["redirect_uri"].clone(),
     };
-    ways.codes.insert(code.clone(), grant.clone());
+    behavior.codes.insert(code.clone(), grant.clone());
     let mut parameters = vec![
         ("code".to_owned(), code),
         ("state".to_owned(), query["state"].clone()),
-        ("iss".to_owned(), ways.metadata["issuer"].as_str().unwrap().to_owned()),
+        ("iss".to_owned(), behavior.metadata["issuer"].as_str().unwrap().to_owned()),
     ];
-    (ways.edit_callback)(&mut parameters);
+    (behavior.edit_callback)(&mut parameters);
     let back = form_urlencoded::Serializer::new(format!("{}?", grant.redirect_uri))
         .extend_pairs(parameters)
         .finish();
@@ -260,35 +262,35 @@ async fn token(
     headers: HeaderMap,
     Form(form): Form<HashMap<String, String>>,
 ) -> Response {
-    let (way, reply) = {
-        let mut ways = shared.ways.lock().unwrap();
-        ways.asked.push("token");
+    let (scripted, reply) = {
+        let mut behavior = shared.behavior.lock().unwrap();
+        behavior.requests.push("token");
         let authentication = authentication(&headers, &form);
-        ways.authentication.push(authentication);
-        let refused = |error: &str| (Answer::Status(400, json!({"error": error})), Value::Null);
-        match ways.codes.remove(&form["code"]) {
-            _ if authentication == "wrong" => refused("invalid_client"),
-            None => refused("invalid_grant"),
-            Some(grant) if form.get("redirect_uri") != Some(&grant.redirect_uri) => refused("invalid_grant"),
+        behavior.authentication.push(authentication);
+        let rejected = |error: &str| (ScriptedReply::Status(400, json!({"error": error})), Value::Null);
+        match behavior.codes.remove(&form["code"]) {
+            _ if authentication == "wrong" => rejected("invalid_client"),
+            None => rejected("invalid_grant"),
+            Some(grant) if form.get("redirect_uri") != Some(&grant.redirect_uri) => rejected("invalid_grant"),
             Some(grant)
                 if BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(&form["code_verifier"]))
                     != grant.challenge =>
             {
-                refused("invalid_grant")
+                rejected("invalid_grant")
             }
             Some(grant) => {
-                let issuer = ways.metadata["issuer"].as_str().unwrap().to_owned();
+                let issuer = behavior.metadata["issuer"].as_str().unwrap().to_owned();
                 let now_s = shared.clock.now().0 / 1000;
-                let id_token = ways.id_token(&issuer, &grant.nonce, now_s);
+                let id_token = behavior.id_token(&issuer, &grant.nonce, now_s);
                 let mut reply = json!({
                     "access_token": ACCESS_TOKEN, "token_type": "Bearer", "expires_in": 300, "id_token": id_token,
                 });
-                (ways.edit_token_reply)(&mut reply);
-                (ways.token_answer.clone().unwrap_or(Answer::Right), reply)
+                (behavior.edit_token_reply)(&mut reply);
+                (behavior.token_reply.clone().unwrap_or(ScriptedReply::Valid), reply)
             }
         }
     };
-    answer(way, reply).await
+    respond(scripted, reply).await
 }
 
 fn authentication(headers: &HeaderMap, form: &HashMap<String, String>) -> &'static str {
@@ -305,11 +307,11 @@ fn authentication(headers: &HeaderMap, form: &HashMap<String, String>) -> &'stat
 }
 
 async fn userinfo(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
-    let way = {
-        let mut ways = shared.ways.lock().unwrap();
-        ways.asked.push("userinfo");
+    let scripted = {
+        let mut behavior = shared.behavior.lock().unwrap();
+        behavior.requests.push("userinfo");
         assert_eq!(headers[header::AUTHORIZATION], format!("Bearer {ACCESS_TOKEN}"));
-        ways.userinfo.clone()
+        behavior.userinfo.clone()
     };
-    answer(way, json!({"sub": SUBJECT, "email": EMAIL, "email_verified": true})).await
+    respond(scripted, json!({"sub": SUBJECT, "email": EMAIL, "email_verified": true})).await
 }

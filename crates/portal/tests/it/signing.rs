@@ -1,4 +1,4 @@
-//! Keys that the hostile provider signs with. They are for tests alone.
+//! Signing keys of the hostile provider, for tests only.
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const RSA: [&str; 2] = [include_str!("keys/rsa_for_tests.pem"), include_str!("keys/other_rsa_for_tests.pem")];
 const ED25519: &str = include_str!("keys/ed25519_for_tests.pem");
 
-/// A key with its name. What the name is, is published and said in tokens unless a test leaves it out.
+/// A key with its `kid`, which is in the key set and in tokens unless a test omits it.
 #[derive(Clone)]
 pub struct SigningKey {
     pub kid: String,
@@ -28,7 +28,7 @@ enum Kind {
 }
 
 impl SigningKey {
-    /// Each seed is another key.
+    /// Each seed gives a different key.
     pub fn es256(seed: u8) -> Self {
         Self { kid: format!("ec-{seed}"), kind: Kind::Es256(seed) }
     }
@@ -54,7 +54,7 @@ impl SigningKey {
         }
     }
 
-    /// As the key set has it.
+    /// The key as a JWK in the key set.
     pub fn published(&self) -> Value {
         let mut jwk = match &self.kind {
             Kind::Es256(seed) => {

@@ -1,30 +1,30 @@
-//! What accounts do, by day, for people to read: requests that were denied, and the busiest minutes. Counts only; nothing is
-//! billed from them.
+//! Rejected requests and peaks of accounts by day, for display. Nothing is billed from them.
 
 use crate::DbError;
 use crate::db::{Conn, Db, FromRow, Query, Row, Statement, query};
-use crate::ledger::batch::stored_count;
-use crate::{ACTIVITY_LINES_AT_ONCE, PeakDay, RefusedDay, RefusedOnDay};
+use crate::ledger::batch::to_db_count;
+use crate::{DailyPeak, DailyRejectionTotals, DailyRejections, MAX_ACTIVITY_ROWS};
 use chancery_domain::{AccountId, Month};
 use std::collections::BTreeMap;
 
-/// The account under which denials of keys are stored that bill none. No account has this number.
+/// The account id of rejections for keys without an account. No account has this id.
 const NO_ACCOUNT: i64 = 0;
 
-const PEAKS: &str = "SELECT * FROM peak_days WHERE day >= $1 AND day <= $2 AND account_id = $3 ORDER BY day";
+const PEAKS: &str =
+    "SELECT * FROM daily_peaks WHERE day >= $1 AND day <= $2 AND account_id = $3 ORDER BY day";
 
-impl FromRow for RefusedOnDay {
+impl FromRow for DailyRejectionTotals {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         Ok(Self {
             day: row.day("day")?,
             code: row.get("code")?,
-            refusals: row.count("refusals")?,
+            rejections: row.count("rejections")?,
             last_at: row.time("last_at_ms")?,
         })
     }
 }
 
-impl FromRow for PeakDay {
+impl FromRow for DailyPeak {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         Ok(Self {
             account: AccountId(row.get("account_id")?),
@@ -37,11 +37,11 @@ impl FromRow for PeakDay {
     }
 }
 
-/// Of one account, or of all.
-pub(crate) fn denials<'q>(month: Month, account: Option<AccountId>) -> Query<'q> {
+/// For one account, or for all.
+pub(crate) fn rejections<'q>(month: Month, account: Option<AccountId>) -> Query<'q> {
     let mut read = Statement::new(
-        "SELECT day, code, CAST(SUM(refusals) AS BIGINT) AS refusals, MAX(last_at_ms) AS last_at_ms \
-         FROM refusal_days WHERE day >= ",
+        "SELECT day, code, CAST(SUM(rejections) AS BIGINT) AS rejections, MAX(last_at_ms) AS last_at_ms \
+         FROM daily_rejections WHERE day >= ",
     );
     read.push_bind(i64::from(month.first_day().0))
         .push(" AND day <= ")
@@ -58,15 +58,15 @@ pub(crate) fn peaks<'q>(month: Month, account: AccountId) -> Query<'q> {
     query(PEAKS).bind(first_day).bind(last_day).bind(account.0)
 }
 
-/// Each line once and in the order of its keys, so that two nodes never wait for each other in a circle.
-fn merged_denials(denied: &[RefusedDay]) -> Result<Vec<RefusedDay>, DbError> {
-    let mut lines: BTreeMap<_, RefusedDay> = BTreeMap::new();
-    for more in denied {
+/// Merged and sorted by key, so that two nodes do not deadlock.
+fn merge_rejections(rejected: &[DailyRejections]) -> Result<Vec<DailyRejections>, DbError> {
+    let mut lines: BTreeMap<_, DailyRejections> = BTreeMap::new();
+    for more in rejected {
         let line = (more.account.map_or(NO_ACCOUNT, |account| account.0), more.day, more.key, &more.code);
         match lines.get_mut(&line) {
             None => drop(lines.insert(line, more.clone())),
             Some(sum) => {
-                sum.refusals = sum.refusals.checked_add(more.refusals).ok_or(DbError::SumTooLarge)?;
+                sum.rejections = sum.rejections.checked_add(more.rejections).ok_or(DbError::SumTooLarge)?;
                 sum.last_at = sum.last_at.max(more.last_at);
             }
         }
@@ -74,8 +74,8 @@ fn merged_denials(denied: &[RefusedDay]) -> Result<Vec<RefusedDay>, DbError> {
     Ok(lines.into_values().collect())
 }
 
-fn merged_peaks(peaks: &[PeakDay]) -> Vec<PeakDay> {
-    let mut lines: BTreeMap<_, PeakDay> = BTreeMap::new();
+fn merge_peaks(peaks: &[DailyPeak]) -> Vec<DailyPeak> {
+    let mut lines: BTreeMap<_, DailyPeak> = BTreeMap::new();
     for more in peaks {
         let highest = lines.entry((more.account, more.day)).or_insert(*more);
         if more.requests > highest.requests {
@@ -88,10 +88,10 @@ fn merged_peaks(peaks: &[PeakDay]) -> Vec<PeakDay> {
     lines.into_values().collect()
 }
 
-async fn add_denials(conn: &mut Conn<'_>, denied: &[RefusedDay]) -> Result<(), sqlx::Error> {
-    for lines in denied.chunks(ACTIVITY_LINES_AT_ONCE) {
+async fn add_rejections(conn: &mut Conn<'_>, rejected: &[DailyRejections]) -> Result<(), sqlx::Error> {
+    for lines in rejected.chunks(MAX_ACTIVITY_ROWS) {
         let mut add = Statement::new(
-            "INSERT INTO refusal_days AS d (account_id, day, key_id, code, refusals, last_at_ms) ",
+            "INSERT INTO daily_rejections AS d (account_id, day, key_id, code, rejections, last_at_ms) ",
         );
         add.push_values(lines, |line| {
             [
@@ -99,33 +99,33 @@ async fn add_denials(conn: &mut Conn<'_>, denied: &[RefusedDay]) -> Result<(), s
                 i64::from(line.day.0).into(),
                 line.key.0.into(),
                 line.code.as_str().into(),
-                stored_count(line.refusals).into(),
+                to_db_count(line.rejections).into(),
                 line.last_at.0.into(),
             ]
         });
         add.push(
             " ON CONFLICT (account_id, day, key_id, code) DO UPDATE SET \
-             refusals = d.refusals + excluded.refusals, last_at_ms = \
+             rejections = d.rejections + excluded.rejections, last_at_ms = \
              CASE WHEN excluded.last_at_ms > d.last_at_ms THEN excluded.last_at_ms ELSE d.last_at_ms END",
         );
-        // Of every length there is another statement, and none is worth keeping.
+        // The SQL differs for every length, so caching it is not worthwhile.
         add.build().persistent(false).execute(conn).await?;
     }
     Ok(())
 }
 
-async fn raise_peaks(conn: &mut Conn<'_>, peaks: &[PeakDay]) -> Result<(), sqlx::Error> {
-    for lines in peaks.chunks(ACTIVITY_LINES_AT_ONCE) {
+async fn raise_peaks(conn: &mut Conn<'_>, peaks: &[DailyPeak]) -> Result<(), sqlx::Error> {
+    for lines in peaks.chunks(MAX_ACTIVITY_ROWS) {
         let mut raise = Statement::new(
-            "INSERT INTO peak_days AS d (account_id, day, requests, requests_at_ms, tokens, tokens_at_ms) ",
+            "INSERT INTO daily_peaks AS d (account_id, day, requests, requests_at_ms, tokens, tokens_at_ms) ",
         );
         raise.push_values(lines, |line| {
             [
                 line.account.0.into(),
                 i64::from(line.day.0).into(),
-                stored_count(line.requests).into(),
+                to_db_count(line.requests).into(),
                 line.requests_at.0.into(),
-                stored_count(line.tokens).into(),
+                to_db_count(line.tokens).into(),
                 line.tokens_at.0.into(),
             ]
         });
@@ -142,15 +142,19 @@ async fn raise_peaks(conn: &mut Conn<'_>, peaks: &[PeakDay]) -> Result<(), sqlx:
     Ok(())
 }
 
-/// All of it or nothing.
-pub(crate) async fn record(db: &Db, denied: &[RefusedDay], peaks: &[PeakDay]) -> Result<(), DbError> {
-    let lines = (merged_denials(denied)?, merged_peaks(peaks));
+/// Atomic.
+pub(crate) async fn record(
+    db: &Db,
+    rejected: &[DailyRejections],
+    peaks: &[DailyPeak],
+) -> Result<(), DbError> {
+    let lines = (merge_rejections(rejected)?, merge_peaks(peaks));
     if lines.0.is_empty() && lines.1.is_empty() {
         return Ok(());
     }
-    let recorded = db.run(&lines, |conn, (denied, peaks)| {
+    let recorded = db.run(&lines, |conn, (rejected, peaks)| {
         Box::pin(async move {
-            add_denials(conn, denied).await?;
+            add_rejections(conn, rejected).await?;
             Ok(raise_peaks(conn, peaks).await?)
         })
     });
@@ -164,9 +168,14 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// Adds refusals to those of their days, and raises the peaks of theirs. Counts for people to read: what a process that dies
-    /// had not noted yet is lost. One step, all of it or nothing: whoever has more than `ACTIVITY_LINES_AT_ONCE` takes several.
-    pub async fn note_activity(&self, refused: &[RefusedDay], peaks: &[PeakDay]) -> Result<(), DbError> {
-        record(&self.db, refused, peaks).await
+    /// Adds rejections to their days and raises peaks, in one transaction. The counts are for display: a process that
+    /// dies loses what it has not recorded yet. Callers with more than `MAX_ACTIVITY_ROWS` rows make several
+    /// calls.
+    pub async fn record_activity(
+        &self,
+        rejected: &[DailyRejections],
+        peaks: &[DailyPeak],
+    ) -> Result<(), DbError> {
+        record(&self.db, rejected, peaks).await
     }
 }

@@ -1,16 +1,16 @@
-//! What can be done with accounts and keys, each a step of a transaction that locks what it changes, so that the line in the
-//! history tells what truly was before.
+//! Changes of accounts and keys. Each is a step of a transaction that locks what it changes, so that the history
+//! records the true previous values.
 
-use crate::accounts::history::{self, About, add_event};
+use crate::accounts::history::{self, EventSubject, add_event};
 use crate::accounts::lookup::lock;
 use crate::accounts::{key_changes, limits};
 use crate::db::error_codes::is_unique_violation;
 use crate::db::{Conn, TxError, query};
 use crate::{
-    AccountDeed, AccountDone, AccountError, AccountEventId, AccountSubject, BillingChange, BillingContact,
-    NewAccount,
+    AccountChange, AccountChangeOutcome, AccountError, AccountEventId, AccountSubject, BillingChange,
+    BillingContact, NewAccount,
 };
-use chancery_domain::{Account, AccountId, AccountState, Asked};
+use chancery_domain::{AccessRequest, Account, AccountId, AccountState};
 
 const CREATE: &str = "INSERT INTO accounts (name, requests_per_min, tokens_per_min, created_at_ms) \
     VALUES ($1, $2, $3, $4) RETURNING *";
@@ -21,30 +21,38 @@ const SET_BILLING: &str = "UPDATE accounts SET billing_address = COALESCE($2, bi
 
 pub(crate) async fn apply(
     conn: &mut Conn<'_>,
-    asked: &Asked,
-    change: &AccountDeed,
-) -> Result<AccountDone, TxError<AccountError>> {
+    access_request: &AccessRequest,
+    change: &AccountChange,
+) -> Result<AccountChangeOutcome, TxError<AccountError>> {
     match change {
-        AccountDeed::Make(new) => create(conn, asked, new).await,
-        AccountDeed::SetLimits { account, change } => limits::set(conn, asked, *account, *change).await,
-        AccountDeed::SetBilling { account, change } => set_billing(conn, asked, *account, change).await,
-        AccountDeed::Close(account) => close(conn, asked, *account).await,
-        AccountDeed::MakeKey(new) => key_changes::create(conn, asked, new).await,
-        AccountDeed::LabelKey { key, label } => key_changes::set_label(conn, asked, key, label).await,
-        AccountDeed::AttachKey { key, account } => key_changes::attach(conn, asked, key, *account).await,
-        AccountDeed::RevokeKey(key) => key_changes::revoke(conn, asked, key).await,
+        AccountChange::CreateAccount(new) => create(conn, access_request, new).await,
+        AccountChange::SetLimits { account, change } => {
+            limits::set(conn, access_request, *account, *change).await
+        }
+        AccountChange::SetBilling { account, change } => {
+            set_billing(conn, access_request, *account, change).await
+        }
+        AccountChange::Close(account) => close(conn, access_request, *account).await,
+        AccountChange::CreateKey(new) => key_changes::create(conn, access_request, new).await,
+        AccountChange::LabelKey { key, label } => {
+            key_changes::set_label(conn, access_request, key, label).await
+        }
+        AccountChange::AttachKey { key, account } => {
+            key_changes::attach(conn, access_request, key, *account).await
+        }
+        AccountChange::RevokeKey(key) => key_changes::revoke(conn, access_request, key).await,
     }
 }
 
-fn done(account: Account, event: Option<AccountEventId>) -> AccountDone {
-    AccountDone { subject: AccountSubject::Account(account), event }
+fn done(account: Account, event: Option<AccountEventId>) -> AccountChangeOutcome {
+    AccountChangeOutcome { subject: AccountSubject::Account(account), event }
 }
 
 async fn create(
     conn: &mut Conn<'_>,
-    asked: &Asked,
+    access_request: &AccessRequest,
     new: &NewAccount,
-) -> Result<AccountDone, TxError<AccountError>> {
+) -> Result<AccountChangeOutcome, TxError<AccountError>> {
     let insert = query(CREATE)
         .bind(new.name.as_str())
         .bind(i64::from(new.limits.requests_per_min))
@@ -56,16 +64,16 @@ async fn create(
             false => error.into(),
         })?;
     let line = history::account_created(account.limits);
-    let event = add_event(conn, asked, About::account(account.id), line).await?;
+    let event = add_event(conn, access_request, EventSubject::account(account.id), line).await?;
     Ok(done(account, Some(event)))
 }
 
 async fn set_billing(
     conn: &mut Conn<'_>,
-    asked: &Asked,
+    access_request: &AccessRequest,
     id: AccountId,
     change: &BillingChange,
-) -> Result<AccountDone, TxError<AccountError>> {
+) -> Result<AccountChangeOutcome, TxError<AccountError>> {
     let account = lock(conn, id).await?;
     let before: BillingContact = query(BILLING).bind(id.0).fetch_one(conn).await?;
     let set = query(SET_BILLING)
@@ -73,24 +81,24 @@ async fn set_billing(
         .bind(change.address.as_ref().map(|address| address.as_str()))
         .bind(change.email.as_ref().map(|email| email.as_str()));
     let after: BillingContact = set.fetch_one(conn).await?;
-    let event = match history::billing_set(&before, &after) {
+    let event = match history::billing_changed(&before, &after) {
         None => None,
-        Some(line) => Some(add_event(conn, asked, About::account(id), line).await?),
+        Some(line) => Some(add_event(conn, access_request, EventSubject::account(id), line).await?),
     };
     Ok(done(account, event))
 }
 
 async fn close(
     conn: &mut Conn<'_>,
-    asked: &Asked,
+    access_request: &AccessRequest,
     id: AccountId,
-) -> Result<AccountDone, TxError<AccountError>> {
+) -> Result<AccountChangeOutcome, TxError<AccountError>> {
     let before = lock(conn, id).await?;
-    let after: Account = query(CLOSE).bind(id.0).bind(asked.at.0).fetch_one(conn).await?;
+    let after: Account = query(CLOSE).bind(id.0).bind(access_request.at.0).fetch_one(conn).await?;
     let event = match before.state {
         AccountState::Closed { .. } => None,
         AccountState::Open => {
-            Some(add_event(conn, asked, About::account(id), history::account_closed()).await?)
+            Some(add_event(conn, access_request, EventSubject::account(id), history::account_closed()).await?)
         }
     };
     Ok(done(after, event))

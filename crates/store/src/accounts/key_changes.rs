@@ -1,13 +1,13 @@
-//! What can be done with keys, each a step of a transaction that locks what it changes, so that the line in the history tells
-//! what truly was before. Whoever locks a key and an account takes the key first.
+//! Changes of keys. Each is a step of a transaction that locks what it changes, so that the history records the true
+//! previous values. To avoid deadlocks, lock the key before the account.
 
-use crate::accounts::history::{self, About, add_event};
+use crate::accounts::history::{self, EventSubject, add_event};
 use crate::accounts::keys::{self, check_label};
 use crate::accounts::lookup::{self, lock_for_read};
 use crate::db::error_codes::is_unique_violation;
 use crate::db::{Conn, TxError, query};
-use crate::{AccountDone, AccountError, AccountEventId, AccountSubject, NewKey};
-use chancery_domain::{Account, AccountId, AccountState, Asked, Key, KeyPrefix, KeyState};
+use crate::{AccountChangeOutcome, AccountError, AccountEventId, AccountSubject, NewKey};
+use chancery_domain::{AccessRequest, Account, AccountId, AccountState, Key, KeyPrefix, KeyState};
 
 const CREATE: &str = "INSERT INTO api_keys (prefix, hash, label, created_at_ms, account_id) \
     VALUES ($1, $2, $3, $4, $5) RETURNING *";
@@ -15,8 +15,8 @@ const ATTACH: &str = "UPDATE api_keys SET account_id = $2 WHERE id = $1";
 const REVOKE: &str = "UPDATE api_keys SET revoked_at_ms = $2 WHERE id = $1";
 const SET_LABEL: &str = "UPDATE api_keys SET label = $2 WHERE id = $1";
 
-fn done(key: Key, event: Option<AccountEventId>) -> AccountDone {
-    AccountDone { subject: AccountSubject::Key(key), event }
+fn done(key: Key, event: Option<AccountEventId>) -> AccountChangeOutcome {
+    AccountChangeOutcome { subject: AccountSubject::Key(key), event }
 }
 
 /// The account that a key is to bill, locked so that it stays open.
@@ -32,9 +32,9 @@ async fn lock_open_account(conn: &mut Conn<'_>, id: AccountId) -> Result<Account
 
 pub(crate) async fn create(
     conn: &mut Conn<'_>,
-    asked: &Asked,
+    access_request: &AccessRequest,
     new: &NewKey,
-) -> Result<AccountDone, TxError<AccountError>> {
+) -> Result<AccountChangeOutcome, TxError<AccountError>> {
     check_label(&new.label)?;
     if let Some(account) = new.account {
         lock_open_account(conn, account).await?;
@@ -49,30 +49,30 @@ pub(crate) async fn create(
         true => TxError::Rejected(AccountError::KeyPrefixTaken(new.prefix.clone())),
         false => error.into(),
     })?;
-    let event = add_event(conn, asked, About::key(&key), history::key_created(&key)).await?;
+    let event = add_event(conn, access_request, EventSubject::key(&key), history::key_created(&key)).await?;
     Ok(done(key, Some(event)))
 }
 
 pub(crate) async fn set_label(
     conn: &mut Conn<'_>,
-    asked: &Asked,
+    access_request: &AccessRequest,
     key: &KeyPrefix,
     label: &str,
-) -> Result<AccountDone, TxError<AccountError>> {
+) -> Result<AccountChangeOutcome, TxError<AccountError>> {
     check_label(label)?;
     let key = keys::lock(conn, key).await?;
     let Some(line) = history::key_labelled(&key, label) else { return Ok(done(key, None)) };
     query(SET_LABEL).bind(key.id.0).bind(label).execute(conn).await?;
-    let event = add_event(conn, asked, About::key(&key), line).await?;
+    let event = add_event(conn, access_request, EventSubject::key(&key), line).await?;
     Ok(done(Key { label: label.to_owned(), ..key }, Some(event)))
 }
 
 pub(crate) async fn attach(
     conn: &mut Conn<'_>,
-    asked: &Asked,
+    access_request: &AccessRequest,
     key: &KeyPrefix,
     to: AccountId,
-) -> Result<AccountDone, TxError<AccountError>> {
+) -> Result<AccountChangeOutcome, TxError<AccountError>> {
     let key = keys::lock(conn, key).await?;
     if let KeyState::Revoked { .. } = key.state {
         return Err(AccountError::KeyRevoked(key.prefix).into());
@@ -84,27 +84,28 @@ pub(crate) async fn attach(
     query(ATTACH).bind(key.id.0).bind(to.id.0).execute(conn).await?;
     let from: Option<Account> = match key.account {
         None => None,
-        Some(from) => Some(query(lookup::WITH_ID).bind(from.0).fetch_one(conn).await?),
+        Some(from) => Some(query(lookup::BY_ID).bind(from.0).fetch_one(conn).await?),
     };
     if from.is_some() {
-        add_event(conn, asked, About::key(&key), history::key_gone(&key, &to.name)).await?;
+        add_event(conn, access_request, EventSubject::key(&key), history::key_moved_away(&key, &to.name))
+            .await?;
     }
     let line = history::key_attached(&key, from.as_ref().map(|from| &from.name));
     let key = Key { account: Some(to.id), ..key };
-    let event = add_event(conn, asked, About::key(&key), line).await?;
+    let event = add_event(conn, access_request, EventSubject::key(&key), line).await?;
     Ok(done(key, Some(event)))
 }
 
 pub(crate) async fn revoke(
     conn: &mut Conn<'_>,
-    asked: &Asked,
+    access_request: &AccessRequest,
     key: &KeyPrefix,
-) -> Result<AccountDone, TxError<AccountError>> {
+) -> Result<AccountChangeOutcome, TxError<AccountError>> {
     let key = keys::lock(conn, key).await?;
     if let KeyState::Revoked { .. } = key.state {
         return Ok(done(key, None));
     }
-    query(REVOKE).bind(key.id.0).bind(asked.at.0).execute(conn).await?;
-    let event = add_event(conn, asked, About::key(&key), history::key_revoked(&key)).await?;
-    Ok(done(Key { state: KeyState::Revoked { at: asked.at }, ..key }, Some(event)))
+    query(REVOKE).bind(key.id.0).bind(access_request.at.0).execute(conn).await?;
+    let event = add_event(conn, access_request, EventSubject::key(&key), history::key_revoked(&key)).await?;
+    Ok(done(Key { state: KeyState::Revoked { at: access_request.at }, ..key }, Some(event)))
 }

@@ -1,10 +1,10 @@
-//! API keys: how one is read, listed and locked. How they are changed is in `key_changes`.
+//! Reads, lists and locks API keys. Changes are in `key_changes`.
 
 use crate::AccountLookup;
 use crate::DbError;
 use crate::accounts::lookup::read_account;
 use crate::db::{Conn, Db, Dialect, FromRow, Row, TxError, corrupt, query};
-use crate::{AccountError, KeyOwner};
+use crate::{AccountError, KeyWithAccount};
 use chancery_domain::{AccountId, Key, KeyHash, KeyId, KeyPrefix, KeyState, UnixMillis};
 
 impl FromRow for Key {
@@ -27,14 +27,16 @@ impl FromRow for Key {
     }
 }
 
-impl FromRow for KeyOwner {
+impl FromRow for KeyWithAccount {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         let key = Key::from_row(row)?;
         let times = ["account_created_at_ms", "account_closed_at_ms"];
         let account = match (key.account, row.get("account_name")?) {
             (None, _) => None,
             (Some(id), Some(name)) => Some(read_account(row, id, name, times)?),
-            (Some(id), None) => return Err(corrupt("a key's account", format!("account {id} is not there"))),
+            (Some(id), None) => {
+                return Err(corrupt("a key's account", format!("account {id} does not exist")));
+            }
         };
         Ok(Self { key, account })
     }
@@ -44,13 +46,13 @@ const LIST: &str = "SELECT k.id, k.prefix, k.hash, k.label, k.account_id, k.crea
     a.name AS account_name, a.requests_per_min, a.tokens_per_min, a.spend_per_month_nanos, \
     a.created_at_ms AS account_created_at_ms, a.closed_at_ms AS account_closed_at_ms \
     FROM api_keys k LEFT JOIN accounts a ON a.id = k.account_id ORDER BY k.created_at_ms, k.id";
-const WITH_PREFIX: &str = "SELECT k.id, k.prefix, k.hash, k.label, k.account_id, k.created_at_ms, k.revoked_at_ms, \
+const BY_PREFIX: &str = "SELECT k.id, k.prefix, k.hash, k.label, k.account_id, k.created_at_ms, k.revoked_at_ms, \
     a.name AS account_name, a.requests_per_min, a.tokens_per_min, a.spend_per_month_nanos, \
     a.created_at_ms AS account_created_at_ms, a.closed_at_ms AS account_closed_at_ms \
     FROM api_keys k LEFT JOIN accounts a ON a.id = k.account_id WHERE k.prefix = $1";
-/// The key, locked until the transaction ends, so that nobody else changes it.
+/// Locks the key until the transaction ends.
 pub(crate) async fn lock(conn: &mut Conn<'_>, prefix: &KeyPrefix) -> Result<Key, TxError<AccountError>> {
-    // PostgreSQL refuses to compare with what it cannot keep; no stored prefix holds it either.
+    // PostgreSQL rejects a NUL character in parameters, and no stored prefix has one.
     if prefix.as_str().contains('\0') {
         return Err(AccountError::NoSuchKey.into());
     }
@@ -61,14 +63,13 @@ pub(crate) async fn lock(conn: &mut Conn<'_>, prefix: &KeyPrefix) -> Result<Key,
     Ok(lock.bind(prefix.as_str()).fetch_optional(conn).await?.ok_or(AccountError::NoSuchKey)?)
 }
 
-/// Longest label of a key, in characters.
 pub const MAX_KEY_LABEL_CHARS: usize = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a label is at most {MAX_KEY_LABEL_CHARS} visible characters")]
+#[error("a label has at most {MAX_KEY_LABEL_CHARS} visible characters")]
 pub struct KeyLabelError;
 
-/// What people may call a key. The store has labels that are older than this rule.
+/// Validates a new label. Stored labels may be older than this rule.
 pub fn key_label(text: &str) -> Result<String, KeyLabelError> {
     match text.chars().count() > MAX_KEY_LABEL_CHARS || text.chars().any(char::is_control) {
         true => Err(KeyLabelError),
@@ -76,7 +77,7 @@ pub fn key_label(text: &str) -> Result<String, KeyLabelError> {
     }
 }
 
-/// A label is stored as it is, but for what a database cannot store.
+/// Any label can be stored, except with a NUL character.
 pub(crate) fn check_label(label: &str) -> Result<(), AccountError> {
     match label.contains('\0') {
         true => Err(DbError::NulCharacter { what: "the key's label" }.into()),
@@ -85,8 +86,8 @@ pub(crate) fn check_label(label: &str) -> Result<(), AccountError> {
 }
 
 impl AccountLookup {
-    /// All keys, oldest first, revoked ones included.
-    pub async fn list_keys(&self) -> Result<Vec<KeyOwner>, DbError> {
+    /// All keys including revoked ones, oldest first.
+    pub async fn list_keys(&self) -> Result<Vec<KeyWithAccount>, DbError> {
         Ok(self.db.fetch_all(query(LIST)).await?)
     }
 }
@@ -98,11 +99,11 @@ pub struct KeyLookup {
 }
 
 impl KeyLookup {
-    pub async fn key_with_prefix(&self, prefix: &KeyPrefix) -> Result<Option<KeyOwner>, DbError> {
-        // PostgreSQL refuses to compare with what it cannot keep; no stored prefix holds it either.
+    pub async fn key_by_prefix(&self, prefix: &KeyPrefix) -> Result<Option<KeyWithAccount>, DbError> {
+        // PostgreSQL rejects a NUL character in parameters, and no stored prefix has one.
         if prefix.as_str().contains('\0') {
             return Ok(None);
         }
-        Ok(self.db.fetch_optional(query(WITH_PREFIX).bind(prefix.as_str())).await?)
+        Ok(self.db.fetch_optional(query(BY_PREFIX).bind(prefix.as_str())).await?)
     }
 }

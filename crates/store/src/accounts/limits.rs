@@ -1,12 +1,12 @@
-//! The limits of an account: per minute, and the cap on what it spends in a month. How they are enforced is not here: see
-//! `spending` for the cap; the limits per minute are not the store's.
+//! Changes of an account's limits: per minute, and the monthly spending cap. `spending` enforces the cap; rate limits
+//! are not enforced in this crate.
 
 use crate::AccountError;
-use crate::accounts::history::{self, About, add_event};
+use crate::accounts::history::{self, EventSubject, add_event};
 use crate::accounts::lookup::lock;
 use crate::db::{Conn, TxError, query};
-use crate::{AccountDone, AccountSubject, CapChange, LimitsChange};
-use chancery_domain::{Account, AccountId, Asked};
+use crate::{AccountChangeOutcome, AccountSubject, CapChange, LimitsChange};
+use chancery_domain::{AccessRequest, Account, AccountId};
 
 const UPDATE: &str = "UPDATE accounts SET requests_per_min = COALESCE($2, requests_per_min), \
     tokens_per_min = COALESCE($3, tokens_per_min), \
@@ -14,10 +14,10 @@ const UPDATE: &str = "UPDATE accounts SET requests_per_min = COALESCE($2, reques
 
 pub(crate) async fn set(
     conn: &mut Conn<'_>,
-    asked: &Asked,
+    access_request: &AccessRequest,
     id: AccountId,
     change: LimitsChange,
-) -> Result<AccountDone, TxError<AccountError>> {
+) -> Result<AccountChangeOutcome, TxError<AccountError>> {
     let before = lock(conn, id).await?;
     let (changes_cap, cap) = match change.spend_per_month {
         CapChange::Keep => (false, None),
@@ -31,9 +31,9 @@ pub(crate) async fn set(
         .bind(changes_cap)
         .bind(cap);
     let after: Account = update.fetch_one(conn).await?;
-    let event = match history::limits_set(&before, &after) {
+    let event = match history::limits_changed(&before, &after) {
         None => None,
-        Some(line) => Some(add_event(conn, asked, About::account(id), line).await?),
+        Some(line) => Some(add_event(conn, access_request, EventSubject::account(id), line).await?),
     };
-    Ok(AccountDone { subject: AccountSubject::Account(after), event })
+    Ok(AccountChangeOutcome { subject: AccountSubject::Account(after), event })
 }

@@ -1,4 +1,4 @@
-//! Billing accounts: how one is read, listed and locked. How they are changed is in `changes` and `limits`.
+//! Reads, lists and locks billing accounts. Changes are in `changes` and `limits`.
 
 use crate::DbError;
 use crate::db::{Conn, Db, Dialect, FromRow, Row, TxError, corrupt, query};
@@ -13,7 +13,7 @@ impl FromRow for Account {
     }
 }
 
-/// The account in a row whose columns for its times have other names, because a key is in the same row.
+/// Reads an account from a row that also has a key, so the timestamp columns have other names.
 pub(crate) fn read_account(
     row: &Row,
     id: AccountId,
@@ -53,49 +53,48 @@ impl FromRow for (AccountId, BillingContact) {
 }
 
 const LIST: &str = "SELECT * FROM accounts ORDER BY name";
-const WITH_NAME: &str = "SELECT * FROM accounts WHERE name = $1";
-pub(crate) const WITH_ID: &str = "SELECT * FROM accounts WHERE id = $1";
+const BY_NAME: &str = "SELECT * FROM accounts WHERE name = $1";
+pub(crate) const BY_ID: &str = "SELECT * FROM accounts WHERE id = $1";
 const BILLING: &str = "SELECT id, billing_address, billing_email FROM accounts ORDER BY name";
-/// The account, locked until the transaction ends, so that nobody else changes it. Requests that are being billed do not wait
-/// for it.
+/// Locks the account until the transaction ends. Billing does not wait for this lock.
 pub(crate) async fn lock(conn: &mut Conn<'_>, id: AccountId) -> Result<Account, TxError<AccountError>> {
     let lock = query(match conn.dialect() {
-        Dialect::Sqlite => WITH_ID,
+        Dialect::Sqlite => BY_ID,
         Dialect::Postgres => "SELECT * FROM accounts WHERE id = $1 FOR NO KEY UPDATE",
     });
     Ok(lock.bind(id.0).fetch_optional(conn).await?.ok_or(AccountError::NoSuchAccountId(id))?)
 }
 
-/// The account if there is one, locked so that it stays as it is.
+/// The account if it exists, locked against changes.
 pub(crate) async fn lock_for_read(
     conn: &mut Conn<'_>,
     id: AccountId,
 ) -> Result<Option<Account>, sqlx::Error> {
     let lock = query(match conn.dialect() {
-        Dialect::Sqlite => WITH_ID,
+        Dialect::Sqlite => BY_ID,
         Dialect::Postgres => "SELECT * FROM accounts WHERE id = $1 FOR SHARE",
     });
     lock.bind(id.0).fetch_optional(conn).await
 }
 
-/// Accounts and keys by name and prefix, for those who need no permit: the command line and `verify`.
+/// Accounts and keys by name and prefix, for callers without a permit: the command line and `verify`.
 #[derive(Clone)]
 pub struct AccountLookup {
     pub(crate) db: Db,
 }
 
 impl AccountLookup {
-    /// All accounts, by name, closed ones included.
+    /// All accounts including closed ones, by name.
     pub async fn list_accounts(&self) -> Result<Vec<Account>, DbError> {
         Ok(self.db.fetch_all(query(LIST)).await?)
     }
 
-    pub async fn account_named(&self, name: &AccountName) -> Result<Account, AccountError> {
-        let found = self.db.fetch_optional(query(WITH_NAME).bind(name.as_str())).await?;
+    pub async fn account_by_name(&self, name: &AccountName) -> Result<Account, AccountError> {
+        let found = self.db.fetch_optional(query(BY_NAME).bind(name.as_str())).await?;
         found.ok_or_else(|| AccountError::NoSuchAccount(name.clone()))
     }
 
-    /// Where the invoices of all accounts go, in the order of `list_accounts`.
+    /// The billing contacts of all accounts, in the order of `list_accounts`.
     pub async fn billing_contacts(&self) -> Result<Vec<(AccountId, BillingContact)>, DbError> {
         Ok(self.db.fetch_all(query(BILLING)).await?)
     }

@@ -1,19 +1,20 @@
-//! Billing accounts and keys for those who manage them: what the pages read, each right after its decision and as it was at
-//! one moment. Sums come from those by day, never from the ledger's rows. The changes themselves are in `changes`.
+//! Billing accounts and keys for the people who manage them. Each page is read right after its decision, from one
+//! snapshot. Totals come from the sums by day, never from the ledger's rows. Changes are in `changes`.
 
 use crate::accounts::{changes, history, lookup};
 use crate::audit::step::AuditedSteps;
 use crate::db::Db;
 use crate::db::{Conn, FromRow, Row, Statement, TxError, query, values};
 use crate::{
-    ACCOUNTS_PER_PAGE, AccountChoice, AccountDeed, AccountDone, AccountError, AccountOverview, AccountPage,
-    AccountQuery, AccountRecord, KeyUse, MAX_ACCOUNTS_OFFERED, MAX_KEYS_LISTED, UsageTotals,
+    ACCOUNTS_PER_PAGE, AccountChange, AccountChangeOutcome, AccountError, AccountOption, AccountOverview,
+    AccountPage, AccountQuery, AccountRecord, KeyWithLastUse, MAX_ACCOUNT_OPTIONS, MAX_KEYS_LISTED,
+    UsageTotals,
 };
 use chancery_domain::{Account, AccountId, AccountName, Key, Month};
 use chancery_policy::{ManageAccounts, Permit, ReadAccounts};
 use std::collections::HashMap;
 
-/// Without the month's sums.
+/// Leaves the month's sums at zero.
 impl FromRow for AccountOverview {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         let (active_keys, month) = (row.count("active_keys")?, UsageTotals::default());
@@ -21,14 +22,14 @@ impl FromRow for AccountOverview {
     }
 }
 
-impl FromRow for KeyUse {
+impl FromRow for KeyWithLastUse {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         let last_day: Option<i64> = row.get("last_day")?;
         Ok(Self { key: Key::from_row(row)?, last_used: last_day.map(values::day).transpose()? })
     }
 }
 
-impl FromRow for AccountChoice {
+impl FromRow for AccountOption {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         Ok(Self { id: AccountId(row.get("id")?), name: AccountName::from_stored(row.get("name")?) })
     }
@@ -40,21 +41,21 @@ impl FromRow for (AccountId, UsageTotals) {
     }
 }
 
-/// Closed ones last. Truth sorts after falsehood in both databases.
+/// Closed accounts last: true sorts after false in both databases.
 const PAGE: &str = "SELECT a.*, (SELECT COUNT(*) FROM api_keys k \
         WHERE k.account_id = a.id AND k.revoked_at_ms IS NULL) AS active_keys \
     FROM accounts a ORDER BY (a.closed_at_ms IS NOT NULL), a.name LIMIT $1 OFFSET $2";
 const TOTAL: &str = "SELECT COUNT(*) FROM accounts";
 const OPEN: &str = "SELECT id, name FROM accounts WHERE closed_at_ms IS NULL ORDER BY name LIMIT $1";
 
-/// The last use of a key is the last entry of an index, however much it has used.
-const KEYS: &str = "SELECT k.*, (SELECT MAX(u.day) FROM usage_days u WHERE u.key_id = k.id) AS last_day FROM api_keys k \
+/// The last use is one index lookup, however much the key was used.
+const KEYS: &str = "SELECT k.*, (SELECT MAX(u.day) FROM daily_usage u WHERE u.key_id = k.id) AS last_day FROM api_keys k \
     WHERE k.account_id = $2 ORDER BY (k.revoked_at_ms IS NOT NULL), k.created_at_ms DESC, k.id DESC LIMIT $1";
 const KEYS_TOTAL: &str = "SELECT COUNT(*) FROM api_keys WHERE account_id = $1";
-const UNATTACHED: &str = "SELECT k.*, (SELECT MAX(u.day) FROM usage_days u WHERE u.key_id = k.id) AS last_day FROM api_keys k \
+const UNASSIGNED_KEYS: &str = "SELECT k.*, (SELECT MAX(u.day) FROM daily_usage u WHERE u.key_id = k.id) AS last_day FROM api_keys k \
     WHERE k.account_id IS NULL ORDER BY (k.revoked_at_ms IS NOT NULL), k.created_at_ms DESC, k.id DESC LIMIT $1";
-const UNATTACHED_TOTAL: &str = "SELECT COUNT(*) FROM api_keys WHERE account_id IS NULL";
-const UNATTACHED_ACTIVE: &str = "SELECT k.*, (SELECT MAX(u.day) FROM usage_days u WHERE u.key_id = k.id) AS last_day FROM api_keys k \
+const UNASSIGNED_KEYS_TOTAL: &str = "SELECT COUNT(*) FROM api_keys WHERE account_id IS NULL";
+const UNASSIGNED_ACTIVE_KEYS: &str = "SELECT k.*, (SELECT MAX(u.day) FROM daily_usage u WHERE u.key_id = k.id) AS last_day FROM api_keys k \
     WHERE k.account_id IS NULL AND k.revoked_at_ms IS NULL \
     ORDER BY (k.revoked_at_ms IS NOT NULL), k.created_at_ms DESC, k.id DESC LIMIT $1";
 
@@ -70,8 +71,8 @@ async fn page(conn: &mut Conn<'_>, page: AccountQuery) -> Result<AccountPage, Tx
     Ok(AccountPage {
         accounts,
         total: query(TOTAL).fetch_one(conn).await?,
-        unattached: query(UNATTACHED).bind(i64::from(MAX_KEYS_LISTED)).fetch_all(conn).await?,
-        unattached_total: query(UNATTACHED_TOTAL).fetch_one(conn).await?,
+        unassigned_keys: query(UNASSIGNED_KEYS).bind(i64::from(MAX_KEYS_LISTED)).fetch_all(conn).await?,
+        unassigned_keys_total: query(UNASSIGNED_KEYS_TOTAL).fetch_one(conn).await?,
         events: history::events(conn, None).await?,
         open_accounts: open_accounts(conn).await?,
     })
@@ -82,7 +83,7 @@ async fn record(
     id: AccountId,
     month: Month,
 ) -> Result<Option<AccountRecord>, TxError<AccountError>> {
-    let account: Option<Account> = query(lookup::WITH_ID).bind(id.0).fetch_optional(conn).await?;
+    let account: Option<Account> = query(lookup::BY_ID).bind(id.0).fetch_optional(conn).await?;
     let Some(account) = account else { return Ok(None) };
     Ok(Some(AccountRecord {
         account,
@@ -91,7 +92,10 @@ async fn record(
         keys_total: query(KEYS_TOTAL).bind(id.0).fetch_one(conn).await?,
         month: sums(conn, &[id], month).await?.remove(&id).unwrap_or_default(),
         events: history::events(conn, Some(id)).await?,
-        unattached: query(UNATTACHED_ACTIVE).bind(i64::from(MAX_KEYS_LISTED)).fetch_all(conn).await?,
+        unassigned_keys: query(UNASSIGNED_ACTIVE_KEYS)
+            .bind(i64::from(MAX_KEYS_LISTED))
+            .fetch_all(conn)
+            .await?,
         open_accounts: open_accounts(conn).await?,
     }))
 }
@@ -107,7 +111,7 @@ async fn sums(
     let mut sum = Statement::new(
         "SELECT account_id, CAST(SUM(requests) AS BIGINT) AS requests, \
          CAST(SUM(input_tokens) AS BIGINT) AS input_tokens, CAST(SUM(output_tokens) AS BIGINT) AS output_tokens, \
-         CAST(SUM(cost_nanos) AS BIGINT) AS cost_nanos FROM usage_days WHERE day >= ",
+         CAST(SUM(cost_nanos) AS BIGINT) AS cost_nanos FROM daily_usage WHERE day >= ",
     );
     sum.push_bind(i64::from(month.first_day().0))
         .push(" AND day <= ")
@@ -118,11 +122,11 @@ async fn sums(
     Ok(sums.into_iter().collect())
 }
 
-async fn open_accounts(conn: &mut Conn<'_>) -> Result<Vec<AccountChoice>, sqlx::Error> {
-    query(OPEN).bind(i64::from(MAX_ACCOUNTS_OFFERED)).fetch_all(conn).await
+async fn open_accounts(conn: &mut Conn<'_>) -> Result<Vec<AccountOption>, sqlx::Error> {
+    query(OPEN).bind(i64::from(MAX_ACCOUNT_OPTIONS)).fetch_all(conn).await
 }
 
-/// Billing accounts and their keys, for those who manage them.
+/// Billing accounts and their keys, for the people who manage them.
 #[derive(Clone)]
 pub struct Accounts {
     pub(crate) db: Db,
@@ -151,19 +155,20 @@ impl Accounts {
         read.await
     }
 
-    /// One step: the decision, the change and its line in the history, or none of them. `AccountNameTaken`, `KeyPrefixTaken`,
-    /// `NoSuchAccountId`, `NoSuchKey`; `AccountClosed` for a key that is to bill a closed account, `KeyRevoked` for one that is to
-    /// bill another. What a key used before it is attached stays where it was billed. A closed account retains its keys and its
-    /// ledger; its keys stop generating. Closing or revoking again changes nothing: the first time stands.
-    pub async fn do_with_account(
+    /// Writes the decision, the change and its history row in one transaction. Fails with `AccountNameTaken`,
+    /// `KeyPrefixTaken`, `NoSuchAccountId`, `NoSuchKey`, `AccountClosed` for a key that is to bill a closed account, or
+    /// `KeyRevoked` for a revoked key that is to bill another account. Earlier usage of an attached key stays where it
+    /// was billed. A closed account retains its keys and its ledger; its keys stop generating. Closing or revoking
+    /// again changes nothing: the first time stands.
+    pub async fn change_account(
         &self,
         permit: Permit<ManageAccounts>,
-        deed: AccountDeed,
-    ) -> Result<AccountDone, AccountError> {
-        let (decision, args) = ([permit.to_audit_row()], (permit.asked(), &deed));
-        let changed = self
-            .audited
-            .run(&decision, &args, |conn, (asked, change)| Box::pin(changes::apply(conn, asked, change)));
+        change: AccountChange,
+    ) -> Result<AccountChangeOutcome, AccountError> {
+        let (decision, args) = ([permit.to_audit_row()], (permit.access_request(), &change));
+        let changed = self.audited.run(&decision, &args, |conn, (access_request, change)| {
+            Box::pin(changes::apply(conn, access_request, change))
+        });
         changed.await
     }
 }

@@ -1,9 +1,9 @@
-//! Who may reserve next. A reservation waits in the database for the account's row (PostgreSQL) or for the file's write lock
-//! (SQLite), and whoever waits there holds a connection. So this process waits here instead:
+//! The queue of spending reservations. A reservation waits in the database for the account's row (PostgreSQL) or the
+//! write lock (SQLite), and occupies a connection meanwhile. So requests of this process wait here instead:
 //!
-//! 1. One request of an account at a time, in the order they came. The others would only wait for the same row.
-//! 2. Of all accounts together only a few, which leaves connections to those who look up keys, and to the ledger.
-//! 3. Queues are bounded, in length and in time. Past either the answer is `Unavailable`, soon.
+//! 1. One request per account at a time, in order of arrival. More would only wait for the same row.
+//! 2. Only a few over all accounts, which leaves connections for key lookups and the ledger.
+//! 3. Queues are bounded in length and in time. Beyond either, the result is `Unavailable`.
 
 use crate::AccountError;
 use crate::DbError;
@@ -13,9 +13,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedMutexGuard, Semaphore, SemaphorePermit};
 
-/// Most requests of one account, and of all, that are being reserved for or wait.
-const MAX_OF_ACCOUNT: usize = 256;
-const MAX_OF_ALL: usize = 4096;
+/// Most requests of one account, and of all accounts, that reserve or wait.
+const MAX_PER_ACCOUNT: usize = 256;
+const MAX_TOTAL: usize = 4096;
 
 pub(crate) struct SpendingQueue {
     queues: Mutex<Queues>,
@@ -24,8 +24,8 @@ pub(crate) struct SpendingQueue {
 
 #[derive(Default)]
 struct Queues {
-    of_account: HashMap<AccountId, AccountQueue>,
-    /// The length of all of them.
+    by_account: HashMap<AccountId, AccountQueue>,
+    /// The total length of all queues.
     length: usize,
 }
 
@@ -35,41 +35,42 @@ struct AccountQueue {
     length: usize,
 }
 
-/// Held while one request reserves. The fields are dropped in this order, so that the next one of the account finds a queue
-/// that is still there.
+/// Held while one request reserves. Fields drop in this order: the account's queue must still exist when its next
+/// request runs.
 pub(crate) struct Slot<'a> {
     _slot: SemaphorePermit<'a>,
-    _of_account: OwnedMutexGuard<()>,
+    _account_guard: OwnedMutexGuard<()>,
     _entry: QueueEntry<'a>,
 }
 
 impl SpendingQueue {
-    /// With so many slots.
     pub(crate) fn new(slots: u32) -> Self {
         Self { queues: Mutex::default(), slots: Semaphore::new(slots as usize) }
     }
 
     pub(crate) async fn enter(&self, account: AccountId) -> Result<Slot<'_>, AccountError> {
-        let (entry, lock) = self.queue_up(account)?;
+        let (entry, lock) = self.enqueue(account)?;
         let both = async { (lock.lock_owned().await, self.slots.acquire().await) };
         match tokio::time::timeout(STATEMENT_TIMEOUT, both).await {
-            Ok((of_account, Ok(slot))) => Ok(Slot { _slot: slot, _of_account: of_account, _entry: entry }),
-            _ => Err(busy()),
+            Ok((account_guard, Ok(slot))) => {
+                Ok(Slot { _slot: slot, _account_guard: account_guard, _entry: entry })
+            }
+            _ => Err(queue_full()),
         }
     }
 
-    fn queue_up(
+    fn enqueue(
         &self,
         account: AccountId,
     ) -> Result<(QueueEntry<'_>, Arc<tokio::sync::Mutex<()>>), AccountError> {
         let mut queues = self.queues();
-        let is_full = queues.length >= MAX_OF_ALL
-            || queues.of_account.get(&account).is_some_and(|queue| queue.length >= MAX_OF_ACCOUNT);
+        let is_full = queues.length >= MAX_TOTAL
+            || queues.by_account.get(&account).is_some_and(|queue| queue.length >= MAX_PER_ACCOUNT);
         if is_full {
-            return Err(busy());
+            return Err(queue_full());
         }
         queues.length += 1;
-        let queue = queues.of_account.entry(account).or_default();
+        let queue = queues.by_account.entry(account).or_default();
         queue.length += 1;
         Ok((QueueEntry { queue: self, account }, Arc::clone(&queue.lock)))
     }
@@ -79,11 +80,11 @@ impl SpendingQueue {
     }
 }
 
-fn busy() -> AccountError {
-    DbError::Unavailable("too many requests wait to set something aside of a spending cap".to_owned()).into()
+fn queue_full() -> AccountError {
+    DbError::Unavailable("too many requests are waiting to reserve spending".to_owned()).into()
 }
 
-/// An entry of an account's queue; the last to leave removes the queue.
+/// A request in an account's queue. The last to leave removes the queue.
 struct QueueEntry<'a> {
     queue: &'a SpendingQueue,
     account: AccountId,
@@ -93,10 +94,10 @@ impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
         let mut queues = self.queue.queues();
         queues.length -= 1;
-        if let Some(queue) = queues.of_account.get_mut(&self.account) {
+        if let Some(queue) = queues.by_account.get_mut(&self.account) {
             queue.length -= 1;
             if queue.length == 0 {
-                queues.of_account.remove(&self.account);
+                queues.by_account.remove(&self.account);
             }
         }
     }
@@ -109,13 +110,13 @@ mod tests {
     const BUSY: AccountId = AccountId(1);
     const QUIET: AccountId = AccountId(2);
 
-    fn is_deserted(queue: &SpendingQueue) -> bool {
+    fn has_no_waiters(queue: &SpendingQueue) -> bool {
         let queues = queue.queues();
-        queues.length == 0 && queues.of_account.is_empty()
+        queues.length == 0 && queues.by_account.is_empty()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_account_has_one_turn_at_a_time_and_takes_none_from_the_others() {
+    async fn queue_serializes_per_account_without_blocking_others() {
         let queue = SpendingQueue::new(2);
         let first = queue.enter(BUSY).await.unwrap();
         let quiet = queue.enter(QUIET).await.unwrap();
@@ -127,18 +128,18 @@ mod tests {
             () = tokio::task::yield_now() => drop(first),
         }
         drop(second.await.unwrap());
-        assert!(is_deserted(&queue));
+        assert!(has_no_waiters(&queue));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_line_is_bounded_in_length_and_in_time() {
+    async fn queue_is_bounded_in_length_and_time() {
         let queue = SpendingQueue::new(8);
         let first = queue.enter(BUSY).await.unwrap();
-        let waiting = (1..MAX_OF_ACCOUNT).map(|_| queue.enter(BUSY));
+        let waiting = (1..MAX_PER_ACCOUNT).map(|_| queue.enter(BUSY));
         let mut waiting = Box::pin(async {
             let mut outcomes = Vec::new();
             let mut line: Vec<_> = waiting.map(Box::pin).collect();
-            // All of them stand in line before the first of them has waited long enough.
+            // All of them are queued before the first one times out.
             std::future::poll_fn(|context| {
                 line.iter_mut().for_each(|turn| assert!(turn.as_mut().poll(context).is_pending()));
                 std::task::Poll::Ready(())
@@ -155,8 +156,8 @@ mod tests {
             outcomes
         });
         let outcomes = tokio::time::timeout(STATEMENT_TIMEOUT * 2, &mut waiting).await.unwrap();
-        assert!(outcomes.into_iter().all(|is_refused| is_refused), "each has waited long enough");
+        assert!(outcomes.into_iter().all(|is_rejected| is_rejected), "each has waited long enough");
         drop((waiting, first));
-        assert!(is_deserted(&queue));
+        assert!(has_no_waiters(&queue));
     }
 }

@@ -1,4 +1,4 @@
-//! Billing accounts and keys as the rest of Chancery sees them.
+//! Public types of billing accounts and keys.
 
 use crate::UsageTotals;
 use chancery_domain::{
@@ -13,7 +13,7 @@ pub struct NewAccount {
     pub created_at: UnixMillis,
 }
 
-/// What to change of an account's limits; `None` leaves a limit as it is.
+/// A change of an account's limits; `None` leaves a limit as it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LimitsChange {
     pub requests_per_min: Option<u32>,
@@ -21,7 +21,7 @@ pub struct LimitsChange {
     pub spend_per_month: CapChange,
 }
 
-/// What to do with the cap on what an account spends in a month.
+/// A change of an account's monthly spending cap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CapChange {
     #[default]
@@ -39,14 +39,14 @@ pub struct NewKey {
     pub created_at: UnixMillis,
 }
 
-/// A key together with the account it bills, read in one step.
+/// A key with the account that it bills, read in one query.
 #[derive(Clone, Debug)]
-pub struct KeyOwner {
+pub struct KeyWithAccount {
     pub key: Key,
     pub account: Option<Account>,
 }
 
-/// What a request may cost at most, to be set aside of what its account may spend in the month of `at`.
+/// A reservation of a request's maximum cost against its account's cap in the month of `at`.
 #[derive(Clone, Debug)]
 pub struct SpendingReservation {
     pub request_id: RequestId,
@@ -55,33 +55,32 @@ pub struct SpendingReservation {
     /// When the request was admitted; decides the month.
     pub at: UnixMillis,
     pub now: UnixMillis,
-    /// The latest moment at which it can still be under way.
+    /// The latest time at which the request can still be in progress.
     pub expires_at: UnixMillis,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reserved {
-    Yes,
+pub enum ReserveOutcome {
+    Reserved,
     /// The account has no cap, and nothing was written.
-    NotNeeded,
-    /// What was spent and set aside in the month leaves less than the amount.
-    Refused {
+    NoCap,
+    /// The month's spending and reservations leave less than the amount.
+    Rejected {
         cap: Nanos,
         spent: Nanos,
-        set_aside: Nanos,
+        reserved: Nanos,
     },
 }
 
-/// Accounts on one page of their list.
 pub const ACCOUNTS_PER_PAGE: u32 = 50;
 
-/// Keys that are listed together. Those that are not revoked come first; a firm that has more of them has other tools.
+/// Most keys in one list, active keys first. A firm with more active keys needs other tools.
 pub const MAX_KEYS_LISTED: u32 = 200;
 
-/// Accounts that a form offers to choose from.
-pub const MAX_ACCOUNTS_OFFERED: u32 = 1_000;
+/// Most accounts in a selection list.
+pub const MAX_ACCOUNT_OPTIONS: u32 = 1_000;
 
-/// Lines of an account's history that its page shows.
+/// History rows on an account's page.
 pub const MAX_ACCOUNT_EVENTS: u32 = 50;
 
 /// An account on the list of accounts.
@@ -89,21 +88,21 @@ pub const MAX_ACCOUNT_EVENTS: u32 = 50;
 pub struct AccountOverview {
     pub account: Account,
     pub active_keys: u64,
-    /// Of the month that was asked for.
+    /// Usage in the requested month.
     pub month: UsageTotals,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccountQuery {
-    /// Whose sums to show.
+    /// The month of the sums.
     pub month: Month,
-    /// The first is 1.
+    /// Starts at 1.
     pub page: u32,
 }
 
-/// An account to choose from.
+/// An account in a selection list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AccountChoice {
+pub struct AccountOption {
     pub id: AccountId,
     pub name: AccountName,
 }
@@ -112,15 +111,15 @@ pub struct AccountChoice {
 pub struct AccountPage {
     /// By name, closed ones last.
     pub accounts: Vec<AccountOverview>,
-    /// How many there are on all pages.
+    /// Number of accounts on all pages.
     pub total: u64,
-    /// The keys that bill no account: the newest first, revoked ones last, up to `MAX_KEYS_LISTED`.
-    pub unattached: Vec<KeyUse>,
-    /// How many of these there are.
-    pub unattached_total: u64,
-    /// Open ones, by name, up to `MAX_ACCOUNTS_OFFERED`.
-    pub open_accounts: Vec<AccountChoice>,
-    /// What was done with keys while they billed no account: the newest first, up to `MAX_ACCOUNT_EVENTS`.
+    /// Unassigned keys: newest first, revoked keys last, up to `MAX_KEYS_LISTED`.
+    pub unassigned_keys: Vec<KeyWithLastUse>,
+    /// Number of unassigned keys.
+    pub unassigned_keys_total: u64,
+    /// Open accounts by name, up to `MAX_ACCOUNT_OPTIONS`.
+    pub open_accounts: Vec<AccountOption>,
+    /// Events of keys while they billed no account: newest first, up to `MAX_ACCOUNT_EVENTS`.
     pub events: Vec<AccountEvent>,
 }
 
@@ -131,28 +130,28 @@ pub struct BillingContact {
     pub email: ContactEmail,
 }
 
-/// What to change of it; `None` leaves it as it is.
+/// A change of the billing contact; `None` leaves a field as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BillingChange {
     pub address: Option<PostalAddress>,
     pub email: Option<ContactEmail>,
 }
 
-/// A key as the pages show it.
+/// A key with its last use.
 #[derive(Clone, Debug)]
-pub struct KeyUse {
+pub struct KeyWithLastUse {
     pub key: Key,
-    /// The last day (UTC) on which something was billed to it.
+    /// The last day (UTC) with usage billed to the key.
     pub last_used: Option<Day>,
 }
 
-/// One line of an account's history. There is one for what has changed something, and for nothing else.
+/// An event in an account's history. Only effective changes have one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountEvent {
     pub id: AccountEventId,
-    /// In plain words, in the past: "made the key ck_7f3a9x4d".
-    pub deed: String,
-    /// None: the command line.
+    /// Text in the past tense, without a subject: "revoked the key ck_7f3a9x4d".
+    pub description: String,
+    /// `None` for the command line.
     pub by: Option<PersonRef>,
     pub at: UnixMillis,
 }
@@ -164,39 +163,38 @@ pub struct AccountEventId(pub i64);
 pub struct AccountRecord {
     pub account: Account,
     pub billing: BillingContact,
-    /// The newest first, revoked ones last, up to `MAX_KEYS_LISTED`.
-    pub keys: Vec<KeyUse>,
-    /// How many there are.
+    /// Newest first, revoked keys last, up to `MAX_KEYS_LISTED`.
+    pub keys: Vec<KeyWithLastUse>,
+    /// Number of keys.
     pub keys_total: u64,
-    /// Of the month that was asked for.
+    /// Usage in the requested month.
     pub month: UsageTotals,
-    /// The newest first, up to `MAX_ACCOUNT_EVENTS`.
+    /// Newest first, up to `MAX_ACCOUNT_EVENTS`.
     pub events: Vec<AccountEvent>,
-    /// Keys that bill no account and are not revoked, the newest first, up to `MAX_KEYS_LISTED`.
-    pub unattached: Vec<KeyUse>,
-    /// Open ones, by name, up to `MAX_ACCOUNTS_OFFERED`.
-    pub open_accounts: Vec<AccountChoice>,
+    /// Active keys without an account, newest first, up to `MAX_KEYS_LISTED`.
+    pub unassigned_keys: Vec<KeyWithLastUse>,
+    /// Open accounts by name, up to `MAX_ACCOUNT_OPTIONS`.
+    pub open_accounts: Vec<AccountOption>,
 }
 
-/// What can be done with accounts and keys. Keys are named by their public part, as pages and commands name them.
+/// A change of an account or key. Keys are identified by prefix, as in pages and commands.
 #[derive(Clone, Debug)]
-pub enum AccountDeed {
-    Make(NewAccount),
+pub enum AccountChange {
+    CreateAccount(NewAccount),
     SetLimits { account: AccountId, change: LimitsChange },
     SetBilling { account: AccountId, change: BillingChange },
     Close(AccountId),
-    MakeKey(NewKey),
+    CreateKey(NewKey),
     LabelKey { key: KeyPrefix, label: String },
     AttachKey { key: KeyPrefix, account: AccountId },
     RevokeKey(KeyPrefix),
 }
 
-/// What a deed was done to, as it is now.
+/// The result of a change.
 #[derive(Clone, Debug)]
-pub struct AccountDone {
+pub struct AccountChangeOutcome {
     pub subject: AccountSubject,
-    /// Its line in the history, on the account's own page where it has to do with one. None: it was so already, and nothing
-    /// was changed.
+    /// The history event, on the account's own page if an account is involved. `None` if nothing changed.
     pub event: Option<AccountEventId>,
 }
 

@@ -1,37 +1,37 @@
-//! How decisions are linked into the chain of the process that made them, and read from it. The chain's end is read and moved in the
-//! transaction that adds the rows.
+//! Appends decisions to the hash chain of the process that made them, and reads them. The chain head is read and moved
+//! in the transaction that adds the rows.
 
 use crate::DbError;
 use crate::audit::types::ChainedAuditRow;
 use crate::clients::rows::count;
 use crate::db::{Conn, Dialect, FromRow, Row, Statement, TxError, corrupt, query};
-use crate::ledger::batch::stored_count;
+use crate::ledger::batch::to_db_count;
 use chancery_domain::{
-    Asked, Asker, AuditEvent, AuditRow, AuditedDecision, AuditedEvent, ChainHash, ChainHead, ClientId,
-    EventOrigin, PersonId, RequestId, Role, UnixMillis, WriterId,
+    AccessRequest, AuditEvent, AuditRow, AuditedDecision, AuditedEvent, ChainHash, ChainHead, ClientId,
+    EventOrigin, PersonId, Principal, RequestId, Role, UnixMillis, WriterId,
 };
 
-/// Rows that one statement adds, far within the databases' bounds on parameters.
-const MAX_ROWS_AT_ONCE: usize = 500;
+/// Rows per INSERT, far below both databases' parameter limits.
+const MAX_ROWS_PER_STATEMENT: usize = 500;
 
 pub(crate) const HEAD: &str = "SELECT row_count, head FROM audit_writers WHERE id = $1";
 
-/// Changes nothing where the chain ends elsewhere than at $2.
+/// Changes nothing unless the chain has `$2` rows.
 const SET_HEAD: &str = "INSERT INTO audit_writers (id, row_count, head) VALUES ($1, $3, $4) \
     ON CONFLICT (id) DO UPDATE SET row_count = excluded.row_count, head = excluded.head \
     WHERE audit_writers.row_count = $2";
 
 impl FromRow for AuditRow {
-    const NAMED_BY: Option<&'static str> = Some("request_id");
+    const ROW_LABEL_COLUMN: Option<&'static str> = Some("request_id");
 
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         let request_id: String = row.get("request_id")?;
         let corrupt = |what, why: &str| corrupt(what, format!("a row of request {request_id} has {why}"));
-        let principal: String = row.get("asker")?;
+        let principal: String = row.get("principal_kind")?;
         let person = match (row.get::<Option<i64>>("person_id")?, principal.parse::<Role>()) {
             (Some(id), Ok(role)) => Some((PersonId(id), role)),
             (None, Err(_)) => None,
-            _ => return Err(corrupt("who asked", &format!("{principal:?}"))),
+            _ => return Err(corrupt("an audit row's principal", &format!("{principal:?}"))),
         };
         let role = |column| match row.get::<Option<String>>(column)? {
             Some(role) => role.parse::<Role>().map(Some).map_err(|_| corrupt("a role", &role)),
@@ -39,7 +39,7 @@ impl FromRow for AuditRow {
         };
         let event = match row.get::<Option<String>>("event")? {
             Some(kind) => Some(AuditEvent {
-                kind: kind.parse().map_err(|_| corrupt("what happened", &kind))?,
+                kind: kind.parse().map_err(|_| corrupt("an audit row's event", &kind))?,
                 subject: row.get::<Option<i64>>("subject_id")?.map(PersonId),
                 old_role: role("old_role")?,
                 new_role: role("new_role")?,
@@ -49,10 +49,13 @@ impl FromRow for AuditRow {
         let at = UnixMillis(row.get("at_ms")?);
         let Some(action) = row.get::<Option<String>>("action")? else {
             let by = match person {
-                None if principal != Self::VISITOR => return Err(corrupt("who did it", &principal)),
+                None if principal != Self::VISITOR => {
+                    return Err(corrupt("an audit row's principal", &principal));
+                }
                 person => person,
             };
-            let event = event.ok_or_else(|| corrupt("what happened", "neither an action nor an event"))?;
+            let event =
+                event.ok_or_else(|| corrupt("an audit row's event", "neither an action nor an event"))?;
             let ip = match row.get::<Option<String>>("ip_address")? {
                 Some(ip) => Some(ip.parse().map_err(|_| corrupt("an IP address", &ip))?),
                 None => None,
@@ -61,37 +64,41 @@ impl FromRow for AuditRow {
             return Ok(Self::Event(AuditedEvent { by, event, origin }));
         };
         let by = match person {
-            Some((id, role)) => Asker::Person { id, role },
-            None if principal == Asker::Operator.as_what() => Asker::Operator,
-            None => return Err(corrupt("who asked", &format!("{principal:?}"))),
+            Some((id, role)) => Principal::Person { id, role },
+            None if principal == Principal::Operator.kind_str() => Principal::Operator,
+            None => return Err(corrupt("an audit row's principal", &format!("{principal:?}"))),
         };
         let decision: String = row.get("decision")?;
-        let asked = Asked {
+        let access_request = AccessRequest {
             by,
-            action: action.parse().map_err(|_| corrupt("what was asked", &action))?,
+            action: action.parse().map_err(|_| corrupt("an audit row's action", &action))?,
             client: row.get::<Option<i64>>("client_id")?.map(ClientId),
             at,
             request_id: RequestId::from_stored(request_id.clone()),
         };
         let decision = decision.parse().map_err(|_| corrupt("a decision", &decision))?;
-        Ok(Self::Decision(AuditedDecision { asked, decision, effect: event }))
+        Ok(Self::Decision(AuditedDecision { access_request, decision, effect: event }))
     }
 }
 
 impl FromRow for ChainedAuditRow {
-    const NAMED_BY: Option<&'static str> = AuditRow::NAMED_BY;
+    const ROW_LABEL_COLUMN: Option<&'static str> = AuditRow::ROW_LABEL_COLUMN;
 
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         let hash: Vec<u8> = row.get("hash")?;
         let hash = hash.try_into().map_err(|hash: Vec<u8>| {
             corrupt("a hash of the audit's chain", format!("it has {} bytes instead of 32", hash.len()))
         })?;
-        Ok(Self { row: AuditRow::from_row(row)?, place: count(row.get("place")?)?, hash: ChainHash(hash) })
+        Ok(Self {
+            row: AuditRow::from_row(row)?,
+            position: count(row.get("position")?)?,
+            hash: ChainHash(hash),
+        })
     }
 }
 
-/// Adds the rows, in their order, to the end of the writer's chain.
-pub(crate) async fn link<E: From<DbError>>(
+/// Appends the rows, in their order, to the writer's chain.
+pub(crate) async fn append_to_chain<E: From<DbError>>(
     conn: &mut Conn<'_>,
     writer: WriterId,
     rows: &[AuditRow],
@@ -105,20 +112,20 @@ pub(crate) async fn link<E: From<DbError>>(
     });
     let before: ChainHead = before.bind(writer.0).fetch_optional(conn).await?.unwrap_or_default();
     let mut end = before;
-    for rows in rows.chunks(MAX_ROWS_AT_ONCE) {
+    for rows in rows.chunks(MAX_ROWS_PER_STATEMENT) {
         let mut add = Statement::new(
-            "INSERT INTO audit_rows (at_ms, asker, person_id, action, client_id, request_id, decision, event, \
-             subject_id, old_role, new_role, ip_address, writer_id, place, hash) ",
+            "INSERT INTO audit_rows (at_ms, principal_kind, person_id, action, client_id, request_id, decision, event, \
+             subject_id, old_role, new_role, ip_address, writer_id, position, hash) ",
         );
         add.push_values(rows, |row| {
-            let place = end.rows;
-            end = end.followed_by(writer, row);
+            let position = end.rows;
+            end = end.with_row(writer, row);
             let (decided, event) = (row.as_decision(), row.event());
             [
                 row.at().0.into(),
                 row.principal().into(),
                 row.person().map(|person| person.0).into(),
-                decided.map(|row| row.asked.action.as_str()).into(),
+                decided.map(|row| row.access_request.action.as_str()).into(),
                 row.client().map(|client| client.0).into(),
                 row.request_id().as_str().into(),
                 decided.map(|row| row.decision.as_str()).into(),
@@ -128,21 +135,21 @@ pub(crate) async fn link<E: From<DbError>>(
                 event.and_then(|event| event.new_role).map(Role::as_str).into(),
                 row.ip().map_or(None::<&str>.into(), |ip| ip.to_string().into()),
                 writer.0.into(),
-                stored_count(place).into(),
+                to_db_count(position).into(),
                 end.hash.0.to_vec().into(),
             ]
         });
         add.build().persistent(rows.len() == 1).execute(conn).await?;
     }
-    let moved = query(SET_HEAD)
+    let updated = query(SET_HEAD)
         .bind(writer.0)
-        .bind(stored_count(before.rows))
-        .bind(stored_count(end.rows))
+        .bind(to_db_count(before.rows))
+        .bind(to_db_count(end.rows))
         .bind(end.hash.0.to_vec())
         .execute(conn)
         .await?;
-    match moved {
+    match updated {
         1 => Ok(()),
-        _ => Err(DbError::Unavailable("the end of the audit's chain has moved".to_owned()).into()),
+        _ => Err(DbError::Unavailable("audit chain head conflict".to_owned()).into()),
     }
 }

@@ -1,16 +1,15 @@
-//! The queries about the audit: pages for people, newest first by the time of the decision, and chains for those who verify
-//! them.
+//! Queries on the audit log: pages for people, newest decision first, and chains for `verify`.
 
 use crate::DbError;
 use crate::audit::chain::HEAD;
 use crate::audit::step::AuditedSteps;
 use crate::audit::types::{
-    AUDIT_ROWS_PER_PAGE, AuditLine, AuditPlace, AuditQuery, AuditTurn, ChainedAuditRow,
+    AUDIT_ROWS_PER_PAGE, AuditCursor, AuditListRow, AuditQuery, AuditRowId, ChainedAuditRow,
 };
 use crate::clients::rows::person_ref;
 use crate::db::Db;
 use crate::db::{self, Conn, FromRow, Row, Statement};
-use crate::ledger::batch::stored_count;
+use crate::ledger::batch::to_db_count;
 use chancery_domain::{AuditRow, ChainHead, WriterId};
 use chancery_policy::{Denial, Permit, ReadAudit};
 
@@ -18,21 +17,21 @@ const NEWEST_FIRST: &str = " ORDER BY a.at_ms DESC, a.id DESC LIMIT ";
 const OLDEST_FIRST: &str = " ORDER BY a.at_ms, a.id LIMIT ";
 const AT: &str = "SELECT at_ms FROM audit_rows WHERE id = $1";
 
-/// Of those that have rows and those that have an end, which should be the same.
+/// From the writers with rows and those with a chain head, which should be the same.
 const NEXT_WRITER: &str = "SELECT MIN(id) FROM (SELECT MIN(writer_id) AS id FROM audit_rows WHERE writer_id > $1 \
     UNION ALL SELECT MIN(id) FROM audit_writers WHERE id > $1) AS next";
 
 const CHAIN_PAGE: &str =
-    "SELECT * FROM audit_rows WHERE writer_id = $1 AND place >= $2 ORDER BY place LIMIT $3";
+    "SELECT * FROM audit_rows WHERE writer_id = $1 AND position >= $2 ORDER BY position LIMIT $3";
 
-impl FromRow for AuditLine {
+impl FromRow for AuditListRow {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         let person = |id, email| match (row.get(id)?, row.get::<Option<String>>(email)?) {
             (Some(id), Some(email)) => person_ref(id, &email).map(Some),
             _ => Ok(None),
         };
         Ok(Self {
-            place: AuditPlace(row.get("id")?),
+            position: AuditRowId(row.get("id")?),
             row: AuditRow::from_row(row)?,
             person: person("person_id", "person_email")?,
             subject: person("subject_id", "subject_email")?,
@@ -40,10 +39,10 @@ impl FromRow for AuditLine {
     }
 }
 
-async fn page(conn: &mut Conn<'_>, query: &AuditQuery) -> Result<Vec<AuditLine>, sqlx::Error> {
-    let AuditQuery { person, client, action, event, decision, from, until, turn } = query;
+async fn page(conn: &mut Conn<'_>, query: &AuditQuery) -> Result<Vec<AuditListRow>, sqlx::Error> {
+    let AuditQuery { person, client, action, event, decision, from, until, cursor } = query;
     let mut read = Statement::new(
-        "SELECT a.id, a.at_ms, a.asker, a.person_id, a.action, a.client_id, a.request_id, a.decision, a.event, \
+        "SELECT a.id, a.at_ms, a.principal_kind, a.person_id, a.action, a.client_id, a.request_id, a.decision, a.event, \
          a.subject_id, a.old_role, a.new_role, a.ip_address, p.email AS person_email, s.email AS subject_email \
          FROM audit_rows a LEFT JOIN people p ON p.id = a.person_id LEFT JOIN people s ON s.id = a.subject_id \
          WHERE a.at_ms >= ",
@@ -67,10 +66,10 @@ async fn page(conn: &mut Conn<'_>, query: &AuditQuery) -> Result<Vec<AuditLine>,
     if let Some(decision) = decision {
         read.push(" AND a.decision = ").push_bind(decision.as_str());
     }
-    let (AuditPlace(id), compared, order) = match turn {
-        None => (AuditPlace(0), None, NEWEST_FIRST),
-        Some(AuditTurn::Before(row)) => (*row, Some(" AND (a.at_ms, a.id) < ("), NEWEST_FIRST),
-        Some(AuditTurn::After(row)) => (*row, Some(" AND (a.at_ms, a.id) > ("), OLDEST_FIRST),
+    let (AuditRowId(id), compared, order) = match cursor {
+        None => (AuditRowId(0), None, NEWEST_FIRST),
+        Some(AuditCursor::Before(row)) => (*row, Some(" AND (a.at_ms, a.id) < ("), NEWEST_FIRST),
+        Some(AuditCursor::After(row)) => (*row, Some(" AND (a.at_ms, a.id) > ("), OLDEST_FIRST),
     };
     if let Some(compared) = compared {
         let at: Option<i64> = db::query(AT).bind(id).fetch_optional(conn).await?;
@@ -78,9 +77,9 @@ async fn page(conn: &mut Conn<'_>, query: &AuditQuery) -> Result<Vec<AuditLine>,
         read.push(compared).push_bind(at).push(", ").push_bind(id).push(")");
     }
     read.push(order).push_bind(i64::from(AUDIT_ROWS_PER_PAGE));
-    let mut lines: Vec<AuditLine> = read.build().fetch_all(conn).await?;
-    if let Some(AuditTurn::After(_)) = turn {
-        // The nearest were read first.
+    let mut lines: Vec<AuditListRow> = read.build().fetch_all(conn).await?;
+    if let Some(AuditCursor::After(_)) = cursor {
+        // The query reads upwards from the row; pages are newest first.
         lines.reverse();
     }
     Ok(lines)
@@ -94,28 +93,28 @@ pub struct AuditLog {
 }
 
 impl AuditLog {
-    /// Writes the refusal down.
-    pub async fn note_denial(&self, denial: Denial) -> Result<(), DbError> {
+    /// Records the denial.
+    pub async fn record_denial(&self, denial: Denial) -> Result<(), DbError> {
         self.audited.record(&[denial.to_audit_row()]).await
     }
 
-    /// A page, newest first, this decision included.
+    /// A page, newest first, including this decision.
     pub async fn read_audit(
         &self,
         permit: &Permit<ReadAudit>,
         query: &AuditQuery,
-    ) -> Result<Vec<AuditLine>, DbError> {
+    ) -> Result<Vec<AuditListRow>, DbError> {
         self.audited.record(&[permit.to_audit_row()]).await?;
-        // A filter that few rows fit may look at very many, and nobody's record waits for that.
-        self.read_more_audit(permit, query).await
+        // A selective filter may scan very many rows. That must not block audited writes.
+        self.read_audit_page(permit, query).await
     }
 
-    /// The next page of what `read_audit` began, for a file with all of it.
-    pub async fn read_more_audit(
+    /// The next page after `read_audit`, for exporting the whole log.
+    pub async fn read_audit_page(
         &self,
         _permit: &Permit<ReadAudit>,
         query: &AuditQuery,
-    ) -> Result<Vec<AuditLine>, DbError> {
+    ) -> Result<Vec<AuditListRow>, DbError> {
         let lines =
             self.db.long_read(query, |conn, query| Box::pin(async move { Ok(page(conn, query).await?) }));
         lines.await
@@ -129,26 +128,26 @@ pub struct AuditChains {
 }
 
 impl AuditChains {
-    /// The writer with the next higher number that has rows or an end.
-    pub async fn audit_writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, DbError> {
+    /// The writer with the next higher id that has rows or a chain head.
+    pub async fn next_audit_writer(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, DbError> {
         let after = writer.map_or(i64::MIN, |writer| writer.0);
         let next: Vec<Option<i64>> = self.db.long_fetch_all(db::query(NEXT_WRITER).bind(after)).await?;
         Ok(next.into_iter().flatten().next().map(WriterId))
     }
 
-    /// Where the writer's chain is said to end.
+    /// The stored head of the writer's chain.
     pub async fn audit_chain_head(&self, writer: WriterId) -> Result<Option<ChainHead>, DbError> {
         Ok(self.db.fetch_optional(db::query(HEAD).bind(writer.0)).await?)
     }
 
-    /// One writer's rows in order of their places: up to `limit` from the given place on.
+    /// One writer's rows in chain order: up to `limit` from position `from` on.
     pub async fn audit_rows(
         &self,
         writer: WriterId,
         from: u64,
         limit: u32,
     ) -> Result<Vec<ChainedAuditRow>, DbError> {
-        let rows = db::query(CHAIN_PAGE).bind(writer.0).bind(stored_count(from)).bind(i64::from(limit));
+        let rows = db::query(CHAIN_PAGE).bind(writer.0).bind(to_db_count(from)).bind(i64::from(limit));
         Ok(self.db.long_fetch_all(rows).await?)
     }
 }

@@ -1,15 +1,15 @@
-//! One decision, one transaction: what the policy decided is written down and done together, or neither is. The same holds for
-//! events of signing in and out. Every business write goes through here; `tests/it/write_coverage.rs` lists what does not.
+//! Writes the audit row and the change it allows in one transaction; events of signing in and out likewise. Every
+//! business write goes through here; `tests/it/write_coverage.rs` lists the exceptions.
 //!
-//! 1. Whoever is next in this process begins (`AuditQueue`). All its rows go into one chain, so the others would only wait
-//!    for the chain's end, and hold a connection while they do.
-//! 2. The transaction links the decision into the chain, looks whether the client is still whose it was when the policy was
-//!    asked, locks it so that it stays so, and reads or changes it. Where the row tells what was done (a new client's number, an
-//!    old and a new role), it is linked after the step.
-//! 3. A step that is rejected on the way takes its row in the audit back with it, unless it gives the row with the rejection.
+//! 1. Steps of one process queue up (`AuditQueue`). All their rows go into one chain, so concurrent steps would only
+//!    wait for the chain head while each occupies a connection.
+//! 2. The transaction appends the decision to the chain and locks the client. It checks that the client's owner is
+//!    still the one that the policy saw, and then reads or changes the client. A row that records the outcome (a new
+//!    client's id, an old and a new role) is appended after the step.
+//! 3. A step that is rejected rolls its audit row back too, unless it returns the row with the rejection.
 
 use crate::DbError;
-use crate::audit::chain::link;
+use crate::audit::chain::append_to_chain;
 use crate::db::error_codes::STATEMENT_TIMEOUT;
 use crate::db::{Db, Step};
 use chancery_domain::{AuditRow, WriterId};
@@ -21,19 +21,19 @@ use tokio::sync::{Mutex, MutexGuard};
 struct AuditQueue(Mutex<()>);
 
 impl AuditQueue {
-    async fn take(&self) -> Result<MutexGuard<'_, ()>, DbError> {
-        let turn = tokio::time::timeout(STATEMENT_TIMEOUT, self.0.lock()).await;
-        turn.map_err(|_| DbError::Unavailable("too many wait for a record; try again soon".to_owned()))
+    async fn lock(&self) -> Result<MutexGuard<'_, ()>, DbError> {
+        let guard = tokio::time::timeout(STATEMENT_TIMEOUT, self.0.lock()).await;
+        guard.map_err(|_| DbError::Unavailable("the audit queue timed out; try again".to_owned()))
     }
 }
 
-/// The only way to change or read what needs a permit: the decision is linked into this process's chain in the transaction that
-/// does what it allows.
+/// The only way to change or read what needs a permit. The decision is appended to this process's chain in the
+/// transaction that does what it allows.
 #[derive(Clone)]
 pub(crate) struct AuditedSteps {
     db: Db,
     writer: WriterId,
-    /// All decisions of this process go into one chain, so the next one waits here and not in the database.
+    /// Steps wait here, not in the database, because all decisions of this process go into one chain.
     queue: Arc<AuditQueue>,
 }
 
@@ -42,25 +42,25 @@ impl AuditedSteps {
         Self { db, writer, queue: Arc::default() }
     }
 
-    /// Links the decisions and takes the step, or does neither. The step may run several times.
+    /// Appends the decisions and runs the step, or does neither. The step may run several times.
     pub(crate) async fn run<A: Sync + ?Sized, T, E: From<DbError> + From<sqlx::Error>>(
         &self,
         decisions: &[AuditRow],
         args: &A,
         step: impl Step<A, T, E>,
     ) -> Result<T, E> {
-        let _turn = self.queue.take().await?;
+        let _guard = self.queue.lock().await?;
         let args = (self.writer, decisions, args, &step);
-        let linked = self.db.run(&args, |conn, (writer, decisions, args, step)| {
+        let outcome = self.db.run(&args, |conn, (writer, decisions, args, step)| {
             Box::pin(async move {
-                link(conn, *writer, decisions).await?;
+                append_to_chain(conn, *writer, decisions).await?;
                 step(conn, args).await
             })
         });
-        linked.await
+        outcome.await
     }
 
-    /// Like `run`, for a step that may take minutes, though not longer than the limit. It runs once.
+    /// Like `run`, for a step that may take minutes, up to `limit`. It runs once.
     pub(crate) async fn run_long<A: Sync + ?Sized, T, E: From<DbError> + From<sqlx::Error>>(
         &self,
         limit: Duration,
@@ -68,38 +68,38 @@ impl AuditedSteps {
         args: &A,
         step: impl Step<A, T, E>,
     ) -> Result<T, E> {
-        let _turn = self.queue.take().await?;
+        let _guard = self.queue.lock().await?;
         let args = (self.writer, decisions, args, &step);
-        let linked = self.db.run_long(limit, &args, |conn, (writer, decisions, args, step)| {
+        let outcome = self.db.run_long(limit, &args, |conn, (writer, decisions, args, step)| {
             Box::pin(async move {
-                link(conn, *writer, decisions).await?;
+                append_to_chain(conn, *writer, decisions).await?;
                 step(conn, args).await
             })
         });
-        linked.await
+        outcome.await
     }
 
-    /// Like `run`, for a step that learns only on the way which decisions it is for: it gives them with its result, and they are
-    /// linked after it, in the same transaction.
-    pub(crate) async fn run_then_link<A: Sync + ?Sized, T: Send, E: From<DbError> + From<sqlx::Error>>(
+    /// Like `run`, for a step that returns its decisions with its result. They are appended after it, in the same
+    /// transaction.
+    pub(crate) async fn run_then_record<A: Sync + ?Sized, T: Send, E: From<DbError> + From<sqlx::Error>>(
         &self,
         args: &A,
         step: impl Step<A, (T, Vec<AuditRow>), E>,
     ) -> Result<T, E> {
-        let _turn = self.queue.take().await?;
+        let _guard = self.queue.lock().await?;
         let args = (self.writer, args, &step);
-        let linked = self.db.run(&args, |conn, (writer, args, step)| {
+        let outcome = self.db.run(&args, |conn, (writer, args, step)| {
             Box::pin(async move {
                 let (done, decisions) = step(conn, args).await?;
-                link(conn, *writer, &decisions).await?;
+                append_to_chain(conn, *writer, &decisions).await?;
                 Ok(done)
             })
         });
-        linked.await
+        outcome.await
     }
 
-    /// Like `run_then_link`, for a step that may take minutes, though not longer than the limit. It runs once.
-    pub(crate) async fn run_long_then_link<
+    /// Like `run_then_record`, for a step that may take minutes, up to `limit`. It runs once.
+    pub(crate) async fn run_long_then_record<
         A: Sync + ?Sized,
         T: Send,
         E: From<DbError> + From<sqlx::Error>,
@@ -109,19 +109,19 @@ impl AuditedSteps {
         args: &A,
         step: impl Step<A, (T, Vec<AuditRow>), E>,
     ) -> Result<T, E> {
-        let _turn = self.queue.take().await?;
+        let _guard = self.queue.lock().await?;
         let args = (self.writer, args, &step);
-        let linked = self.db.run_long(limit, &args, |conn, (writer, args, step)| {
+        let outcome = self.db.run_long(limit, &args, |conn, (writer, args, step)| {
             Box::pin(async move {
                 let (done, decisions) = step(conn, args).await?;
-                link(conn, *writer, &decisions).await?;
+                append_to_chain(conn, *writer, &decisions).await?;
                 Ok(done)
             })
         });
-        linked.await
+        outcome.await
     }
 
-    /// Records decisions that are only about reading, or that were denials.
+    /// Records decisions without a write: reads and denials.
     pub(crate) async fn record(&self, decisions: &[AuditRow]) -> Result<(), DbError> {
         self.run::<(), (), DbError>(decisions, &(), |_, ()| Box::pin(async { Ok(()) })).await
     }

@@ -1,13 +1,12 @@
-//! The audit log as the rest of Chancery sees it.
+//! Public types of the audit log.
 
 use chancery_domain::{
     Action, AuditRow, ChainHash, ClientId, Decision, EventKind, PersonId, PersonRef, UnixMillis,
 };
 
-/// Rows of the audit on one page.
 pub const AUDIT_ROWS_PER_PAGE: u32 = 100;
 
-/// Which rows of the audit to read. All that is given must fit.
+/// A filter on audit rows. A row must match every given field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditQuery {
     pub person: Option<PersonId>,
@@ -15,40 +14,40 @@ pub struct AuditQuery {
     pub action: Option<Action>,
     pub event: Option<EventKind>,
     pub decision: Option<Decision>,
-    /// From this moment on.
+    /// Inclusive.
     pub from: Option<UnixMillis>,
-    /// Before this moment.
+    /// Exclusive.
     pub until: Option<UnixMillis>,
-    /// The page of those before this row, or of those after it. None: the newest.
-    pub turn: Option<AuditTurn>,
+    /// The page before or after this row. `None`: the newest page.
+    pub cursor: Option<AuditCursor>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuditTurn {
-    Before(AuditPlace),
-    /// The nearest ones, which are given newest first like all others.
-    After(AuditPlace),
+pub enum AuditCursor {
+    Before(AuditRowId),
+    /// The nearest rows after it, also newest first.
+    After(AuditRowId),
 }
 
-/// Where a row stands in the list: newest first.
+/// The id of an audit row, as a page cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AuditPlace(pub i64);
+pub struct AuditRowId(pub i64);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuditLine {
-    pub place: AuditPlace,
+pub struct AuditListRow {
+    pub position: AuditRowId,
     pub row: AuditRow,
-    /// Who asked. None: the command line, or somebody who is not known yet.
+    /// The principal. `None` for the command line, or a person who is not known yet.
     pub person: Option<PersonRef>,
-    /// Whose access it is about.
+    /// The person whose access the event concerns.
     pub subject: Option<PersonRef>,
 }
 
-/// A row of the audit with its place in its writer's chain.
+/// An audit row with its position in its writer's chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainedAuditRow {
     pub row: AuditRow,
-    /// The first is 0.
-    pub place: u64,
+    /// Starts at 0.
+    pub position: u64,
     pub hash: ChainHash,
 }

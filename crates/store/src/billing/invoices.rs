@@ -1,5 +1,5 @@
-//! Invoices for those who may see them: every change is one transaction with its decision. What is only read comes right after
-//! its decision's commit, as it was at one moment.
+//! Invoices for people with a permit. Every change is one transaction with its decision. Reads run right after the
+//! commit of their decision, each from one snapshot.
 
 use crate::DbError;
 use crate::audit::step::AuditedSteps;
@@ -7,21 +7,21 @@ use crate::billing::months::{self, AccountMonth};
 use crate::billing::{issue, list, rows};
 use crate::db::Db;
 use crate::{
-    CreditOrder, InvoiceError, InvoicePage, InvoiceQuery, InvoiceRecord, IssueOrder, Issued, MonthToBill,
-    PaymentDeed, Render,
+    BillableMonth, CreditRequest, InvoiceError, InvoicePage, InvoiceQuery, InvoiceRecord, IssueOutcome,
+    IssueRequest, PaymentChange, RenderInvoice,
 };
 use chancery_domain::{AccountId, InvoiceNumber, InvoiceState, InvoiceTerms, ModelUsage, Month};
 use chancery_policy::{ManageInvoices, Permit, ReadInvoices};
 
-/// PostgreSQL stores no text with one.
-fn check_no_nul(terms: &InvoiceTerms, reason: &str) -> Result<(), InvoiceError> {
+/// PostgreSQL cannot store text with a NUL character.
+fn ensure_no_nul(terms: &InvoiceTerms, reason: &str) -> Result<(), InvoiceError> {
     let seller = &terms.seller;
     let tax = terms.tax.as_ref().map_or("", |(name, _)| name.as_str());
     let texts = [
         ("the firm's name", seller.name.as_str()),
         ("the letterhead", seller.letterhead.as_str()),
-        ("how to pay", seller.payment.as_str()),
-        ("the tax's name", tax),
+        ("the payment instructions", seller.payment.as_str()),
+        ("the tax name", tax),
         ("the reason", reason),
     ];
     match texts.into_iter().find(|(_, text)| text.contains('\0')) {
@@ -30,8 +30,8 @@ fn check_no_nul(terms: &InvoiceTerms, reason: &str) -> Result<(), InvoiceError> 
     }
 }
 
-/// What a sum means that is too large, for whoever asked for invoices and not for days.
-fn in_terms_of(month: Month) -> impl FnOnce(InvoiceError) -> InvoiceError {
+/// Maps an overflow to the month, because callers asked for invoices and not for sums by day.
+fn map_sum_too_large(month: Month) -> impl FnOnce(InvoiceError) -> InvoiceError {
     move |error| match error {
         InvoiceError::Database(DbError::SumTooLarge) => InvoiceError::MonthTooLarge { month },
         error => error,
@@ -46,7 +46,7 @@ pub struct Invoices {
 }
 
 impl Invoices {
-    /// The last number that was given in each year.
+    /// The last assigned number of each year.
     pub async fn last_invoice_numbers(&self) -> Result<Vec<InvoiceNumber>, InvoiceError> {
         Ok(self.db.fetch_all(months::last_numbers()).await?)
     }
@@ -66,24 +66,24 @@ impl Invoices {
         })
     }
 
-    /// None where there is no such account. A month without usage has none.
-    pub async fn month_to_bill(
+    /// `None` if there is no such account. A month without usage has an empty list.
+    pub async fn billable_month(
         &self,
         permit: Permit<ReadInvoices>,
         account: AccountId,
         month: Month,
-    ) -> Result<Option<MonthToBill>, InvoiceError> {
+    ) -> Result<Option<BillableMonth>, InvoiceError> {
         self.audited.record(&[permit.to_audit_row()]).await?;
         let args = (account, month);
         let found = self.db.long_snapshot(&args, |conn, (account, month)| {
             Box::pin(async move {
                 let Some(buyer) = months::buyer(conn, *account).await? else { return Ok(None) };
                 let usage = months::usage(*account, *month).fetch_all(conn).await?;
-                let invoice = months::billed_by(conn, *account, *month).await?;
-                Ok(Some(MonthToBill { buyer, month: *month, usage, invoice }))
+                let invoice = months::invoice_of_month(conn, *account, *month).await?;
+                Ok(Some(BillableMonth { buyer, month: *month, usage, invoice }))
             })
         });
-        found.await.map_err(in_terms_of(month))
+        found.await.map_err(map_sum_too_large(month))
     }
 
     pub async fn read_invoice(
@@ -108,50 +108,50 @@ impl Invoices {
         Ok(self.db.fetch_optional(rows::document(number)).await?)
     }
 
-    /// Issues the invoice of a month that has ended, under the next number. However many do so at once, there is one. The moment
-    /// is that of the permit, or that of the last document where this is later. `MonthStillOpen` up to an hour after its end, `NothingToBill` without usage, `MonthTooLarge` where it
-    /// cannot be counted exactly, `NoSuchAccountId`.
+    /// Issues the invoice of a month that has ended, under the next number. Concurrent calls issue only one. It is
+    /// dated by the permit, or by the last document if that is later. Fails with `MonthStillOpen` up to an hour after
+    /// the month's end, `NothingToBill` without usage, `MonthTooLarge` if a sum overflows, or `NoSuchAccountId`.
     pub async fn issue_invoice(
         &self,
         permit: Permit<ManageInvoices>,
-        order: &IssueOrder,
-        render: Render<'_>,
-    ) -> Result<Issued, InvoiceError> {
-        check_no_nul(&order.terms, "")?;
-        let (decision, args) = ([permit.to_audit_row()], (permit.asked(), order, render));
-        let issued = self.audited.run(&decision, &args, |conn, (asked, order, render)| {
-            Box::pin(issue::issue(conn, asked, order, *render))
+        request: &IssueRequest,
+        render: RenderInvoice<'_>,
+    ) -> Result<IssueOutcome, InvoiceError> {
+        ensure_no_nul(&request.terms, "")?;
+        let (decision, args) = ([permit.to_audit_row()], (permit.access_request(), request, render));
+        let issued = self.audited.run(&decision, &args, |conn, (access_request, request, render)| {
+            Box::pin(issue::issue(conn, access_request, request, *render))
         });
-        issued.await.map_err(in_terms_of(order.month))
+        issued.await.map_err(map_sum_too_large(request.month))
     }
 
-    /// Issues a credit note under the next number. Where nothing is left of the invoice it is void, and its month can be
-    /// invoiced again. `NoSuchInvoice`, also for a credit note; `CreditRefused` where there is less left, or nothing;
-    /// `CreditedMeanwhile` where something else was credited of it than the order says.
+    /// Issues a credit note under the next number. An invoice that is credited in full becomes void, and its month can
+    /// be invoiced again. Fails with `NoSuchInvoice`, also for a credit note; `CreditRejected` if less is left, or
+    /// nothing; and `ConcurrentCredit` if the credited amount is not what the order expects.
     pub async fn credit_invoice(
         &self,
         permit: Permit<ManageInvoices>,
-        order: &CreditOrder,
-        render: Render<'_>,
+        request: &CreditRequest,
+        render: RenderInvoice<'_>,
     ) -> Result<InvoiceNumber, InvoiceError> {
-        check_no_nul(&order.terms, &order.reason)?;
-        let (decision, args) = ([permit.to_audit_row()], (permit.asked(), order, render));
-        let credited = self.audited.run(&decision, &args, |conn, (asked, order, render)| {
-            Box::pin(issue::credit(conn, asked, order, *render))
+        ensure_no_nul(&request.terms, &request.reason)?;
+        let (decision, args) = ([permit.to_audit_row()], (permit.access_request(), request, render));
+        let credited = self.audited.run(&decision, &args, |conn, (access_request, request, render)| {
+            Box::pin(issue::credit(conn, access_request, request, *render))
         });
         credited.await
     }
 
-    /// Doing it again changes nothing. `NoSuchInvoice`, also for a credit note; `InvoiceIsVoid`. Gives the state that it is in now.
-    pub async fn note_payment(
+    /// Idempotent. Returns the resulting state. Fails with `NoSuchInvoice`, also for a credit note, or `InvoiceIsVoid`.
+    pub async fn record_payment(
         &self,
         permit: Permit<ManageInvoices>,
         number: InvoiceNumber,
-        deed: PaymentDeed,
+        change: PaymentChange,
     ) -> Result<InvoiceState, InvoiceError> {
-        let (decision, args) = ([permit.to_audit_row()], (permit.asked(), number, deed));
-        let recorded = self.audited.run(&decision, &args, |conn, (asked, number, change)| {
-            Box::pin(issue::record_payment(conn, asked, *number, *change))
+        let (decision, args) = ([permit.to_audit_row()], (permit.access_request(), number, change));
+        let recorded = self.audited.run(&decision, &args, |conn, (access_request, number, change)| {
+            Box::pin(issue::record_payment(conn, access_request, *number, *change))
         });
         recorded.await
     }
@@ -164,7 +164,7 @@ pub struct IssuedInvoices {
 }
 
 impl IssuedInvoices {
-    /// For those who verify them: everything that was issued, by number, a page at a time.
+    /// Every issued document by number, paginated.
     pub async fn issued_invoices(
         &self,
         after: Option<InvoiceNumber>,
@@ -177,18 +177,18 @@ impl IssuedInvoices {
         found.await
     }
 
-    /// For those who verify them: the PDF as it is kept.
+    /// The stored PDF.
     pub async fn issued_document(&self, number: InvoiceNumber) -> Result<Option<Vec<u8>>, DbError> {
         let found: Vec<Vec<u8>> = self.db.long_fetch_all(rows::document(number)).await?;
         Ok(found.into_iter().next())
     }
 
-    /// For those who verify them: the last number that was given in each year.
+    /// The last assigned number of each year.
     pub async fn last_invoice_numbers(&self) -> Result<Vec<InvoiceNumber>, DbError> {
         Ok(self.db.fetch_all(months::last_numbers()).await?)
     }
 
-    /// For those who verify them: which invoice is said to bill each month, of those that are.
+    /// Each invoiced month and the invoice that bills it.
     pub async fn billed_months(
         &self,
         after: Option<(AccountId, Month)>,
@@ -199,7 +199,7 @@ impl IssuedInvoices {
         Ok(months.into_iter().filter_map(billed).collect())
     }
 
-    /// For those who verify them: what an account has used in a month, by model and prices, from the sums by day.
+    /// An account's usage in a month by model and prices, from the sums by day.
     pub async fn month_usage(&self, account: AccountId, month: Month) -> Result<Vec<ModelUsage>, DbError> {
         let usage = self.db.long_fetch_all(months::usage(account, month)).await;
         Ok(usage?)

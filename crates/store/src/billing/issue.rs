@@ -1,147 +1,150 @@
-//! How invoices and credit notes are issued, and what becomes of them.
+//! Issues invoices and credit notes, and records payments.
 //!
-//! 1. Whoever issues something holds the numbers first, so that documents come one after the other, on all nodes: two who issue
-//!    one month make one invoice, and there is no gap between two numbers.
-//! 2. For an invoice the account's month is held next. Who settles into it at this moment is done before, or waits until the
-//!    invoice is there and is then refused by the database. Who settles into other months never waits.
-//! 3. The document is made while all this is held. Where that fails, nothing has happened.
+//! 1. The issuer first locks the invoice numbers, on all nodes. So documents are issued one after the other, numbers
+//!    have no gaps, and concurrent requests for one month create one invoice.
+//! 2. For an invoice it then locks the account's month. A concurrent settlement into that month finishes before, or
+//!    waits for the invoice and is then rejected by the database. Settlements into other months never wait.
+//! 3. The document is rendered under these locks. If that fails, everything is rolled back.
 
 use crate::DbError;
-use crate::billing::months::{self, billed_by, buyer};
+use crate::billing::months::{self, buyer, invoice_of_month};
 use crate::billing::rows::{
-    self, CREDIT_NOTE, INVOICE, PART, TOKENS, add_lines_and_events, invalid, stored_change, stored_number,
+    self, CREDIT_NOTE, INVOICE, PARTIAL_CREDIT, TOKENS, add_lines_and_events, change_columns, invalid,
+    parse_invoice_number,
 };
 use crate::db::{Conn, Dialect, Statement, TxError, query};
-use crate::ledger::batch::stored_count;
-use crate::{CreditOrder, InvoiceError, InvoiceRecord, IssueOrder, Issued, PaymentDeed, Render};
+use crate::ledger::batch::to_db_count;
+use crate::{
+    CreditRequest, InvoiceError, InvoiceRecord, IssueOutcome, IssueRequest, PaymentChange, RenderInvoice,
+};
 use chancery_domain::{
-    Asked, Bill, Credited, Day, Invoice, InvoiceDeed, InvoiceKind, InvoiceNumber, InvoiceState, InvoiceTerms,
-    LineItem, ModelUsage, Month, Nanos, UnixMillis,
+    AccessRequest, Credited, Day, Invoice, InvoiceAmounts, InvoiceEventKind, InvoiceKind, InvoiceNumber,
+    InvoiceState, InvoiceTerms, LineItem, ModelUsage, Month, Nanos, UnixMillis,
 };
 use sha2::{Digest, Sha256};
 
-/// Lines that one statement adds.
-const MAX_LINES_AT_ONCE: usize = 500;
+/// Invoice lines per INSERT.
+const MAX_LINES_PER_STATEMENT: usize = 500;
 
 const NEXT_SERIAL: &str = "UPDATE invoice_serials SET serial = serial + 1 WHERE year = $1 RETURNING serial";
 const FIRST_SERIAL: &str = "INSERT INTO invoice_serials (year, serial) VALUES ($1, 1)";
 const LAST_ISSUED: &str = "SELECT issued_at_ms FROM invoices ORDER BY year DESC, serial DESC LIMIT 1";
-const ADD_INVOICE: &str = "INSERT INTO invoices (year, serial, kind, of_year, of_serial, reason, account_id, month, \
+const ADD_INVOICE: &str = "INSERT INTO invoices (year, serial, kind, credited_year, credited_serial, reason, account_id, month, \
     issued_at_ms, due_day, currency, seller_name, letterhead, payment, buyer_name, buyer_address, buyer_email, \
     tax_name, tax_rate_ppm, subtotal_minor, tax_minor, total_minor, exact_nanos, document_hash, state) VALUES \
     ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25)";
 const ADD_DOCUMENT: &str = "INSERT INTO invoice_documents (year, serial, pdf) VALUES ($1, $2, $3)";
-const ADD_EVENT: &str = "INSERT INTO invoice_events (year, serial, deed, note_year, note_serial, by_id, at_ms) \
+const ADD_EVENT: &str = "INSERT INTO invoice_events (year, serial, kind, credit_note_year, credit_note_serial, actor_id, at_ms) \
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
-const SET_BILLED: &str = "UPDATE account_months SET invoice_year = $3, invoice_serial = $4 \
+const SET_BILLED: &str = "UPDATE billing_months SET invoice_year = $3, invoice_serial = $4 \
     WHERE account_id = $1 AND month = $2 AND invoice_year IS NULL";
-const SET_UNBILLED: &str = "UPDATE account_months SET invoice_year = NULL, invoice_serial = NULL \
+const SET_UNBILLED: &str = "UPDATE billing_months SET invoice_year = NULL, invoice_serial = NULL \
     WHERE account_id = $1 AND month = $2 AND invoice_year = $3 AND invoice_serial = $4";
 const SET_CREDITED: &str = "UPDATE invoices SET state = $3, credited_subtotal = $4, credited_total = $5 \
     WHERE year = $1 AND serial = $2";
 const SET_STATE: &str = "UPDATE invoices SET state = $3 WHERE year = $1 AND serial = $2";
 
-const LOCK_NUMBERS: &str = "LOCK TABLE invoice_serials IN SHARE ROW EXCLUSIVE MODE";
-/// Of the account $1 and the month $2. The trigger `invoiced_usage_is_closed` shares it.
-const LOCK_USAGE: &str = "SELECT pg_advisory_xact_lock($2::bigint::integer, usage_lock($1::bigint))";
+const LOCK_INVOICE_NUMBERS: &str = "LOCK TABLE invoice_serials IN SHARE ROW EXCLUSIVE MODE";
+/// Locks account `$1` and month `$2`. The trigger `invoiced_usage_is_closed` takes the same lock in shared mode.
+const LOCK_USAGE: &str = "SELECT pg_advisory_xact_lock($2::bigint::integer, usage_lock_key($1::bigint))";
 const LOCK_INVOICE: &str = "SELECT * FROM invoices WHERE year = $1 AND serial = $2 FOR NO KEY UPDATE";
 
-/// SQLite has one writer anyway.
-async fn lock_numbers(conn: &mut Conn<'_>) -> Result<(), sqlx::Error> {
+/// SQLite needs no lock: it has one writer.
+async fn lock_invoice_numbers(conn: &mut Conn<'_>) -> Result<(), sqlx::Error> {
     match conn.dialect() {
         Dialect::Sqlite => Ok(()),
-        Dialect::Postgres => query(LOCK_NUMBERS).execute(conn).await.map(|_| ()),
+        Dialect::Postgres => query(LOCK_INVOICE_NUMBERS).execute(conn).await.map(|_| ()),
     }
 }
 
 pub(crate) async fn issue(
     conn: &mut Conn<'_>,
-    asked: &Asked,
-    order: &IssueOrder,
-    render: Render<'_>,
-) -> Result<Issued, TxError<InvoiceError>> {
-    let IssueOrder { account, month, terms } = order;
-    lock_numbers(conn).await?;
+    access_request: &AccessRequest,
+    request: &IssueRequest,
+    render: RenderInvoice<'_>,
+) -> Result<IssueOutcome, TxError<InvoiceError>> {
+    let IssueRequest { account, month, terms } = request;
+    lock_invoice_numbers(conn).await?;
     let Some(buyer) = buyer(conn, *account).await? else {
         return Err(InvoiceError::NoSuchAccountId(*account).into());
     };
-    if let Some(number) = billed_by(conn, *account, *month).await? {
-        return Ok(Issued::Already(number));
+    if let Some(number) = invoice_of_month(conn, *account, *month).await? {
+        return Ok(IssueOutcome::AlreadyIssued(number));
     }
-    if asked.at < month.can_be_issued_from() {
+    if access_request.at < month.invoiceable_from() {
         return Err(InvoiceError::MonthStillOpen { month: *month }.into());
     }
     if conn.dialect() == Dialect::Postgres {
         query(LOCK_USAGE).bind(account.0).bind(i64::from(month.number())).execute(conn).await?;
     }
-    let bill = bill_of(&months::usage(*account, *month).fetch_all(conn).await?, terms)?;
+    let bill = compute_bill(&months::usage(*account, *month).fetch_all(conn).await?, terms)?;
     if bill.lines.is_empty() {
         return Err(InvoiceError::NothingToBill { account: buyer.name, month: *month }.into());
     }
-    let issued_at = issue_time(conn, asked).await?;
+    let issued_at = issue_time(conn, access_request).await?;
     let number = next_number(conn, issued_at).await?;
     let invoice = Invoice {
         number,
         kind: InvoiceKind::Invoice,
         month: *month,
         issued_at,
-        due: Day(Day::of(issued_at).0.saturating_add(i32::from(terms.payment_days))),
+        due: Day(Day::containing(issued_at).0.saturating_add(i32::from(terms.payment_days))),
         seller: terms.seller.clone(),
         buyer,
         bill,
     };
-    add_invoice(conn, asked, &invoice, render).await?;
+    add_invoice(conn, access_request, &invoice, render).await?;
     let set_billed = query(SET_BILLED)
         .bind(account.0)
         .bind(i64::from(month.number()))
         .bind(i64::from(number.year))
         .bind(i64::from(number.serial));
     match set_billed.execute(conn).await? {
-        1 => Ok(Issued::New(number)),
-        _ => Err(invalid("what an account has used in a month", format!("missing for {month}")).into()),
+        1 => Ok(IssueOutcome::New(number)),
+        _ => Err(invalid("an account's monthly usage", format!("missing for {month}")).into()),
     }
 }
 
 pub(crate) async fn credit(
     conn: &mut Conn<'_>,
-    asked: &Asked,
-    order: &CreditOrder,
-    render: Render<'_>,
+    access_request: &AccessRequest,
+    request: &CreditRequest,
+    render: RenderInvoice<'_>,
 ) -> Result<InvoiceNumber, TxError<InvoiceError>> {
-    let number = order.invoice;
-    lock_numbers(conn).await?;
+    let number = request.invoice;
+    lock_invoice_numbers(conn).await?;
     let mut record = [lock_invoice(conn, number).await?];
     let (state, before) = (record[0].state, record[0].credited);
     if state == InvoiceState::Void {
-        return Err(nothing_left(number).into());
+        return Err(nothing_left_to_credit(number).into());
     }
-    if before != order.credited_before {
-        return Err(InvoiceError::CreditedMeanwhile(number).into());
+    if before != request.expected_credited {
+        return Err(InvoiceError::ConcurrentCredit(number).into());
     }
     add_lines_and_events(conn, &mut record).await?;
     let [InvoiceRecord { invoice, .. }] = record;
     let (bill, credited) = invoice
         .bill
-        .credited(order.amount, before)
-        .map_err(|why| InvoiceError::CreditRefused { number, why })?;
+        .credit_note(request.amount, before)
+        .map_err(|why| InvoiceError::CreditRejected { number, why })?;
     let account = invoice.buyer.account;
     let Some(buyer) = buyer(conn, account).await? else {
         return Err(InvoiceError::NoSuchAccountId(account).into());
     };
-    let issued_at = issue_time(conn, asked).await?;
+    let issued_at = issue_time(conn, access_request).await?;
     let note = Invoice {
         number: next_number(conn, issued_at).await?,
-        kind: InvoiceKind::CreditNote { of: number, reason: order.reason.clone() },
+        kind: InvoiceKind::CreditNote { of: number, reason: request.reason.clone() },
         month: invoice.month,
         issued_at,
-        // Nobody has to pay it.
-        due: Day::of(issued_at),
-        seller: order.terms.seller.clone(),
+        // A credit note is not payable.
+        due: Day::containing(issued_at),
+        seller: request.terms.seller.clone(),
         buyer,
         bill,
     };
-    add_invoice(conn, asked, &note, render).await?;
-    let is_void = is_all_of(&invoice.bill, credited);
+    add_invoice(conn, access_request, &note, render).await?;
+    let is_void = is_fully_credited(&invoice.bill, credited);
     let state = if is_void { InvoiceState::Void } else { state };
     let set_credited = query(SET_CREDITED)
         .bind(i64::from(number.year))
@@ -158,21 +161,21 @@ pub(crate) async fn credit(
             .bind(i64::from(number.serial));
         set_unbilled.execute(conn).await?;
     }
-    let change = if is_void { InvoiceDeed::Voided } else { InvoiceDeed::Credited };
-    add_event(conn, asked, issued_at, number, change(note.number)).await?;
+    let change = if is_void { InvoiceEventKind::Voided } else { InvoiceEventKind::Credited };
+    add_event(conn, access_request, issued_at, number, change(note.number)).await?;
     Ok(note.number)
 }
 
 pub(crate) async fn record_payment(
     conn: &mut Conn<'_>,
-    asked: &Asked,
+    access_request: &AccessRequest,
     number: InvoiceNumber,
-    change: PaymentDeed,
+    change: PaymentChange,
 ) -> Result<InvoiceState, TxError<InvoiceError>> {
     let record = lock_invoice(conn, number).await?;
     let (after, change) = match change {
-        PaymentDeed::Paid => (InvoiceState::Paid, InvoiceDeed::Paid),
-        PaymentDeed::TakenBack => (InvoiceState::Issued, InvoiceDeed::PaymentTakenBack),
+        PaymentChange::Paid => (InvoiceState::Paid, InvoiceEventKind::Paid),
+        PaymentChange::Unpaid => (InvoiceState::Issued, InvoiceEventKind::MarkedUnpaid),
     };
     match record.state {
         InvoiceState::Void => return Err(InvoiceError::InvoiceIsVoid(number).into()),
@@ -181,11 +184,11 @@ pub(crate) async fn record_payment(
     }
     let (year, serial) = (i64::from(number.year), i64::from(number.serial));
     query(SET_STATE).bind(year).bind(serial).bind(after.as_str()).execute(conn).await?;
-    add_event(conn, asked, asked.at, number, change).await?;
+    add_event(conn, access_request, access_request.at, number, change).await?;
     Ok(after)
 }
 
-/// The invoice without lines and events, locked until the transaction ends. `NoSuchInvoice` for a credit note too.
+/// The invoice without lines and events, locked until the transaction ends. `NoSuchInvoice` also for a credit note.
 async fn lock_invoice(
     conn: &mut Conn<'_>,
     number: InvoiceNumber,
@@ -201,29 +204,29 @@ async fn lock_invoice(
     }
 }
 
-/// When what is issued now is issued: never before the last document, or numbers and dates would run against each other
-/// where two clocks differ. While the numbers are locked.
-async fn issue_time(conn: &mut Conn<'_>, asked: &Asked) -> Result<UnixMillis, sqlx::Error> {
+/// The issue time: never before the last document, so that numbers and dates have the same order even if clocks differ.
+/// Requires the lock on the numbers.
+async fn issue_time(conn: &mut Conn<'_>, access_request: &AccessRequest) -> Result<UnixMillis, sqlx::Error> {
     let last: Option<i64> = query(LAST_ISSUED).fetch_optional(conn).await?;
-    Ok(last.map_or(asked.at, |last| asked.at.max(UnixMillis(last))))
+    Ok(last.map_or(access_request.at, |last| access_request.at.max(UnixMillis(last))))
 }
 
-/// While the numbers are locked.
+/// Requires the lock on the numbers.
 async fn next_number(conn: &mut Conn<'_>, at: UnixMillis) -> Result<InvoiceNumber, sqlx::Error> {
-    let year = i64::from(Month::of(at).year());
+    let year = i64::from(Month::containing(at).year());
     let next: Option<i64> = query(NEXT_SERIAL).bind(year).fetch_optional(conn).await?;
     if next.is_none() {
         query(FIRST_SERIAL).bind(year).execute(conn).await?;
     }
-    stored_number(year, next.unwrap_or(1))
+    parse_invoice_number(year, next.unwrap_or(1))
 }
 
 /// Renders the document and stores it with its figures.
 async fn add_invoice(
     conn: &mut Conn<'_>,
-    asked: &Asked,
+    access_request: &AccessRequest,
     invoice: &Invoice,
-    render: Render<'_>,
+    render: RenderInvoice<'_>,
 ) -> Result<(), TxError<InvoiceError>> {
     let Invoice { number, kind, month, issued_at, due, seller, buyer, bill } = invoice;
     let (year, serial) = (i64::from(number.year), i64::from(number.serial));
@@ -262,32 +265,36 @@ async fn add_invoice(
     add.execute(conn).await?;
     add_lines(conn, *number, bill).await?;
     query(ADD_DOCUMENT).bind(year).bind(serial).bind(document).execute(conn).await?;
-    Ok(add_event(conn, asked, *issued_at, *number, InvoiceDeed::Issued).await?)
+    Ok(add_event(conn, access_request, *issued_at, *number, InvoiceEventKind::Issued).await?)
 }
 
-async fn add_lines(conn: &mut Conn<'_>, number: InvoiceNumber, bill: &Bill) -> Result<(), sqlx::Error> {
-    let mut place: i64 = 0;
-    for lines in bill.lines.chunks(MAX_LINES_AT_ONCE) {
+async fn add_lines(
+    conn: &mut Conn<'_>,
+    number: InvoiceNumber,
+    bill: &InvoiceAmounts,
+) -> Result<(), sqlx::Error> {
+    let mut position: i64 = 0;
+    for lines in bill.lines.chunks(MAX_LINES_PER_STATEMENT) {
         let mut add = Statement::new(
             "INSERT INTO invoice_lines \
-             (year, serial, place, item, model, direction, tokens, price_nanos, exact_nanos, amount_minor) ",
+             (year, serial, position, item, model, direction, tokens, price_nanos, exact_nanos, amount_minor) ",
         );
         add.push_values(lines, |line| {
             let (item, model, direction, tokens, price) = match &line.item {
-                LineItem::Part => (PART, "", "", 0, 0),
+                LineItem::Part => (PARTIAL_CREDIT, "", "", 0, 0),
                 LineItem::Tokens { model, direction, tokens, price } => {
                     (TOKENS, model.as_str(), direction.as_str(), *tokens, price.nanos_per_token())
                 }
             };
-            place += 1;
+            position += 1;
             [
                 i64::from(number.year).into(),
                 i64::from(number.serial).into(),
-                (place - 1).into(),
+                (position - 1).into(),
                 item.into(),
                 model.into(),
                 direction.into(),
-                stored_count(tokens).into(),
+                to_db_count(tokens).into(),
                 price.into(),
                 line.exact.0.into(),
                 line.amount.0.into(),
@@ -300,41 +307,41 @@ async fn add_lines(conn: &mut Conn<'_>, number: InvoiceNumber, bill: &Bill) -> R
 
 async fn add_event(
     conn: &mut Conn<'_>,
-    asked: &Asked,
+    access_request: &AccessRequest,
     at: UnixMillis,
     number: InvoiceNumber,
-    change: InvoiceDeed,
+    change: InvoiceEventKind,
 ) -> Result<(), sqlx::Error> {
-    let (change, note) = stored_change(change);
+    let (change, note) = change_columns(change);
     let add = query(ADD_EVENT)
         .bind(i64::from(number.year))
         .bind(i64::from(number.serial))
         .bind(change)
         .bind(note.map(|note| i64::from(note.year)))
         .bind(note.map(|note| i64::from(note.serial)))
-        .bind(asked.by.person().map(|person| person.0))
+        .bind(access_request.by.person().map(|person| person.0))
         .bind(at.0);
     add.execute(conn).await.map(|_| ())
 }
 
-/// The ledger's rows cost their tokens times their prices, and so must what was summed of them.
-fn bill_of(usage: &[ModelUsage], terms: &InvoiceTerms) -> Result<Bill, InvoiceError> {
-    let bill = Bill::of(usage, terms).map_err(|_| DbError::SumTooLarge)?;
+/// Checks that the summed cost is tokens times prices, as in every ledger row.
+fn compute_bill(usage: &[ModelUsage], terms: &InvoiceTerms) -> Result<InvoiceAmounts, InvoiceError> {
+    let bill = InvoiceAmounts::of(usage, terms).map_err(|_| DbError::SumTooLarge)?;
     let cost = usage.iter().try_fold(Nanos(0), |sum, usage| sum.checked_add(usage.cost));
     match cost {
         Ok(cost) if cost == bill.exact => Ok(bill),
         Ok(cost) => {
-            let why = format!("tokens and prices make {}, but the costs are {cost}", bill.exact);
-            Err(DbError::Corrupt { what: "what an account has used in a month", why }.into())
+            let why = format!("tokens and prices give {}, but the costs are {cost}", bill.exact);
+            Err(DbError::Corrupt { what: "an account's monthly usage", why }.into())
         }
         Err(_) => Err(DbError::SumTooLarge.into()),
     }
 }
 
-fn is_all_of(bill: &Bill, credited: Credited) -> bool {
+fn is_fully_credited(bill: &InvoiceAmounts, credited: Credited) -> bool {
     credited == Credited { subtotal: bill.subtotal, total: bill.total }
 }
 
-fn nothing_left(number: InvoiceNumber) -> InvoiceError {
-    InvoiceError::CreditRefused { number, why: chancery_domain::CreditError::MoreThanIsLeft }
+fn nothing_left_to_credit(number: InvoiceNumber) -> InvoiceError {
+    InvoiceError::CreditRejected { number, why: chancery_domain::CreditError::ExceedsRemaining }
 }

@@ -1,13 +1,13 @@
-//! The list of invoices, with what they come to, and of months that are still to be invoiced.
+//! Lists invoices with their totals, and months that are not invoiced yet.
 
 use crate::billing::months::{MonthFilter, count_unbilled, unbilled};
 use crate::billing::rows::read_currency;
 use crate::db::{Conn, FromRow, Row, Statement};
-use crate::ledger::batch::stored_count;
-use crate::{INVOICES_PER_PAGE, InvoicePage, InvoiceQuery, InvoiceSums};
+use crate::ledger::batch::to_db_count;
+use crate::{INVOICES_PER_PAGE, InvoicePage, InvoiceQuery, InvoiceTotals};
 use chancery_domain::{InvoiceState, MinorUnits};
 
-impl FromRow for InvoiceSums {
+impl FromRow for InvoiceTotals {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         Ok(Self {
             currency: read_currency(row)?,
@@ -18,10 +18,10 @@ impl FromRow for InvoiceSums {
     }
 }
 
-/// With how many documents they are the sums of.
-impl FromRow for (InvoiceSums, u64) {
+/// With the number of documents in the sums.
+impl FromRow for (InvoiceTotals, u64) {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok((InvoiceSums::from_row(row)?, row.count("documents")?))
+        Ok((InvoiceTotals::from_row(row)?, row.count("documents")?))
     }
 }
 
@@ -33,7 +33,7 @@ fn push_filter(statement: &mut Statement<'_>, query: &InvoiceQuery) {
         before = " AND ";
     }
     if let Some(state) = query.state {
-        // A credit note has no state that anybody looks for: nobody pays it.
+        // Credit notes are not payable, so a state filter leaves them out.
         statement.push(before).push("kind = 'invoice' AND state = ").push_bind(state.as_str());
         before = " AND ";
     }
@@ -43,18 +43,18 @@ fn push_filter(statement: &mut Statement<'_>, query: &InvoiceQuery) {
 }
 
 pub(crate) async fn page(conn: &mut Conn<'_>, query: &InvoiceQuery) -> Result<InvoicePage, sqlx::Error> {
-    let skipped = u64::from(query.page.saturating_sub(1)) * u64::from(INVOICES_PER_PAGE);
+    let offset = u64::from(query.page.saturating_sub(1)) * u64::from(INVOICES_PER_PAGE);
     let mut page = InvoicePage::default();
     if query.state != Some(InvoiceState::Draft) {
         (page.sums, page.total) = sums(conn, query).await?;
         let mut read = Statement::new("SELECT * FROM invoices");
         push_filter(&mut read, query);
         read.push(" ORDER BY year DESC, serial DESC LIMIT ").push_bind(i64::from(INVOICES_PER_PAGE));
-        read.push(" OFFSET ").push_bind(stored_count(skipped));
+        read.push(" OFFSET ").push_bind(to_db_count(offset));
         page.invoices = read.build().fetch_all(conn).await?;
     }
-    let (skipped, limit) = match query.state {
-        Some(InvoiceState::Draft) => (skipped, INVOICES_PER_PAGE),
+    let (offset, limit) = match query.state {
+        Some(InvoiceState::Draft) => (offset, INVOICES_PER_PAGE),
         None if query.page <= 1 => (0, INVOICES_PER_PAGE),
         None => (0, 0),
         Some(_) => return Ok(page),
@@ -62,14 +62,14 @@ pub(crate) async fn page(conn: &mut Conn<'_>, query: &InvoiceQuery) -> Result<In
     let months = MonthFilter { account: query.account, year: query.year };
     page.unbilled_total = count_unbilled(conn, months).await?;
     if limit > 0 {
-        page.unbilled = unbilled(conn, months, skipped, limit).await?;
+        page.unbilled = unbilled(conn, months, offset, limit).await?;
     }
     Ok(page)
 }
 
-/// What they come to by currency, and how many there are of them.
-async fn sums(conn: &mut Conn<'_>, query: &InvoiceQuery) -> Result<(Vec<InvoiceSums>, u64), sqlx::Error> {
-    // Credit notes are in what they have credited.
+/// Totals by currency, and the number of documents.
+async fn sums(conn: &mut Conn<'_>, query: &InvoiceQuery) -> Result<(Vec<InvoiceTotals>, u64), sqlx::Error> {
+    // Credit notes are already included in `credited_total`.
     let mut read = Statement::new(
         "SELECT currency, COUNT(*) AS documents, \
          CAST(SUM(CASE WHEN kind = 'invoice' AND state <> 'void' THEN total_minor - credited_total ELSE 0 END) \

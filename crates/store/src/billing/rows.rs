@@ -1,25 +1,25 @@
-//! Invoices and credit notes as the database has them, with their lines and events.
+//! Database rows of invoices and credit notes, with their lines and events.
 
 use crate::db::{Conn, FromRow, Query, Row, corrupt, query};
 use crate::{InvoiceRecord, ListedInvoice};
 use chancery_domain::{
-    AccountId, AccountName, Bill, Buyer, ContactEmail, Credited, Currency, Day, Direction, Invoice,
-    InvoiceDeed, InvoiceEvent, InvoiceKind, InvoiceLine, InvoiceNumber, InvoiceState, LineItem, MinorUnits,
-    Month, Nanos, PostalAddress, Seller, Tax, TaxRate, TokenPrice,
+    AccountId, AccountName, Buyer, ContactEmail, Credited, Currency, Day, Direction, Invoice, InvoiceAmounts,
+    InvoiceEvent, InvoiceEventKind, InvoiceKind, InvoiceLine, InvoiceNumber, InvoiceState, LineItem,
+    MinorUnits, Month, Nanos, PostalAddress, Seller, Tax, TaxRate, TokenPrice,
 };
 use std::collections::HashMap;
 
 pub(crate) const INVOICE: &str = "invoice";
 pub(crate) const CREDIT_NOTE: &str = "credit_note";
 pub(crate) const TOKENS: &str = "tokens";
-pub(crate) const PART: &str = "part";
+pub(crate) const PARTIAL_CREDIT: &str = "part";
 
 pub(crate) const ONE: &str = "SELECT * FROM invoices WHERE year = $1 AND serial = $2";
 const PAGE: &str = "SELECT * FROM invoices WHERE (year, serial) > ($1, $2) ORDER BY year, serial LIMIT $3";
 const LINES: &str = "SELECT * FROM invoice_lines WHERE (year, serial) >= ($1, $2) AND (year, serial) <= ($3, $4) \
-    ORDER BY year, serial, place";
-const EVENTS: &str = "SELECT e.year, e.serial, e.deed, e.note_year, e.note_serial, e.by_id, p.email AS by_email, e.at_ms \
-    FROM invoice_events e LEFT JOIN people p ON p.id = e.by_id \
+    ORDER BY year, serial, position";
+const EVENTS: &str = "SELECT e.year, e.serial, e.kind, e.credit_note_year, e.credit_note_serial, e.actor_id, p.email AS actor_email, e.at_ms \
+    FROM invoice_events e LEFT JOIN people p ON p.id = e.actor_id \
     WHERE (e.year, e.serial) >= ($1, $2) AND (e.year, e.serial) <= ($3, $4) ORDER BY e.id";
 const DOCUMENT: &str = "SELECT pdf FROM invoice_documents WHERE year = $1 AND serial = $2";
 
@@ -27,24 +27,24 @@ pub(crate) fn invalid(what: &'static str, found: impl std::fmt::Display) -> sqlx
     corrupt(what, format!("it is {found}"))
 }
 
-pub(crate) fn stored_number(year: i64, serial: i64) -> Result<InvoiceNumber, sqlx::Error> {
+pub(crate) fn parse_invoice_number(year: i64, serial: i64) -> Result<InvoiceNumber, sqlx::Error> {
     let number = i16::try_from(year).ok().zip(u32::try_from(serial).ok());
     let number = number.map(|(year, serial)| InvoiceNumber { year, serial });
     number.ok_or_else(|| invalid("an invoice's number", format!("{year}-{serial}")))
 }
 
-/// Of columns that are there together or not at all.
+/// The two columns are both NULL or neither is.
 pub(crate) fn read_number(
     row: &Row,
     [year, serial]: [&str; 2],
 ) -> Result<Option<InvoiceNumber>, sqlx::Error> {
     let (year, serial): (Option<i64>, Option<i64>) = (row.get(year)?, row.get(serial)?);
-    year.zip(serial).map(|(year, serial)| stored_number(year, serial)).transpose()
+    year.zip(serial).map(|(year, serial)| parse_invoice_number(year, serial)).transpose()
 }
 
 pub(crate) fn read_month(row: &Row) -> Result<Month, sqlx::Error> {
     let stored: i64 = row.get("month")?;
-    i32::try_from(stored).map(Month::from_number).map_err(|_| invalid("a month", stored))
+    i32::try_from(stored).map(Month::from_months).map_err(|_| invalid("a month", stored))
 }
 
 pub(crate) fn read_currency(row: &Row) -> Result<Currency, sqlx::Error> {
@@ -54,7 +54,7 @@ pub(crate) fn read_currency(row: &Row) -> Result<Currency, sqlx::Error> {
 
 fn read_due(row: &Row) -> Result<Day, sqlx::Error> {
     let stored: i64 = row.get("due_day")?;
-    i32::try_from(stored).map(Day).map_err(|_| invalid("the day on which an invoice is due", stored))
+    i32::try_from(stored).map(Day).map_err(|_| invalid("an invoice's due date", stored))
 }
 
 fn read_minor(row: &Row, column: &str) -> Result<MinorUnits, sqlx::Error> {
@@ -63,10 +63,10 @@ fn read_minor(row: &Row, column: &str) -> Result<MinorUnits, sqlx::Error> {
 
 fn read_kind(row: &Row) -> Result<InvoiceKind, sqlx::Error> {
     let stored: String = row.get("kind")?;
-    match (stored.as_str(), read_number(row, ["of_year", "of_serial"])?) {
+    match (stored.as_str(), read_number(row, ["credited_year", "credited_serial"])?) {
         (INVOICE, None) => Ok(InvoiceKind::Invoice),
         (CREDIT_NOTE, Some(of)) => Ok(InvoiceKind::CreditNote { of, reason: row.get("reason")? }),
-        _ => Err(invalid("what kind of document an invoice is", &stored)),
+        _ => Err(invalid("an invoice's document type", &stored)),
     }
 }
 
@@ -79,7 +79,7 @@ fn read_tax(row: &Row) -> Result<Option<Tax>, sqlx::Error> {
 
 impl FromRow for InvoiceNumber {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        stored_number(row.get("year")?, row.get("serial")?)
+        parse_invoice_number(row.get("year")?, row.get("serial")?)
     }
 }
 
@@ -117,10 +117,10 @@ impl FromRow for ListedInvoice {
     }
 }
 
-/// Without lines and events, which are in tables of their own: see `add_lines_and_events`.
+/// Without lines and events, which have their own tables: see `add_lines_and_events`.
 impl FromRow for InvoiceRecord {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let bill = Bill {
+        let bill = InvoiceAmounts {
             currency: read_currency(row)?,
             lines: Vec::new(),
             subtotal: read_minor(row, "subtotal_minor")?,
@@ -162,12 +162,12 @@ impl FromRow for (InvoiceNumber, InvoiceLine) {
         let directions = [Direction::Input, Direction::Output];
         let known = directions.into_iter().find(|known| known.as_str() == direction);
         let item = match (item.as_str(), known) {
-            (PART, None) => LineItem::Part,
+            (PARTIAL_CREDIT, None) => LineItem::Part,
             (TOKENS, Some(direction)) => LineItem::Tokens {
                 model: row.get("model")?,
                 direction,
                 tokens: row.count("tokens")?,
-                // Taken as it stands, like the ledger's.
+                // Not validated, like the ledger's prices.
                 price: TokenPrice::from_nanos_per_token(row.get("price_nanos")?),
             },
             _ => return Err(invalid("a line of an invoice", format!("{item} {direction:?}"))),
@@ -177,29 +177,29 @@ impl FromRow for (InvoiceNumber, InvoiceLine) {
     }
 }
 
-/// As it is stored, with the note that it is about.
-pub(crate) fn stored_change(change: InvoiceDeed) -> (&'static str, Option<InvoiceNumber>) {
+/// The stored text of a change, and the credit note it refers to.
+pub(crate) fn change_columns(change: InvoiceEventKind) -> (&'static str, Option<InvoiceNumber>) {
     match change {
-        InvoiceDeed::Issued => ("issued", None),
-        InvoiceDeed::Paid => ("paid", None),
-        InvoiceDeed::PaymentTakenBack => ("payment_taken_back", None),
-        InvoiceDeed::Credited(note) => ("credited", Some(note)),
-        InvoiceDeed::Voided(note) => ("voided", Some(note)),
+        InvoiceEventKind::Issued => ("issued", None),
+        InvoiceEventKind::Paid => ("paid", None),
+        InvoiceEventKind::MarkedUnpaid => ("payment_taken_back", None),
+        InvoiceEventKind::Credited(note) => ("credited", Some(note)),
+        InvoiceEventKind::Voided(note) => ("voided", Some(note)),
     }
 }
 
 impl FromRow for (InvoiceNumber, InvoiceEvent) {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let stored: String = row.get("deed")?;
-        let deed = match (stored.as_str(), read_number(row, ["note_year", "note_serial"])?) {
-            ("issued", None) => InvoiceDeed::Issued,
-            ("paid", None) => InvoiceDeed::Paid,
-            ("payment_taken_back", None) => InvoiceDeed::PaymentTakenBack,
-            ("credited", Some(note)) => InvoiceDeed::Credited(note),
-            ("voided", Some(note)) => InvoiceDeed::Voided(note),
-            _ => return Err(invalid("what was done with an invoice", stored)),
+        let stored: String = row.get("kind")?;
+        let kind = match (stored.as_str(), read_number(row, ["credit_note_year", "credit_note_serial"])?) {
+            ("issued", None) => InvoiceEventKind::Issued,
+            ("paid", None) => InvoiceEventKind::Paid,
+            ("payment_taken_back", None) => InvoiceEventKind::MarkedUnpaid,
+            ("credited", Some(note)) => InvoiceEventKind::Credited(note),
+            ("voided", Some(note)) => InvoiceEventKind::Voided(note),
+            _ => return Err(invalid("an event in an invoice's history", stored)),
         };
-        let event = InvoiceEvent { deed, at: row.time("at_ms")?, by: row.author()? };
+        let event = InvoiceEvent { kind, at: row.time("at_ms")?, by: row.author()? };
         Ok((InvoiceNumber::from_row(row)?, event))
     }
 }
@@ -214,7 +214,7 @@ pub(crate) async fn invoice(
     Ok(found.pop())
 }
 
-/// By number.
+/// Ordered by number.
 pub(crate) async fn invoices_after(
     conn: &mut Conn<'_>,
     after: Option<InvoiceNumber>,
@@ -228,7 +228,7 @@ pub(crate) async fn invoices_after(
     Ok(found)
 }
 
-/// The records are in the order of their numbers, without one left out in between.
+/// Requires records ordered by number, without gaps.
 pub(crate) async fn add_lines_and_events(
     conn: &mut Conn<'_>,
     records: &mut [InvoiceRecord],

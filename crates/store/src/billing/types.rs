@@ -1,4 +1,4 @@
-//! Invoices as the rest of Chancery sees them.
+//! Public types of invoices.
 
 use crate::UsageTotals;
 use chancery_domain::{
@@ -6,23 +6,23 @@ use chancery_domain::{
     InvoiceNumber, InvoiceState, InvoiceTerms, MinorUnits, ModelUsage, Month, UnixMillis,
 };
 
-/// Invoices, and months that are not invoiced yet, on one page of their list.
+/// Page size of the list of invoices, and of months that are not invoiced yet.
 pub const INVOICES_PER_PAGE: u32 = 25;
 
-/// Makes the document of an invoice that has just got its number. It runs within the step that issues it, so that there is
-/// never one without the other; an error undoes the step.
-pub type Render<'a> = &'a (dyn Fn(&Invoice) -> Result<Vec<u8>, String> + Send + Sync);
+/// Renders the document of an invoice that has just got its number. It runs in the transaction that issues the invoice,
+/// so neither exists without the other. An error rolls back.
+pub type RenderInvoice<'a> = &'a (dyn Fn(&Invoice) -> Result<Vec<u8>, String> + Send + Sync);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvoiceQuery {
     pub account: Option<AccountId>,
-    /// None: all, and credit notes too, which no other lists. `Draft` lists no invoices, only months that are not invoiced.
+    /// `None` lists all, and only then credit notes too. `Draft` lists no invoices, only months that are not invoiced.
     pub state: Option<InvoiceState>,
-    /// In which they were issued.
+    /// The year of issue.
     pub year: Option<i16>,
-    /// The first is 1.
+    /// Starts at 1.
     pub page: u32,
-    /// What is due before this day is overdue.
+    /// Invoices due before this day are overdue.
     pub today: Day,
 }
 
@@ -42,7 +42,7 @@ pub struct ListedInvoice {
     pub state: InvoiceState,
 }
 
-/// A month in which an account has used something, and which no invoice bills.
+/// A month with usage that no invoice bills.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnbilledMonth {
     pub account: AccountId,
@@ -51,84 +51,84 @@ pub struct UnbilledMonth {
     pub totals: UsageTotals,
 }
 
-/// What the invoices of one currency come to, of all that fit the query, on whichever page.
+/// Totals of one currency over all invoices that match the query, on all pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvoiceSums {
+pub struct InvoiceTotals {
     pub currency: Currency,
-    /// Totals less what was credited, void ones and credit notes left out.
+    /// Totals minus credits, without void invoices and credit notes.
     pub billed: MinorUnits,
-    /// Of those the ones that are not paid.
+    /// The unpaid part of `billed`.
     pub outstanding: MinorUnits,
-    /// Of those the ones whose day has passed.
+    /// The part of `outstanding` that is past due.
     pub overdue: MinorUnits,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InvoicePage {
-    /// The latest number first.
+    /// Newest number first.
     pub invoices: Vec<ListedInvoice>,
-    /// How many fit the query.
+    /// Number of invoices that match the query.
     pub total: u64,
-    pub sums: Vec<InvoiceSums>,
-    /// The newest month first; of one month by account. Where `state` is something else than `Draft`, there are none. The year is
-    /// that of the month. Only on the first page, up to `INVOICES_PER_PAGE`, unless `state` is `Draft`: then it is these that have
-    /// pages.
+    pub sums: Vec<InvoiceTotals>,
+    /// Newest month first, then by account. Empty if `state` is set to anything but `Draft`; here the year filter
+    /// applies to the month. If `state` is `Draft` the list is paginated, otherwise it is on the first page only, up to
+    /// `INVOICES_PER_PAGE`.
     pub unbilled: Vec<UnbilledMonth>,
-    /// How many there are.
+    /// Number of unbilled months.
     pub unbilled_total: u64,
 }
 
-/// What an account has used in a month, and who would be billed for it.
+/// An account's usage in a month, and the buyer to bill.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MonthToBill {
+pub struct BillableMonth {
     pub buyer: Buyer,
     pub month: Month,
     pub usage: Vec<ModelUsage>,
-    /// The invoice that bills it, if there is one that is not void.
+    /// The invoice that bills it, unless void.
     pub invoice: Option<InvoiceNumber>,
 }
 
-/// An invoice with what became of it.
+/// An invoice with its state and history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvoiceRecord {
     pub invoice: Invoice,
     pub state: InvoiceState,
     pub credited: Credited,
-    /// The oldest first.
+    /// Oldest first.
     pub events: Vec<InvoiceEvent>,
-    /// SHA-256 of the document as it was issued.
+    /// SHA-256 of the issued document.
     pub document_hash: [u8; 32],
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IssueOrder {
+pub struct IssueRequest {
     pub account: AccountId,
     pub month: Month,
     pub terms: InvoiceTerms,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Issued {
+pub enum IssueOutcome {
     New(InvoiceNumber),
-    /// Somebody else was quicker, or it was issued long ago. Nothing was changed.
-    Already(InvoiceNumber),
+    /// It was issued before, perhaps by a concurrent request. Nothing was changed.
+    AlreadyIssued(InvoiceNumber),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CreditOrder {
+pub struct CreditRequest {
     pub invoice: InvoiceNumber,
     pub amount: CreditAmount,
-    /// What was credited of it as far as whoever orders this knows, so that an order that is sent twice credits once.
-    pub credited_before: Credited,
-    /// As the note gives it.
+    /// The credited amount that the caller expects, so that an order sent twice credits once.
+    pub expected_credited: Credited,
+    /// Shown on the credit note.
     pub reason: String,
-    /// Who sends it, as it is now; currency and tax are those of the invoice.
+    /// The current seller; currency and tax are those of the invoice.
     pub terms: InvoiceTerms,
 }
 
-/// What is done with an invoice that is there.
+/// Marks an invoice as paid or unpaid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PaymentDeed {
+pub enum PaymentChange {
     Paid,
-    TakenBack,
+    Unpaid,
 }

@@ -1,25 +1,25 @@
-//! The entries of a record: read in pages, added, changed and archived. What lists show of them is counted on the client with
-//! every change.
+//! Entries of a record: reads pages; adds, changes and archives entries. Every change updates the counts on the client
+//! that lists show.
 
 use crate::ClientError;
 use crate::clients::rows::{NO_ENTRY_MS, person_ref};
 use crate::clients::types::{
-    Changed, ENTRIES_PER_PAGE, EntriesWanted, EntryChange, EntryCounts, EntryPlace, NewEntry,
+    ENTRIES_PER_PAGE, EntryChange, EntryCounts, EntryCursor, EntryQuery, NewEntry, SaveOutcome,
 };
 use crate::clients::versions::add_entry_version;
 use crate::db::{Conn, FromRow, Query, Row, Statement, corrupt, query};
-use crate::ledger::batch::stored_count;
+use crate::ledger::batch::to_db_count;
 use chancery_domain::{
-    Asked, ClientId, ClientName, Entry, EntryId, EntryKind, EntryText, EntryTitle, PersonId, UnixMillis,
-    Version,
+    AccessRequest, ClientId, ClientName, Entry, EntryId, EntryKind, EntryText, EntryTitle, PersonId,
+    UnixMillis, Version,
 };
 use std::collections::HashMap;
 
-/// Entries of one client, archived ones included: some three a day for years.
+/// Most entries of one client, archived ones included: about three a day for years.
 pub const MAX_ENTRIES_PER_CLIENT: u64 = 5000;
 
-/// Rows that one statement adds or reads.
-const MAX_ROWS_AT_ONCE: usize = 500;
+/// Rows per statement.
+const MAX_ROWS_PER_STATEMENT: usize = 500;
 
 const SELECT_ENTRIES: &str = "SELECT e.id, e.client_id, e.kind, e.at_ms, e.author_id, p.email AS author_email, \
     e.is_open, e.version, e.archived_at_ms, e.title, e.text \
@@ -48,7 +48,7 @@ impl FromRow for Entry {
 const UPDATE: &str = "UPDATE entries SET at_ms = $2, is_open = $3, version = $4, archived_at_ms = $5, is_archived = $6, \
     title = $7, text = $8 WHERE id = $1";
 
-/// An archived entry counts only as that.
+/// An archived entry counts only in `archived_entries`.
 const RECOUNT: &str = "UPDATE clients SET (last_entry_at_ms, meeting_notes, billing_disputes, draft_letters, \
     open_disputes, open_letters, archived_entries) = (SELECT \
     COALESCE(MAX(at_ms) FILTER (WHERE NOT is_archived), $2), \
@@ -59,7 +59,7 @@ const RECOUNT: &str = "UPDATE clients SET (last_entry_at_ms, meeting_notes, bill
     COUNT(*) FILTER (WHERE NOT is_archived AND kind = 'draft_letter' AND is_open), \
     COUNT(*) FILTER (WHERE is_archived) FROM entries WHERE client_id = $1) WHERE id = $1";
 
-/// What is counted of a client's entries, of one that is new: the same as `RECOUNT` does.
+/// The entry counts of a new client, the same as `RECOUNT` computes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NewEntryCounts {
     pub(crate) last_at_ms: Option<i64>,
@@ -101,39 +101,38 @@ fn is_open(new: &NewEntry) -> bool {
     new.is_open && new.kind.can_be_open()
 }
 
-/// Rejects a record that would have too many.
-pub(crate) fn leave_room_for(client: &ClientName, there: u64, new: usize) -> Result<(), ClientError> {
-    match there + new as u64 <= MAX_ENTRIES_PER_CLIENT {
+/// Fails if the record would exceed `MAX_ENTRIES_PER_CLIENT`.
+pub(crate) fn ensure_entry_capacity(
+    client: &ClientName,
+    existing: u64,
+    new: usize,
+) -> Result<(), ClientError> {
+    match existing + new as u64 <= MAX_ENTRIES_PER_CLIENT {
         true => Ok(()),
         false => Err(ClientError::TooManyEntries { client: client.clone(), max: MAX_ENTRIES_PER_CLIENT }),
     }
 }
 
-/// How many entries there are, archived ones included.
-pub(crate) fn all_entries(counts: &EntryCounts) -> u64 {
+/// Number of entries, archived ones included.
+pub(crate) fn total_entries(counts: &EntryCounts) -> u64 {
     counts.meeting_notes + counts.billing_disputes + counts.draft_letters + counts.archived
 }
 
-/// Entries on a page, and whether there are more.
+/// The entries of a page, and whether there are more.
 pub(crate) type EntryPage = (Vec<Entry>, bool);
 
-/// How many of the wanted entries there are on a page.
-fn page_size(wanted: &EntriesWanted) -> u64 {
-    match wanted {
-        EntriesWanted::Page { .. } => u64::from(ENTRIES_PER_PAGE),
-        EntriesWanted::All => MAX_ENTRIES_PER_CLIENT,
+fn page_size(filter: &EntryQuery) -> u64 {
+    match filter {
+        EntryQuery::Page { .. } => u64::from(ENTRIES_PER_PAGE),
+        EntryQuery::All => MAX_ENTRIES_PER_CLIENT,
     }
 }
 
-/// Reads a page and one entry more. With an owner: of a client that is no longer theirs there are none.
-pub(crate) fn select_page(
-    client: ClientId,
-    wanted: &EntriesWanted,
-    owner: Option<PersonId>,
-) -> Query<'static> {
-    let (kind, is_archived, after) = match wanted {
-        EntriesWanted::Page { kind, is_archived, after } => (*kind, *is_archived, *after),
-        EntriesWanted::All => (None, false, None),
+/// Reads a page plus one entry. With `owner`, returns nothing if the client has another owner by now.
+pub(crate) fn select_page(client: ClientId, filter: &EntryQuery, owner: Option<PersonId>) -> Query<'static> {
+    let (kind, is_archived, after) = match filter {
+        EntryQuery::Page { kind, is_archived, after } => (*kind, *is_archived, *after),
+        EntryQuery::All => (None, false, None),
     };
     let mut read = Statement::new(SELECT_ENTRIES);
     read.push("= ").push_bind(client.0).push(" AND e.is_archived = ").push_bind(is_archived);
@@ -144,29 +143,29 @@ pub(crate) fn select_page(
     if let Some(kind) = kind {
         read.push(" AND e.kind = ").push_bind(kind.as_str());
     }
-    if let Some(EntryPlace { at, id }) = after {
+    if let Some(EntryCursor { at, id }) = after {
         read.push(" AND (e.at_ms, e.id) < (").push_bind(at.0).push(", ").push_bind(id.0).push(")");
     }
-    read.push(" ORDER BY e.at_ms DESC, e.id DESC LIMIT ").push_bind(stored_count(page_size(wanted) + 1));
+    read.push(" ORDER BY e.at_ms DESC, e.id DESC LIMIT ").push_bind(to_db_count(page_size(filter) + 1));
     read.build()
 }
 
-/// The page out of what `select_page` gave.
-pub(crate) fn into_page(wanted: &EntriesWanted, mut entries: Vec<Entry>) -> EntryPage {
-    let has_more = entries.len() as u64 > page_size(wanted);
+/// Turns the result of `select_page` into a page.
+pub(crate) fn into_page(filter: &EntryQuery, mut entries: Vec<Entry>) -> EntryPage {
+    let has_more = entries.len() as u64 > page_size(filter);
     if has_more {
         entries.pop();
     }
     (entries, has_more)
 }
 
-/// All of each, archived ones included, newest first.
-pub(crate) async fn entries_of_each(
+/// All entries of each client, archived ones included, newest first.
+pub(crate) async fn entries_by_client(
     conn: &mut Conn<'_>,
     clients: &[ClientId],
 ) -> Result<HashMap<ClientId, Vec<Entry>>, sqlx::Error> {
     let mut found: HashMap<ClientId, Vec<Entry>> = HashMap::new();
-    for clients in clients.chunks(MAX_ROWS_AT_ONCE) {
+    for clients in clients.chunks(MAX_ROWS_PER_STATEMENT) {
         let mut read = Statement::new(SELECT_ENTRIES);
         read.push("IN ").push_list(clients.iter().map(|client| client.0));
         read.push(" ORDER BY e.client_id, e.at_ms DESC, e.id DESC");
@@ -187,33 +186,33 @@ pub(crate) async fn find_entry(
     read.build().fetch_optional(conn).await
 }
 
-/// Those of the given ones that are this client's and not archived, newest first.
-pub(crate) async fn entries_among(
+/// Those of the given entries that belong to this client and are not archived, newest first.
+pub(crate) async fn find_entries(
     conn: &mut Conn<'_>,
     client: ClientId,
-    among: &[EntryId],
+    ids: &[EntryId],
 ) -> Result<Vec<Entry>, sqlx::Error> {
     let mut found: Vec<Entry> = Vec::new();
-    for among in among.chunks(MAX_ROWS_AT_ONCE) {
+    for ids in ids.chunks(MAX_ROWS_PER_STATEMENT) {
         let mut read = Statement::new(SELECT_ENTRIES);
         read.push("= ").push_bind(client.0).push(" AND e.is_archived = ").push_bind(false);
-        read.push(" AND e.id IN ").push_list(among.iter().map(|entry| entry.0));
+        read.push(" AND e.id IN ").push_list(ids.iter().map(|entry| entry.0));
         found.extend(read.build().persistent(false).fetch_all::<Entry>(conn).await?);
     }
     found.sort_by_key(|entry| std::cmp::Reverse((entry.at, entry.id)));
-    // Whoever is named twice is there once.
+    // An id may be given twice.
     found.dedup_by_key(|entry| entry.id);
     Ok(found)
 }
 
-/// Adds entries whose numbers are drawn, with their first versions.
+/// Adds entries with allocated ids, and their first versions.
 pub(crate) async fn insert_entries(
     conn: &mut Conn<'_>,
-    asked: &Asked,
+    access_request: &AccessRequest,
     entries: &[(EntryId, ClientId, &NewEntry)],
 ) -> Result<(), sqlx::Error> {
-    let by = asked.by.person().map(|person| person.0);
-    for entries in entries.chunks(MAX_ROWS_AT_ONCE) {
+    let by = access_request.by.person().map(|person| person.0);
+    for entries in entries.chunks(MAX_ROWS_PER_STATEMENT) {
         let mut add = Statement::new(
             "INSERT INTO entries (id, client_id, kind, at_ms, author_id, is_open, version, archived_at_ms, \
              is_archived, title, text) ",
@@ -227,7 +226,7 @@ pub(crate) async fn insert_entries(
                 new.author.0.into(),
                 is_open(new).into(),
                 Version::FIRST.0.into(),
-                new.is_archived.then_some(asked.at.0).into(),
+                new.is_archived.then_some(access_request.at.0).into(),
                 new.is_archived.into(),
                 new.title.as_str().into(),
                 new.text.as_str().into(),
@@ -236,7 +235,7 @@ pub(crate) async fn insert_entries(
         add.build().persistent(entries.len() == 1).execute(conn).await?;
         let mut add_versions = Statement::new(
             "INSERT INTO entry_versions \
-             (entry_id, version, at_ms, is_open, is_archived, by_id, changed_at_ms, title, text) ",
+             (entry_id, version, at_ms, is_open, is_archived, actor_id, changed_at_ms, title, text) ",
         );
         add_versions.push_values(entries, |(id, _, new)| {
             [
@@ -246,7 +245,7 @@ pub(crate) async fn insert_entries(
                 is_open(new).into(),
                 new.is_archived.into(),
                 by.into(),
-                asked.at.0.into(),
+                access_request.at.0.into(),
                 new.title.as_str().into(),
                 new.text.as_str().into(),
             ]
@@ -256,46 +255,57 @@ pub(crate) async fn insert_entries(
     Ok(())
 }
 
-/// Changes what is different, if the version is still the one that was seen.
+/// Saves changed fields if the version is still the one that the editor saw.
 pub(crate) async fn change_entry(
     conn: &mut Conn<'_>,
-    asked: &Asked,
+    access_request: &AccessRequest,
     client: ClientId,
     change: &EntryChange,
-) -> Result<Changed<Entry>, sqlx::Error> {
-    let Some(now) = find_entry(conn, client, change.entry).await? else { return Ok(Changed::Gone) };
-    if now.version != change.version {
-        return Ok(Changed::Conflict(now));
+) -> Result<SaveOutcome<Entry>, sqlx::Error> {
+    let Some(current) = find_entry(conn, client, change.entry).await? else {
+        return Ok(SaveOutcome::NotFound);
+    };
+    if current.version != change.version {
+        return Ok(SaveOutcome::Conflict(current));
     }
-    let wanted = Entry {
+    let changed = Entry {
         title: change.title.clone(),
         text: change.text.clone(),
-        at: change.at.unwrap_or(now.at),
-        is_open: change.is_open && now.kind.can_be_open(),
-        ..now.clone()
+        at: change.at.unwrap_or(current.at),
+        is_open: change.is_open && current.kind.can_be_open(),
+        ..current.clone()
     };
-    match wanted == now {
-        true => Ok(Changed::Saved(now)),
-        false => save_entry(conn, asked, wanted).await,
+    match changed == current {
+        true => Ok(SaveOutcome::Saved(current)),
+        false => save_entry(conn, access_request, changed).await,
     }
 }
 
 pub(crate) async fn archive_entry(
     conn: &mut Conn<'_>,
-    asked: &Asked,
+    access_request: &AccessRequest,
     client: ClientId,
     entry: EntryId,
     is_archived: bool,
-) -> Result<Changed<Entry>, sqlx::Error> {
-    let Some(now) = find_entry(conn, client, entry).await? else { return Ok(Changed::Gone) };
-    if now.archived_at.is_some() == is_archived {
-        return Ok(Changed::Saved(now));
+) -> Result<SaveOutcome<Entry>, sqlx::Error> {
+    let Some(current) = find_entry(conn, client, entry).await? else { return Ok(SaveOutcome::NotFound) };
+    if current.archived_at.is_some() == is_archived {
+        return Ok(SaveOutcome::Saved(current));
     }
-    save_entry(conn, asked, Entry { archived_at: is_archived.then_some(asked.at), ..now }).await
+    save_entry(
+        conn,
+        access_request,
+        Entry { archived_at: is_archived.then_some(access_request.at), ..current },
+    )
+    .await
 }
 
-/// Writes an entry as it is from now on, as its next version, and counts again.
-async fn save_entry(conn: &mut Conn<'_>, asked: &Asked, entry: Entry) -> Result<Changed<Entry>, sqlx::Error> {
+/// Saves the entry as its next version, and updates the client's counts.
+async fn save_entry(
+    conn: &mut Conn<'_>,
+    access_request: &AccessRequest,
+    entry: Entry,
+) -> Result<SaveOutcome<Entry>, sqlx::Error> {
     let entry = Entry { version: entry.version.next(), ..entry };
     let update = query(UPDATE)
         .bind(entry.id.0)
@@ -307,9 +317,9 @@ async fn save_entry(conn: &mut Conn<'_>, asked: &Asked, entry: Entry) -> Result<
         .bind(entry.title.as_str())
         .bind(entry.text.as_str());
     update.execute(conn).await?;
-    add_entry_version(conn, asked, entry.id).await?;
+    add_entry_version(conn, access_request, entry.id).await?;
     recount_entries(conn, entry.client).await?;
-    Ok(Changed::Saved(entry))
+    Ok(SaveOutcome::Saved(entry))
 }
 
 pub(crate) async fn recount_entries(conn: &mut Conn<'_>, client: ClientId) -> Result<(), sqlx::Error> {

@@ -1,4 +1,4 @@
-//! What can go wrong with client records. The texts are for logs; surfaces choose their own words.
+//! Errors of client records. The texts are for logs; surfaces write their own.
 
 use crate::DbError;
 use crate::db::Rejection;
@@ -6,16 +6,14 @@ use chancery_domain::{ClientId, ClientName, PersonId};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The decision was made for another owner: ask the policy again.
-    #[error("client number {0} has changed hands in this moment")]
+    /// The policy decided for another owner: ask it again.
+    #[error("the owner of client {0} changed during this request")]
     OwnerChanged(ClientId),
     #[error("there is no client number {0}")]
     NoSuchClient(ClientId),
     #[error("there is no person number {0}")]
     NoSuchPerson(PersonId),
-    #[error(
-        "the record of {client} would have more than {max} entries, which is the most; begin another client for what is new"
-    )]
+    #[error("the record of {client} would exceed {max} entries; create another client for new ones")]
     TooManyEntries { client: ClientName, max: u64 },
     #[error(transparent)]
     Database(#[from] DbError),

@@ -1,12 +1,11 @@
-//! How clients come into being, one from a form or many from a file: with their first version, the words that they are found
-//! by, and the entries that they bring along.
+//! Creates clients, one from a form or many from a file, with their first version, search terms and entries.
 
 use crate::ClientError;
 use crate::DbError;
 use crate::audit::step::AuditedSteps;
-use crate::clients::entries::{NewEntryCounts, insert_entries, leave_room_for};
-use crate::clients::rows::{NO_ENTRY_MS, must_be_known, must_be_member};
-use crate::clients::search::{WordRow, add_words, sort_name, words_of};
+use crate::clients::entries::{NewEntryCounts, ensure_entry_capacity, insert_entries};
+use crate::clients::rows::{NO_ENTRY_MS, ensure_active_member, ensure_person_exists};
+use crate::clients::search::{SearchTermRow, add_search_terms, search_terms_of, sort_name};
 use crate::clients::types::{NewClient, NewEntry};
 use crate::db::Db;
 use crate::db::{Conn, Dialect, Statement, TxError, query};
@@ -15,28 +14,28 @@ use chancery_policy::{CreateClient, Permit};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Clients that are added together: far within the databases' bounds on parameters, and in a moment.
-pub(crate) const MAX_CLIENTS_AT_ONCE: usize = 500;
+/// Clients per batch: far below both databases' parameter limits, and fast.
+pub(crate) const MAX_CLIENTS_PER_STATEMENT: usize = 500;
 
-/// There is one writer, so those that follow the last number are free. Adding the rows moves it on.
-const DRAW_SQLITE: &str = "WITH RECURSIVE drawn (n) AS \
+/// SQLite has one writer, so the ids after the last one are free. Inserting the rows advances the sequence.
+const ALLOCATE_IDS_SQLITE: &str = "WITH RECURSIVE drawn (n) AS \
     (SELECT 1 UNION ALL SELECT n + 1 FROM drawn WHERE n < $2) \
     SELECT seq + n FROM sqlite_sequence, drawn WHERE name = $1";
-const DRAW_POSTGRES: &str =
+const ALLOCATE_IDS_POSTGRES: &str =
     "SELECT nextval(pg_get_serial_sequence($1, 'id')) FROM generate_series(CAST(1 AS BIGINT), $2)";
 
-/// Makes the database ready for very many rows in one transaction. PostgreSQL has memory of its own.
+/// Prepares SQLite for very many rows in one transaction. PostgreSQL needs no preparation.
 ///
-/// The indexes are written all over. With SQLite's 2 MB of pages at hand, each is read and written again and again; these are
-/// 256 MB, which `end_many` gives back.
-pub(crate) async fn begin_many(conn: &mut Conn<'_>) -> Result<(), sqlx::Error> {
+/// Inserts touch index pages at random. With SQLite's default cache of 2 MB, each page is read and written again and
+/// again. This cache has 256 MB; `restore_page_cache` resets it.
+pub(crate) async fn enlarge_page_cache(conn: &mut Conn<'_>) -> Result<(), sqlx::Error> {
     if conn.dialect() == Dialect::Sqlite {
         query("PRAGMA cache_size = -262144").persistent(false).execute(conn).await?;
     }
     Ok(())
 }
 
-pub(crate) async fn end_many(conn: &mut Conn<'_>) -> Result<(), sqlx::Error> {
+pub(crate) async fn restore_page_cache(conn: &mut Conn<'_>) -> Result<(), sqlx::Error> {
     if conn.dialect() == Dialect::Sqlite {
         query("PRAGMA cache_size = -2000").persistent(false).execute(conn).await?;
         query("PRAGMA shrink_memory").persistent(false).execute(conn).await?;
@@ -44,125 +43,125 @@ pub(crate) async fn end_many(conn: &mut Conn<'_>) -> Result<(), sqlx::Error> {
     Ok(())
 }
 
-/// However large a file is, whoever waits for it this long has something to look into.
+/// Upper bound for one import.
 const IMPORT_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 const ANY: &str = "SELECT COUNT(*) FROM (SELECT id FROM clients LIMIT 1) AS some_client";
 
-/// The next numbers of a table, in order.
-pub(crate) async fn draw_numbers(
+/// Allocates the next ids of a table, in order.
+pub(crate) async fn allocate_ids(
     conn: &mut Conn<'_>,
     table: &'static str,
-    numbers: usize,
+    count: usize,
 ) -> Result<Vec<i64>, TxError<ClientError>> {
-    let draw = query(match conn.dialect() {
-        Dialect::Sqlite => DRAW_SQLITE,
-        Dialect::Postgres => DRAW_POSTGRES,
+    let allocate = query(match conn.dialect() {
+        Dialect::Sqlite => ALLOCATE_IDS_SQLITE,
+        Dialect::Postgres => ALLOCATE_IDS_POSTGRES,
     });
-    let wanted = i64::try_from(numbers).unwrap_or(i64::MAX);
-    let mut drawn: Vec<i64> = draw.bind(table).bind(wanted).fetch_all(conn).await?;
-    drawn.sort_unstable();
-    match drawn.len() == numbers {
-        true => Ok(drawn),
-        false => Err(DbError::Corrupt { what: "the last number given", why: format!("of {table}") }.into()),
+    let requested = i64::try_from(count).unwrap_or(i64::MAX);
+    let mut ids: Vec<i64> = allocate.bind(table).bind(requested).fetch_all(conn).await?;
+    ids.sort_unstable();
+    match ids.len() == count {
+        true => Ok(ids),
+        false => Err(DbError::Corrupt { what: "the last number issued", why: format!("of {table}") }.into()),
     }
 }
 
-/// A client that is new, with the number that was drawn for it.
-struct Numbered<'a> {
+/// A new client with its allocated id.
+struct NewClientRow<'a> {
     id: ClientId,
     owner: PersonId,
     permit: &'a Permit<CreateClient>,
     new: &'a NewClient,
 }
 
-impl Numbered<'_> {
+impl NewClientRow<'_> {
     fn since_day(&self) -> Option<i64> {
-        self.new.facts.since.map(|day| i64::from(day.0))
+        self.new.details.since.map(|day| i64::from(day.0))
     }
 
     fn audit_row(&self) -> AuditRow {
-        self.permit.to_audit_row_of(self.id)
+        self.permit.to_audit_row_for_client(self.id)
     }
 
-    fn words(&self) -> impl Iterator<Item = WordRow> + use<> {
+    fn term_rows(&self) -> impl Iterator<Item = SearchTermRow> + use<> {
         let (client, owner, is_archived) = (self.id, self.owner, self.new.is_archived);
-        let words = words_of(client, &self.new.name, &self.new.facts);
-        words.into_iter().map(move |word| WordRow { client, word, owner, is_archived })
+        let terms = search_terms_of(client, &self.new.name, &self.new.details);
+        terms.into_iter().map(move |term| SearchTermRow { client, term, owner, is_archived })
     }
 
-    /// Whether the other was decided for the same principal at the same time; clients of one file are.
-    fn is_decided_with(&self, other: &Self) -> bool {
-        let (one, other) = (self.permit.asked(), other.permit.asked());
+    /// Whether both were decided for the same principal at the same time, as all clients of one file are.
+    fn is_same_decision(&self, other: &Self) -> bool {
+        let (one, other) = (self.permit.access_request(), other.permit.access_request());
         (one.by, one.at) == (other.by, other.at)
     }
 }
 
-/// Adds the clients and what belongs to them. Gives the decisions that allowed them, with their numbers, in order.
+/// Adds the clients with their entries. Returns the decisions that allowed them, with the new ids, in order.
 pub(crate) async fn add_clients(
     conn: &mut Conn<'_>,
     new: &[(Permit<CreateClient>, NewClient)],
 ) -> Result<Vec<AuditRow>, TxError<ClientError>> {
-    // A permit to create a client is always for an owner. Numbers begin with 1, so 0 is nobody's.
+    // A permit to create a client always has an owner. Ids start at 1, so 0 matches no person.
     let owner = |permit: &Permit<CreateClient>| permit.owner().unwrap_or(PersonId(0));
     let owners: BTreeSet<PersonId> = new.iter().map(|(permit, _)| owner(permit)).collect();
     for owner in &owners {
-        must_be_member(conn, *owner).await?;
+        ensure_active_member(conn, *owner).await?;
     }
     let entries = || new.iter().flat_map(|(_, new)| &new.entries);
     let authors: BTreeSet<PersonId> = entries().map(|entry| entry.author).collect();
     for author in authors.difference(&owners) {
-        must_be_known(conn, *author).await?;
+        ensure_person_exists(conn, *author).await?;
     }
     for (_, new) in new {
-        leave_room_for(&new.name, 0, new.entries.len())?;
+        ensure_entry_capacity(&new.name, 0, new.entries.len())?;
     }
 
-    let numbered: Vec<Numbered<'_>> = draw_numbers(conn, "clients", new.len())
+    let numbered: Vec<NewClientRow<'_>> = allocate_ids(conn, "clients", new.len())
         .await?
         .into_iter()
         .zip(new)
-        .map(|(id, (permit, new))| Numbered { id: ClientId(id), owner: owner(permit), permit, new })
+        .map(|(id, (permit, new))| NewClientRow { id: ClientId(id), owner: owner(permit), permit, new })
         .collect();
     insert_clients(conn, &numbered).await?;
-    let words: Vec<WordRow> = numbered.iter().flat_map(Numbered::words).collect();
-    add_words(conn, &words).await?;
+    let term_rows: Vec<SearchTermRow> = numbered.iter().flat_map(NewClientRow::term_rows).collect();
+    add_search_terms(conn, &term_rows).await?;
 
-    let entry_numbers = match entries().count() {
+    let entry_ids = match entries().count() {
         0 => Vec::new(),
-        numbers => draw_numbers(conn, "entries", numbers).await?,
+        numbers => allocate_ids(conn, "entries", numbers).await?,
     };
-    let mut entry_numbers = entry_numbers.into_iter().map(EntryId);
-    for together in numbered.chunk_by(Numbered::is_decided_with) {
+    let mut entry_ids = entry_ids.into_iter().map(EntryId);
+    for together in numbered.chunk_by(NewClientRow::is_same_decision) {
         let mut entries: Vec<(EntryId, ClientId, &NewEntry)> = Vec::new();
         for client in together {
-            let numbers = entry_numbers.by_ref().take(client.new.entries.len());
+            let numbers = entry_ids.by_ref().take(client.new.entries.len());
             entries.extend(numbers.zip(&client.new.entries).map(|(id, entry)| (id, client.id, entry)));
         }
         if let Some(first) = together.first() {
-            insert_entries(conn, first.permit.asked(), &entries).await?;
+            insert_entries(conn, first.permit.access_request(), &entries).await?;
         }
     }
-    Ok(numbered.iter().map(Numbered::audit_row).collect())
+    Ok(numbered.iter().map(NewClientRow::audit_row).collect())
 }
 
-async fn insert_clients(conn: &mut Conn<'_>, new: &[Numbered<'_>]) -> Result<(), sqlx::Error> {
+async fn insert_clients(conn: &mut Conn<'_>, new: &[NewClientRow<'_>]) -> Result<(), sqlx::Error> {
     let mut add = Statement::new(
         "INSERT INTO clients (id, name, sort_name, contact, email, telephone, address, since_day, owner_id, \
          version, created_at_ms, archived_at_ms, is_archived, last_entry_at_ms, meeting_notes, billing_disputes, \
          draft_letters, open_disputes, open_letters, archived_entries) ",
     );
     add.push_values(new, |client| {
-        let NewClient { name, facts, entries, is_archived } = client.new;
-        let (at, counts) = (client.permit.asked().at, NewEntryCounts::of(entries));
+        let NewClient { name, details, entries, is_archived } = client.new;
+        let (at, counts) = (client.permit.access_request().at, NewEntryCounts::of(entries));
         [
             client.id.0.into(),
             name.as_str().into(),
             sort_name(name).into(),
-            facts.contact.as_str().into(),
-            facts.email.as_str().into(),
-            facts.telephone.as_str().into(),
-            facts.address.as_str().into(),
+            details.contact.as_str().into(),
+            details.email.as_str().into(),
+            details.telephone.as_str().into(),
+            details.address.as_str().into(),
             client.since_day().into(),
             client.owner.0.into(),
             Version::FIRST.0.into(),
@@ -181,35 +180,35 @@ async fn insert_clients(conn: &mut Conn<'_>, new: &[Numbered<'_>]) -> Result<(),
     add.build().persistent(new.len() == 1).execute(conn).await?;
     let mut add_versions = Statement::new(
         "INSERT INTO client_versions (client_id, version, name, contact, email, telephone, address, since_day, \
-         owner_id, is_archived, by_id, at_ms) ",
+         owner_id, is_archived, actor_id, at_ms) ",
     );
     add_versions.push_values(new, |client| {
-        let (facts, asked) = (&client.new.facts, client.permit.asked());
+        let (details, access_request) = (&client.new.details, client.permit.access_request());
         [
             client.id.0.into(),
             Version::FIRST.0.into(),
             client.new.name.as_str().into(),
-            facts.contact.as_str().into(),
-            facts.email.as_str().into(),
-            facts.telephone.as_str().into(),
-            facts.address.as_str().into(),
+            details.contact.as_str().into(),
+            details.email.as_str().into(),
+            details.telephone.as_str().into(),
+            details.address.as_str().into(),
             client.since_day().into(),
             client.owner.0.into(),
             client.new.is_archived.into(),
-            asked.by.person().map(|person| person.0).into(),
-            asked.at.0.into(),
+            access_request.by.person().map(|person| person.0).into(),
+            access_request.at.0.into(),
         ]
     });
     add_versions.build().persistent(new.len() == 1).execute(conn).await?;
     Ok(())
 }
 
-/// The numbers of clients that were just created.
+/// The ids of the created clients.
 pub(crate) fn created(decisions: &[AuditRow]) -> Vec<ClientId> {
     decisions.iter().filter_map(AuditRow::client).collect()
 }
 
-/// Adds the clients of a file.
+/// Imports clients from a file.
 #[derive(Clone)]
 pub struct ClientImports {
     pub(crate) db: Db,
@@ -217,7 +216,7 @@ pub struct ClientImports {
 }
 
 impl ClientImports {
-    /// All or none, in their order; calls `progress` with how many are done. Gives their numbers.
+    /// Adds all or none, in order, and returns their ids. Calls `progress` with the number added so far.
     pub async fn import_clients(
         &self,
         clients: Vec<(Permit<CreateClient>, NewClient)>,
@@ -225,22 +224,22 @@ impl ClientImports {
     ) -> Result<Vec<ClientId>, ClientError> {
         let args = (&clients, progress);
         self.audited
-            .run_long_then_link(IMPORT_TIMEOUT, &args, |conn, (clients, progress)| {
+            .run_long_then_record(IMPORT_TIMEOUT, &args, |conn, (clients, progress)| {
                 Box::pin(async move {
-                    begin_many(conn).await?;
+                    enlarge_page_cache(conn).await?;
                     let mut decisions = Vec::with_capacity(clients.len());
-                    for some in clients.chunks(MAX_CLIENTS_AT_ONCE) {
-                        decisions.extend(add_clients(conn, some).await?);
+                    for chunk in clients.chunks(MAX_CLIENTS_PER_STATEMENT) {
+                        decisions.extend(add_clients(conn, chunk).await?);
                         progress(decisions.len() as u64);
                     }
-                    end_many(conn).await?;
+                    restore_page_cache(conn).await?;
                     Ok((created(&decisions), decisions))
                 })
             })
             .await
     }
 
-    /// Whether the firm has any client at all.
+    /// Whether there are any clients.
     pub async fn has_clients(&self) -> Result<bool, ClientError> {
         let found: i64 = self.db.fetch_one(query(ANY)).await?;
         Ok(found > 0)

@@ -1,131 +1,133 @@
-//! The list of clients. A page walks an index in its order and stops; what is skipped is skipped in the index. How many there
-//! are is kept (`client_counts`) and not counted, unless words were searched. In the order of owners, the sums of the owners
-//! say which of them a page falls on, and each of those is a walk by itself.
+//! The client list. A page scans the index of its order and stops. Totals come from `client_counts`, except for
+//! searches. Ordered by owner, per-owner counts tell which owners a page covers; each is one index scan.
 
 use crate::clients::rows::{SELECT_CLIENTS, count};
-use crate::clients::search::{WordRange, searched};
-use crate::clients::types::{CLIENTS_PER_PAGE, ClientLine, ClientOrder, ClientPage, ClientQuery};
+use crate::clients::search::{TermRange, search_ranges};
+use crate::clients::types::{CLIENTS_PER_PAGE, ClientOrder, ClientPage, ClientQuery, ClientSummary};
 use crate::db::{Conn, FromRow, Query, Row, Statement};
-use crate::ledger::batch::stored_count;
+use crate::ledger::batch::to_db_count;
 use chancery_domain::PersonId;
-use chancery_policy::Scope;
+use chancery_policy::ClientScope;
 
-/// Which clients are listed, in terms of their columns.
+/// The filter of a list, in terms of columns.
 pub(crate) struct ListFilter {
     owner: Option<PersonId>,
     is_archived: bool,
-    /// The longest first.
-    words: Vec<WordRange>,
+    /// Longest first.
+    terms: Vec<TermRange>,
 }
 
 impl ListFilter {
-    /// None where nothing can be on the list: the scope and the owner that was asked for have nothing in common.
-    pub(crate) fn of(scope: Scope, query: &ClientQuery) -> Option<Self> {
-        let owner = owner_within(scope, query.owner)?;
-        let mut words = searched(&query.words);
-        // The longer a word, the fewer have it.
-        words.sort_by_key(|word| std::cmp::Reverse(word.first.len()));
-        Some(Self { owner, is_archived: query.is_archived, words })
+    /// `None` if nothing can match: the scope excludes the requested owner.
+    pub(crate) fn of(scope: ClientScope, query: &ClientQuery) -> Option<Self> {
+        let owner = restrict_owner(scope, query.owner)?;
+        let mut terms = search_ranges(&query.words);
+        // Longer terms match fewer clients.
+        terms.sort_by_key(|term| std::cmp::Reverse(term.first.len()));
+        Some(Self { owner, is_archived: query.is_archived, terms })
     }
 
     fn of_owner(&self, owner: PersonId) -> Self {
-        Self { owner: Some(owner), is_archived: self.is_archived, words: self.words.clone() }
+        Self { owner: Some(owner), is_archived: self.is_archived, terms: self.terms.clone() }
     }
 }
 
-/// Whose clients may be shown to somebody who asked for this owner's: None for nobody's, `Some(None)` for everybody's.
-pub(crate) fn owner_within(scope: Scope, wanted: Option<PersonId>) -> Option<Option<PersonId>> {
-    match (scope, wanted) {
-        (Scope::Nothing, _) => None,
-        (Scope::All, wanted) => Some(wanted),
-        (Scope::OwnedBy(person), Some(wanted)) if wanted != person => None,
-        (Scope::OwnedBy(person), _) => Some(Some(person)),
+/// The owner to filter by, within the scope: `None` if nothing may be shown, `Some(None)` for all owners.
+pub(crate) fn restrict_owner(scope: ClientScope, requested: Option<PersonId>) -> Option<Option<PersonId>> {
+    match (scope, requested) {
+        (ClientScope::Empty, _) => None,
+        (ClientScope::All, requested) => Some(requested),
+        (ClientScope::OwnedBy(person), Some(requested)) if requested != person => None,
+        (ClientScope::OwnedBy(person), _) => Some(Some(person)),
     }
 }
 
-/// The order of one owner's clients, or of all.
+/// The sort order within one owner, or of the whole list.
 fn order_by(order: ClientOrder) -> &'static str {
     match order {
         ClientOrder::RecentFirst => " ORDER BY c.last_entry_at_ms DESC, c.id",
         ClientOrder::OldestFirst => " ORDER BY c.last_entry_at_ms, c.id DESC",
         ClientOrder::Name | ClientOrder::Owner => " ORDER BY c.sort_name, c.id",
-        ClientOrder::NameBackwards | ClientOrder::OwnerBackwards => " ORDER BY c.sort_name DESC, c.id DESC",
+        ClientOrder::NameDescending | ClientOrder::OwnerDescending => " ORDER BY c.sort_name DESC, c.id DESC",
         ClientOrder::Id => " ORDER BY c.id",
-        ClientOrder::IdBackwards => " ORDER BY c.id DESC",
+        ClientOrder::IdDescending => " ORDER BY c.id DESC",
     }
 }
 
-/// How those clients are found that have all the words.
+/// How to find the clients that match all search terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// All that have the longest word, looked up in the index of words: good where they are few. Then they are sorted.
-    Gather,
-    /// One client after the other in the order of the list, until the page is full: good where many have the words.
-    Walk,
+enum SearchPlan {
+    /// Look up all matches of the longest term in the word index, then sort: good for few matches.
+    IndexLookup,
+    /// Scan clients in list order until the page is full: good for many matches.
+    ListScan,
 }
 
-impl Way {
-    /// Walking meets one that has the words every `all / found` clients.
-    fn to_page(part: Part, found: u64, all: u64) -> Self {
-        let walked = u128::from(part.skipped + part.wanted) * u128::from(all);
-        if walked < u128::from(found) * u128::from(found) { Self::Walk } else { Self::Gather }
+impl SearchPlan {
+    /// A scan finds a match every `all / found` clients.
+    fn choose(range: PageRange, found: u64, all: u64) -> Self {
+        let walked = u128::from(range.offset + range.limit) * u128::from(all);
+        if walked < u128::from(found) * u128::from(found) { Self::ListScan } else { Self::IndexLookup }
     }
 }
 
-/// The condition that a word begins so.
-fn push_range<'q>(statement: &mut Statement<'q>, column: &str, WordRange { first, end }: &'q WordRange) {
+/// Adds the prefix condition for a word.
+fn push_range<'q>(statement: &mut Statement<'q>, column: &str, TermRange { first, end }: &'q TermRange) {
     statement.push(column).push(" >= ").push_bind(first.as_str());
     statement.push(" AND ").push(column).push(" < ").push_bind(end.as_str());
 }
 
-/// The conditions on the words `w` of the clients that are found: one has the longest word, and its client the others too.
-fn push_found<'q>(statement: &mut Statement<'q>, filter: &'q ListFilter) {
+/// Adds the conditions on words `w`: each row matches the longest term, and its client the other terms too.
+fn push_search_terms<'q>(statement: &mut Statement<'q>, filter: &'q ListFilter) {
     statement.push("w.is_archived = ").push_bind(filter.is_archived);
     if let Some(owner) = filter.owner {
         statement.push(" AND w.owner_id = ").push_bind(owner.0);
     }
-    for (index, range) in filter.words.iter().enumerate() {
+    for (index, range) in filter.terms.iter().enumerate() {
         if index == 0 {
             statement.push(" AND ");
-            push_range(statement, "w.word", range);
+            push_range(statement, "w.term", range);
         } else {
-            statement.push(" AND EXISTS (SELECT 1 FROM client_words o WHERE o.client_id = w.client_id AND ");
-            push_range(statement, "o.word", range);
+            statement.push(
+                " AND EXISTS (SELECT 1 FROM client_search_terms o WHERE o.client_id = w.client_id AND ",
+            );
+            push_range(statement, "o.term", range);
             statement.push(")");
         }
     }
 }
 
-/// The conditions on `clients c`.
-fn push_filter<'q>(statement: &mut Statement<'q>, filter: &'q ListFilter, way: Way) {
+/// Adds the conditions on `clients c`.
+fn push_filter<'q>(statement: &mut Statement<'q>, filter: &'q ListFilter, search_plan: SearchPlan) {
     statement.push(" WHERE c.is_archived = ").push_bind(filter.is_archived);
     if let Some(owner) = filter.owner {
         statement.push(" AND c.owner_id = ").push_bind(owner.0);
     }
-    match way {
-        _ if filter.words.is_empty() => {}
-        Way::Gather => {
+    match search_plan {
+        _ if filter.terms.is_empty() => {}
+        SearchPlan::IndexLookup => {
             statement.push(" AND c.id = found.client_id");
         }
-        Way::Walk => {
-            for range in &filter.words {
-                statement.push(" AND EXISTS (SELECT 1 FROM client_words w WHERE w.client_id = c.id AND ");
-                push_range(statement, "w.word", range);
+        SearchPlan::ListScan => {
+            for range in &filter.terms {
+                statement
+                    .push(" AND EXISTS (SELECT 1 FROM client_search_terms w WHERE w.client_id = c.id AND ");
+                push_range(statement, "w.term", range);
                 statement.push(")");
             }
         }
     }
 }
 
-/// How many of the clients are this person's.
+/// Number of clients of one owner.
 #[derive(Clone)]
-struct OwnerShare {
+struct OwnerClientCount {
     owner: PersonId,
     email: String,
     clients: u64,
 }
 
-impl FromRow for OwnerShare {
+impl FromRow for OwnerClientCount {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         Ok(Self {
             owner: PersonId(row.get("owner_id")?),
@@ -135,27 +137,33 @@ impl FromRow for OwnerShare {
     }
 }
 
-/// Which part of a list to read.
+/// A range of the list.
 #[derive(Clone, Copy)]
-struct Part {
-    skipped: u64,
-    wanted: u64,
+struct PageRange {
+    offset: u64,
+    limit: u64,
 }
 
-/// Reads a part of the list in one statement, so that no client is shown to somebody whose it has just ceased to be.
-fn select_part(filter: &ListFilter, order: ClientOrder, part: Part, way: Way) -> Query<'_> {
+/// Reads a range of the list in one statement, so that no client is shown to a person who has just ceased to be its
+/// owner.
+fn select_range(
+    filter: &ListFilter,
+    order: ClientOrder,
+    range: PageRange,
+    search_plan: SearchPlan,
+) -> Query<'_> {
     let mut read = Statement::new(SELECT_CLIENTS);
     read.push(" FROM (SELECT c.id FROM ");
-    if way == Way::Gather && !filter.words.is_empty() {
-        // Cross, so that SQLite begins with those found; for the order it would walk the list's index otherwise.
-        read.push("(SELECT DISTINCT w.client_id FROM client_words w WHERE ");
-        push_found(&mut read, filter);
+    if search_plan == SearchPlan::IndexLookup && !filter.terms.is_empty() {
+        // CROSS JOIN makes SQLite start with the matches; otherwise it would scan the list's index for the order.
+        read.push("(SELECT DISTINCT w.client_id FROM client_search_terms w WHERE ");
+        push_search_terms(&mut read, filter);
         read.push(") AS found CROSS JOIN ");
     }
     read.push("clients c");
-    push_filter(&mut read, filter, way);
-    read.push(order_by(order)).push(" LIMIT ").push_bind(stored_count(part.wanted));
-    read.push(" OFFSET ").push_bind(stored_count(part.skipped));
+    push_filter(&mut read, filter, search_plan);
+    read.push(order_by(order)).push(" LIMIT ").push_bind(to_db_count(range.limit));
+    read.push(" OFFSET ").push_bind(to_db_count(range.offset));
     read.push(") AS page JOIN clients c ON c.id = page.id JOIN people p ON p.id = c.owner_id");
     read.push(order_by(order));
     read.build()
@@ -167,56 +175,63 @@ pub(crate) async fn list(
     order: ClientOrder,
     page: u32,
 ) -> Result<ClientPage, sqlx::Error> {
-    let skipped = u64::from(page.saturating_sub(1)) * u64::from(CLIENTS_PER_PAGE);
-    let part = Part { skipped, wanted: u64::from(CLIENTS_PER_PAGE) };
-    let shares = shares(conn, filter).await?;
-    if matches!(order, ClientOrder::Owner | ClientOrder::OwnerBackwards) {
-        return list_by_owner(conn, filter, order, part, &shares).await;
+    let offset = u64::from(page.saturating_sub(1)) * u64::from(CLIENTS_PER_PAGE);
+    let range = PageRange { offset, limit: u64::from(CLIENTS_PER_PAGE) };
+    let owner_counts = owner_counts(conn, filter).await?;
+    if matches!(order, ClientOrder::Owner | ClientOrder::OwnerDescending) {
+        return list_by_owner(conn, filter, order, range, &owner_counts).await;
     }
-    let all = sum(&shares);
-    let total = if filter.words.is_empty() { all } else { count_found(conn, filter).await? };
-    if part.skipped >= total {
+    let all = sum(&owner_counts);
+    let total = if filter.terms.is_empty() { all } else { count_matches(conn, filter).await? };
+    if range.offset >= total {
         return Ok(ClientPage { lines: Vec::new(), total });
     }
-    let lines = select_part(filter, order, part, Way::to_page(part, total, all)).fetch_all(conn).await?;
+    let lines =
+        select_range(filter, order, range, SearchPlan::choose(range, total, all)).fetch_all(conn).await?;
     Ok(ClientPage { lines, total })
 }
 
-/// In the order of the owners, given how many clients each of them has.
+/// Lists by owner, given the number of clients of each.
 async fn list_by_owner(
     conn: &mut Conn<'_>,
     filter: &ListFilter,
     order: ClientOrder,
-    mut part: Part,
-    all: &[OwnerShare],
+    mut range: PageRange,
+    all: &[OwnerClientCount],
 ) -> Result<ClientPage, sqlx::Error> {
-    let mut found = if filter.words.is_empty() { all.to_vec() } else { shares_found(conn, filter).await? };
-    // Sorted here, because the databases would not sort addresses alike.
+    let mut found =
+        if filter.terms.is_empty() { all.to_vec() } else { matching_owner_counts(conn, filter).await? };
+    // Sorted here, because the databases sort addresses differently.
     found.sort_by(|one, other| (&one.email, one.owner).cmp(&(&other.email, other.owner)));
-    if order == ClientOrder::OwnerBackwards {
+    if order == ClientOrder::OwnerDescending {
         found.reverse();
     }
-    let mut lines: Vec<ClientLine> = Vec::new();
-    for share in &found {
-        if part.wanted == 0 {
+    let mut lines: Vec<ClientSummary> = Vec::new();
+    for owner_count in &found {
+        if range.limit == 0 {
             break;
         }
-        if part.skipped >= share.clients {
-            part.skipped -= share.clients;
+        if range.offset >= owner_count.clients {
+            range.offset -= owner_count.clients;
             continue;
         }
-        let theirs = all.iter().find(|other| other.owner == share.owner);
-        let way = Way::to_page(part, share.clients, theirs.map_or(0, |all| all.clients));
-        let some: Vec<ClientLine> =
-            select_part(&filter.of_owner(share.owner), order, part, way).fetch_all(conn).await?;
-        part = Part { skipped: 0, wanted: part.wanted.saturating_sub(some.len() as u64) };
-        lines.extend(some);
+        let owned = all.iter().find(|other| other.owner == owner_count.owner);
+        let search_plan = SearchPlan::choose(range, owner_count.clients, owned.map_or(0, |all| all.clients));
+        let summaries: Vec<ClientSummary> =
+            select_range(&filter.of_owner(owner_count.owner), order, range, search_plan)
+                .fetch_all(conn)
+                .await?;
+        range = PageRange { offset: 0, limit: range.limit.saturating_sub(summaries.len() as u64) };
+        lines.extend(summaries);
     }
     Ok(ClientPage { lines, total: sum(&found) })
 }
 
-/// How many clients each person has, whatever their words.
-async fn shares(conn: &mut Conn<'_>, filter: &ListFilter) -> Result<Vec<OwnerShare>, sqlx::Error> {
+/// Clients per owner, ignoring search terms.
+async fn owner_counts(
+    conn: &mut Conn<'_>,
+    filter: &ListFilter,
+) -> Result<Vec<OwnerClientCount>, sqlx::Error> {
     let mut read = Statement::new(
         "SELECT k.owner_id, p.email, k.clients FROM client_counts k JOIN people p ON p.id = k.owner_id \
          WHERE k.clients > 0 AND k.is_archived = ",
@@ -228,26 +243,29 @@ async fn shares(conn: &mut Conn<'_>, filter: &ListFilter) -> Result<Vec<OwnerSha
     read.build().fetch_all(conn).await
 }
 
-/// How many of them are found by their words.
-async fn shares_found(conn: &mut Conn<'_>, filter: &ListFilter) -> Result<Vec<OwnerShare>, sqlx::Error> {
+/// Clients per owner that match the search terms.
+async fn matching_owner_counts(
+    conn: &mut Conn<'_>,
+    filter: &ListFilter,
+) -> Result<Vec<OwnerClientCount>, sqlx::Error> {
     let mut read = Statement::new(
         "SELECT found.owner_id, p.email, found.clients FROM \
-         (SELECT w.owner_id, COUNT(DISTINCT w.client_id) AS clients FROM client_words w WHERE ",
+         (SELECT w.owner_id, COUNT(DISTINCT w.client_id) AS clients FROM client_search_terms w WHERE ",
     );
-    push_found(&mut read, filter);
+    push_search_terms(&mut read, filter);
     read.push(" GROUP BY w.owner_id) AS found JOIN people p ON p.id = found.owner_id");
     read.build().fetch_all(conn).await
 }
 
-/// The same in sum.
-async fn count_found(conn: &mut Conn<'_>, filter: &ListFilter) -> Result<u64, sqlx::Error> {
-    let mut read = Statement::new("SELECT COUNT(DISTINCT w.client_id) FROM client_words w WHERE ");
-    push_found(&mut read, filter);
+/// Number of clients that match the search terms.
+async fn count_matches(conn: &mut Conn<'_>, filter: &ListFilter) -> Result<u64, sqlx::Error> {
+    let mut read = Statement::new("SELECT COUNT(DISTINCT w.client_id) FROM client_search_terms w WHERE ");
+    push_search_terms(&mut read, filter);
     count(read.build().fetch_one(conn).await?)
 }
 
-fn sum(shares: &[OwnerShare]) -> u64 {
-    shares.iter().map(|share| share.clients).sum()
+fn sum(owner_counts: &[OwnerClientCount]) -> u64 {
+    owner_counts.iter().map(|owner_count| owner_count.clients).sum()
 }
 
 #[cfg(test)]
@@ -256,16 +274,16 @@ mod tests {
     use crate::Store;
     use crate::db::Dialect;
 
-    /// The steps of SQLite's plan: each with its number, that of the step it belongs to, and what it does.
+    /// SQLite's query plan: each step with its id, its parent's id and its description.
     async fn plan(
         store: &Store,
         filter: &ListFilter,
         order: ClientOrder,
-        way: Way,
+        search_plan: SearchPlan,
     ) -> Vec<(i64, i64, String)> {
-        let part = Part { skipped: 25, wanted: 25 };
-        let part = select_part(filter, order, part, way);
-        let explain = Statement::new(&format!("EXPLAIN QUERY PLAN {}", part.sql(Dialect::Sqlite))).build();
+        let range = PageRange { offset: 25, limit: 25 };
+        let query = select_range(filter, order, range, search_plan);
+        let explain = Statement::new(&format!("EXPLAIN QUERY PLAN {}", query.sql(Dialect::Sqlite))).build();
         let steps: Vec<PlanStep> = store.db.fetch_all(explain).await.unwrap();
         steps.into_iter().map(|step| step.0).collect()
     }
@@ -279,21 +297,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_without_words_walks_the_index_of_its_order_and_sorts_nothing_but_itself() {
+    async fn unfiltered_page_scans_its_order_index_without_sort() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
         for (order, index) in [
             (ClientOrder::RecentFirst, "clients_recent"),
             (ClientOrder::OldestFirst, "clients_recent"),
             (ClientOrder::Name, "clients_name"),
-            (ClientOrder::NameBackwards, "clients_name"),
-            (ClientOrder::Id, "clients_number"),
-            (ClientOrder::IdBackwards, "clients_number"),
+            (ClientOrder::NameDescending, "clients_name"),
+            (ClientOrder::Id, "clients_by_id"),
+            (ClientOrder::IdDescending, "clients_by_id"),
         ] {
             for owner in [None, Some(PersonId(1))] {
                 let of_owner = if owner.is_some() { "_of_owner " } else { " " };
-                let filter = ListFilter { owner, is_archived: false, words: Vec::new() };
-                let plan = plan(&store, &filter, order, Way::Gather).await;
+                let filter = ListFilter { owner, is_archived: false, terms: Vec::new() };
+                let plan = plan(&store, &filter, order, SearchPlan::IndexLookup).await;
                 let walk = format!("SEARCH c USING COVERING INDEX {index}{of_owner}");
                 assert!(plan.iter().any(|(_, _, detail)| detail.starts_with(&walk)), "{order:?}: {plan:?}");
                 let sorts_inside =
@@ -309,20 +327,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_search_looks_words_up_in_the_index_of_their_owner_or_of_all() {
+    async fn search_uses_term_index_of_owner_or_all() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
         for (owner, index) in [
-            (None, "client_words_of_all (is_archived=? AND word>? AND word<?)"),
-            (Some(PersonId(1)), "client_words_of_owner (owner_id=? AND is_archived=? AND word>? AND word<?)"),
+            (None, "client_search_terms_term (is_archived=? AND term>? AND term<?)"),
+            (
+                Some(PersonId(1)),
+                "client_search_terms_owner (owner_id=? AND is_archived=? AND term>? AND term<?)",
+            ),
         ] {
-            let filter = ListFilter { owner, is_archived: false, words: searched("harbour lane") };
-            let gathered = plan(&store, &filter, ClientOrder::RecentFirst, Way::Gather).await;
-            let looks_up = |(_, _, detail): &(i64, i64, String)| detail.contains(index);
-            assert!(gathered.iter().any(looks_up), "{gathered:?}");
+            let filter = ListFilter { owner, is_archived: false, terms: search_ranges("harbour lane") };
+            let gathered = plan(&store, &filter, ClientOrder::RecentFirst, SearchPlan::IndexLookup).await;
+            let uses_index = |(_, _, detail): &(i64, i64, String)| detail.contains(index);
+            assert!(gathered.iter().any(uses_index), "{gathered:?}");
             let walks_the_list = |(_, _, detail): &(i64, i64, String)| detail.contains("INDEX clients_");
             assert!(!gathered.iter().any(walks_the_list), "{gathered:?}");
-            let walked = plan(&store, &filter, ClientOrder::RecentFirst, Way::Walk).await;
+            let walked = plan(&store, &filter, ClientOrder::RecentFirst, SearchPlan::ListScan).await;
             let walks = |(_, _, detail): &(i64, i64, String)| detail.contains("INDEX clients_recent");
             assert!(walked.iter().any(walks), "{walked:?}");
             let sorts_inside =
@@ -333,23 +354,31 @@ mod tests {
     }
 
     #[test]
-    fn a_search_walks_where_many_are_found_and_gathers_where_few_are() {
-        let page = |number: u64| Part { skipped: (number - 1) * 25, wanted: 25 };
-        assert_eq!(Way::to_page(page(1), 50_000, 100_000), Way::Walk);
-        assert_eq!(Way::to_page(page(1), 3, 100_000), Way::Gather);
-        assert_eq!(Way::to_page(page(1), 1000, 100_000), Way::Gather, "it would walk past 2,500");
-        assert_eq!(Way::to_page(page(1990), 50_000, 100_000), Way::Gather, "nearly to the end");
-        assert_eq!(Way::to_page(page(u64::from(u32::MAX)), u64::MAX, u64::MAX), Way::Walk);
+    fn search_plan_depends_on_match_count() {
+        let page = |number: u64| PageRange { offset: (number - 1) * 25, limit: 25 };
+        assert_eq!(SearchPlan::choose(page(1), 50_000, 100_000), SearchPlan::ListScan);
+        assert_eq!(SearchPlan::choose(page(1), 3, 100_000), SearchPlan::IndexLookup);
+        assert_eq!(
+            SearchPlan::choose(page(1), 1000, 100_000),
+            SearchPlan::IndexLookup,
+            "it would walk past 2,500"
+        );
+        assert_eq!(
+            SearchPlan::choose(page(1990), 50_000, 100_000),
+            SearchPlan::IndexLookup,
+            "nearly to the end"
+        );
+        assert_eq!(SearchPlan::choose(page(u64::from(u32::MAX)), u64::MAX, u64::MAX), SearchPlan::ListScan);
     }
 
     #[test]
-    fn nobody_lists_more_than_their_scope() {
+    fn owner_filter_never_exceeds_scope() {
         let (one, other) = (PersonId(1), PersonId(2));
-        assert_eq!(owner_within(Scope::All, None), Some(None));
-        assert_eq!(owner_within(Scope::All, Some(one)), Some(Some(one)));
-        assert_eq!(owner_within(Scope::OwnedBy(one), None), Some(Some(one)));
-        assert_eq!(owner_within(Scope::OwnedBy(one), Some(one)), Some(Some(one)));
-        assert_eq!(owner_within(Scope::OwnedBy(one), Some(other)), None);
-        assert_eq!(owner_within(Scope::Nothing, Some(one)), None);
+        assert_eq!(restrict_owner(ClientScope::All, None), Some(None));
+        assert_eq!(restrict_owner(ClientScope::All, Some(one)), Some(Some(one)));
+        assert_eq!(restrict_owner(ClientScope::OwnedBy(one), None), Some(Some(one)));
+        assert_eq!(restrict_owner(ClientScope::OwnedBy(one), Some(one)), Some(Some(one)));
+        assert_eq!(restrict_owner(ClientScope::OwnedBy(one), Some(other)), None);
+        assert_eq!(restrict_owner(ClientScope::Empty, Some(one)), None);
     }
 }

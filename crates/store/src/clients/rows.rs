@@ -1,18 +1,18 @@
-//! Clients as the database has them, and how one is locked while it is read or changed.
+//! Database rows of clients, and how a client is locked while it is read or changed.
 
-use crate::clients::types::{ClientLine, EntryCounts};
+use crate::clients::types::{ClientSummary, EntryCounts};
 use crate::db::{Conn, Dialect, FromRow, Row, Statement, TxError, corrupt, query};
-use crate::{ClientError, ClientRecord, Look};
+use crate::{ClientError, ClientRecord, RecordView};
 use chancery_domain::{
-    Client, ClientId, ClientName, ContactEmail, ContactFacts, Day, Entry, FactLine, PersonId, PersonRef,
-    PostalAddress, UnixMillis, Version,
+    Client, ClientId, ClientName, ContactDetails, ContactEmail, ContactField, Day, Entry, PersonId,
+    PersonRef, PostalAddress, UnixMillis, Version,
 };
-use chancery_policy::{Act, Permit};
+use chancery_policy::{AuthzAction, Permit};
 
-/// Stands for the time of the last entry where there is none, and comes before all others.
+/// Stored as the time of the last entry if there is none. Sorts before all others.
 pub(crate) const NO_ENTRY_MS: i64 = i64::MIN;
 
-/// What `Client`, `ClientLine` and `StoredClient` are read from: columns of clients `c` and their owners `p`.
+/// The columns of `Client`, `ClientSummary` and `StoredClient`, from clients `c` and their owners `p`.
 pub(crate) const SELECT_CLIENTS: &str = "SELECT c.id, c.owner_id, p.email AS owner_email, c.version, c.created_at_ms, \
     c.archived_at_ms, c.last_entry_at_ms, c.meeting_notes, c.billing_disputes, c.draft_letters, c.open_disputes, \
     c.open_letters, c.archived_entries, c.name, c.contact, c.email, c.telephone, c.address, c.since_day";
@@ -24,8 +24,11 @@ pub(crate) fn person_ref(id: i64, email: &str) -> Result<PersonRef, sqlx::Error>
     Ok(PersonRef { id: PersonId(id), email })
 }
 
-/// None: the command line.
-pub(crate) fn changed_by(id: Option<i64>, email: Option<&str>) -> Result<Option<PersonRef>, sqlx::Error> {
+/// `None` for the command line.
+pub(crate) fn optional_person_ref(
+    id: Option<i64>,
+    email: Option<&str>,
+) -> Result<Option<PersonRef>, sqlx::Error> {
     id.map(|id| person_ref(id, email.unwrap_or_default())).transpose()
 }
 
@@ -33,32 +36,32 @@ pub(crate) fn count(stored: i64) -> Result<u64, sqlx::Error> {
     u64::try_from(stored).map_err(|_| corrupt("a count", format!("{stored} is negative")))
 }
 
-/// A client's name and details, of a client or of a version of it.
-pub(crate) fn name_and_facts(row: &Row) -> Result<(ClientName, ContactFacts), sqlx::Error> {
+/// The name and details of a client or a client version.
+pub(crate) fn name_and_details(row: &Row) -> Result<(ClientName, ContactDetails), sqlx::Error> {
     let since = row.get::<Option<i64>>("since_day")?.map(|day| {
         i32::try_from(day).map(Day).map_err(|_| {
             let why = format!("{day} days after 1970 is out of range");
-            corrupt("the day since when somebody has been a client", why)
+            corrupt("a client's start date", why)
         })
     });
-    let facts = ContactFacts {
-        contact: FactLine::from_stored(row.get("contact")?),
+    let details = ContactDetails {
+        contact: ContactField::from_stored(row.get("contact")?),
         email: ContactEmail::from_stored(row.get("email")?),
-        telephone: FactLine::from_stored(row.get("telephone")?),
+        telephone: ContactField::from_stored(row.get("telephone")?),
         address: PostalAddress::from_stored(row.get("address")?),
         since: since.transpose()?,
     };
-    Ok((ClientName::from_stored(row.get("name")?), facts))
+    Ok((ClientName::from_stored(row.get("name")?), details))
 }
 
 impl FromRow for Client {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let (name, facts) = name_and_facts(row)?;
+        let (name, details) = name_and_details(row)?;
         let last_entry_at_ms = Some(row.get("last_entry_at_ms")?);
         Ok(Self {
             id: ClientId(row.get("id")?),
             name,
-            facts,
+            details,
             owner: person_ref(row.get("owner_id")?, &row.get::<String>("owner_email")?)?,
             version: Version(row.get("version")?),
             created_at: UnixMillis(row.get("created_at_ms")?),
@@ -68,21 +71,21 @@ impl FromRow for Client {
     }
 }
 
-impl FromRow for ClientLine {
+impl FromRow for ClientSummary {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let few = |column| {
+        let count_column = |column| {
             let stored: i64 = row.get(column)?;
             u32::try_from(stored).map_err(|_| corrupt("a count", format!("{stored} is out of range")))
         };
         Ok(Self {
             client: Client::from_row(row)?,
-            open_disputes: few("open_disputes")?,
-            open_letters: few("open_letters")?,
+            open_disputes: count_column("open_disputes")?,
+            open_letters: count_column("open_letters")?,
         })
     }
 }
 
-/// A client with what is counted of its entries.
+/// A client with its entry counts.
 pub(crate) struct StoredClient {
     pub(crate) client: Client,
     pub(crate) counts: EntryCounts,
@@ -103,19 +106,24 @@ impl FromRow for StoredClient {
 }
 
 impl StoredClient {
-    pub(crate) fn into_record(self, entries: Vec<Entry>, has_more: bool, looks: Vec<Look>) -> ClientRecord {
-        ClientRecord { client: self.client, entries, has_more, counts: self.counts, looks }
+    pub(crate) fn into_record(
+        self,
+        entries: Vec<Entry>,
+        has_more: bool,
+        views: Vec<RecordView>,
+    ) -> ClientRecord {
+        ClientRecord { client: self.client, entries, has_more, counts: self.counts, views }
     }
 }
 
-/// What rows are locked for, until the transaction ends. SQLite has one writer and needs no locks.
+/// Why rows are locked until the transaction ends. SQLite has one writer and needs no locks.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LockFor {
+pub(crate) enum LockMode {
     Reading,
     Changing,
 }
 
-impl LockFor {
+impl LockMode {
     pub(crate) fn suffix(self, dialect: Dialect) -> &'static str {
         match (dialect, self) {
             (Dialect::Sqlite, _) => "",
@@ -128,47 +136,47 @@ impl LockFor {
 pub(crate) async fn lock_client(
     conn: &mut Conn<'_>,
     client: ClientId,
-    purpose: LockFor,
+    mode: LockMode,
 ) -> Result<Option<StoredClient>, sqlx::Error> {
     let mut read = Statement::new(SELECT_CLIENTS);
     read.push(" FROM clients c JOIN people p ON p.id = c.owner_id WHERE c.id = ").push_bind(client.0);
-    read.push(purpose.suffix(conn.dialect()));
+    read.push(mode.suffix(conn.dialect()));
     read.build().fetch_optional(conn).await
 }
 
-/// The client that the permit is for, locked. None where there is no such client, and was none when the policy was asked.
-/// `OwnerChanged` where it is not whose it was.
-async fn lock_permitted<A: Act>(
+/// Locks the client of the permit. `None` if it does not exist and did not exist for the policy. Fails with
+/// `OwnerChanged` if the owner is not the one that the policy saw.
+async fn lock_permitted<A: AuthzAction>(
     conn: &mut Conn<'_>,
     permit: &Permit<A>,
-    purpose: LockFor,
+    mode: LockMode,
 ) -> Result<Option<StoredClient>, TxError<ClientError>> {
-    // No client has the smallest number.
+    // No client has this id.
     let client = permit.client().unwrap_or(ClientId(i64::MIN));
-    match (permit.owner(), lock_client(conn, client, purpose).await?) {
+    match (permit.owner(), lock_client(conn, client, mode).await?) {
         (None, None) => Ok(None),
         (Some(owner), Some(found)) if found.client.owner.id == owner => Ok(Some(found)),
         _ => Err(ClientError::OwnerChanged(permit.client().unwrap_or(ClientId(0))).into()),
     }
 }
 
-pub(crate) async fn lock_for_read<A: Act>(
+pub(crate) async fn lock_for_read<A: AuthzAction>(
     conn: &mut Conn<'_>,
     permit: &Permit<A>,
 ) -> Result<Option<StoredClient>, TxError<ClientError>> {
-    lock_permitted(conn, permit, LockFor::Reading).await
+    lock_permitted(conn, permit, LockMode::Reading).await
 }
 
-pub(crate) async fn lock_for_change<A: Act>(
+pub(crate) async fn lock_for_change<A: AuthzAction>(
     conn: &mut Conn<'_>,
     permit: &Permit<A>,
 ) -> Result<Option<StoredClient>, TxError<ClientError>> {
-    lock_permitted(conn, permit, LockFor::Changing).await
+    lock_permitted(conn, permit, LockMode::Changing).await
 }
 
-/// Rejects with `NoSuchPerson` somebody who is not in the firm, or not any more. They are not locked: whoever is removed
-/// a moment later keeps their clients until those are given to somebody else, and signing in must not wait for an import.
-pub(crate) async fn must_be_member(
+/// Fails with `NoSuchPerson` unless the person is an active member of the firm. The person is not locked: one who is
+/// removed a moment later keeps their clients until those are reassigned, and sign-ins must not wait for an import.
+pub(crate) async fn ensure_active_member(
     conn: &mut Conn<'_>,
     person: PersonId,
 ) -> Result<(), TxError<ClientError>> {
@@ -178,12 +186,15 @@ pub(crate) async fn must_be_member(
     }
 }
 
-/// Rejects with `NoSuchPerson` somebody who never was in the firm.
-pub(crate) async fn must_be_known(conn: &mut Conn<'_>, person: PersonId) -> Result<(), TxError<ClientError>> {
+/// Fails with `NoSuchPerson` if the person was never in the firm.
+pub(crate) async fn ensure_person_exists(
+    conn: &mut Conn<'_>,
+    person: PersonId,
+) -> Result<(), TxError<ClientError>> {
     removed_at(conn, person).await?.map(|_| ()).ok_or_else(|| ClientError::NoSuchPerson(person).into())
 }
 
-/// When the person was removed. None where there is no such person.
+/// When the person was removed. The outer `None` means that there is no such person.
 async fn removed_at(conn: &mut Conn<'_>, person: PersonId) -> Result<Option<Option<i64>>, sqlx::Error> {
     query(REMOVED_AT).bind(person.0).fetch_optional(conn).await
 }

@@ -1,150 +1,153 @@
-//! What clients are found by: the words of their name, contact, e-mail address and number, without case and accents, so that
-//! "cafe" finds "Café". A search matches the beginnings of words by ranges, which an index answers.
+//! Search terms of clients: the words of their name, contact, email address and id, without case and accents, so that
+//! "cafe" finds "Café". A search matches word prefixes as ranges, which an index supports.
 
 use crate::db::{Conn, Statement, query};
-use chancery_domain::{Client, ClientId, ClientName, ContactFacts, PersonId};
+use chancery_domain::{Client, ClientId, ClientName, ContactDetails, PersonId};
 use std::collections::BTreeSet;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-/// Words of one search. Further ones are left out.
-pub(crate) const MAX_WORDS_SEARCHED: usize = 8;
+/// Most words in one search. Further ones are ignored.
+pub(crate) const MAX_SEARCH_TERMS: usize = 8;
 
-/// Letters of one word; PostgreSQL's indexes take some 2,700 bytes. Longer ones are found by their beginnings.
-const MAX_WORD_CHARS: usize = 64;
+/// Most characters of an indexed word; PostgreSQL's index entries are limited to about 2,700 bytes. Longer words are
+/// found by their prefix.
+const MAX_TERM_CHARS: usize = 64;
 
-/// A hostile name may fall apart into many more words than it has letters.
-const MAX_WORDS_PER_CLIENT: usize = 300;
+/// A hostile name may decompose into many more words than it has characters.
+const MAX_TERMS_PER_CLIENT: usize = 300;
 
-/// Letters by which names are sorted, for the same indexes.
+/// Most characters of a sort name, for the same index limit.
 const MAX_SORT_NAME_CHARS: usize = 200;
 
-/// No word has this letter, and it comes after all that they have.
-const AFTER_ALL_LETTERS: char = char::MAX;
+/// Occurs in no word, and sorts after all characters that do.
+const TERM_RANGE_END: char = char::MAX;
 
-/// Rows that one statement adds.
-const MAX_ROWS_AT_ONCE: usize = 2000;
+/// Rows per INSERT.
+const MAX_ROWS_PER_STATEMENT: usize = 2000;
 
-/// Upper and then lower case is what comes nearest to comparing without case: ß and ss, ς and σ are one.
-fn folded(text: &str) -> impl Iterator<Item = char> {
+/// Upper and then lower case approximates case folding: ß equals ss, and ς equals σ.
+fn case_folded(text: &str) -> impl Iterator<Item = char> {
     text.nfkd()
         .flat_map(char::to_uppercase)
         .flat_map(char::to_lowercase)
         .filter(|character| !is_combining_mark(*character))
 }
 
-/// What names are sorted by, the same in both databases.
+/// The sort key of a name, the same in both databases.
 pub(crate) fn sort_name(name: &ClientName) -> String {
-    folded(name.as_str()).take(MAX_SORT_NAME_CHARS).collect()
+    case_folded(name.as_str()).take(MAX_SORT_NAME_CHARS).collect()
 }
 
-fn words_in(text: &str) -> Vec<String> {
-    let folded: String = folded(text).collect();
-    let words = folded.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty());
-    words.map(|word| word.chars().take(MAX_WORD_CHARS).collect()).collect()
+fn tokenize(text: &str) -> Vec<String> {
+    let case_folded: String = case_folded(text).collect();
+    let terms =
+        case_folded.split(|character: char| !character.is_alphanumeric()).filter(|term| !term.is_empty());
+    terms.map(|term| term.chars().take(MAX_TERM_CHARS).collect()).collect()
 }
 
-/// All that a client is found by.
-pub(crate) fn words_of(id: ClientId, name: &ClientName, facts: &ContactFacts) -> BTreeSet<String> {
-    let texts = [&id.to_string(), name.as_str(), facts.contact.as_str(), facts.email.as_str()];
-    texts.into_iter().flat_map(words_in).take(MAX_WORDS_PER_CLIENT).collect()
+/// All search terms of a client.
+pub(crate) fn search_terms_of(id: ClientId, name: &ClientName, details: &ContactDetails) -> BTreeSet<String> {
+    let texts = [&id.to_string(), name.as_str(), details.contact.as_str(), details.email.as_str()];
+    texts.into_iter().flat_map(tokenize).take(MAX_TERMS_PER_CLIENT).collect()
 }
 
-/// Where the words lie that begin with what somebody typed: from the first up to, and without, the second.
+/// The range of words with a typed prefix; `end` is exclusive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct WordRange {
+pub(crate) struct TermRange {
     pub(crate) first: String,
     pub(crate) end: String,
 }
 
-/// A range for each word of a search.
-pub(crate) fn searched(text: &str) -> Vec<WordRange> {
-    let words: BTreeSet<String> = words_in(text).into_iter().take(MAX_WORDS_SEARCHED).collect();
-    let range = |first: String| WordRange { end: format!("{first}{AFTER_ALL_LETTERS}"), first };
-    words.into_iter().map(range).collect()
+/// One range per search term.
+pub(crate) fn search_ranges(text: &str) -> Vec<TermRange> {
+    let terms: BTreeSet<String> = tokenize(text).into_iter().take(MAX_SEARCH_TERMS).collect();
+    let range = |first: String| TermRange { end: format!("{first}{TERM_RANGE_END}"), first };
+    terms.into_iter().map(range).collect()
 }
 
-/// A word of a client, whose client it is, and whether it is archived.
-pub(crate) struct WordRow {
+/// A search term of a client, with the client's owner and archive state.
+pub(crate) struct SearchTermRow {
     pub(crate) client: ClientId,
-    pub(crate) word: String,
+    pub(crate) term: String,
     pub(crate) owner: PersonId,
     pub(crate) is_archived: bool,
 }
 
-/// The rows of a client's words.
-fn word_rows(client: &Client) -> Vec<WordRow> {
-    let row = |word| WordRow {
+fn search_term_rows(client: &Client) -> Vec<SearchTermRow> {
+    let row = |term| SearchTermRow {
         client: client.id,
-        word,
+        term,
         owner: client.owner.id,
         is_archived: client.archived_at.is_some(),
     };
-    words_of(client.id, &client.name, &client.facts).into_iter().map(row).collect()
+    search_terms_of(client.id, &client.name, &client.details).into_iter().map(row).collect()
 }
 
-pub(crate) async fn add_words(conn: &mut Conn<'_>, rows: &[WordRow]) -> Result<(), sqlx::Error> {
-    for rows in rows.chunks(MAX_ROWS_AT_ONCE) {
-        let mut add = Statement::new("INSERT INTO client_words (client_id, word, owner_id, is_archived) ");
+pub(crate) async fn add_search_terms(conn: &mut Conn<'_>, rows: &[SearchTermRow]) -> Result<(), sqlx::Error> {
+    for rows in rows.chunks(MAX_ROWS_PER_STATEMENT) {
+        let mut add =
+            Statement::new("INSERT INTO client_search_terms (client_id, term, owner_id, is_archived) ");
         add.push_values(rows, |row| {
-            [row.client.0.into(), row.word.as_str().into(), row.owner.0.into(), row.is_archived.into()]
+            [row.client.0.into(), row.term.as_str().into(), row.owner.0.into(), row.is_archived.into()]
         });
         add.build().persistent(false).execute(conn).await?;
     }
     Ok(())
 }
 
-pub(crate) async fn replace_words(conn: &mut Conn<'_>, client: &Client) -> Result<(), sqlx::Error> {
-    query("DELETE FROM client_words WHERE client_id = $1").bind(client.id.0).execute(conn).await?;
-    add_words(conn, &word_rows(client)).await
+pub(crate) async fn replace_search_terms(conn: &mut Conn<'_>, client: &Client) -> Result<(), sqlx::Error> {
+    query("DELETE FROM client_search_terms WHERE client_id = $1").bind(client.id.0).execute(conn).await?;
+    add_search_terms(conn, &search_term_rows(client)).await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn words(text: &str) -> Vec<String> {
-        words_in(text)
+    fn terms(text: &str) -> Vec<String> {
+        tokenize(text)
     }
 
     #[test]
-    fn words_are_without_case_and_accents() {
-        assert_eq!(words("Café Zürich & Söhne, GmbH."), ["cafe", "zurich", "sohne", "gmbh"]);
-        assert_eq!(words("STRASSE"), words("Straße"));
-        assert_eq!(words("ΟΔΟΣ"), words("οδός"));
-        assert_eq!(words("priya@harbour-lane.example"), ["priya", "harbour", "lane", "example"]);
-        assert_eq!(words("法律事務所 ⚖️ ２０２６"), ["法律事務所", "2026"]);
-        assert!(words(" —, \0 ").is_empty());
+    fn terms_ignore_case_and_accents() {
+        assert_eq!(terms("Café Zürich & Söhne, GmbH."), ["cafe", "zurich", "sohne", "gmbh"]);
+        assert_eq!(terms("STRASSE"), terms("Straße"));
+        assert_eq!(terms("ΟΔΟΣ"), terms("οδός"));
+        assert_eq!(terms("priya@harbour-lane.example"), ["priya", "harbour", "lane", "example"]);
+        assert_eq!(terms("法律事務所 ⚖️ ２０２６"), ["法律事務所", "2026"]);
+        assert!(terms(" —, \0 ").is_empty());
     }
 
     #[test]
-    fn however_hostile_a_text_its_words_and_sort_name_stay_within_what_an_index_takes() {
-        // One character that falls apart into eighteen, with blanks among them.
+    fn terms_and_sort_name_fit_index_size_limits() {
+        // One character that decomposes into eighteen, with spaces among them.
         let name: ClientName = "\u{fdfa}".repeat(200).parse().unwrap();
         assert!(sort_name(&name).len() <= MAX_SORT_NAME_CHARS * 4);
-        let words = words_of(ClientId(1001), &name, &ContactFacts::default());
+        let terms = search_terms_of(ClientId(1001), &name, &ContactDetails::default());
         assert!(
-            words.len() <= MAX_WORDS_PER_CLIENT && words.iter().all(|word| word.len() <= MAX_WORD_CHARS * 4)
+            terms.len() <= MAX_TERMS_PER_CLIENT && terms.iter().all(|term| term.len() <= MAX_TERM_CHARS * 4)
         );
         let name: ClientName = "𝔸".repeat(200).parse().unwrap();
         assert!(
-            words_of(ClientId(1001), &name, &ContactFacts::default()).contains(&"a".repeat(MAX_WORD_CHARS))
+            search_terms_of(ClientId(1001), &name, &ContactDetails::default())
+                .contains(&"a".repeat(MAX_TERM_CHARS))
         );
     }
 
     #[test]
-    fn a_range_holds_the_words_that_begin_so_and_no_others() {
-        let range = &searched("Har")[0];
-        let holds = |word: &str| range.first.as_str() <= word && word < range.end.as_str();
+    fn term_range_contains_exactly_its_prefix() {
+        let range = &search_ranges("Har")[0];
+        let holds = |term: &str| range.first.as_str() <= term && term < range.end.as_str();
         assert!(holds("har") && holds("harbour") && holds("harž") && holds("har𝔸"));
         assert!(!holds("ha") && !holds("has") && !holds("hb"));
     }
 
     #[test]
-    fn a_search_has_so_many_words_and_no_more() {
+    fn search_terms_are_bounded() {
         let text = "a b c d e f g h i j k l m n o p";
-        assert_eq!(searched(text).len(), MAX_WORDS_SEARCHED);
-        assert_eq!(searched("harbour Harbour HARBOUR").len(), 1);
-        assert!(searched("").is_empty() && searched("&").is_empty());
+        assert_eq!(search_ranges(text).len(), MAX_SEARCH_TERMS);
+        assert_eq!(search_ranges("harbour Harbour HARBOUR").len(), 1);
+        assert!(search_ranges("").is_empty() && search_ranges("&").is_empty());
     }
 }

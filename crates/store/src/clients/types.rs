@@ -1,84 +1,82 @@
-//! Client records as the rest of Chancery sees them.
+//! Public types of client records.
 
 use chancery_domain::{
-    Client, ClientId, ClientName, ContactFacts, Entry, EntryId, EntryKind, EntryText, EntryTitle, PersonId,
+    Client, ClientId, ClientName, ContactDetails, Entry, EntryId, EntryKind, EntryText, EntryTitle, PersonId,
     PersonRef, UnixMillis, Version,
 };
 
-/// Rows of a list on one page.
 pub const CLIENTS_PER_PAGE: u32 = 25;
 
-/// Entries of a record on one page.
 pub const ENTRIES_PER_PAGE: u32 = 25;
 
-/// Versions that are read at once.
-pub const MAX_VERSIONS_AT_ONCE: u32 = 100;
+pub const MAX_VERSIONS_PER_READ: u32 = 100;
 
-/// People on the list of those who opened a record.
-pub const MAX_LOOKS: u32 = 20;
+/// Most people on a record's list of views.
+pub const MAX_RECORD_VIEWS: u32 = 20;
 
-/// What a list shows of a client.
+/// A client in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClientLine {
+pub struct ClientSummary {
     pub client: Client,
-    /// Disputes that are not settled.
+    /// Unsettled disputes.
     pub open_disputes: u32,
-    /// Letters that were not sent.
+    /// Unsent letters.
     pub open_letters: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientOrder {
-    /// The newest entry first; clients without entries last, by number.
+    /// Newest entry first; clients without entries last, by id.
     #[default]
     RecentFirst,
     OldestFirst,
     Name,
-    NameBackwards,
+    NameDescending,
     Id,
-    IdBackwards,
-    /// By the owner's address, then by name.
+    IdDescending,
+    /// By the owner's email address, then by name.
     Owner,
-    OwnerBackwards,
+    OwnerDescending,
 }
 
-/// What to list of those clients that the permit's holder may read.
+/// A query on the clients that the principal may read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientQuery {
-    /// Words, each of which must begin a word of the name, of the contact or of the e-mail address, or the number. Empty: all.
+    /// Search terms. Each must be a prefix of a word in the name, contact or email address, or of the id. Empty matches
+    /// all.
     pub words: String,
     pub owner: Option<PersonId>,
     pub is_archived: bool,
     pub order: ClientOrder,
-    /// The first is 1. Past the last one there are no lines, but still the total.
+    /// Starts at 1. Beyond the last page there are no rows, but still the total.
     pub page: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientPage {
-    pub lines: Vec<ClientLine>,
+    pub lines: Vec<ClientSummary>,
     pub total: u64,
 }
 
 /// Which entries of a record to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EntriesWanted {
-    /// A page of them, newest first, after the given one.
-    Page { kind: Option<EntryKind>, is_archived: bool, after: Option<EntryPlace> },
-    /// All that are not archived, newest first.
+pub enum EntryQuery {
+    /// A page, newest first, after the given entry.
+    Page { kind: Option<EntryKind>, is_archived: bool, after: Option<EntryCursor> },
+    /// All entries that are not archived, newest first.
     All,
 }
 
-/// Where an entry stands in the timeline: newest first, and of one moment the later written first.
+/// The position of an entry in the timeline: newest first; at the same time, the later id first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EntryPlace {
+pub struct EntryCursor {
     pub at: UnixMillis,
     pub id: EntryId,
 }
 
-/// Somebody who has opened a record.
+/// A person who has viewed a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct RecordView {
     pub person: PersonRef,
     pub last_at: UnixMillis,
     pub times: u64,
@@ -98,18 +96,18 @@ pub struct EntryCounts {
 pub struct ClientRecord {
     pub client: Client,
     pub entries: Vec<Entry>,
-    /// Whether there are entries after the last of these.
+    /// Whether more entries follow.
     pub has_more: bool,
     pub counts: EntryCounts,
-    /// Who has opened it, this reading included, the latest first.
-    pub looks: Vec<Look>,
+    /// Views of the record including this one, latest first.
+    pub views: Vec<RecordView>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewClient {
     pub name: ClientName,
-    pub facts: ContactFacts,
-    /// For clients that are brought in from elsewhere.
+    pub details: ContactDetails,
+    /// For imported clients.
     pub entries: Vec<NewEntry>,
     pub is_archived: bool,
 }
@@ -122,16 +120,16 @@ pub struct NewEntry {
     pub at: UnixMillis,
     pub author: PersonId,
     pub is_open: bool,
-    /// For entries that are brought in from elsewhere.
+    /// For imported entries.
     pub is_archived: bool,
 }
 
-/// What a client is to be called from now on. `version` is the one that was on the page.
+/// New name and contact details. `version` is the version that the editor saw (optimistic lock).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientChange {
     pub version: Version,
     pub name: ClientName,
-    pub facts: ContactFacts,
+    pub details: ContactDetails,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,30 +138,30 @@ pub struct EntryChange {
     pub version: Version,
     pub title: EntryTitle,
     pub text: EntryText,
-    /// None: when it was.
+    /// `None` leaves the time as it is.
     pub at: Option<UnixMillis>,
     pub is_open: bool,
 }
 
-/// What became of a change.
+/// The outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Changed<T> {
+pub enum SaveOutcome<T> {
     Saved(T),
-    /// Somebody else was quicker: as it is now. Nothing was changed.
+    /// A concurrent change came first: the current state. Nothing was changed.
     Conflict(T),
-    /// There is no such thing.
-    Gone,
+    /// The client or entry does not exist.
+    NotFound,
 }
 
-/// A version of a client's facts.
+/// A version of a client's details.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientVersion {
     pub version: Version,
     pub name: ClientName,
-    pub facts: ContactFacts,
+    pub details: ContactDetails,
     pub owner: PersonRef,
     pub is_archived: bool,
-    /// None: the command line.
+    /// `None` for the command line.
     pub by: Option<PersonRef>,
     pub at: UnixMillis,
 }
@@ -176,29 +174,29 @@ pub struct EntryVersion {
     pub at: UnixMillis,
     pub is_open: bool,
     pub is_archived: bool,
-    /// None: the command line.
+    /// `None` for the command line.
     pub by: Option<PersonRef>,
     pub changed_at: UnixMillis,
 }
 
-/// Which versions of something to read. There may be any number of them, each as long as the whole.
+/// Which versions to read. There may be any number of them, each a full copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VersionsWanted {
-    /// The newest of those before the given one: up to `limit`, and never more than `MAX_VERSIONS_AT_ONCE`.
+pub enum VersionQuery {
+    /// The newest versions before the given one: up to `limit`, and at most `MAX_VERSIONS_PER_READ`.
     Page { before: Option<Version>, limit: u32 },
-    /// What somebody started from, and what is saved now.
-    NowAnd(Version),
-    /// Only what is saved now, without who saved it.
+    /// The version that the editor started from, and the current one.
+    CurrentAnd(Version),
+    /// No versions: only the current state, without its author.
     None,
 }
 
-impl VersionsWanted {
-    pub const NEWEST: Self = Self::Page { before: None, limit: MAX_VERSIONS_AT_ONCE };
+impl VersionQuery {
+    pub const NEWEST: Self = Self::Page { before: None, limit: MAX_VERSIONS_PER_READ };
 }
 
-/// Whose client it is: all that the policy has to know, and nothing of the record.
+/// A client's owner: all that the policy needs, and nothing of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ownership {
+pub struct ClientOwner {
     pub client: ClientId,
     pub owner: PersonId,
 }

@@ -2,7 +2,8 @@
 
 use sqlx::{PgConnection, SqliteConnection};
 
-/// Which SQL a connection speaks, where the two differ: row locks, mostly, which SQLite with its single writer does not need.
+/// The SQL dialect of a connection. The two differ mostly in row locks, which SQLite does not need with its single
+/// writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     Sqlite,

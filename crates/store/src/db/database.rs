@@ -1,18 +1,18 @@
-//! The open database: connections for reading, the way to a connection for writing, and how a statement or a transaction is
-//! retried.
+//! The open database: read connections, write connections, and how statements and transactions are retried.
 //!
-//! A transaction is a closure over the connection and one argument, `run(&args, |conn, args| Box::pin(async move { … }))`. What it
-//! works on comes in as that argument and is not captured: a future that borrows from both sides of a closure cannot be proved
-//! `Send` for every lifetime of the connection. The step may run several times.
+//! A transaction is a closure over the connection and one argument:
+//! `run(&args, |conn, args| Box::pin(async move { … }))`. Its inputs come in as that argument and are not captured: a future
+//! that borrows from both sides of a closure cannot be proved `Send` for every lifetime of the connection. The step may run
+//! several times.
 
 use super::conn::{Conn, Dialect};
 use super::query::Query;
 use super::row::FromRow;
 use super::tx::{Tx, TxError};
 use crate::db::error_codes::{
-    STATEMENT_TIMEOUT, is_undone, with_long_timeout, with_timeout, with_timeout_of,
+    STATEMENT_TIMEOUT, is_transaction_rollback, with_long_timeout, with_timeout, with_timeout_of,
 };
-use crate::db::retry::Patience;
+use crate::db::retry::RetryPolicy;
 use crate::db::sqlite::SqliteConnector;
 use crate::db::write_slot::WriteSlot;
 use sqlx::pool::PoolConnection;
@@ -23,15 +23,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::MappedMutexGuard;
 
-/// How long a command waits for its turn to write. Its user sees it wait, and would only start it again.
-pub(crate) const COMMAND_WAIT: Duration = crate::db::retry::COMMAND_PATIENCE;
+/// How long a command waits for the write lock. A user who sees it fail earlier would only start it again.
+pub(crate) const COMMAND_RETRY_LIMIT: Duration = crate::db::retry::COMMAND_RETRY_LIMIT;
 
-/// How often PostgreSQL may undo one transaction because of what other nodes did at the same time.
-const MAX_CONFLICTS: u32 = 5;
+/// How often PostgreSQL may roll back one transaction because of conflicts with other nodes.
+const MAX_CONFLICT_RETRIES: u32 = 5;
 
 pub(crate) type StepFuture<'t, T, E> = Pin<Box<dyn Future<Output = Result<T, TxError<E>>> + Send + 't>>;
 
-/// A step of a transaction, see above.
+/// A step of a transaction; see the module documentation.
 pub(crate) trait Step<A: ?Sized, T, E>:
     for<'t> Fn(&'t mut Conn<'_>, &'t A) -> StepFuture<'t, T, E> + Send + Sync
 {
@@ -50,7 +50,7 @@ pub(crate) enum Pool {
 
 /// Where connections for writing come from.
 #[derive(Clone)]
-pub(crate) enum Writers {
+pub(crate) enum WritePool {
     /// SQLite has one writer at a time, so there is one connection.
     Slot(Arc<WriteSlot<SqliteConnector>>),
     Pool(PgPool),
@@ -59,19 +59,19 @@ pub(crate) enum Writers {
 #[derive(Clone)]
 pub(crate) struct Db {
     reads: Pool,
-    /// For what may take minutes, so that it keeps no other read waiting.
+    /// For queries that may take minutes, so that they do not delay other reads.
     long_reads: Pool,
-    writers: Writers,
+    writers: WritePool,
 }
 
-/// A connection of this process's, until it is dropped.
-enum Lent<'a> {
+/// A borrowed connection, returned when dropped.
+enum LeasedConnection<'a> {
     Sqlite(PoolConnection<Sqlite>),
     Slot(MappedMutexGuard<'a, SqliteConnection>),
     Postgres(PoolConnection<Postgres>),
 }
 
-impl Lent<'_> {
+impl LeasedConnection<'_> {
     fn conn(&mut self) -> Conn<'_> {
         match self {
             Self::Sqlite(conn) => Conn::Sqlite(conn),
@@ -82,10 +82,10 @@ impl Lent<'_> {
 }
 
 impl Pool {
-    async fn acquire(&self) -> Result<Lent<'static>, sqlx::Error> {
+    async fn acquire(&self) -> Result<LeasedConnection<'static>, sqlx::Error> {
         Ok(match self {
-            Self::Sqlite(pool) => Lent::Sqlite(pool.acquire().await?),
-            Self::Postgres(pool) => Lent::Postgres(pool.acquire().await?),
+            Self::Sqlite(pool) => LeasedConnection::Sqlite(pool.acquire().await?),
+            Self::Postgres(pool) => LeasedConnection::Postgres(pool.acquire().await?),
         })
     }
 
@@ -112,8 +112,8 @@ impl Pool {
         args: &A,
         step: &impl Step<A, T, E>,
     ) -> Result<Result<T, E>, sqlx::Error> {
-        let mut lent = self.acquire().await?;
-        attempt(Tx::begin_read(lent.conn()).await?, args, step).await
+        let mut connection = self.acquire().await?;
+        run_transaction(Tx::begin_read(connection.conn()).await?, args, step).await
     }
 
     async fn read<A: Sync + ?Sized, T, E>(
@@ -121,8 +121,8 @@ impl Pool {
         args: &A,
         step: &impl Step<A, T, E>,
     ) -> Result<Result<T, E>, sqlx::Error> {
-        let mut lent = self.acquire().await?;
-        match step(&mut lent.conn(), args).await {
+        let mut connection = self.acquire().await?;
+        match step(&mut connection.conn(), args).await {
             Ok(found) => Ok(Ok(found)),
             Err(TxError::Rejected(error)) => Ok(Err(error)),
             Err(TxError::Database(error)) => Err(error),
@@ -130,8 +130,8 @@ impl Pool {
     }
 }
 
-/// Commits what the step did, or rolls it back.
-async fn attempt<A: Sync + ?Sized, T, E>(
+/// Commits the step, or rolls it back.
+async fn run_transaction<A: Sync + ?Sized, T, E>(
     mut tx: Tx<'_>,
     args: &A,
     step: &impl Step<A, T, E>,
@@ -145,7 +145,7 @@ async fn attempt<A: Sync + ?Sized, T, E>(
 }
 
 impl Db {
-    pub(crate) fn new(reads: Pool, long_reads: Pool, writers: Writers) -> Self {
+    pub(crate) fn new(reads: Pool, long_reads: Pool, writers: WritePool) -> Self {
         Self { reads, long_reads, writers }
     }
 
@@ -172,12 +172,12 @@ impl Db {
         self.fetch_optional(query).await?.ok_or(sqlx::Error::RowNotFound)
     }
 
-    /// For what an operator asks of the whole ledger.
+    /// For queries over the whole ledger.
     pub(crate) async fn long_fetch_all<T: FromRow>(&self, query: Query<'_>) -> Result<Vec<T>, sqlx::Error> {
         with_long_timeout(self.long_reads.fetch_all(&query)).await
     }
 
-    /// Several reads on one connection, each of a moment of its own.
+    /// Several reads on one connection, without a common snapshot.
     pub(crate) async fn read<A: Sync + ?Sized, T, E: From<sqlx::Error>>(
         &self,
         args: &A,
@@ -194,7 +194,7 @@ impl Db {
         with_long_timeout(self.long_reads.read(args, &step)).await?
     }
 
-    /// Several reads of one moment.
+    /// Several reads from one snapshot.
     pub(crate) async fn snapshot<A: Sync + ?Sized, T, E: From<sqlx::Error>>(
         &self,
         args: &A,
@@ -211,16 +211,16 @@ impl Db {
         with_long_timeout(self.long_reads.snapshot(args, &step)).await?
     }
 
-    /// Gives the number of rows that the statement changed. Waits for SQLite's write lock for so long.
+    /// Returns the number of affected rows. Waits up to `wait` for SQLite's write lock.
     pub(crate) async fn execute(&self, query: Query<'_>, wait: Duration) -> Result<u64, sqlx::Error> {
-        let mut patience = Patience::of(wait);
+        let mut retry_policy = RetryPolicy::of(wait);
         loop {
             let outcome = {
-                let mut lent = self.writer().await?;
-                with_timeout(query.execute(&mut lent.conn())).await
+                let mut connection = self.writer().await?;
+                with_timeout(query.execute(&mut connection.conn())).await
             };
             match outcome {
-                Err(error) if patience.allows_another_try(&error).await => {}
+                Err(error) if retry_policy.should_retry(&error).await => {}
                 outcome => return outcome,
             }
         }
@@ -232,78 +232,83 @@ impl Db {
         query: Query<'_>,
         wait: Duration,
     ) -> Result<Vec<T>, sqlx::Error> {
-        let mut patience = Patience::of(wait);
+        let mut retry_policy = RetryPolicy::of(wait);
         loop {
             let outcome = {
-                let mut lent = self.writer().await?;
-                with_timeout(query.fetch_all(&mut lent.conn())).await
+                let mut connection = self.writer().await?;
+                with_timeout(query.fetch_all(&mut connection.conn())).await
             };
             match outcome {
-                Err(error) if patience.allows_another_try(&error).await => {}
+                Err(error) if retry_policy.should_retry(&error).await => {}
                 outcome => return outcome,
             }
         }
     }
 
-    /// A transaction that writes: all of it is done or nothing. It is run again while the write lock is another process's, and
-    /// when PostgreSQL undid it for another node's sake.
+    /// A write transaction. It is retried while another process has the write lock, and when PostgreSQL rolls it back
+    /// because of a conflict.
     pub(crate) async fn run<A: Sync + ?Sized, T, E: From<sqlx::Error>>(
         &self,
         args: &A,
         step: impl Step<A, T, E>,
     ) -> Result<T, E> {
-        let (mut patience, mut conflicts) = (Patience::of(COMMAND_WAIT), 0);
+        let (mut retry_policy, mut conflicts) = (RetryPolicy::of(COMMAND_RETRY_LIMIT), 0);
         loop {
             let outcome = {
-                let mut lent = self.writer().await?;
-                with_timeout(async { attempt(Tx::begin_write(lent.conn()).await?, args, &step).await }).await
+                let mut connection = self.writer().await?;
+                with_timeout(async {
+                    run_transaction(Tx::begin_write(connection.conn()).await?, args, &step).await
+                })
+                .await
             };
             match outcome {
                 Ok(done) => return done,
-                Err(error) if patience.allows_another_try(&error).await => {}
-                Err(error) if is_undone(&error) && conflicts < MAX_CONFLICTS => conflicts += 1,
+                Err(error) if retry_policy.should_retry(&error).await => {}
+                Err(error) if is_transaction_rollback(&error) && conflicts < MAX_CONFLICT_RETRIES => {
+                    conflicts += 1;
+                }
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// Like `run`, for a step that may take minutes, though not longer than the limit: a connection that has gone silent must
-    /// not keep other writers out. It runs once.
+    /// Like `run`, for a step that may take minutes, up to `limit`: an unresponsive connection must not block other
+    /// writers. It runs once.
     pub(crate) async fn run_long<A: Sync + ?Sized, T, E: From<sqlx::Error>>(
         &self,
         limit: Duration,
         args: &A,
         step: impl Step<A, T, E>,
     ) -> Result<T, E> {
-        let mut patience = Patience::of(COMMAND_WAIT);
+        let mut retry_policy = RetryPolicy::of(COMMAND_RETRY_LIMIT);
         loop {
             let busy = {
-                let mut lent = self.writer().await?;
-                match with_timeout(Tx::begin_write(lent.conn())).await {
-                    Ok(tx) => return with_timeout_of(limit, attempt(tx, args, &step)).await?,
+                let mut connection = self.writer().await?;
+                match with_timeout(Tx::begin_write(connection.conn())).await {
+                    Ok(tx) => return with_timeout_of(limit, run_transaction(tx, args, &step)).await?,
                     Err(error) => error,
                 }
             };
-            if !patience.allows_another_try(&busy).await {
+            if !retry_policy.should_retry(&busy).await {
                 return Err(busy.into());
             }
         }
     }
 
-    /// No call can be made any more. A sum that takes minutes has nothing to lose, so it does not hold up the end.
+    /// Rejects later calls. A report that takes minutes has nothing to lose, so it does not delay shutdown.
     pub(crate) async fn close_reads(&self) {
         let long_reads = tokio::time::timeout(STATEMENT_TIMEOUT, self.long_reads.close());
-        // What still runs after that ends with its connection.
+        // Queries that still run after that end with their connection.
         let ((), _) = tokio::join!(self.reads.close(), long_reads);
     }
 
-    async fn writer(&self) -> Result<Lent<'_>, sqlx::Error> {
+    async fn writer(&self) -> Result<LeasedConnection<'_>, sqlx::Error> {
         if self.reads.is_closed() {
             return Err(sqlx::Error::PoolClosed);
         }
         Ok(match &self.writers {
-            Writers::Slot(slot) => Lent::Slot(slot.hold().await?),
-            Writers::Pool(pool) => Lent::Postgres(pool.acquire().await?),
+            WritePool::Slot(slot) => LeasedConnection::Slot(slot.acquire().await?),
+            WritePool::Pool(pool) => LeasedConnection::Postgres(pool.acquire().await?),
         })
     }
 }

@@ -1,5 +1,5 @@
-//! Reads the databases' error codes: which `DbError` a failure is, and whether trying again can help. The only file
-//! that knows the codes of SQLite and the SQLSTATEs of PostgreSQL.
+//! Interprets error codes: which `DbError` a failure is, and whether a retry can help. The only file that knows
+//! SQLite's result codes and PostgreSQL's SQLSTATEs.
 
 use crate::DbError;
 use crate::OpenError;
@@ -11,24 +11,24 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// Longest wait for the answer to one statement. It is above SQLite's busy timeout and PostgreSQL's statement timeout,
-/// which name the cause better; this one is left for a connection that has gone silent.
-pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait for the result of one statement. It is above SQLite's busy timeout and PostgreSQL's statement timeout,
+/// which report the cause better. This one catches an unresponsive connection.
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a statement may run or wait for another's lock.
+/// How long a statement may run or wait for a lock.
 pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The same two for what an operator asks of the whole ledger, which grows for years.
-pub(crate) const LONG_ANSWER_TIMEOUT: Duration = Duration::from_secs(125);
+/// The same two limits for queries over the whole ledger, which grows for years.
+pub(crate) const LONG_RESPONSE_TIMEOUT: Duration = Duration::from_secs(125);
 pub(crate) const LONG_STATEMENT_TIMEOUT: Duration = Duration::from_secs(120);
 
-const _: () = assert!(STATEMENT_TIMEOUT.as_secs() < ANSWER_TIMEOUT.as_secs());
-const _: () = assert!(LONG_STATEMENT_TIMEOUT.as_secs() < LONG_ANSWER_TIMEOUT.as_secs());
+const _: () = assert!(STATEMENT_TIMEOUT.as_secs() < RESPONSE_TIMEOUT.as_secs());
+const _: () = assert!(LONG_STATEMENT_TIMEOUT.as_secs() < LONG_RESPONSE_TIMEOUT.as_secs());
 
-/// The cause of the `sqlx::Error::Io` that stands for a statement which was given up.
+/// The cause in the `sqlx::Error::Io` of a statement that timed out.
 #[derive(Debug, thiserror::Error)]
 #[error("no answer within {} s", .limit.as_secs())]
-struct NoAnswer {
+struct ResponseTimeout {
     limit: Duration,
 }
 
@@ -44,25 +44,25 @@ mod sqlite_code {
     pub(super) const NOTADB: i32 = 26;
 }
 
-/// PostgreSQL's SQLSTATE of a statement that took longer than its session allows.
-const STATEMENT_TIMED_OUT: &str = "57014";
+/// PostgreSQL's SQLSTATE for a statement timeout.
+const QUERY_CANCELED: &str = "57014";
 
-/// PostgreSQL's SQLSTATE of making a table that is there.
-const TABLE_IS_THERE: &str = "42P07";
+/// PostgreSQL's SQLSTATE for creating a table that exists.
+const DUPLICATE_TABLE: &str = "42P07";
 
 /// The SQLSTATE of our own function `undo_settlement`.
-const UNDONE: &str = "CH001";
+const SETTLEMENT_ABORTED: &str = "CH001";
 
-/// What our trigger `invoiced_usage_is_closed` fails with: a SQLSTATE of our own, and in SQLite, where a trigger has no code of
-/// its own, the whole text of its `RAISE`.
+/// The error of our trigger `invoiced_usage_is_closed`: an SQLSTATE of our own. SQLite triggers have no codes, so there
+/// it is the whole text of its `RAISE`.
 const MONTH_INVOICED: &str = "CH002";
-const MONTH_INVOICED_SQLITE: &str = "this account's month is invoiced: nothing is added to it any more";
+const MONTH_INVOICED_SQLITE: &str = "the month is already invoiced for this account";
 
-/// Waits for a statement's answer, but not for ever.
+/// Waits for a statement's result, up to `RESPONSE_TIMEOUT`.
 pub(crate) async fn with_timeout<T>(
     statement: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {
-    within(ANSWER_TIMEOUT, statement).await
+    within(RESPONSE_TIMEOUT, statement).await
 }
 
 pub(crate) async fn with_timeout_of<T>(
@@ -78,36 +78,36 @@ pub(crate) async fn with_long_timeout<T>(
 ) -> Result<T, sqlx::Error> {
     let timed_out = |error: &sqlx::Error| {
         let error = error.as_database_error();
-        error.is_some_and(|error| matches!(code(error), Code::Postgres(STATEMENT_TIMED_OUT)))
+        error.is_some_and(|error| matches!(code(error), Code::Postgres(QUERY_CANCELED)))
     };
-    within(LONG_ANSWER_TIMEOUT, query).await.map_err(|error| match timed_out(&error) {
-        true => no_answer(LONG_STATEMENT_TIMEOUT),
+    within(LONG_RESPONSE_TIMEOUT, query).await.map_err(|error| match timed_out(&error) {
+        true => response_timeout(LONG_STATEMENT_TIMEOUT),
         false => error,
     })
 }
 
-fn no_answer(limit: Duration) -> sqlx::Error {
-    sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, NoAnswer { limit }))
+fn response_timeout(limit: Duration) -> sqlx::Error {
+    sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, ResponseTimeout { limit }))
 }
 
 async fn within<T>(
     limit: Duration,
     statement: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {
-    tokio::time::timeout(limit, statement).await.unwrap_or_else(|_| Err(no_answer(limit)))
+    tokio::time::timeout(limit, statement).await.unwrap_or_else(|_| Err(response_timeout(limit)))
 }
 
-fn gave_up_after(error: &io::Error) -> Option<Duration> {
-    Some(error.get_ref()?.downcast_ref::<NoAnswer>()?.limit)
+fn timeout_of(error: &io::Error) -> Option<Duration> {
+    Some(error.get_ref()?.downcast_ref::<ResponseTimeout>()?.limit)
 }
 
-/// Whether the failure is the row's own: another row, or the same row later, tells nothing about it.
-pub(crate) fn is_the_rows_fault(error: &sqlx::Error) -> bool {
+/// Whether this row caused the failure, so that a retry fails again and other rows may succeed.
+pub(crate) fn is_row_error(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Encode(_) => true,
         sqlx::Error::Database(error) => match code(error.as_ref()) {
             Code::Sqlite(code) => code == sqlite_code::CONSTRAINT,
-            // 22: a value out of range; 23: a broken constraint.
+            // Class 22: a value out of range; class 23: a violated constraint.
             Code::Postgres(state) => {
                 state.starts_with("22") || state.starts_with("23") || state == MONTH_INVOICED
             }
@@ -126,8 +126,8 @@ pub(crate) fn is_month_invoiced(error: &sqlx::Error) -> bool {
     })
 }
 
-/// The database's own words, with the key that it says is missing or there twice. What it says of a row that breaks another
-/// rule is left out: that would be all of the row, secrets included.
+/// The database's message, with the key of a foreign-key or unique violation. For other violations the detail is left
+/// out: it would contain the whole row, secrets included.
 pub(crate) fn detail(error: &sqlx::Error) -> String {
     let Some(error) = error.as_database_error() else { return error.to_string() };
     let is_about_a_key = error.is_foreign_key_violation() || error.is_unique_violation();
@@ -136,93 +136,95 @@ pub(crate) fn detail(error: &sqlx::Error) -> String {
     more.map_or_else(|| error.message().to_owned(), |more| format!("{} ({more})", error.message()))
 }
 
-/// Whether the connection broke, so that nobody knows if the statement took effect.
+/// Whether the connection was lost, so that the outcome of the statement is unknown.
 pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => true,
-        // 08: connection trouble; 57P01 to 57P03: the server is shutting down, crashed or is starting.
+        // Class 08: connection errors; 57P01 to 57P03: the server is shutting down, crashed or is starting.
         sqlx::Error::Database(error) => matches!(code(error.as_ref()), Code::Postgres(state)
             if state.starts_with("08") || state.starts_with("57P0")),
         _ => false,
     }
 }
 
-/// Whether sending the same again may succeed where nothing else has changed.
-pub(crate) fn is_worth_repeating(error: &sqlx::Error) -> bool {
-    is_undone(error) || is_connection_lost(error)
+/// Whether a retry of the same statement may succeed.
+pub(crate) fn is_retryable(error: &sqlx::Error) -> bool {
+    is_transaction_rollback(error) || is_connection_lost(error)
 }
 
-/// Whether PostgreSQL undid the transaction because of what others did at the same time (40).
-pub(crate) fn is_undone(error: &sqlx::Error) -> bool {
+/// Whether PostgreSQL rolled the transaction back because of a conflict (class 40).
+pub(crate) fn is_transaction_rollback(error: &sqlx::Error) -> bool {
     error
         .as_database_error()
         .is_some_and(|error| matches!(code(error), Code::Postgres(state) if state.starts_with("40")))
 }
 
-/// Whether a row is in the way that has the same key.
 pub(crate) fn is_unique_violation(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(DatabaseError::is_unique_violation)
 }
 
-/// Whether a table that was to be made is there.
-pub(crate) fn is_there_already(error: &sqlx::Error) -> bool {
+/// Whether the table to be created exists.
+pub(crate) fn is_duplicate_table(error: &sqlx::Error) -> bool {
     error
         .as_database_error()
-        .is_some_and(|error| matches!(code(error), Code::Postgres(state) if state == TABLE_IS_THERE))
+        .is_some_and(|error| matches!(code(error), Code::Postgres(state) if state == DUPLICATE_TABLE))
 }
 
-/// Whether a row is in the way of a rule that is to hold from now on.
+/// Whether an existing row violates a new CHECK constraint.
 pub(crate) fn is_check_violation(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(DatabaseError::is_check_violation)
 }
 
-/// Why a settlement undid itself, in the words of the statement that did it.
-pub(crate) fn undone_because(error: &sqlx::Error) -> Option<&str> {
+/// Why a settlement rolled itself back: the reason passed to `undo_settlement`.
+pub(crate) fn abort_reason(error: &sqlx::Error) -> Option<&str> {
     let error = error.as_database_error()?;
-    matches!(code(error), Code::Postgres(UNDONE)).then(|| error.message())
+    matches!(code(error), Code::Postgres(SETTLEMENT_ABORTED)).then(|| error.message())
 }
 
-/// Whether another connection to the same SQLite file is in the way.
+/// Whether another connection to the same SQLite file has the lock.
 pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
     error
         .as_database_error()
         .is_some_and(|error| matches!(code(error), Code::Sqlite(code) if code == sqlite_code::BUSY))
 }
 
-/// What a failure to open this file means.
-pub(crate) fn explain_opening(error: &sqlx::Error, file: &Path) -> OpenError {
+/// Maps a failure to open this file.
+pub(crate) fn map_open_error(error: &sqlx::Error, file: &Path) -> OpenError {
     let cannot_open = |why: String| OpenError::CannotOpen { file: file.to_owned(), why };
     match error {
         sqlx::Error::Io(error) => cannot_open(error.to_string()),
         sqlx::Error::Database(database_error) => match code(database_error.as_ref()) {
             Code::Sqlite(sqlite_code::NOTADB) => OpenError::NotADatabase { file: file.to_owned() },
             Code::Sqlite(sqlite_code::CANTOPEN) => cannot_open(database_error.message().to_owned()),
-            _ => explain(error).into(),
+            _ => map_db_error(error).into(),
         },
-        _ => explain(error).into(),
+        _ => map_db_error(error).into(),
     }
 }
 
-pub(crate) fn closed() -> DbError {
+pub(crate) fn store_closed() -> DbError {
     DbError::Unavailable("the store is closed".to_owned())
 }
 
-/// What a failure means of a statement that adds a row under a name that must be free.
-pub(crate) fn explain_unless_taken<E: From<DbError>>(error: &sqlx::Error, taken: impl FnOnce() -> E) -> E {
-    if is_unique_violation(error) { taken() } else { explain(error).into() }
+/// Maps the failure of an INSERT whose name must be unique.
+pub(crate) fn map_unless_unique_violation<E: From<DbError>>(
+    error: &sqlx::Error,
+    taken: impl FnOnce() -> E,
+) -> E {
+    if is_unique_violation(error) { taken() } else { map_db_error(error).into() }
 }
 
 impl From<sqlx::Error> for DbError {
     fn from(error: sqlx::Error) -> Self {
-        explain(&error)
+        map_db_error(&error)
     }
 }
 
-pub(crate) fn explain(error: &sqlx::Error) -> DbError {
+pub(crate) fn map_db_error(error: &sqlx::Error) -> DbError {
     match error {
-        sqlx::Error::PoolClosed => closed(),
+        sqlx::Error::PoolClosed => store_closed(),
         sqlx::Error::PoolTimedOut => DbError::Unavailable(
-            "no connection became free in time: it is down, unreachable, or every connection is busy"
+            "no connection became available in time: the database is down, unreachable, or all connections are busy"
                 .to_owned(),
         ),
         sqlx::Error::ColumnDecode { index, source } => {
@@ -231,8 +233,8 @@ pub(crate) fn explain(error: &sqlx::Error) -> DbError {
         sqlx::Error::Database(database_error) => {
             let message = database_error.message();
             match code(database_error.as_ref()) {
-                Code::Sqlite(code) => explain_sqlite(code, message),
-                Code::Postgres(state) => explain_postgres(state, message),
+                Code::Sqlite(code) => map_sqlite_error(code, message),
+                Code::Postgres(state) => map_postgres_error(state, message),
                 Code::None => DbError::Unavailable(message.to_owned()),
             }
         }
@@ -240,45 +242,45 @@ pub(crate) fn explain(error: &sqlx::Error) -> DbError {
             Some(Corrupt { what, why }) => DbError::Corrupt { what, why: why.clone() },
             None => DbError::Unavailable(error.to_string()),
         },
-        sqlx::Error::Io(error) => DbError::Unavailable(match gave_up_after(error) {
+        sqlx::Error::Io(error) => DbError::Unavailable(match timeout_of(error) {
             Some(limit) if limit >= LONG_STATEMENT_TIMEOUT => {
-                format!("it took longer than {} s; ask for fewer days, or look at its load", limit.as_secs())
+                format!("it took longer than {} s; use a shorter period, or check the database's load", limit.as_secs())
             }
             Some(limit) => {
-                format!("it took longer than {} s; look whether it runs, and at its load", limit.as_secs())
+                format!("it took longer than {} s; check that it is running, and check its load", limit.as_secs())
             }
             None => format!(
-                "the connection failed ({error}); look whether it runs and whether `database.url` is right"
+                "the connection failed ({error}); check that it is running and that `database.url` is correct"
             ),
         }),
         other => DbError::Unavailable(other.to_string()),
     }
 }
 
-fn explain_sqlite(code: i32, message: &str) -> DbError {
+fn map_sqlite_error(code: i32, message: &str) -> DbError {
     match code {
         sqlite_code::BUSY => DbError::Unavailable(format!(
-            "another process has been writing all the time ({message}); end it, or try again"
+            "another process is blocking writes ({message}); stop it, or try again"
         )),
         sqlite_code::FULL => DbError::DiskFull(message.to_owned()),
         sqlite_code::READONLY => DbError::ReadOnly(message.to_owned()),
         sqlite_code::CORRUPT | sqlite_code::NOTADB => DbError::Corrupt {
             what: "the file",
-            why: format!("{message}; restore a backup, or look at it with `sqlite3 FILE .recover`"),
+            why: format!("{message}; restore a backup, or recover the data with `sqlite3 FILE .recover`"),
         },
         sqlite_code::IOERR => DbError::Unavailable(format!(
-            "the disk reports an error ({message}); look at the system's log and whether the disk is full"
+            "the disk reports an error ({message}); check the system log and the free disk space"
         )),
         sqlite_code::CANTOPEN => DbError::Unavailable(format!(
-            "its file cannot be opened ({message}); look whether the data folder is still there and writable"
+            "its file cannot be opened ({message}); check that the data directory exists and is writable"
         )),
-        // SQLite has no code of its own for this one.
+        // SQLite has no result code for this error.
         _ if message == "integer overflow" => DbError::SumTooLarge,
         _ => DbError::Unavailable(message.to_owned()),
     }
 }
 
-fn explain_postgres(state: &str, message: &str) -> DbError {
+fn map_postgres_error(state: &str, message: &str) -> DbError {
     let unavailable = |fix: &str| DbError::Unavailable(format!("{message}; {fix}"));
     match state {
         "22003" => DbError::SumTooLarge,
@@ -287,11 +289,11 @@ fn explain_postgres(state: &str, message: &str) -> DbError {
         "28000" | "28P01" => unavailable("check the user and password in `database.url`"),
         "3D000" => unavailable("create it with `createdb`, or correct the name in `database.url`"),
         "42501" => {
-            unavailable("let this user create and write tables there, for example by making it the owner")
+            unavailable("let this user create and write tables, for example by making it the database owner")
         }
         "53300" => unavailable("raise PostgreSQL's `max_connections`, or run fewer nodes"),
-        STATEMENT_TIMED_OUT => DbError::Unavailable(format!(
-            "a statement took more than {} s ({message}); look for a lock or a very busy server",
+        QUERY_CANCELED => DbError::Unavailable(format!(
+            "a statement took more than {} s ({message}); check for locks, and check the server's load",
             STATEMENT_TIMEOUT.as_secs()
         )),
         "XX001" | "XX002" => DbError::Corrupt { what: "a page", why: message.to_owned() },
@@ -310,7 +312,7 @@ fn code<'a>(error: &'a (dyn DatabaseError + 'static)) -> Code<'a> {
         return Code::Postgres(error.code());
     }
     match error.code().and_then(|code| code.parse::<i32>().ok()) {
-        // The low byte is the primary code; the rest only says more of the circumstances.
+        // The low byte is the primary code; the rest adds detail.
         Some(extended) => Code::Sqlite(extended & 0xff),
         None => Code::None,
     }
@@ -324,33 +326,33 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[tokio::test(start_paused = true)]
-    async fn a_statement_that_takes_too_long_is_not_blamed_on_the_connection() {
+    async fn statement_timeout_is_not_reported_as_connection_failure() {
         let waiting = tokio::time::timeout(HOUR, with_timeout(pending::<Result<(), _>>()));
-        let text = explain(&waiting.await.unwrap().unwrap_err()).to_string();
+        let text = map_db_error(&waiting.await.unwrap().unwrap_err()).to_string();
         assert!(text.contains("took longer than 10 s") && text.contains("load"), "{text}");
         assert!(!text.contains("database.url") && !text.contains("connection"), "{text}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_query_over_the_whole_ledger_has_minutes_and_then_names_the_way_out() {
+    async fn report_timeout_suggests_fewer_days() {
         let early =
             tokio::time::timeout(LONG_STATEMENT_TIMEOUT, with_long_timeout(pending::<Result<(), _>>()));
         assert!(early.await.is_err(), "it was given up early");
         let waiting = tokio::time::timeout(HOUR, with_long_timeout(pending::<Result<(), _>>()));
-        let text = explain(&waiting.await.unwrap().unwrap_err()).to_string();
-        assert!(text.contains("took longer than 125 s; ask for fewer days"), "{text}");
+        let text = map_db_error(&waiting.await.unwrap().unwrap_err()).to_string();
+        assert!(text.contains("took longer than 125 s; use a shorter period"), "{text}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_statement_that_was_given_up_has_lost_its_connection() {
+    async fn timed_out_statement_counts_as_connection_lost() {
         let error = with_timeout(pending::<Result<(), _>>()).await.unwrap_err();
         assert!(is_connection_lost(&error), "{error:?}");
     }
 
     #[test]
-    fn a_connection_that_failed_is_blamed_on_the_connection() {
+    fn connection_failure_mentions_database_url() {
         for kind in [io::ErrorKind::ConnectionRefused, io::ErrorKind::TimedOut] {
-            let text = explain(&sqlx::Error::Io(kind.into())).to_string();
+            let text = map_db_error(&sqlx::Error::Io(kind.into())).to_string();
             assert!(text.contains("database.url"), "{text}");
         }
     }

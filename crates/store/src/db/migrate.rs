@@ -1,10 +1,10 @@
-//! Brings a database's schema up to this program's. Nothing here goes backwards: a newer schema is refused.
+//! Applies schema migrations, forwards only: a newer schema is rejected.
 //!
-//! 1. Without a lock, read which steps the database has. If it has them all, nothing is written, so that commands
-//!    start while a server writes.
-//! 2. Otherwise take the lock (SQLite: the write lock; PostgreSQL: an advisory one), and read again, for another
-//!    process may have been quicker.
-//! 3. Run every missing step and record it in `schema_migrations`, all in one transaction: all of it happens or nothing.
+//! 1. Read the applied migrations, without a lock. If none are missing, nothing is written, so that commands start
+//!    while a server writes.
+//! 2. Otherwise take the lock (SQLite: the write lock; PostgreSQL: an advisory lock), and read again, because another
+//!    process may have been faster.
+//! 3. Apply the missing migrations and record them in `schema_migrations`, all in one transaction.
 
 use super::conn::{Conn, Dialect};
 use super::query::query;
@@ -31,8 +31,8 @@ const fn step(version: i64, name: &'static str, sql: &'static str) -> Migration 
     Migration { version, name, sql }
 }
 
-/// Nothing was released with the steps 1 to 10, so they are one step now: the schema as it was after them.
-const FIRST_VERSION: i64 = 11;
+/// Versions 1 to 11 were never released, so one baseline replaces them.
+const FIRST_VERSION: i64 = 12;
 
 const SQLITE: &[Migration] = &[step(FIRST_VERSION, "baseline", include_str!("../../migrations/sqlite.sql"))];
 
@@ -53,7 +53,7 @@ impl FromRow for AppliedMigration {
 const APPLIED: &str = "SELECT version, checksum FROM schema_migrations ORDER BY version";
 const RECORD_APPLIED: &str = "INSERT INTO schema_migrations (version, name, checksum) VALUES ($1, $2, $3)";
 
-/// The number only has to be unlike those of other programs in the same database: "chancery" in ASCII.
+/// An arbitrary lock key, unlikely to clash with other programs in the same database: "chancery" in ASCII.
 const LOCK_POSTGRES: &str = "SELECT pg_advisory_xact_lock(7163082334074663545)";
 
 pub(crate) async fn apply(mut conn: Conn<'_>) -> Result<(), OpenError> {
@@ -66,7 +66,7 @@ pub(crate) async fn apply(mut conn: Conn<'_>) -> Result<(), OpenError> {
     Ok(tx.commit().await?)
 }
 
-/// The second and the third step, for whoever has begun the transaction and ends it.
+/// Steps 2 and 3, within the caller's transaction.
 pub(crate) async fn apply_in_transaction(conn: &mut Conn<'_>) -> Result<(), OpenError> {
     if conn.dialect() == Dialect::Postgres {
         query(LOCK_POSTGRES).execute(conn).await?;
@@ -74,12 +74,12 @@ pub(crate) async fn apply_in_transaction(conn: &mut Conn<'_>) -> Result<(), Open
     let applied = read_applied(conn).await?;
     if applied.is_none() {
         if has_foreign_tables(conn).await? {
-            return Err(OpenError::ForeignDatabase);
+            return Err(OpenError::NotChanceryDatabase);
         }
         query(create_migrations_table(conn.dialect())).execute(conn).await?;
     }
     for migration in pending(known(conn.dialect()), &applied.unwrap_or_default())? {
-        tracing::info!(version = migration.version, name = migration.name, "migrating the database");
+        tracing::info!(version = migration.version, name = migration.name, "applying migration");
         match conn {
             Conn::Sqlite(conn) => sqlx::raw_sql(migration.sql).execute(&mut **conn).await.map(|_| ())?,
             Conn::Postgres(conn) => sqlx::raw_sql(migration.sql).execute(&mut **conn).await.map(|_| ())?,
@@ -90,7 +90,7 @@ pub(crate) async fn apply_in_transaction(conn: &mut Conn<'_>) -> Result<(), Open
     Ok(())
 }
 
-/// Whether any step was ever taken there. Only looks.
+/// Whether any migration was applied. Reads only.
 pub(crate) async fn has_schema(conn: &mut Conn<'_>) -> Result<bool, sqlx::Error> {
     let tables: i64 = query(match conn.dialect() {
         Dialect::Sqlite => {
@@ -106,8 +106,8 @@ pub(crate) async fn has_schema(conn: &mut Conn<'_>) -> Result<bool, sqlx::Error>
     Ok(tables > 0)
 }
 
-/// A SQLite file that is another program's database is left alone. In PostgreSQL other programs' tables may live in the same
-/// schema, but not under our names.
+/// A SQLite file with another program's tables is left alone. In PostgreSQL other programs may have tables in the same
+/// schema, but not with our names.
 async fn has_foreign_tables(conn: &mut Conn<'_>) -> Result<bool, sqlx::Error> {
     let tables: i64 = match conn.dialect() {
         Dialect::Sqlite => {
@@ -138,7 +138,7 @@ fn create_migrations_table(dialect: Dialect) -> &'static str {
     }
 }
 
-/// `None` where no step was ever taken.
+/// `None` if no migration was ever applied.
 async fn read_applied(conn: &mut Conn<'_>) -> Result<Option<Vec<AppliedMigration>>, sqlx::Error> {
     match has_schema(conn).await? {
         true => query(APPLIED).fetch_all(conn).await.map(Some),
@@ -153,7 +153,7 @@ fn known(dialect: Dialect) -> &'static [Migration] {
     }
 }
 
-/// The steps that the database still lacks, once those it has are known to be this program's first ones, unchanged.
+/// The missing migrations, after checking that the applied ones are an unchanged prefix of this program's.
 fn pending<'a>(known: &'a [Migration], applied: &[AppliedMigration]) -> Result<&'a [Migration], OpenError> {
     let newest_known = known.last().map_or(0, |migration| migration.version);
     let newest_applied = applied.last().map_or(0, |migration| migration.version);
@@ -166,12 +166,17 @@ fn pending<'a>(known: &'a [Migration], applied: &[AppliedMigration]) -> Result<&
     }
     for (migration, done) in known.iter().zip(applied) {
         if migration.version != done.version {
-            let why = format!("step {} is missing though step {} is there", migration.version, done.version);
+            let why = format!(
+                "migration {} is missing, but migration {} was applied",
+                migration.version, done.version
+            );
             return Err(OpenError::SchemaMismatch { why });
         }
         if migration.checksum() != done.checksum {
-            let why =
-                format!("step {} ({}) was another when it was taken", migration.version, migration.name);
+            let why = format!(
+                "migration {} ({}) has changed since it was applied",
+                migration.version, migration.name
+            );
             return Err(OpenError::SchemaMismatch { why });
         }
     }
@@ -189,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_missing_steps_are_pending() {
+    fn only_missing_migrations_are_pending() {
         let versions = |applied: &[AppliedMigration]| -> Vec<i64> {
             pending(KNOWN, applied).unwrap().iter().map(|migration| migration.version).collect()
         };
@@ -199,37 +204,39 @@ mod tests {
     }
 
     #[test]
-    fn a_step_from_the_future_is_refused_as_newer() {
+    fn unknown_newer_migration_is_rejected() {
         let future = AppliedMigration { version: 3, checksum: vec![] };
         let history = [applied(&KNOWN[0]), applied(&KNOWN[1]), future];
         assert!(matches!(pending(KNOWN, &history), Err(OpenError::NewerSchema { found: 3, known: 2 })));
     }
 
     #[test]
-    fn a_schema_from_before_the_baseline_is_named_as_old() {
+    fn pre_baseline_migration_is_old_schema() {
         let old = AppliedMigration { version: 10, checksum: vec![] };
         assert!(matches!(pending(SQLITE, &[old]), Err(OpenError::OldSchema)));
     }
 
     #[test]
-    fn a_changed_or_skipped_step_is_refused() {
+    fn changed_or_skipped_migration_is_rejected() {
         let changed = AppliedMigration { version: 1, checksum: vec![0; 32] };
         assert!(matches!(pending(KNOWN, &[changed]), Err(OpenError::SchemaMismatch { .. })));
         assert!(matches!(pending(KNOWN, &[applied(&KNOWN[1])]), Err(OpenError::SchemaMismatch { .. })));
     }
 
     #[test]
-    fn the_lock_is_our_name() {
+    fn advisory_lock_key_is_program_name() {
         let name = i64::from_be_bytes(*b"chancery").to_string();
         assert_eq!(LOCK_POSTGRES, format!("SELECT pg_advisory_xact_lock({name})"));
     }
 
     #[test]
-    fn both_databases_have_the_same_steps_in_order() {
+    fn both_databases_have_the_same_migrations() {
         let names = |known: &[Migration]| -> Vec<(i64, &str)> {
             known.iter().map(|migration| (migration.version, migration.name)).collect()
         };
         assert_eq!(names(SQLITE), names(POSTGRES));
-        assert!(SQLITE.iter().zip(FIRST_VERSION..).all(|(migration, place)| migration.version == place));
+        assert!(
+            SQLITE.iter().zip(FIRST_VERSION..).all(|(migration, expected)| migration.version == expected)
+        );
     }
 }

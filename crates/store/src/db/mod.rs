@@ -1,5 +1,5 @@
-//! What all aggregates share: connections, statements, rows and transactions over SQLite and PostgreSQL. An aggregate writes
-//! its SQL once, with `$1` parameters, and never names a driver's type.
+//! Shared by all aggregates: connections, statements, rows and transactions on SQLite and PostgreSQL. An aggregate
+//! writes its SQL once, with `$1` parameters, and never names a driver's type.
 
 mod conn;
 mod database;
@@ -20,7 +20,7 @@ pub(crate) mod values;
 pub(crate) mod write_slot;
 
 pub(crate) use conn::{Conn, Dialect};
-pub(crate) use database::{COMMAND_WAIT, Db, Pool, Step, Writers};
+pub(crate) use database::{COMMAND_RETRY_LIMIT, Db, Pool, Step, WritePool};
 pub(crate) use query::{Query, query};
 pub(crate) use row::{Corrupt, FromRow, Row, corrupt};
 pub(crate) use statement::Statement;

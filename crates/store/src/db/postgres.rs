@@ -1,9 +1,9 @@
-//! Opens a PostgreSQL database that several nodes may share. Every wait is bounded: a server that is gone is an error
+//! Opens a PostgreSQL database that several nodes may share. Every wait is bounded: an unreachable server is an error
 //! within seconds, never a hang.
 
 use crate::DbError;
 use crate::OpenError;
-use crate::db::error_codes::{STATEMENT_TIMEOUT, explain};
+use crate::db::error_codes::{STATEMENT_TIMEOUT, map_db_error};
 use crate::db::write_slot::Connector;
 use crate::db::{Conn, migrate};
 use sqlx::postgres::PgConnectOptions;
@@ -11,12 +11,12 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
 use std::future::Future;
 use std::time::Duration;
 
-/// Longest wait for a connection, whether it must be made or become free.
+/// Longest wait for a new connection or for one from the pool.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What every session begins with. A commit must be on disk when it returns, so a server that is set to answer earlier
-/// is overruled; one that is set to wait for more (`remote_apply`) is not. Statements that wait for a lock must see what
-/// its last holder did, which another isolation than PostgreSQL's own default would keep from them.
+/// Settings of every session. A commit must be on disk when it returns, so `synchronous_commit = off` is overridden;
+/// stricter settings (`remote_apply`) are left alone. A statement that waited for a lock must see what its last holder
+/// did, which requires read committed isolation.
 fn session(statement_timeout: Duration) -> String {
     format!(
         "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'; \
@@ -31,12 +31,12 @@ pub(crate) fn connect_options(options: &PgConnectOptions) -> PgConnectOptions {
     options.clone().application_name("chancery").disable_statement_logging()
 }
 
-/// A connection without a statement timeout, for a migration may take its time.
+/// A connection without a statement timeout, because a migration may take long.
 pub(crate) async fn connect_first(options: &PgConnectOptions) -> Result<PgConnection, OpenError> {
     Ok(connect(options).await.map_err(|error| {
-        let place = format!("PostgreSQL at {}:{}", options.get_host(), options.get_port());
-        match explain(&error) {
-            DbError::Unavailable(why) => DbError::Unavailable(format!("{place}: {why}")),
+        let location = format!("PostgreSQL at {}:{}", options.get_host(), options.get_port());
+        match map_db_error(&error) {
+            DbError::Unavailable(why) => DbError::Unavailable(format!("{location}: {why}")),
             other => other,
         }
     })?)
@@ -49,22 +49,20 @@ pub(crate) async fn prepare(mut connection: PgConnection) -> Result<(), OpenErro
     Ok(connection.close().await?)
 }
 
-/// Whether the database can keep what is given to it.
+/// Checks the server settings that the store depends on.
 pub(crate) async fn check_server(connection: &mut PgConnection) -> Result<(), OpenError> {
     let (encoding, fsync): (String, String) =
         sqlx::query_as("SELECT current_setting('server_encoding'), current_setting('fsync')")
             .fetch_one(connection)
             .await
-            .map_err(|error| explain(&error))?;
+            .map_err(|error| map_db_error(&error))?;
     if encoding != "UTF8" {
         return Err(OpenError::SchemaMismatch {
-            why: format!(
-                "its encoding is {encoding}, and names are kept in UTF8 (`createdb --encoding=UTF8`)"
-            ),
+            why: format!("its encoding is {encoding}; create a database with `createdb --encoding=UTF8`"),
         });
     }
     if fsync == "off" {
-        tracing::warn!("PostgreSQL runs with fsync = off: a power cut can lose settled requests; turn it on");
+        tracing::warn!("postgres runs with fsync = off: a power failure can lose settled requests");
     }
     Ok(())
 }
@@ -98,7 +96,7 @@ impl Connector for PostgresConnector {
     }
 
     async fn disconnect(connection: PgConnection) {
-        // The server notices a closed socket by itself, so a failed goodbye matters to nobody.
+        // The server notices a closed socket, so a failed close does not matter.
         let _ = bounded(connection.close()).await;
     }
 }

@@ -1,4 +1,4 @@
-//! A statement with its parameters. It can be run more than once, because a busy or deadlocked database asks for that.
+//! A statement with its parameters. It can run more than once, because busy locks and conflicts require retries.
 
 use super::conn::{Conn, Dialect};
 use super::row::{FromRow, Row};
@@ -7,7 +7,7 @@ use sqlx::sqlite::SqliteArguments;
 use sqlx::{Arguments, AssertSqlSafe, SqlSafeStr, SqlStr};
 use std::borrow::Cow;
 
-/// A fixed text. A text that is put together at run time is a `Statement`.
+/// A statement with fixed SQL. SQL that is built at run time is a `Statement`.
 pub(crate) fn query<'q>(sql: &'static str) -> Query<'q> {
     Query { text: Text::Fixed(sql), values: Vec::new(), is_persistent: true }
 }
@@ -23,7 +23,7 @@ enum Text {
     Built { sqlite: SqlStr, postgres: SqlStr },
 }
 
-/// A NULL keeps its type, which PostgreSQL needs to know.
+/// A NULL has a type too, because PostgreSQL requires one.
 pub(crate) enum Value<'q> {
     Integer(Option<i64>),
     Boolean(Option<bool>),
@@ -43,13 +43,13 @@ impl<'q> Query<'q> {
         self
     }
 
-    /// Whether the connection keeps the prepared statement. Not for texts that differ from one call to the next.
+    /// Whether the connection caches the prepared statement. False for SQL that differs from call to call.
     pub(crate) fn persistent(mut self, is_persistent: bool) -> Self {
         self.is_persistent = is_persistent;
         self
     }
 
-    /// Gives the number of rows that it changed.
+    /// Returns the number of affected rows.
     pub(crate) async fn execute(&self, conn: &mut Conn<'_>) -> Result<u64, sqlx::Error> {
         match conn {
             Conn::Sqlite(conn) => {

@@ -1,38 +1,37 @@
-//! Waiting for SQLite's write lock while another process has it. SQLite could wait by itself, but it looks again after
-//! ever longer pauses, up to a tenth of a second, and so misses the gaps that a busy server leaves between its commits
-//! (`gaps`). Here a refused statement is sent again every millisecond or two. PostgreSQL never refuses like this.
+//! Retries a statement while another process holds SQLite's write lock. SQLite's own busy handler backs off to 100 ms
+//! and misses the gaps between commits (`write_gaps`), so this polls every 1 to 2 ms. PostgreSQL never returns busy.
 
 use crate::db::error_codes::is_busy;
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::time::Sleep;
 
-/// How long a command waits for its turn. Its user sees it wait, and would only start it again.
-pub(crate) const COMMAND_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a command waits for the write lock. A user who sees it fail earlier would only start it again.
+pub(crate) const COMMAND_RETRY_LIMIT: Duration = Duration::from_secs(30);
 
-/// The timer's tick is a millisecond, so this is one to two of them.
+/// The timer's tick is 1 ms, so this waits 1 to 2 ms.
 const RETRY: Duration = Duration::from_millis(1);
 
-pub(crate) struct Patience {
+pub(crate) struct RetryPolicy {
     limit: Duration,
-    /// Counts from the first refusal.
-    end: Option<Pin<Box<Sleep>>>,
+    /// Starts with the first busy error.
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl Patience {
+impl RetryPolicy {
     pub(crate) fn of(limit: Duration) -> Self {
-        Self { limit, end: None }
+        Self { limit, deadline: None }
     }
 
-    /// Whether to send the statement again, which is said after a moment's wait.
-    pub(crate) async fn allows_another_try(&mut self, error: &sqlx::Error) -> bool {
+    /// Whether to retry the statement. Returns true only after a short wait.
+    pub(crate) async fn should_retry(&mut self, error: &sqlx::Error) -> bool {
         if !is_busy(error) {
             return false;
         }
-        let end = self.end.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.limit)));
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.limit)));
         tokio::select! {
             biased;
-            () = end => false,
+            () = deadline => false,
             () = tokio::time::sleep(RETRY) => true,
         }
     }

@@ -1,4 +1,4 @@
-//! A row of a result, and how values are read from it.
+//! A result row, and how values are read from it.
 
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
@@ -9,7 +9,7 @@ pub(crate) enum Row {
     Postgres(PgRow),
 }
 
-/// A value that both databases can give.
+/// A type that both databases can decode.
 pub(crate) trait Column:
     for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r, Postgres> + Type<Postgres>
 {
@@ -28,7 +28,7 @@ impl Row {
         }
     }
 
-    /// The only column, of a statement that asks for one value.
+    /// The value of a statement with one column.
     fn first<T: Column>(&self) -> Result<T, sqlx::Error> {
         match self {
             Self::Sqlite(row) => sqlx::Row::try_get(row, 0),
@@ -37,15 +37,15 @@ impl Row {
     }
 }
 
-/// How a type of the domain is read from a row, by the names of its columns.
+/// Reads a domain type from a row, by column names.
 pub(crate) trait FromRow: Sized {
-    /// The column whose text names the row in an error about another column.
-    const NAMED_BY: Option<&'static str> = None;
+    /// The column that identifies the row in an error about another column.
+    const ROW_LABEL_COLUMN: Option<&'static str> = None;
 
     fn from_row(row: &Row) -> Result<Self, sqlx::Error>;
 
     fn read(row: &Row) -> Result<Self, sqlx::Error> {
-        Self::from_row(row).map_err(|error| match (error, Self::NAMED_BY) {
+        Self::from_row(row).map_err(|error| match (error, Self::ROW_LABEL_COLUMN) {
             (sqlx::Error::ColumnDecode { index, source }, Some(name)) => match row.get::<String>(name) {
                 Ok(name) => sqlx::Error::ColumnDecode { index: format!("{index} of {name}"), source },
                 Err(_) => sqlx::Error::ColumnDecode { index, source },
@@ -85,7 +85,7 @@ impl FromRow for Vec<u8> {
     }
 }
 
-/// What `corrupt` carries through sqlx's error type.
+/// The cause that `corrupt` wraps in sqlx's error type.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {why}")]
 pub(crate) struct Corrupt {
@@ -93,7 +93,7 @@ pub(crate) struct Corrupt {
     pub(crate) why: String,
 }
 
-/// The error of a value that no version of this program writes.
+/// The error for a value that no version of this program writes.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "callers hand over an error or a text that they are done with"

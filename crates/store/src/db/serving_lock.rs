@@ -1,21 +1,21 @@
-//! How many servers may run on one database. Limits per minute that are kept in a server's own memory hold for that
-//! server alone, and a SQLite file is made for one; so a second server that would let accounts pass their limits is
-//! refused before it serves anybody.
+//! Limits how many servers run on one database. In-memory rate limits apply to one server only, and a SQLite file
+//! serves one process. A second server that would let accounts exceed their limits is rejected before it serves
+//! requests.
 //!
-//! 1. SQLite: one server. It holds a lock on a file beside the database. Not on the database itself: closing a file
-//!    lets go of every lock that the process has on it, SQLite's own included.
-//! 2. PostgreSQL: one server with limits in memory, alone, or any number that share their limits. Each has a session of
-//!    its own that holds an advisory lock, alone or shared, and the server looks after it all the time.
-//! 3. A session may break, and its lock goes with it. It is taken anew at once. Where that fails, because the database
-//!    does not answer or another server was quicker, this one must admit nothing (`ServingWatch::why_not`) until it has
-//!    the lock again.
+//! 1. SQLite: one server. It locks a file beside the database. It does not lock the database itself: closing a file
+//!    releases every lock that the process has on it, SQLite's own included.
+//! 2. PostgreSQL: one server with in-memory limits, or any number that share their limits. Each has a session of its
+//!    own with an exclusive or shared advisory lock, and checks it all the time.
+//! 3. A session may break, which releases its lock. The server takes the lock again at once. If that fails, because the
+//!    database does not answer or another server was faster, it must admit no requests (`ServingLockStatus::unavailable_reason`) until
+//!    it has the lock.
 //!
-//! Commands take no lock; they work beside a server. Only what writes to a SQLite file for long takes its place (large imports).
+//! Commands take no lock; they work beside a server. Only large imports lock a SQLite file like a server.
 
-use crate::db::error_codes::explain;
+use crate::db::error_codes::map_db_error;
 use crate::db::postgres::{PostgresConnector, bounded, connect_first, connect_options};
-use crate::db::sqlite::existing_folder;
-use crate::db::url::Place;
+use crate::db::sqlite::parent_folder;
+use crate::db::url::DatabaseLocation;
 use crate::db::write_slot::Connector;
 use crate::{DatabaseUrl, OpenError};
 use sqlx::PgConnection;
@@ -26,86 +26,85 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-/// How often a server looks after its lock.
-const LOOK_PAUSE: Duration = Duration::from_secs(1);
+/// How often a server checks its lock.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a starting server waits for the lock of one that was just killed, whose session ends a moment later.
-const START_PATIENCE: Duration = Duration::from_secs(3);
-const START_RETRY: Duration = Duration::from_millis(100);
+const START_LOCK_TIMEOUT: Duration = Duration::from_secs(3);
+const START_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The session of a server whose machine is gone ends after about ten seconds of silence, not after PostgreSQL's two
-/// hours.
+/// Ends the session of an unreachable server after about 10 s of silence, not after PostgreSQL's two hours.
 const KEEPALIVES: &str =
     "SET tcp_keepalives_idle = 4; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3";
 
-/// The number only has to be unlike those of other programs in the same database: "chanserv" in ASCII.
-const LOCK_ALONE: &str = "SELECT pg_try_advisory_lock(7163082334343098998)";
+/// An arbitrary lock key, unlikely to clash with other programs in the same database: "chanserv" in ASCII.
+const LOCK_EXCLUSIVE: &str = "SELECT pg_try_advisory_lock(7163082334343098998)";
 const LOCK_SHARED: &str = "SELECT pg_try_advisory_lock_shared(7163082334343098998)";
 
-/// Where a server keeps the limits per minute.
+/// Where a server keeps its rate limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LimitsKept {
+pub enum LimitStorage {
     InMemory,
-    /// Where every server that is set up alike finds them.
+    /// In a store that all servers with the same configuration share.
     Shared,
 }
 
-/// Held while a server runs on the database; it is let go when the process ends, however it ends.
+/// Held while a server runs on the database. The end of the process releases it in any case.
 #[derive(Debug)]
 pub struct ServingLock {
-    watch: ServingWatch,
-    held: Held,
+    watch: ServingLockStatus,
+    guard: HeldLock,
 }
 
 #[derive(Debug)]
-enum Held {
+enum HeldLock {
     File { _file: File },
-    Session { end: oneshot::Sender<()>, keeper: JoinHandle<()> },
+    Session { end: oneshot::Sender<()>, maintainer: JoinHandle<()> },
 }
 
-/// Tells whether the lock is held at the moment.
+/// Reports whether the lock is held.
 #[derive(Clone, Debug)]
-pub struct ServingWatch(watch::Receiver<Option<String>>);
+pub struct ServingLockStatus(watch::Receiver<Option<String>>);
 
-impl ServingWatch {
-    /// Why nothing may be admitted; None while all is well.
-    pub fn why_not(&self) -> Option<String> {
+impl ServingLockStatus {
+    /// Why requests must be rejected; `None` while the lock is held.
+    pub fn unavailable_reason(&self) -> Option<String> {
         self.0.borrow().clone()
     }
 }
 
 impl ServingLock {
-    /// Refused where another server has it in a way that does not go together with this one.
-    pub async fn take(url: &DatabaseUrl, limits: LimitsKept) -> Result<Self, OpenError> {
+    /// Fails if another server holds a conflicting lock.
+    pub async fn take(url: &DatabaseUrl, limits: LimitStorage) -> Result<Self, OpenError> {
         let (state, watch) = watch::channel(None);
-        let held = match &url.0 {
-            Place::Sqlite(file) => Held::File { _file: lock_beside(file)? },
-            Place::Postgres(options) => {
+        let guard = match &url.0 {
+            DatabaseLocation::Sqlite(file) => HeldLock::File { _file: lock_sidecar_file(file)? },
+            DatabaseLocation::Postgres(options) => {
                 let options = connect_options(options);
                 let session = lock_at_start(&options, limits).await?;
                 let (end, ended) = oneshot::channel();
-                let keeper = tokio::spawn(keep(session, options, limits, state, ended));
-                Held::Session { end, keeper }
+                let maintainer = tokio::spawn(maintain_lock(session, options, limits, state, ended));
+                HeldLock::Session { end, maintainer }
             }
         };
-        Ok(Self { watch: ServingWatch(watch), held })
+        Ok(Self { watch: ServingLockStatus(watch), guard })
     }
 
-    pub fn watch(&self) -> ServingWatch {
+    pub fn watch(&self) -> ServingLockStatus {
         self.watch.clone()
     }
 
-    /// So that the next server need not wait.
+    /// Releases the lock at once, so that the next server need not wait.
     pub async fn release(self) {
-        if let Held::Session { end, keeper } = self.held {
+        if let HeldLock::Session { end, maintainer } = self.guard {
             drop(end);
-            // It only ends by returning; there is nothing to learn from how.
-            let _ = keeper.await;
+            // The task has no result, and how it ended does not matter.
+            let _ = maintainer.await;
         }
     }
 }
 
-fn lock_beside(database: &Path) -> Result<File, OpenError> {
+fn lock_sidecar_file(database: &Path) -> Result<File, OpenError> {
     let path = lock_file(database)?;
     let cannot_open =
         |error: std::io::Error| OpenError::CannotOpen { file: path.clone(), why: error.to_string() };
@@ -116,14 +115,14 @@ fn lock_beside(database: &Path) -> Result<File, OpenError> {
     let file = open_options.open(&path).map_err(cannot_open)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(OpenError::FileIsServed { file: database.to_owned() }),
+        Err(TryLockError::WouldBlock) => Err(OpenError::DatabaseFileInUse { file: database.to_owned() }),
         Err(TryLockError::Error(error)) => Err(cannot_open(error)),
     }
 }
 
-/// The same for every path that leads to the same database.
+/// The lock file is the same for every path to the same database.
 fn lock_file(database: &Path) -> Result<PathBuf, OpenError> {
-    let folder = existing_folder(database)?;
+    let folder = parent_folder(database)?;
     let whole = std::fs::canonicalize(database)
         .or_else(|_| Ok(std::fs::canonicalize(folder)?.join(database.file_name().unwrap_or_default())));
     let whole = whole.map_err(|error: std::io::Error| OpenError::CannotOpen {
@@ -135,88 +134,88 @@ fn lock_file(database: &Path) -> Result<PathBuf, OpenError> {
     Ok(name.into())
 }
 
-async fn lock_at_start(options: &PgConnectOptions, limits: LimitsKept) -> Result<PgConnection, OpenError> {
-    // The first connection is made apart, for its errors say what is wrong with the address.
+async fn lock_at_start(options: &PgConnectOptions, limits: LimitStorage) -> Result<PgConnection, OpenError> {
+    // The first connection is opened separately, because its errors explain a wrong address.
     let mut session = connect_first(options).await?;
-    let tries = async {
-        while !try_lock(&mut session, limits).await.map_err(|error| explain(&error))? {
-            tokio::time::sleep(START_RETRY).await;
+    let attempts = async {
+        while !try_lock(&mut session, limits).await.map_err(|error| map_db_error(&error))? {
+            tokio::time::sleep(START_RETRY_INTERVAL).await;
         }
         Ok(())
     };
-    tokio::time::timeout(START_PATIENCE, tries).await.unwrap_or_else(|_| Err(served(limits)))?;
+    tokio::time::timeout(START_LOCK_TIMEOUT, attempts)
+        .await
+        .unwrap_or_else(|_| Err(already_serving(limits)))?;
     Ok(session)
 }
 
-async fn lock_again(options: &PgConnectOptions, limits: LimitsKept) -> Result<PgConnection, OpenError> {
+async fn relock(options: &PgConnectOptions, limits: LimitStorage) -> Result<PgConnection, OpenError> {
     let connector = PostgresConnector { options: options.clone() };
-    let mut session = connector.connect().await.map_err(|error| explain(&error))?;
+    let mut session = connector.connect().await.map_err(|error| map_db_error(&error))?;
     match try_lock(&mut session, limits).await {
         Ok(true) => Ok(session),
-        Ok(false) => Err(served(limits)),
-        Err(error) => Err(explain(&error).into()),
+        Ok(false) => Err(already_serving(limits)),
+        Err(error) => Err(map_db_error(&error).into()),
     }
 }
 
-async fn try_lock(session: &mut PgConnection, limits: LimitsKept) -> Result<bool, sqlx::Error> {
+async fn try_lock(session: &mut PgConnection, limits: LimitStorage) -> Result<bool, sqlx::Error> {
     bounded(async {
         sqlx::raw_sql(KEEPALIVES).execute(&mut *session).await?;
         let lock = match limits {
-            LimitsKept::InMemory => LOCK_ALONE,
-            LimitsKept::Shared => LOCK_SHARED,
+            LimitStorage::InMemory => LOCK_EXCLUSIVE,
+            LimitStorage::Shared => LOCK_SHARED,
         };
         sqlx::query_scalar(lock).fetch_one(&mut *session).await
     })
     .await
 }
 
-fn served(limits: LimitsKept) -> OpenError {
+fn already_serving(limits: LimitStorage) -> OpenError {
     match limits {
-        LimitsKept::InMemory => OpenError::ServedByAnother,
-        LimitsKept::Shared => OpenError::ServedWithLimitsInMemory,
+        LimitStorage::InMemory => OpenError::OtherServerRunning,
+        LimitStorage::Shared => OpenError::OtherServerUsesMemoryLimits,
     }
 }
 
-/// Looks after the lock until it is to end.
-async fn keep(
+/// Checks the lock, and takes it again when it is lost, until told to end.
+async fn maintain_lock(
     session: PgConnection,
     options: PgConnectOptions,
-    limits: LimitsKept,
+    limits: LimitStorage,
     state: watch::Sender<Option<String>>,
     ended: oneshot::Receiver<()>,
 ) {
-    let mut held = Some(session);
-    let looking_after = async {
+    let mut guard = Some(session);
+    let check_loop = async {
         loop {
-            tokio::time::sleep(LOOK_PAUSE).await;
-            if let Some(session) = &mut held
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            if let Some(session) = &mut guard
                 && bounded(sqlx::query("SELECT 1").execute(session)).await.is_ok()
             {
                 continue;
             }
-            held = None;
-            match lock_again(&options, limits).await {
+            guard = None;
+            match relock(&options, limits).await {
                 Ok(session) => {
-                    held = Some(session);
+                    guard = Some(session);
                     if state.send_replace(None).is_some() {
-                        tracing::info!(
-                            "this server holds its place at the database again and admits requests"
-                        );
+                        tracing::info!("serving lock reacquired, admitting requests");
                     }
                 }
                 Err(error) => {
                     if state.send_replace(Some(error.to_string())).is_none() {
-                        tracing::error!(%error, "this server lost its place at the database and admits nothing until it has it again");
+                        tracing::error!(%error, "serving lock lost, rejecting requests until it is reacquired");
                     }
                 }
             }
         }
     };
     tokio::select! {
-        () = looking_after => {}
+        () = check_loop => {}
         _ = ended => {}
     }
-    if let Some(session) = held {
+    if let Some(session) = guard {
         PostgresConnector::disconnect(session).await;
     }
 }
@@ -226,23 +225,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lock_is_our_name() {
+    fn advisory_lock_key_is_program_name() {
         let name = i64::from_be_bytes(*b"chanserv").to_string();
-        assert!(LOCK_ALONE.contains(&name) && LOCK_SHARED.contains(&name), "{name}");
+        assert!(LOCK_EXCLUSIVE.contains(&name) && LOCK_SHARED.contains(&name), "{name}");
     }
 
     #[tokio::test]
-    async fn a_second_server_on_one_file_is_refused_by_whatever_path() {
+    async fn second_server_on_file_is_rejected_through_symlinks() {
         let folder = tempfile::tempdir().unwrap();
         let (database, link) = (folder.path().join("chancery.db"), folder.path().join("link.db"));
         std::fs::write(&database, "").unwrap();
         std::os::unix::fs::symlink(&database, &link).unwrap();
-        for limits in [LimitsKept::InMemory, LimitsKept::Shared] {
+        for limits in [LimitStorage::InMemory, LimitStorage::Shared] {
             let first = ServingLock::take(&DatabaseUrl::sqlite_file(&database), limits).await.unwrap();
-            assert_eq!(first.watch().why_not(), None);
+            assert_eq!(first.watch().unavailable_reason(), None);
             for path in [&database, &link] {
                 let error = ServingLock::take(&DatabaseUrl::sqlite_file(path), limits).await.unwrap_err();
-                assert!(matches!(error, OpenError::FileIsServed { .. }), "{error}");
+                assert!(matches!(error, OpenError::DatabaseFileInUse { .. }), "{error}");
             }
             first.release().await;
         }

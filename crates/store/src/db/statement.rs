@@ -1,13 +1,13 @@
-//! A statement that is put together, for what a fixed text cannot say: lists, and conditions that are there or not.
+//! Builds SQL at run time, for lists and optional conditions.
 
 use super::query::{Query, Value};
 use std::fmt::Write as _;
 
 pub(crate) struct Statement<'q> {
-    /// With bare parameters (`?`). SQLite knows `$1` too, but as a name that is looked up in a list for every parameter of every
-    /// run, which costs more than the rows themselves once there are thousands.
+    /// With bare parameters (`?`). SQLite also accepts `$1`, but as a name that it looks up in a list for every
+    /// parameter of every run. With thousands of parameters that costs more than the rows.
     sqlite: String,
-    /// With numbered parameters, the only ones that PostgreSQL has.
+    /// With numbered parameters, the only kind that PostgreSQL has.
     postgres: String,
     values: Vec<Value<'q>>,
 }
@@ -32,7 +32,7 @@ impl<'q> Statement<'q> {
         self
     }
 
-    /// Adds a parameter for each value, in parentheses.
+    /// Adds a parenthesized list of parameters.
     pub(crate) fn push_list<V: Into<Value<'q>>>(&mut self, values: impl IntoIterator<Item = V>) -> &mut Self {
         self.push("(");
         for (index, value) in values.into_iter().enumerate() {
@@ -44,7 +44,7 @@ impl<'q> Statement<'q> {
         self.push(")")
     }
 
-    /// Adds `VALUES` with a row of parameters for each item.
+    /// Adds `VALUES` with one row of parameters per item.
     pub(crate) fn push_values<T, const N: usize>(
         &mut self,
         items: impl IntoIterator<Item = T>,
@@ -71,7 +71,7 @@ mod tests {
     use crate::db::Dialect;
 
     #[test]
-    fn parameters_are_numbered_in_the_order_in_which_they_are_pushed() {
+    fn parameters_are_numbered_in_push_order() {
         let mut statement = Statement::new("SELECT 1 FROM t WHERE a = ");
         statement.push_bind(1_i64).push(" AND b IN ").push_list([2_i64, 3]);
         let query = statement.build();

@@ -1,38 +1,38 @@
-//! Every table of the schema but `schema_migrations`, which each database has for itself. The one list of them: a foreign database is told by
-//! it, and a transfer copies these. A test holds it against both schemas.
+//! Every table of the schema except `schema_migrations`, which each database has for itself. It is used to recognize
+//! foreign databases and to choose the tables of a transfer. A test compares it with both schemas.
 
-/// What refers to something comes after it.
+/// Referenced tables come first.
 pub(crate) const TABLES: &[&str] = &[
     "accounts",
     "api_keys",
     "ledger_writers",
     "ledger",
-    "usage_days",
-    "refusal_days",
-    "peak_days",
+    "daily_usage",
+    "daily_rejections",
+    "daily_peaks",
     "spending_reservations",
     "writer_leases",
     "idempotency_keys",
     "people",
     "sessions",
-    "sign_ins",
-    "half_sign_ins",
+    "pending_sign_ins",
+    "pending_email_codes",
     "provider_accounts",
     "provider_sessions",
     "mailbox_proofs",
     "throttles",
     "signing_keys",
     "consents",
-    "consent_questions",
+    "consent_requests",
     "grants",
     "shared_secrets",
     "clients",
     "client_counts",
     "client_versions",
-    "client_words",
+    "client_search_terms",
     "entries",
     "entry_versions",
-    "client_looks",
+    "record_views",
     "audit_writers",
     "audit_rows",
     "invoice_serials",
@@ -40,6 +40,6 @@ pub(crate) const TABLES: &[&str] = &[
     "invoice_lines",
     "invoice_documents",
     "invoice_events",
-    "account_months",
+    "billing_months",
     "account_events",
 ];

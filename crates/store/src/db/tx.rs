@@ -1,21 +1,21 @@
-//! A transaction on either database, and why one was not committed.
+//! Transactions on either database, and why one was rolled back.
 
 use super::conn::Conn;
 use crate::DbError;
 use sqlx::{Connection, PgConnection, Postgres, Sqlite, SqliteConnection};
 
-/// SQLite takes the write lock at once, for a transaction that has read cannot wait for it any more.
+/// SQLite takes the write lock at once, because a transaction that has read can no longer wait for it.
 const BEGIN_WRITE_SQLITE: &str = "BEGIN IMMEDIATE";
 const BEGIN_WRITE_POSTGRES: &str = "BEGIN";
 
-/// Several reads of one moment: what is written meanwhile is in none of them.
+/// One snapshot for several reads: concurrent writes are in none of them.
 const BEGIN_READ_SQLITE: &str = "BEGIN";
 const BEGIN_READ_POSTGRES: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY";
 
-/// An aggregate's own error, which a step rejects with.
+/// Marks an aggregate's error type, which a step rejects with.
 pub(crate) trait Rejection {}
 
-/// Why a transaction was rolled back: the database failed, or the step found a reason not to go on.
+/// Why a transaction was rolled back: the database failed, or the step rejected it.
 #[derive(Debug)]
 pub(crate) enum TxError<E> {
     Database(sqlx::Error),
@@ -40,7 +40,7 @@ impl<E: From<DbError>> From<DbError> for TxError<E> {
     }
 }
 
-/// Rolled back when it is dropped.
+/// Rolls back when dropped.
 pub(super) enum Tx<'c> {
     Sqlite(sqlx::Transaction<'c, Sqlite>),
     Postgres(sqlx::Transaction<'c, Postgres>),

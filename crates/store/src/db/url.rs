@@ -8,23 +8,23 @@ use std::str::FromStr;
 
 /// `sqlite:PATH`, `postgres://…` or `postgresql://…`.
 #[derive(Clone)]
-pub struct DatabaseUrl(pub(crate) Place);
+pub struct DatabaseUrl(pub(crate) DatabaseLocation);
 
 #[derive(Clone)]
-pub(crate) enum Place {
+pub(crate) enum DatabaseLocation {
     Sqlite(PathBuf),
     Postgres(Box<PgConnectOptions>),
 }
 
 impl DatabaseUrl {
-    /// The SQLite file at this path, whatever characters the path holds.
+    /// The SQLite file at this path, which may contain any characters.
     pub fn sqlite_file(file: &Path) -> Self {
-        Self(Place::Sqlite(file.to_owned()))
+        Self(DatabaseLocation::Sqlite(file.to_owned()))
     }
 
-    /// Whether several machines can share it.
+    /// Whether several machines can share the database.
     pub fn is_shared(&self) -> bool {
-        matches!(self.0, Place::Postgres(_))
+        matches!(self.0, DatabaseLocation::Postgres(_))
     }
 }
 
@@ -36,19 +36,20 @@ impl FromStr for DatabaseUrl {
             .split_once(':')
             .ok_or_else(|| OpenError::BadUrl("the database URL has no scheme".to_owned()))?;
         match scheme {
-            "sqlite" => sqlite_path(rest).map(|file| Self(Place::Sqlite(file))),
+            "sqlite" => sqlite_path(rest).map(|file| Self(DatabaseLocation::Sqlite(file))),
             "postgres" | "postgresql" if rest.starts_with("//") => match PgConnectOptions::from_str(text) {
-                Ok(options) => Ok(Self(Place::Postgres(Box::new(options)))),
-                // The parser's words are kept to those that cannot quote the URL, for it holds the password.
+                Ok(options) => Ok(Self(DatabaseLocation::Postgres(Box::new(options)))),
+                // The parser's message is dropped, because it may quote the URL and its password.
                 Err(_) => Err(OpenError::BadUrl(
-                    "the PostgreSQL URL has a part that cannot be read (a special character in the password is written as %XX)"
-                        .to_owned(),
+                    "invalid PostgreSQL URL (write special characters in the password as %XX)".to_owned(),
                 )),
             },
-            "postgres" | "postgresql" => Err(OpenError::BadUrl(format!("after `{scheme}:` comes `//`"))),
-            // A mistyped URL may begin with anything, so only what looks like a scheme is repeated.
+            "postgres" | "postgresql" => {
+                Err(OpenError::BadUrl(format!("`{scheme}:` must be followed by `//`")))
+            }
+            // A mistyped URL may begin with a secret, so only what looks like a scheme is repeated.
             _ if scheme.len() <= 20 && scheme.bytes().all(|b| b.is_ascii_alphanumeric()) => {
-                Err(OpenError::BadUrl(format!("there is no database called {scheme:?} here")))
+                Err(OpenError::BadUrl(format!("unsupported database scheme {scheme:?}")))
             }
             _ => Err(OpenError::BadUrl("the database URL has no scheme".to_owned())),
         }
@@ -56,28 +57,26 @@ impl FromStr for DatabaseUrl {
 }
 
 fn sqlite_path(rest: &str) -> Result<PathBuf, OpenError> {
-    // `sqlite:///var/x.db` and `sqlite:/var/x.db` both mean /var/x.db, for people bring the habit from elsewhere.
+    // `sqlite:///var/x.db` and `sqlite:/var/x.db` both mean /var/x.db, because other tools use either form.
     let path = rest.strip_prefix("//").unwrap_or(rest);
     if path.is_empty() {
-        return Err(OpenError::BadUrl("the SQLite URL names no file".to_owned()));
+        return Err(OpenError::BadUrl("the SQLite URL has no file name".to_owned()));
     }
     if path.contains(":memory:") {
-        return Err(OpenError::BadUrl(
-            "a database in memory would lose the ledger, so SQLite needs a file".to_owned(),
-        ));
+        return Err(OpenError::BadUrl("an in-memory database would lose the ledger; use a file".to_owned()));
     }
     if path.contains('\0') {
-        return Err(OpenError::BadUrl("the SQLite URL holds a NUL character".to_owned()));
+        return Err(OpenError::BadUrl("the SQLite URL contains a NUL character".to_owned()));
     }
     Ok(PathBuf::from(path))
 }
 
-/// For logs: the place, never the password.
+/// For logs: the address, never the password.
 impl fmt::Display for DatabaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Place::Sqlite(file) => write!(f, "sqlite:{}", file.display()),
-            Place::Postgres(options) => {
+            DatabaseLocation::Sqlite(file) => write!(f, "sqlite:{}", file.display()),
+            DatabaseLocation::Postgres(options) => {
                 let (host, port) = (options.get_host(), options.get_port());
                 write!(f, "postgres://{host}:{port}/{}", options.get_database().unwrap_or_default())
             }
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_of_another_kind_is_refused_with_what_is_allowed() {
+    fn unsupported_url_error_lists_accepted_forms() {
         for text in ["", "data/chancery.db", "mysql://root@localhost/x", "sqlite:", "sqlite::memory:", "/x:y"]
         {
             let error = text.parse::<DatabaseUrl>().unwrap_err().to_string();
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn no_error_and_no_debug_output_shows_the_password() {
+    fn password_never_appears_in_errors_or_debug() {
         for text in [
             "postgres://ann:hunter2@db.example:notaport/firm",
             "postgres://ann:hunter2@db.example:99999/firm",
@@ -134,7 +133,7 @@ mod tests {
                 Ok(url) => format!("{url} {url:?}"),
                 Err(error) => format!("{error} {error:?}"),
             };
-            // A bare word before a colon cannot be told from a scheme.
+            // A word before a colon looks like a scheme.
             if !text.starts_with("hunter2") {
                 assert!(!shown.contains("hunter2"), "{text:?}: {shown}");
             }

@@ -1,4 +1,4 @@
-//! Columns that several aggregates read alike: counts, days, and who did something.
+//! Columns that several aggregates read the same way: counts, days, and authors.
 
 use super::row::{FromRow, Row, corrupt};
 use chancery_domain::{Day, PersonId, PersonRef, UnixMillis};
@@ -16,17 +16,17 @@ impl Row {
         self.get(column).map(UnixMillis)
     }
 
-    /// Who did what the row tells of, from `by_id` and `by_email`. None: the command line.
+    /// The author of the change, from `by_id` and `by_email`. `None` for the command line.
     pub(crate) fn author(&self) -> Result<Option<PersonRef>, sqlx::Error> {
-        let Some(id) = self.get("by_id")? else { return Ok(None) };
-        let email: Option<String> = self.get("by_email")?;
+        let Some(id) = self.get("actor_id")? else { return Ok(None) };
+        let email: Option<String> = self.get("actor_email")?;
         let email =
             email.unwrap_or_default().parse().map_err(|error| corrupt("a person's address", error))?;
         Ok(Some(PersonRef { id: PersonId(id), email }))
     }
 }
 
-/// The only column, of a statement that counts.
+/// The result of a COUNT query.
 impl FromRow for u64 {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         count(i64::from_row(row)?)

@@ -1,11 +1,11 @@
-//! One long-lived connection for writing, held in turn. A pool would test the connection after every use, which is a
-//! round trip per commit; here whoever writes waits in line, and a broken connection is replaced on the next turn.
+//! One long-lived write connection. A pool would test the connection after every use, which is a round trip per commit.
+//! Here writers queue, and the next one replaces a broken connection.
 
 use crate::db::error_codes::{STATEMENT_TIMEOUT, is_connection_lost};
 use std::future::Future;
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
-/// How a database's write connection is made and ended.
+/// Opens and closes a database's write connection.
 pub(crate) trait Connector: Send + Sync + 'static {
     type Connection: Send + 'static;
 
@@ -31,10 +31,10 @@ impl<C: Connector> WriteSlot<C> {
         Self { connector, state: Mutex::new(State::Empty) }
     }
 
-    /// The connection, once everyone before has finished with it.
-    pub(crate) async fn hold(&self) -> Result<MappedMutexGuard<'_, C::Connection>, sqlx::Error> {
-        let turn = tokio::time::timeout(STATEMENT_TIMEOUT, self.state.lock()).await;
-        let mut state = turn.map_err(|_| sqlx::Error::PoolTimedOut)?;
+    /// Waits for earlier callers, and then returns the connection.
+    pub(crate) async fn acquire(&self) -> Result<MappedMutexGuard<'_, C::Connection>, sqlx::Error> {
+        let guard = tokio::time::timeout(STATEMENT_TIMEOUT, self.state.lock()).await;
+        let mut state = guard.map_err(|_| sqlx::Error::PoolTimedOut)?;
         if let State::Empty = *state {
             *state = State::Open(self.connector.connect().await?);
         }
@@ -45,8 +45,8 @@ impl<C: Connector> WriteSlot<C> {
         .map_err(|_| sqlx::Error::PoolClosed)
     }
 
-    /// Hands on what a statement gave. Where the connection broke, lets go of it: the next holder gets a fresh one.
-    pub(crate) async fn unless_broken<T>(&self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+    /// Returns the outcome unchanged. If the connection broke, it is dropped, and the next caller gets a new one.
+    pub(crate) async fn reset_if_broken<T>(&self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
         if outcome.as_ref().is_err_and(is_connection_lost) {
             let mut state = self.state.lock().await;
             if let State::Open(_) = *state {

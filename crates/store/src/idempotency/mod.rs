@@ -1,4 +1,4 @@
 //! Idempotency keys and the replies that are stored under them.
 
-pub(crate) mod keys;
+pub(crate) mod records;
 pub(crate) mod types;

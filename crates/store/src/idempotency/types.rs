@@ -1,30 +1,30 @@
-//! Idempotency keys as the rest of Chancery sees them.
+//! Public types of idempotency keys.
 
 use chancery_domain::{AccountId, Fingerprint, IdempotencyKey, RequestId, UnixMillis, UsageRow};
 
-/// A request that wants to be the one that runs under a key.
+/// A request's claim to run under a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct KeyClaim {
     pub account: AccountId,
     pub key: IdempotencyKey,
     pub fingerprint: Fingerprint,
     pub request_id: RequestId,
     pub now: UnixMillis,
-    /// The latest moment at which it can still be under way.
+    /// The latest time at which the request can still be in progress.
     pub expires_at: UnixMillis,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Claimed {
-    Yes,
-    HeldBy(KeyHolder),
+pub enum ClaimOutcome {
+    Claimed,
+    AlreadyClaimed(IdempotencyRecord),
 }
 
-/// The request that has a key.
+/// The request that holds a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyHolder {
+pub struct IdempotencyRecord {
     pub fingerprint: Fingerprint,
-    /// None while it is under way.
+    /// `None` while the request is in progress.
     pub reply: Option<FinishedReply>,
 }
 
@@ -35,12 +35,12 @@ pub struct FinishedReply {
     pub cached_tokens: u32,
 }
 
-/// A key whose request has ended, and the account that the ledger says was billed for that request.
+/// A key of a finished request, and the account that the ledger billed for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptKey {
+pub struct FinishedKey {
     pub account: AccountId,
     pub key: IdempotencyKey,
     pub request_id: RequestId,
-    /// None where the ledger has no such request.
+    /// `None` if the ledger has no such request.
     pub billed_account: Option<AccountId>,
 }

@@ -1,4 +1,4 @@
-//! Deletes what processes held that are dead, so that it does not count any more.
+//! Reaps what dead processes reserved, so that it no longer counts.
 
 use crate::DbError;
 use crate::accounts::spending::DELETE_ORPHANED;
@@ -9,13 +9,13 @@ use crate::leases::lease::Lease;
 use chancery_domain::UnixMillis;
 use std::sync::Arc;
 
-/// A dead process's lease is retained for this long, for the sake of those who look into what happened.
+/// Expired leases are retained this long for troubleshooting.
 const RETAIN_EXPIRED_MS: i64 = 86_400_000;
 
-const DELETE_EXPIRED: &str = "DELETE FROM writer_leases WHERE alive_until_ms < $1";
+const DELETE_EXPIRED: &str = "DELETE FROM writer_leases WHERE lease_expires_at_ms < $1";
 
-/// What a process holds for its requests, others may take once it is dead: when it has not said for `LEASE` that it
-/// lives. Taking removes what was held, so that a process that was only thought dead finds it gone and cannot settle.
+/// Reaps reservations whose process has not renewed its lease for `LEASE_DURATION`. Reaping deletes the reservation, so a
+/// process that was only slow finds it gone and cannot settle.
 #[derive(Clone)]
 pub struct Leases {
     pub(crate) db: Db,
@@ -23,17 +23,17 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Says that this process lives. To be called every few seconds while anything is held; it writes only when it is
-    /// time to.
+    /// Renews the lease of this process. Call every few seconds while anything is reserved; it writes only when the
+    /// lease is due.
     pub async fn renew_lease(&self, now: UnixMillis) -> Result<(), DbError> {
         self.lease.renew(now).await
     }
 
-    /// Removes up to `limit` things that are held by dead processes or past their time, and says how many there were.
-    /// Where this process holds something, it says first that it lives.
-    pub async fn forget_dead(&self, now: UnixMillis, limit: u32) -> Result<u64, DbError> {
-        // Where the machine was paused or its clock was set, this process would be the first that it finds dead.
-        self.lease.renew_if_taken(now).await?;
+    /// Deletes up to `limit` reservations that have expired or whose process is dead, and returns how many. Renews this
+    /// process's own lease first, if it has one.
+    pub async fn reap_orphaned_reservations(&self, now: UnixMillis, limit: u32) -> Result<u64, DbError> {
+        // After a pause of the machine or a clock change, this process would be the first that it finds dead.
+        self.lease.renew_if_held(now).await?;
         let orphaned = query(DELETE_ORPHANED).bind(now.0).bind(i64::from(limit));
         let deleted = self.db.execute(orphaned, STATEMENT_TIMEOUT).await?;
         let expired = query(DELETE_EXPIRED).bind(now.0 - RETAIN_EXPIRED_MS);

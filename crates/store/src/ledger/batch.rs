@@ -1,6 +1,6 @@
-//! One commit's worth of settled rows: linked into their writer's chain, and summed by day.
+//! Settled rows of one commit, linked into their writer's chain and summed by day.
 
-use crate::{KeptReply, Settlement};
+use crate::{Settlement, StoredReply};
 use chancery_domain::{
     AccountId, ChainHash, ChainHead, Day, KeyId, MoneyError, Nanos, Prices, UsageRow, WriterId,
 };
@@ -8,28 +8,28 @@ use std::collections::BTreeMap;
 
 pub(crate) struct Batch<'a> {
     pub(crate) writer: WriterId,
-    /// The chain's end before and after these rows.
+    /// The chain head before and after these rows.
     pub(crate) before: ChainHead,
     pub(crate) after: ChainHead,
-    pub(crate) rows: Vec<LinkedRow<'a>>,
-    /// The requests among them that had set something aside, in order, for the same reason as the sums below.
+    pub(crate) rows: Vec<ChainedRowRef<'a>>,
+    /// Requests with a spending reservation, sorted for the same reason as the sums below.
     pub(crate) reserved: Vec<&'a str>,
-    /// The replies among them that are kept under a key.
-    pub(crate) kept: Vec<(&'a UsageRow, &'a KeptReply)>,
-    /// In the order of their keys, so that two nodes that change the same sums never wait for each other in a circle.
-    pub(crate) sums: Vec<DaySum<'a>>,
+    /// Replies to store under an idempotency key.
+    pub(crate) stored_replies: Vec<(&'a UsageRow, &'a StoredReply)>,
+    /// Sorted by key, so that two nodes that update the same sums do not deadlock.
+    pub(crate) sums: Vec<DailyUsageDelta<'a>>,
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct LinkedRow<'a> {
+pub(crate) struct ChainedRowRef<'a> {
     pub(crate) row: &'a UsageRow,
-    pub(crate) place: u64,
+    pub(crate) position: u64,
     pub(crate) hash: ChainHash,
 }
 
-/// What the rows of the batch add to one line of `usage_days`.
+/// What the batch adds to one row of `usage_days`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DaySum<'a> {
+pub(crate) struct DailyUsageDelta<'a> {
     pub(crate) account: AccountId,
     pub(crate) day: Day,
     pub(crate) key: KeyId,
@@ -41,54 +41,55 @@ pub(crate) struct DaySum<'a> {
     pub(crate) cost: Nanos,
 }
 
-impl<'a> DaySum<'a> {
-    fn of_nothing(account: AccountId, day: Day, key: KeyId, model: &'a str, prices: Prices) -> Self {
+impl<'a> DailyUsageDelta<'a> {
+    fn zero(account: AccountId, day: Day, key: KeyId, model: &'a str, prices: Prices) -> Self {
         let (requests, input_tokens, output_tokens, cost) = (0, 0, 0, Nanos(0));
         Self { account, day, key, model, prices, requests, input_tokens, output_tokens, cost }
     }
 
-    /// To the same line as this one.
-    pub(crate) fn adding_nothing(&self) -> Self {
-        Self::of_nothing(self.account, self.day, self.key, self.model, self.prices)
+    /// Zero amounts for the same row of `usage_days`.
+    pub(crate) fn zeroed(&self) -> Self {
+        Self::zero(self.account, self.day, self.key, self.model, self.prices)
     }
 }
 
 impl<'a> Batch<'a> {
-    /// Fails where the costs together cannot be counted exactly; fewer rows may fit.
-    pub(crate) fn linked(
+    /// Fails if the total cost overflows; fewer rows may fit.
+    pub(crate) fn link(
         writer: WriterId,
         before: ChainHead,
         settlements: impl Iterator<Item = &'a Settlement>,
     ) -> Result<Self, MoneyError> {
         let mut after = before;
-        let (mut reserved, mut kept_replies) = (Vec::new(), Vec::new());
-        let mut linked = Vec::new();
+        let (mut reserved, mut stored_replies) = (Vec::new(), Vec::new());
+        let mut rows = Vec::new();
         let mut sums = BTreeMap::new();
-        for Settlement { row, is_reserved, kept } in settlements {
+        for Settlement { row, is_reserved, stored_reply } in settlements {
             if *is_reserved {
                 reserved.push(row.request_id.as_str());
             }
-            kept_replies.extend(kept.as_ref().map(|kept| (row, kept)));
-            let place = after.rows;
-            after = after.followed_by(writer, row);
-            linked.push(LinkedRow { row, place, hash: after.hash });
-            let (account, day, key, model) = (row.account, Day::of(row.at), row.key, row.model.as_str());
+            stored_replies.extend(stored_reply.as_ref().map(|stored_reply| (row, stored_reply)));
+            let position = after.rows;
+            after = after.with_row(writer, row);
+            rows.push(ChainedRowRef { row, position, hash: after.hash });
+            let (account, day, key, model) =
+                (row.account, Day::containing(row.at), row.key, row.model.as_str());
             let Prices { input, output } = row.prices;
             let sum = sums
                 .entry((account, day, key, model, input, output))
-                .or_insert(DaySum::of_nothing(account, day, key, model, row.prices));
+                .or_insert(DailyUsageDelta::zero(account, day, key, model, row.prices));
             sum.requests += 1;
             sum.input_tokens += i64::from(row.input_tokens);
             sum.output_tokens += i64::from(row.output_tokens);
             sum.cost = sum.cost.checked_add(row.cost)?;
         }
         reserved.sort_unstable();
-        let (kept, sums) = (kept_replies, sums.into_values().collect());
-        Ok(Self { writer, before, after, rows: linked, reserved, kept, sums })
+        let sums = sums.into_values().collect();
+        Ok(Self { writer, before, after, rows, reserved, stored_replies, sums })
     }
 }
 
-/// Counts of rows are kept as the databases' signed numbers; no chain is that long.
-pub(crate) fn stored_count(count: u64) -> i64 {
+/// Row counts are stored as signed integers. No chain is long enough to overflow them.
+pub(crate) fn to_db_count(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

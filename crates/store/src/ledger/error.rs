@@ -1,4 +1,4 @@
-//! What can go wrong with the ledger and what is read from it. The texts are for logs; surfaces choose their own words.
+//! Errors of the ledger and its reports. The texts are for logs; surfaces write their own.
 
 use crate::DbError;
 use crate::db::Rejection;
@@ -8,18 +8,16 @@ use chancery_domain::{AccountId, Month, RequestId};
 pub enum LedgerError {
     #[error("request {0} is already in the ledger with other values")]
     RequestAlreadyBilled(RequestId),
-    /// The row breaks one of the ledger's own rules; sending it again will not help.
-    #[error("the ledger refused request {request}: {why}")]
-    LedgerRefused { request: RequestId, why: String },
-    /// Sending it again will not help, unless the month's invoice is voided.
-    #[error(
-        "the ledger rejected request {request}: {month} is invoiced for its account, and nothing is added to it any more"
-    )]
+    /// The row violates a rule of the ledger; a retry does not help.
+    #[error("the ledger rejected request {request}: {why}")]
+    RowRejected { request: RequestId, why: String },
+    /// A retry does not help unless the month's invoice is voided.
+    #[error("the ledger rejected request {request}: {month} is already invoiced for its account")]
     MonthInvoiced { request: RequestId, month: Month },
-    #[error("what request {0} had set aside of its account's spending cap is gone")]
-    ReservationGone(RequestId),
-    #[error("the idempotency key that request {0} had claimed is no longer its own")]
-    ClaimGone(RequestId),
+    #[error("the spending reservation of request {0} no longer exists")]
+    ReservationLost(RequestId),
+    #[error("request {0} no longer holds its idempotency key")]
+    ClaimLost(RequestId),
     #[error("there is no account number {0}")]
     NoSuchAccountId(AccountId),
     #[error(transparent)]

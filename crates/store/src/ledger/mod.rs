@@ -1,10 +1,10 @@
-//! The ledger: settled requests, their hash chains, the sums by day, and what is read from them.
+//! The ledger: settled requests, their hash chains, the sums by day, and reports.
 
 pub(crate) mod batch;
 pub(crate) mod chains;
-pub(crate) mod day_sums;
+pub(crate) mod daily_usage;
 pub(crate) mod error;
-pub(crate) mod months;
+pub(crate) mod partitions;
 pub(crate) mod postgres;
 pub(crate) mod reports;
 pub(crate) mod sqlite;

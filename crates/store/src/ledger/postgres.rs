@@ -1,20 +1,20 @@
-//! How PostgreSQL takes a batch: one statement, and so one round trip and one transaction, with a list for every column.
+//! Writes a batch to PostgreSQL: one statement with an array per column, and so one round trip and one transaction.
 
-use crate::KeptReply;
+use crate::StoredReply;
 use crate::db::Conn;
-use crate::db::error_codes::{is_unique_violation, undone_because, with_timeout};
+use crate::db::error_codes::{abort_reason, is_unique_violation, with_timeout};
 use crate::db::postgres::PostgresConnector;
 use crate::db::write_slot::WriteSlot;
-use crate::ledger::batch::{Batch, DaySum, stored_count};
+use crate::ledger::batch::{Batch, DailyUsageDelta, to_db_count};
 use crate::ledger::chains::{read_head, read_row};
-use crate::ledger::months::LedgerMonths;
-use crate::ledger::writer::{Appended, LedgerDatabase};
+use crate::ledger::partitions::PartitionTracker;
+use crate::ledger::writer::{AppendOutcome, LedgerDatabase};
 use async_trait::async_trait;
 use chancery_domain::{ChainHead, RequestId, UsageRow, WriterId};
 use std::sync::Arc;
 
-/// A request that is there already breaks the statement. So does `undo_settlement`, where the chain's stored end is not
-/// the one that these rows follow, or where something that a request had set aside or claimed is gone.
+/// An existing request id makes the statement fail. So does `undo_settlement`, if the stored chain head has moved, or
+/// if a reservation or claim is gone.
 macro_rules! append {
     ($also:literal, $undone_also:literal) => {
         concat!(
@@ -25,12 +25,12 @@ macro_rules! append {
                 RETURNING 1 \
             ), added AS ( \
                 INSERT INTO ledger (writer_id, request_id, account_id, key_id, model, input_tokens, output_tokens, \
-                    input_price_nanos, output_price_nanos, cost_nanos, at_ms, ended, place, hash) \
+                    input_price_nanos, output_price_nanos, cost_nanos, at_ms, stop_reason, position, hash) \
                 SELECT $1, * FROM unnest($6::text[], $7::bigint[], $8::bigint[], $9::text[], $10::bigint[], \
                     $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::text[], \
                     $17::bigint[], $18::bytea[]) \
             ), summed AS ( \
-                INSERT INTO usage_days AS d \
+                INSERT INTO daily_usage AS d \
                     (account_id, day, key_id, model, input_price_nanos, output_price_nanos, \
                     requests, input_tokens, output_tokens, cost_nanos) \
                 SELECT * FROM unnest($19::bigint[], $20::bigint[], $21::bigint[], $22::text[], \
@@ -44,9 +44,9 @@ macro_rules! append {
             )",
             $also,
             " SELECT CASE \
-                WHEN NOT EXISTS (SELECT 1 FROM head) THEN undo_settlement('end_moved') \
+                WHEN NOT EXISTS (SELECT 1 FROM head) THEN abort_settlement('chain_head_conflict') \
                 WHEN (SELECT COUNT(*) FROM released) <> cardinality($29::text[]) \
-                    THEN undo_settlement('reservation_gone') ",
+                    THEN abort_settlement('reservation_lost') ",
             $undone_also,
             " ELSE 0 END"
         )
@@ -55,8 +55,8 @@ macro_rules! append {
 
 const APPEND: &str = append!("", "");
 
-/// A statement apart, so that batches without such replies, which most are, do not look for their keys.
-const APPEND_AND_KEEP: &str = append!(
+/// A separate statement, so that batches without stored replies, which most are, do not touch `idempotency_keys`.
+const APPEND_WITH_REPLIES: &str = append!(
     ", kept AS ( \
         UPDATE idempotency_keys k \
         SET writer_id = NULL, output_text = r.output_text, cached_tokens = r.cached_tokens, \
@@ -67,104 +67,124 @@ const APPEND_AND_KEEP: &str = append!(
             AND k.request_id = r.request_id AND k.writer_id IS NOT NULL \
         RETURNING 1 \
     )",
-    "WHEN (SELECT COUNT(*) FROM kept) <> cardinality($31::text[]) THEN undo_settlement('claim_gone')"
+    "WHEN (SELECT COUNT(*) FROM kept) <> cardinality($31::text[]) THEN abort_settlement('claim_lost')"
 );
 
 pub(crate) struct PostgresLedger {
     slot: Arc<WriteSlot<PostgresConnector>>,
-    months: Arc<LedgerMonths>,
+    months: Arc<PartitionTracker>,
 }
 
 impl PostgresLedger {
-    pub(crate) fn new(slot: Arc<WriteSlot<PostgresConnector>>, months: Arc<LedgerMonths>) -> Self {
+    pub(crate) fn new(slot: Arc<WriteSlot<PostgresConnector>>, months: Arc<PartitionTracker>) -> Self {
         Self { slot, months }
     }
 }
 
 #[async_trait]
 impl LedgerDatabase for PostgresLedger {
-    const LEAVES_GAPS: bool = false;
+    const YIELDS_WRITE_LOCK: bool = false;
 
     async fn head(&self, writer: WriterId) -> Result<ChainHead, sqlx::Error> {
         let outcome = {
-            let mut connection = self.slot.hold().await?;
+            let mut connection = self.slot.acquire().await?;
             with_timeout(read_head(&mut Conn::from(&mut *connection), writer)).await
         };
-        Ok(self.slot.unless_broken(outcome).await?.unwrap_or_default())
+        Ok(self.slot.reset_if_broken(outcome).await?.unwrap_or_default())
     }
 
-    async fn append(&self, batch: &Batch<'_>) -> Result<Appended, sqlx::Error> {
+    async fn append(&self, batch: &Batch<'_>) -> Result<AppendOutcome, sqlx::Error> {
         let rows = || batch.rows.iter().map(|linked| linked.row);
         let texts = |column: fn(&UsageRow) -> &str| rows().map(column).collect::<Vec<_>>();
         let numbers = |column: fn(&UsageRow) -> i64| rows().map(column).collect::<Vec<_>>();
-        let sums = |column: fn(&DaySum<'_>) -> i64| batch.sums.iter().map(column).collect::<Vec<_>>();
-        let kept = |column: fn(&KeptReply) -> i64| {
-            batch.kept.iter().map(|(_, kept)| column(kept)).collect::<Vec<_>>()
+        let sums =
+            |column: fn(&DailyUsageDelta<'_>) -> i64| batch.sums.iter().map(column).collect::<Vec<_>>();
+        let reply_numbers = |column: fn(&StoredReply) -> i64| {
+            batch.stored_replies.iter().map(|(_, stored_reply)| column(stored_reply)).collect::<Vec<_>>()
         };
         let outcome: Result<_, sqlx::Error> = async {
-            let mut connection = self.slot.hold().await?;
-            self.months.cover(&mut connection, batch).await?;
-            let append = sqlx::query(if batch.kept.is_empty() { APPEND } else { APPEND_AND_KEEP })
-                .bind(batch.writer.0)
-                .bind(stored_count(batch.before.rows))
-                .bind(batch.before.hash.0.as_slice())
-                .bind(stored_count(batch.after.rows))
-                .bind(batch.after.hash.0.as_slice())
-                .bind(texts(|row| row.request_id.as_str()))
-                .bind(numbers(|row| row.account.0))
-                .bind(numbers(|row| row.key.0))
-                .bind(texts(|row| row.model.as_str()))
-                .bind(numbers(|row| i64::from(row.input_tokens)))
-                .bind(numbers(|row| i64::from(row.output_tokens)))
-                .bind(numbers(|row| row.prices.input.nanos_per_token()))
-                .bind(numbers(|row| row.prices.output.nanos_per_token()))
-                .bind(numbers(|row| row.cost.0))
-                .bind(numbers(|row| row.at.0))
-                .bind(texts(|row| row.ended.as_str()))
-                .bind(batch.rows.iter().map(|linked| stored_count(linked.place)).collect::<Vec<_>>())
-                .bind(batch.rows.iter().map(|linked| linked.hash.0.as_slice()).collect::<Vec<_>>())
-                .bind(sums(|sum| sum.account.0))
-                .bind(sums(|sum| i64::from(sum.day.0)))
-                .bind(sums(|sum| sum.key.0))
-                .bind(batch.sums.iter().map(|sum| sum.model).collect::<Vec<_>>())
-                .bind(sums(|sum| sum.prices.input.nanos_per_token()))
-                .bind(sums(|sum| sum.prices.output.nanos_per_token()))
-                .bind(sums(|sum| sum.requests))
-                .bind(sums(|sum| sum.input_tokens))
-                .bind(sums(|sum| sum.output_tokens))
-                .bind(sums(|sum| sum.cost.0))
-                .bind(batch.reserved.as_slice());
-            let append = match batch.kept.is_empty() {
+            let mut connection = self.slot.acquire().await?;
+            self.months.ensure_partitions(&mut connection, batch).await?;
+            let append =
+                sqlx::query(if batch.stored_replies.is_empty() { APPEND } else { APPEND_WITH_REPLIES })
+                    .bind(batch.writer.0)
+                    .bind(to_db_count(batch.before.rows))
+                    .bind(batch.before.hash.0.as_slice())
+                    .bind(to_db_count(batch.after.rows))
+                    .bind(batch.after.hash.0.as_slice())
+                    .bind(texts(|row| row.request_id.as_str()))
+                    .bind(numbers(|row| row.account.0))
+                    .bind(numbers(|row| row.key.0))
+                    .bind(texts(|row| row.model.as_str()))
+                    .bind(numbers(|row| i64::from(row.input_tokens)))
+                    .bind(numbers(|row| i64::from(row.output_tokens)))
+                    .bind(numbers(|row| row.prices.input.nanos_per_token()))
+                    .bind(numbers(|row| row.prices.output.nanos_per_token()))
+                    .bind(numbers(|row| row.cost.0))
+                    .bind(numbers(|row| row.at.0))
+                    .bind(texts(|row| row.stop_reason.as_str()))
+                    .bind(batch.rows.iter().map(|linked| to_db_count(linked.position)).collect::<Vec<_>>())
+                    .bind(batch.rows.iter().map(|linked| linked.hash.0.as_slice()).collect::<Vec<_>>())
+                    .bind(sums(|sum| sum.account.0))
+                    .bind(sums(|sum| i64::from(sum.day.0)))
+                    .bind(sums(|sum| sum.key.0))
+                    .bind(batch.sums.iter().map(|sum| sum.model).collect::<Vec<_>>())
+                    .bind(sums(|sum| sum.prices.input.nanos_per_token()))
+                    .bind(sums(|sum| sum.prices.output.nanos_per_token()))
+                    .bind(sums(|sum| sum.requests))
+                    .bind(sums(|sum| sum.input_tokens))
+                    .bind(sums(|sum| sum.output_tokens))
+                    .bind(sums(|sum| sum.cost.0))
+                    .bind(batch.reserved.as_slice());
+            let append = match batch.stored_replies.is_empty() {
                 true => append,
                 false => append
-                    .bind(batch.kept.iter().map(|(row, _)| row.account.0).collect::<Vec<_>>())
-                    .bind(batch.kept.iter().map(|(_, kept)| kept.key.as_str()).collect::<Vec<_>>())
-                    .bind(batch.kept.iter().map(|(row, _)| row.request_id.as_str()).collect::<Vec<_>>())
-                    .bind(batch.kept.iter().map(|(_, kept)| kept.output_text.as_bytes()).collect::<Vec<_>>())
-                    .bind(kept(|kept| i64::from(kept.cached_tokens)))
-                    .bind(kept(|kept| kept.expires_at.0)),
+                    .bind(batch.stored_replies.iter().map(|(row, _)| row.account.0).collect::<Vec<_>>())
+                    .bind(
+                        batch
+                            .stored_replies
+                            .iter()
+                            .map(|(_, stored_reply)| stored_reply.key.as_str())
+                            .collect::<Vec<_>>(),
+                    )
+                    .bind(
+                        batch
+                            .stored_replies
+                            .iter()
+                            .map(|(row, _)| row.request_id.as_str())
+                            .collect::<Vec<_>>(),
+                    )
+                    .bind(
+                        batch
+                            .stored_replies
+                            .iter()
+                            .map(|(_, stored_reply)| stored_reply.output_text.as_bytes())
+                            .collect::<Vec<_>>(),
+                    )
+                    .bind(reply_numbers(|stored_reply| i64::from(stored_reply.cached_tokens)))
+                    .bind(reply_numbers(|stored_reply| stored_reply.expires_at.0)),
             };
             with_timeout(append.execute(&mut *connection)).await
         }
         .await;
         match outcome {
-            Ok(_) => Ok(Appended::All),
-            // The sums and the chain's end are changed where they are there, so it is a row that is there.
-            Err(error) if is_unique_violation(&error) => Ok(Appended::NoneSinceOneIsThere),
-            Err(error) => match undone_because(&error) {
-                Some("end_moved") => Ok(Appended::NoneSinceTheEndMoved),
-                Some("reservation_gone") => Ok(Appended::NoneSinceItsReservationIsGone),
-                Some("claim_gone") => Ok(Appended::NoneSinceItsClaimIsGone),
-                _ => self.slot.unless_broken(Err(error)).await,
+            Ok(_) => Ok(AppendOutcome::Appended),
+            // The sums and the chain head are upserts, so only a ledger row can conflict.
+            Err(error) if is_unique_violation(&error) => Ok(AppendOutcome::DuplicateRequest),
+            Err(error) => match abort_reason(&error) {
+                Some("chain_head_conflict") => Ok(AppendOutcome::ChainHeadConflict),
+                Some("reservation_lost") => Ok(AppendOutcome::ReservationLost),
+                Some("claim_lost") => Ok(AppendOutcome::ClaimLost),
+                _ => self.slot.reset_if_broken(Err(error)).await,
             },
         }
     }
 
-    async fn stored(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error> {
+    async fn find_row(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error> {
         let outcome = {
-            let mut connection = self.slot.hold().await?;
+            let mut connection = self.slot.acquire().await?;
             with_timeout(read_row(&mut Conn::from(&mut *connection), request)).await
         };
-        self.slot.unless_broken(outcome).await
+        self.slot.reset_if_broken(outcome).await
     }
 }

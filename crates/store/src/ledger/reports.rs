@@ -1,26 +1,26 @@
-//! What was used in a month, with denials and peaks, for the page about usage. It is read from sums by day, by an index that
-//! begins with the account or the day, and never from the ledger's rows: what a month costs to read is told by that month alone.
+//! The monthly usage report, with rejected requests and peaks. It reads sums by day through an index that begins with
+//! the account or the day, never the ledger's rows. So its cost depends only on that month.
 
 use crate::accounts::{activity, lookup};
 use crate::audit::step::AuditedSteps;
 use crate::db::Db;
 use crate::db::{Conn, FromRow, Query, Row, Statement, TxError, query, values};
-use crate::ledger::day_sums::{SumsBy, push_sums, usage_sums};
+use crate::ledger::daily_usage::{UsageGrouping, push_usage_sums, usage_sums};
 use crate::{
-    AccountUsage, KeyUsage, LedgerError, MAX_ACCOUNTS_OFFERED, MAX_USAGE_LINES, PeakDay, UsageBy, UsageMonth,
-    UsageQuery, UsageReport, UsageTotals,
+    AccountUsage, DailyPeak, KeyUsage, LedgerError, MAX_ACCOUNT_OPTIONS, MAX_USAGE_ROWS, MonthlyUsageQuery,
+    UsageBy, UsageQuery, UsageReport, UsageTotals,
 };
 use chancery_domain::{Account, AccountId, AccountName, KeyPrefix, Month};
 use chancery_policy::{Permit, ReadUsage};
 
-/// The first day of all is at one end of an index.
-const FIRST_DAY: &str = "SELECT MIN(day) FROM usage_days";
+/// The minimum is one end of an index.
+const FIRST_DAY: &str = "SELECT MIN(day) FROM daily_usage";
 
-const OFFERED: &str = "SELECT * FROM accounts ORDER BY name LIMIT $1";
+const ACCOUNT_OPTIONS: &str = "SELECT * FROM accounts ORDER BY name LIMIT $1";
 const ACCOUNTS: &str = "SELECT COUNT(*) FROM accounts";
 
 impl FromRow for KeyUsage {
-    const NAMED_BY: Option<&'static str> = Some("prefix");
+    const ROW_LABEL_COLUMN: Option<&'static str> = Some("prefix");
 
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         let totals = UsageTotals::from_row(row)?;
@@ -29,7 +29,7 @@ impl FromRow for KeyUsage {
 }
 
 impl FromRow for AccountUsage {
-    const NAMED_BY: Option<&'static str> = Some("name");
+    const ROW_LABEL_COLUMN: Option<&'static str> = Some("name");
 
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         let (account, name) = (AccountId(row.get("id")?), AccountName::from_stored(row.get("name")?));
@@ -37,43 +37,46 @@ impl FromRow for AccountUsage {
     }
 }
 
-fn whole_month(UsageMonth { account, month }: UsageMonth, by: UsageBy) -> UsageQuery {
+fn whole_month(MonthlyUsageQuery { account, month }: MonthlyUsageQuery, by: UsageBy) -> UsageQuery {
     UsageQuery { account, from: Some(month.first_day()), to: Some(month.last_day()), by }
 }
 
-/// Keys are looked up for sums that are made, not for every line that is summed. Of very many, those that have spent most.
-fn key_sums<'q>(month: UsageMonth) -> Query<'q> {
+/// Joins keys after summing, not for every summed row. If there are too many, those with the highest cost.
+fn key_sums<'q>(month: MonthlyUsageQuery) -> Query<'q> {
     let mut sums = Statement::new(
         "SELECT k.prefix, k.label, s.requests, s.input_tokens, s.output_tokens, s.cost_nanos FROM (",
     );
-    let by = SumsBy { column: "u.key_id", name: "id", tables: "usage_days u" };
-    push_sums(&mut sums, by, &whole_month(month, UsageBy::Key));
+    let by = UsageGrouping { column: "u.key_id", name: "id", tables: "daily_usage u" };
+    push_usage_sums(&mut sums, by, &whole_month(month, UsageBy::Key));
     sums.push(") AS s JOIN api_keys k ON k.id = s.id ORDER BY s.cost_nanos DESC, k.prefix LIMIT ");
-    sums.push_bind(i64::from(MAX_USAGE_LINES));
+    sums.push_bind(i64::from(MAX_USAGE_ROWS));
     sums.build()
 }
 
-/// Likewise of accounts.
-fn account_sums<'q>(month: UsageMonth) -> Query<'q> {
+/// The same for accounts.
+fn account_sums<'q>(month: MonthlyUsageQuery) -> Query<'q> {
     let mut sums = Statement::new(
         "SELECT a.id, a.name, s.requests, s.input_tokens, s.output_tokens, s.cost_nanos FROM (",
     );
-    let by = SumsBy { column: "u.account_id", name: "id", tables: "usage_days u" };
-    push_sums(&mut sums, by, &whole_month(month, UsageBy::Account));
+    let by = UsageGrouping { column: "u.account_id", name: "id", tables: "daily_usage u" };
+    push_usage_sums(&mut sums, by, &whole_month(month, UsageBy::Account));
     sums.push(") AS s JOIN accounts a ON a.id = s.id ORDER BY s.cost_nanos DESC, a.name LIMIT ");
-    sums.push_bind(i64::from(MAX_USAGE_LINES));
+    sums.push_bind(i64::from(MAX_USAGE_ROWS));
     sums.build()
 }
 
-async fn report(conn: &mut Conn<'_>, asked: UsageMonth) -> Result<UsageReport, TxError<LedgerError>> {
-    let UsageMonth { account, month } = asked;
+async fn report(
+    conn: &mut Conn<'_>,
+    usage_query: MonthlyUsageQuery,
+) -> Result<UsageReport, TxError<LedgerError>> {
+    let MonthlyUsageQuery { account, month } = usage_query;
     let all: u64 = query(ACCOUNTS).fetch_one(conn).await?;
     let mut accounts: Vec<Account> =
-        query(OFFERED).bind(i64::from(MAX_ACCOUNTS_OFFERED)).fetch_all(conn).await?;
+        query(ACCOUNT_OPTIONS).bind(i64::from(MAX_ACCOUNT_OPTIONS)).fetch_all(conn).await?;
     let chosen: Option<Account> = match account {
         None => None,
         Some(id) => {
-            let found = query(lookup::WITH_ID).bind(id.0).fetch_optional(conn).await?;
+            let found = query(lookup::BY_ID).bind(id.0).fetch_optional(conn).await?;
             Some(found.ok_or(LedgerError::NoSuchAccountId(id))?)
         }
     };
@@ -82,26 +85,26 @@ async fn report(conn: &mut Conn<'_>, asked: UsageMonth) -> Result<UsageReport, T
         accounts.push(chosen.clone());
     }
     let first_day: Option<i64> = query(FIRST_DAY).fetch_one(conn).await?;
-    let first_month = first_day.map(values::day).transpose()?.map(|day| Month::of(day.start()));
-    let days = usage_sums(conn, &whole_month(asked, UsageBy::Day)).await?;
-    let models = usage_sums(conn, &whole_month(asked, UsageBy::Model)).await?;
-    let before = UsageMonth { account, month: month.previous() };
+    let first_month = first_day.map(values::day).transpose()?.map(|day| Month::containing(day.start()));
+    let days = usage_sums(conn, &whole_month(usage_query, UsageBy::Day)).await?;
+    let models = usage_sums(conn, &whole_month(usage_query, UsageBy::Model)).await?;
+    let before = MonthlyUsageQuery { account, month: month.previous() };
     let previous = usage_sums(conn, &whole_month(before, UsageBy::Day)).await?;
 
-    let mut keys: Vec<KeyUsage> = key_sums(asked).fetch_all(conn).await?;
+    let mut keys: Vec<KeyUsage> = key_sums(usage_query).fetch_all(conn).await?;
     keys.sort_by(|one, other| one.prefix.cmp(&other.prefix));
-    let refusals = activity::denials(month, account).fetch_all(conn).await?;
-    let (mut by_account, mut peaks): (Vec<AccountUsage>, Vec<PeakDay>) = Default::default();
+    let rejections = activity::rejections(month, account).fetch_all(conn).await?;
+    let (mut by_account, mut peaks): (Vec<AccountUsage>, Vec<DailyPeak>) = Default::default();
     match account {
         None => {
-            by_account = account_sums(asked).fetch_all(conn).await?;
+            by_account = account_sums(usage_query).fetch_all(conn).await?;
             by_account.sort_by(|one, other| one.name.cmp(&other.name));
         }
         Some(account) => peaks = activity::peaks(month, account).fetch_all(conn).await?,
     }
     Ok(UsageReport {
         account: chosen,
-        accounts_left_out: all.saturating_sub(accounts.len() as u64),
+        accounts_omitted: all.saturating_sub(accounts.len() as u64),
         accounts,
         first_month,
         days,
@@ -109,12 +112,11 @@ async fn report(conn: &mut Conn<'_>, asked: UsageMonth) -> Result<UsageReport, T
         keys,
         by_account,
         previous: UsageTotals::of(&previous)?,
-        refusals,
+        rejections,
         peaks,
     })
 }
 
-/// What was used in a month.
 #[derive(Clone)]
 pub struct UsageReports {
     pub(crate) db: Db,
@@ -122,14 +124,14 @@ pub struct UsageReports {
 }
 
 impl UsageReports {
-    /// `NoSuchAccountId`.
+    /// Fails with `NoSuchAccountId`.
     pub async fn read_usage(
         &self,
         permit: Permit<ReadUsage>,
-        query: UsageMonth,
+        query: MonthlyUsageQuery,
     ) -> Result<UsageReport, LedgerError> {
         self.audited.record(&[permit.to_audit_row()]).await?;
-        // Nobody's record waits for sums over many accounts.
+        // Runs outside the audited step, so that sums over many accounts do not block audited writes.
         self.db.long_snapshot(&query, |conn, query| Box::pin(report(conn, *query))).await
     }
 }
@@ -139,7 +141,7 @@ mod tests {
     use super::*;
     use crate::Store;
     use crate::db::Dialect;
-    use crate::ledger::day_sums;
+    use crate::ledger::daily_usage;
 
     struct PlanStep(String);
 
@@ -149,31 +151,31 @@ mod tests {
         }
     }
 
-    /// PostgreSQL is watched at work instead (`tests/it/postgres_only.rs`): it chooses anew for each size of a table.
+    /// For PostgreSQL, `tests/it/postgres_only.rs` measures the reads instead, because its plans depend on table size.
     #[tokio::test]
-    async fn sqlite_reads_a_month_by_an_index_that_begins_with_the_account_or_the_day() {
+    async fn monthly_queries_use_account_or_day_index() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
-        let searches_of_all = ["(day>? AND day<?)", "u USING INDEX usage_days_day"];
+        let searches_of_all = ["(day>? AND day<?)", "u USING INDEX daily_usage_day"];
         let searches_of_one = ["(account_id=? AND day>? AND day<?)", "u USING PRIMARY KEY"];
         let month: Month = "2026-11".parse().unwrap();
-        let of_all = UsageMonth { account: None, month };
-        let of_one = UsageMonth { account: Some(AccountId(1)), month };
-        let sums = |of, by| day_sums::sums(&whole_month(of, by));
+        let of_all = MonthlyUsageQuery { account: None, month };
+        let of_one = MonthlyUsageQuery { account: Some(AccountId(1)), month };
+        let sums = |of, by| daily_usage::sums(&whole_month(of, by));
         let cases = [
             (key_sums(of_all), searches_of_all),
             (key_sums(of_one), searches_of_one),
             (account_sums(of_all), searches_of_all),
             (
-                activity::denials(month, None),
-                ["(day>? AND day<?)", "refusal_days USING INDEX refusal_days_day"],
+                activity::rejections(month, None),
+                ["(day>? AND day<?)", "daily_rejections USING INDEX daily_rejections_day"],
             ),
             (
-                activity::denials(month, Some(AccountId(1))),
-                [searches_of_one[0], "refusal_days USING PRIMARY KEY"],
+                activity::rejections(month, Some(AccountId(1))),
+                [searches_of_one[0], "daily_rejections USING PRIMARY KEY"],
             ),
-            (activity::peaks(month, AccountId(1)), [searches_of_one[0], "peak_days USING PRIMARY KEY"]),
-            (query(FIRST_DAY), ["", "SEARCH usage_days USING COVERING INDEX usage_days_day"]),
+            (activity::peaks(month, AccountId(1)), [searches_of_one[0], "daily_peaks USING PRIMARY KEY"]),
+            (query(FIRST_DAY), ["", "SEARCH daily_usage USING COVERING INDEX daily_usage_day"]),
             (sums(of_all, UsageBy::Day), searches_of_all),
             (sums(of_all, UsageBy::Model), searches_of_all),
             (sums(of_one, UsageBy::Day), searches_of_one),
@@ -190,7 +192,7 @@ mod tests {
             let is_met =
                 |step: &String| step.starts_with("SEARCH") && expected.iter().all(|part| step.contains(part));
             assert!(steps.iter().any(is_met), "{sql}: {steps:#?}");
-            let sums = |step: &String| step.contains(" u") || step.contains("_days");
+            let sums = |step: &String| step.contains(" u") || step.contains("daily_");
             assert!(!steps.iter().any(|step| step.starts_with("SCAN") && sums(step)), "{sql}: {steps:#?}");
         }
         store.close().await;

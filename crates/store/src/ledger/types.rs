@@ -1,4 +1,4 @@
-//! The ledger as the rest of Chancery sees it.
+//! Public types of the ledger.
 
 use crate::{UsageSum, UsageTotals};
 use chancery_domain::{
@@ -6,73 +6,72 @@ use chancery_domain::{
     UsageRow,
 };
 
-/// A row of the ledger with its place in its writer's chain.
+/// A ledger row with its position in its writer's chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainedRow {
     pub row: UsageRow,
-    /// The first is 0.
-    pub place: u64,
+    /// Starts at 0.
+    pub position: u64,
     pub hash: ChainHash,
 }
 
-/// What becomes durable together when a request has ended.
+/// What is written together when a request has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
     pub row: UsageRow,
-    /// Whether the request set something aside with `reserve_spending`.
+    /// Whether the request reserved spending with `reserve_spending`.
     pub is_reserved: bool,
-    /// What to keep of the reply, where the request claimed an idempotency key.
-    pub kept: Option<KeptReply>,
+    /// The reply to store, if the request claimed an idempotency key.
+    pub stored_reply: Option<StoredReply>,
 }
 
-/// What to keep under a key of the row's account, beside what the row says.
+/// A reply to store under an idempotency key of the row's account, apart from what the row has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptReply {
+pub struct StoredReply {
     pub key: IdempotencyKey,
     pub output_text: String,
     pub cached_tokens: u32,
     pub expires_at: UnixMillis,
 }
 
-/// A row and nothing else.
 impl From<UsageRow> for Settlement {
     fn from(row: UsageRow) -> Self {
-        Self { row, is_reserved: false, kept: None }
+        Self { row, is_reserved: false, stored_reply: None }
     }
 }
 
-/// Keys, and accounts, of a month's report: those that have spent most.
-pub const MAX_USAGE_LINES: u32 = 200;
+/// Most keys, and most accounts, in a monthly report: those with the highest cost.
+pub const MAX_USAGE_ROWS: u32 = 200;
 
-/// Lines of activity that are noted together: many enough for one round trip in nearly all cases, few enough that nobody waits for
-/// them, and far below the bound on parameters of both databases.
-pub const ACTIVITY_LINES_AT_ONCE: usize = 500;
+/// Activity rows per statement: enough for one round trip in nearly all cases, few enough not to delay other writes,
+/// and far below the parameter limits of both databases.
+pub const MAX_ACTIVITY_ROWS: usize = 500;
 
-/// Requests of one key that were refused on one day, by the code that the caller got.
+/// Rejected requests of one key on one day, by error code.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RefusedDay {
-    /// None: the key billed no account.
+pub struct DailyRejections {
+    /// `None` if the key bills no account.
     pub account: Option<AccountId>,
     pub day: Day,
     pub key: KeyId,
     /// `rate_limited`, `no_billing_account` or `spending_cap_reached`.
     pub code: String,
-    pub refusals: u64,
+    pub rejections: u64,
     pub last_at: UnixMillis,
 }
 
-/// Requests that were refused on one day, by the code that their callers got: of all keys together.
+/// Rejected requests of all keys on one day, by error code.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RefusedOnDay {
+pub struct DailyRejectionTotals {
     pub day: Day,
     pub code: String,
-    pub refusals: u64,
+    pub rejections: u64,
     pub last_at: UnixMillis,
 }
 
-/// The busiest sixty seconds of an account's day, as the limits saw them.
+/// The busiest 60 seconds of an account's day, as the rate limiter saw them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeakDay {
+pub struct DailyPeak {
     pub account: AccountId,
     pub day: Day,
     pub requests: u64,
@@ -81,9 +80,9 @@ pub struct PeakDay {
     pub tokens_at: UnixMillis,
 }
 
-/// What to show of a month; of one account, or of all.
+/// Which month to report, for one account or all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UsageMonth {
+pub struct MonthlyUsageQuery {
     pub account: Option<AccountId>,
     pub month: Month,
 }
@@ -102,29 +101,29 @@ pub struct AccountUsage {
     pub totals: UsageTotals,
 }
 
-/// Everything that the page about usage shows, from sums and never from the ledger's rows.
+/// The data of the usage page, from sums and never from the ledger's rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageReport {
-    /// The account that was asked for.
+    /// The requested account.
     pub account: Option<Account>,
-    /// By name, up to `MAX_ACCOUNTS_OFFERED`, to choose from; the one that was asked for among them, wherever it stands.
+    /// Accounts to choose from, by name, up to `MAX_ACCOUNT_OPTIONS`. Always includes the requested one.
     pub accounts: Vec<Account>,
-    /// How many more there are.
-    pub accounts_left_out: u64,
-    /// The first month in which anything was used, by whomever.
+    /// Number of accounts beyond that limit.
+    pub accounts_omitted: u64,
+    /// The first month with usage of any account.
     pub first_month: Option<Month>,
     /// Days with usage, in order.
     pub days: Vec<UsageSum>,
     /// By model.
     pub models: Vec<UsageSum>,
-    /// By prefix; of more than `MAX_USAGE_LINES` those that have spent most.
+    /// By prefix. Beyond `MAX_USAGE_ROWS`, those with the highest cost.
     pub keys: Vec<KeyUsage>,
-    /// By name; of more than `MAX_USAGE_LINES` those that have spent most. Only where all accounts are asked for.
+    /// By name. Beyond `MAX_USAGE_ROWS`, those with the highest cost. Empty if one account was requested.
     pub by_account: Vec<AccountUsage>,
-    /// Of the month before, for comparison: all of it.
+    /// The whole previous month, for comparison.
     pub previous: UsageTotals,
-    /// In the order of days and codes.
-    pub refusals: Vec<RefusedOnDay>,
-    /// Days with a peak, in order. Only where one account is asked for.
-    pub peaks: Vec<PeakDay>,
+    /// By day and code.
+    pub rejections: Vec<DailyRejectionTotals>,
+    /// Days with a peak, in order. Empty unless one account was requested.
+    pub peaks: Vec<DailyPeak>,
 }

@@ -1,11 +1,11 @@
-//! What is asked of the ledger and what it answers: sums of tokens and money over days, models, keys or accounts.
+//! Usage queries and their results: sums of tokens and cost by day, model, key or account.
 
 use crate::DbError;
 use crate::LedgerError;
 use chancery_domain::{AccountId, AccountName, Day, KeyId, KeyPrefix, Nanos, Prices};
 use std::str::FromStr;
 
-/// Which rows of the ledger to sum; `None` sets no bound. Days are whole UTC days, both ends included.
+/// Which usage to sum; `None` sets no bound. Days are whole UTC days, both ends included.
 #[derive(Clone, Debug)]
 pub struct UsageQuery {
     pub account: Option<AccountId>,
@@ -25,8 +25,8 @@ pub enum UsageBy {
 impl UsageBy {
     pub const ALL: [Self; 4] = [Self::Day, Self::Model, Self::Key, Self::Account];
 
-    /// Those that say something where only one account is looked at.
-    pub const OF_ONE_ACCOUNT: [Self; 3] = [Self::Day, Self::Model, Self::Key];
+    /// The groupings that make sense for one account.
+    pub const FOR_ONE_ACCOUNT: [Self; 3] = [Self::Day, Self::Model, Self::Key];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -74,9 +74,9 @@ impl UsageSum {
     }
 }
 
-/// What one key of one account has used of one model on one day at one pair of prices, as it is kept with the rows.
+/// A row of `usage_days`: usage of one account, day, key, model and pair of prices.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DayUsage {
+pub struct DailyUsage {
     pub account: AccountId,
     pub day: Day,
     pub key: KeyId,
@@ -85,7 +85,7 @@ pub struct DayUsage {
     pub totals: UsageTotals,
 }
 
-/// What several sums come to together.
+/// The total of several sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageTotals {
     pub requests: u64,
@@ -95,7 +95,7 @@ pub struct UsageTotals {
 }
 
 impl UsageTotals {
-    /// Exact, or `SumTooLarge`.
+    /// Fails with `SumTooLarge` on overflow.
     pub fn of(sums: &[UsageSum]) -> Result<Self, LedgerError> {
         let add = |a: u64, b: u64| a.checked_add(b).ok_or(DbError::SumTooLarge);
         sums.iter().try_fold(Self::default(), |totals, sum| {
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grouping_is_read_by_the_name_it_is_written_with() {
+    fn usage_by_round_trips() {
         for by in UsageBy::ALL {
             assert_eq!(by.as_str().parse(), Ok(by));
         }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_add_each_count_by_itself() {
+    fn totals_add_each_field() {
         let totals = UsageTotals::of(&[sum(1, [1, 20, 300], 4000), sum(2, [5, 60, 700], 8000)]).unwrap();
         let expected =
             UsageTotals { requests: 6, input_tokens: 80, output_tokens: 1000, cost: Nanos(12_000) };
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_that_do_not_fit_are_an_error() {
+    fn overflowing_totals_are_an_error() {
         let largest = sum(1, [u64::MAX; 3], i64::MAX);
         assert!(UsageTotals::of(std::slice::from_ref(&largest)).is_ok());
         for more in [sum(2, [1, 0, 0], 0), sum(2, [0, 1, 0], 0), sum(2, [0, 0, 1], 0), sum(2, [0; 3], 1)] {

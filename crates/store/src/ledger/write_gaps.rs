@@ -1,43 +1,42 @@
-//! How a busy ledger leaves SQLite's write lock to other processes. SQLite keeps no line: whoever looks while the lock is
-//! free has it. A writer that commits one batch right after the other leaves it free for a moment too short to be met,
-//! and on a slow disk `chancery key revoke` would wait for seconds. So the lock is left free for a tenth of the time
-//! that it was held; a writer that rests anyway owes nothing.
+//! Yields SQLite's write lock to other processes. SQLite does not queue writers, so on a slow disk a ledger that
+//! commits back to back starves `chancery key revoke` for seconds. The writer therefore keeps the lock free for a tenth
+//! of the time that it held it. Time that it was idle anyway counts.
 
 use std::time::Duration;
 
-/// The lock is held this many times as long as it is free.
-const HELD_PER_FREE: u32 = 10;
+/// How many times longer the lock may be held than it is free.
+const HELD_TO_FREE_RATIO: u32 = 10;
 
-/// The timer's tick: a shorter rest would take as long, so what is owed is saved up.
-const SHORTEST_REST: Duration = Duration::from_millis(1);
+/// The timer's tick. A shorter pause would take as long, so smaller debts add up first.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
 
-/// Whoever waits looks every millisecond or two (`patience`), so a longer rest would serve nobody.
-const LONGEST_REST: Duration = Duration::from_millis(2);
+/// Waiting processes poll every 1 to 2 ms (`retry`), so a longer pause would not help.
+const MAX_PAUSE: Duration = Duration::from_millis(2);
 
 #[derive(Debug, Default)]
-pub(crate) struct Gaps {
-    owed: Duration,
-    /// Free time beyond what was owed, which counts for later: a timer often wakes late. Zero while anything is owed.
-    ahead: Duration,
+pub(crate) struct WriteGaps {
+    deficit: Duration,
+    /// Free time beyond what was owed, credited to later commits: timers often wake late. Zero while anything is owed.
+    surplus: Duration,
 }
 
-impl Gaps {
-    pub(crate) fn held_for(&mut self, held: Duration) {
-        let due = held / HELD_PER_FREE;
-        let paid = due.min(self.ahead);
-        self.ahead -= paid;
-        self.owed = (self.owed + (due - paid)).min(LONGEST_REST);
+impl WriteGaps {
+    pub(crate) fn record_held(&mut self, held: Duration) {
+        let due = held / HELD_TO_FREE_RATIO;
+        let paid = due.min(self.surplus);
+        self.surplus -= paid;
+        self.deficit = (self.deficit + (due - paid)).min(MAX_PAUSE);
     }
 
-    pub(crate) fn free_for(&mut self, free: Duration) {
-        let paid = free.min(self.owed);
-        self.owed -= paid;
-        self.ahead = (self.ahead + (free - paid)).min(LONGEST_REST);
+    pub(crate) fn record_free(&mut self, free: Duration) {
+        let paid = free.min(self.deficit);
+        self.deficit -= paid;
+        self.surplus = (self.surplus + (free - paid)).min(MAX_PAUSE);
     }
 
-    /// How long to rest before the next commit, if it is time to.
-    pub(crate) fn rest(&self) -> Option<Duration> {
-        (self.owed >= SHORTEST_REST).then_some(self.owed)
+    /// How long to pause before the next commit, if a pause is due.
+    pub(crate) fn next_pause(&self) -> Option<Duration> {
+        (self.deficit >= MIN_PAUSE).then_some(self.deficit)
     }
 }
 
@@ -45,57 +44,57 @@ impl Gaps {
 mod tests {
     use super::*;
 
-    /// Commits of this length for ten seconds, with this pause between them anyway, by a timer that wakes this late: the
-    /// rests that are added.
-    fn rests_of(commit: Duration, pause: Duration, late: Duration) -> Vec<Duration> {
-        let (mut gaps, mut rests, mut passed) = (Gaps::default(), Vec::new(), Duration::ZERO);
+    /// Simulates 10 s of commits of length `commit`, with `pause` between them, and a timer that wakes `late`. Returns
+    /// the pauses that were added.
+    fn pauses_with(commit: Duration, pause: Duration, late: Duration) -> Vec<Duration> {
+        let (mut gaps, mut pauses, mut passed) = (WriteGaps::default(), Vec::new(), Duration::ZERO);
         while passed < Duration::from_secs(10) {
-            gaps.held_for(commit);
-            gaps.free_for(pause);
+            gaps.record_held(commit);
+            gaps.record_free(pause);
             passed += commit + pause;
-            if let Some(rest) = gaps.rest() {
-                gaps.free_for(rest + late);
-                passed += rest + late;
-                rests.push(rest);
+            if let Some(next_pause) = gaps.next_pause() {
+                gaps.record_free(next_pause + late);
+                passed += next_pause + late;
+                pauses.push(next_pause);
             }
         }
-        rests
+        pauses
     }
 
-    fn rests(commit: Duration, pause: Duration) -> Vec<Duration> {
-        rests_of(commit, pause, Duration::ZERO)
+    fn pauses(commit: Duration, pause: Duration) -> Vec<Duration> {
+        pauses_with(commit, pause, Duration::ZERO)
     }
 
     #[test]
-    fn a_timer_that_wakes_late_does_not_make_the_share_larger() {
+    fn late_timer_does_not_increase_free_share() {
         let late = Duration::from_millis(1);
-        let rests = rests_of(Duration::from_micros(300), Duration::ZERO, late);
-        let free: Duration = rests.iter().map(|rest| *rest + late).sum();
+        let pauses = pauses_with(Duration::from_micros(300), Duration::ZERO, late);
+        let free: Duration = pauses.iter().map(|next_pause| *next_pause + late).sum();
         let share = free.as_secs_f64() / 10.0;
         assert!((0.085..=0.095).contains(&share), "{share}");
     }
 
     #[test]
-    fn a_writer_without_pause_leaves_the_lock_free_for_a_tenth() {
+    fn busy_writer_frees_lock_for_a_tenth_of_time() {
         for commit_us in [100, 900, 5000, 20_000] {
-            let rests = rests(Duration::from_micros(commit_us), Duration::ZERO);
-            let free: Duration = rests.iter().sum();
+            let pauses = pauses(Duration::from_micros(commit_us), Duration::ZERO);
+            let free: Duration = pauses.iter().sum();
             let share = free.as_secs_f64() / 10.0;
             assert!((0.085..=0.095).contains(&share), "commits of {commit_us} us: {share}");
-            assert!(rests.iter().all(|rest| (SHORTEST_REST..=LONGEST_REST).contains(rest)));
+            assert!(pauses.iter().all(|next_pause| (MIN_PAUSE..=MAX_PAUSE).contains(next_pause)));
         }
     }
 
     #[test]
-    fn a_slow_disk_makes_no_rest_longer_than_a_look_takes() {
-        let rests = rests(Duration::from_millis(200), Duration::ZERO);
-        assert!(rests.iter().all(|rest| *rest == LONGEST_REST));
-        assert_eq!(rests.len(), 50, "one between every two commits");
+    fn pause_never_exceeds_poll_interval() {
+        let pauses = pauses(Duration::from_millis(200), Duration::ZERO);
+        assert!(pauses.iter().all(|next_pause| *next_pause == MAX_PAUSE));
+        assert_eq!(pauses.len(), 50, "one between every two commits");
     }
 
     #[test]
-    fn a_writer_that_pauses_anyway_never_rests() {
-        assert!(rests(Duration::from_millis(5), Duration::from_micros(500)).is_empty());
-        assert!(rests(Duration::from_millis(20), Duration::from_secs(1)).is_empty());
+    fn idle_writer_adds_no_pauses() {
+        assert!(pauses(Duration::from_millis(5), Duration::from_micros(500)).is_empty());
+        assert!(pauses(Duration::from_millis(20), Duration::from_secs(1)).is_empty());
     }
 }

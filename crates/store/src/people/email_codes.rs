@@ -1,44 +1,43 @@
 //! Sign-ins that wait for a code from an email.
 //!
-//! How many codes may be wrong, and how many emails go out, is the policy of `chancery_domain::CodeCounts`. Every step with a
-//! code is one transaction:
+//! `chancery_domain::CodeCounts` limits wrong codes and emails. Every step with a code is one transaction:
 //!
-//! 1. It locks the counts of the identity and of its mailbox, so that of many who try at once each sees what the one before has
-//!    left.
-//! 2. It reads the sign-in (again), compares, and counts what was wrong. The last wrong code that is allowed deletes all
-//!    sign-ins of the identity, or of the mailbox, and until the wrong codes expire none is begun.
-//! 3. A right code refunds the wrong ones of its own sign-in and no others: somebody who guesses in another browser gains
-//!    nothing by the owner's coming in.
+//! 1. It locks the counts of the identity and of its mailbox, so that each of several concurrent attempts sees the
+//!    result of the one before.
+//! 2. It reads the sign-in (again), compares the code, and counts a wrong one. The last wrong code that is allowed
+//!    deletes all sign-ins of the identity, or of the mailbox. No new one can start until the wrong codes expire.
+//! 3. A correct code refunds only the wrong ones of its own sign-in. So someone guessing in another browser gains
+//!    nothing when the owner signs in.
 //!
-//! An email is counted before it is sent (`next_email`), and its code is in force when the mail server has taken it (`sent`):
-//! until then the one before is. An email that could not be sent is no longer counted (`refund_email`).
+//! An email is counted before it is sent (`next_email`). Its code becomes valid when the mail server accepts it
+//! (`sent`); until then the previous code stays valid. An email that could not be sent is refunded (`refund_code_email`).
 
 use crate::db::{Conn, FromRow, Query, Row, corrupt, query};
 use crate::throttles::counts as throttles;
-use crate::{CodeSending, CodeTry, HalfSignIn, MailedCode};
+use crate::{CodeEmailOutcome, CodeOutcome, PendingEmailCode, SentEmailCode};
 use chancery_domain::{
-    CodeCounts, CodeEmailDenied, CodeOwner, EMAIL_PAUSE, FAILED_EMAIL_PAUSE, Identity, LocalPath,
-    MAX_EMAILS_PER_SIGN_IN, ThrottleDecision, TokenHash, UnixMillis,
+    CODE_EMAIL_INTERVAL, CodeCounts, CodeEmailDenied, CodeOwner, FAILED_CODE_EMAIL_INTERVAL, Identity,
+    LocalPath, MAX_CODE_EMAILS_PER_SIGN_IN, ThrottleDecision, TokenHash, UnixMillis,
 };
 
-/// What the table says of a sign-in beside what its owner sees.
-struct Pending {
-    half: HalfSignIn,
-    wrong_tries: i64,
+/// A sign-in with the columns that its owner does not see.
+struct PendingRow {
+    pending: PendingEmailCode,
+    wrong_attempts: i64,
     next_email_at: UnixMillis,
 }
 
-impl FromRow for Pending {
+impl FromRow for PendingRow {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         Ok(Self {
-            half: HalfSignIn::from_row(row)?,
-            wrong_tries: row.get("wrong_tries")?,
-            next_email_at: UnixMillis(row.get("next_letter_at_ms")?),
+            pending: PendingEmailCode::from_row(row)?,
+            wrong_attempts: row.get("wrong_attempts")?,
+            next_email_at: UnixMillis(row.get("next_email_at_ms")?),
         })
     }
 }
 
-impl FromRow for HalfSignIn {
+impl FromRow for PendingEmailCode {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         let email: String = row.get("email")?;
         let last_sent_at_ms: Option<i64> = row.get("last_sent_at_ms")?;
@@ -46,8 +45,8 @@ impl FromRow for HalfSignIn {
             identity: Identity { issuer: row.get("issuer")?, subject: row.get("subject")? },
             email: email.parse().map_err(|error| corrupt("an address", error))?,
             return_to: return_path(row)?,
-            code: MailedCode::from_row(row)?,
-            is_code_sent: last_sent_at_ms.is_some(),
+            code: SentEmailCode::from_row(row)?,
+            is_email_sent: last_sent_at_ms.is_some(),
         })
     }
 }
@@ -55,17 +54,17 @@ impl FromRow for HalfSignIn {
 pub(super) fn return_path(row: &Row) -> Result<LocalPath, sqlx::Error> {
     let stored: String = row.get("return_to")?;
     LocalPath::parse(&stored)
-        .ok_or_else(|| corrupt("a sign-in's return path", format!("{stored:?} is none of this portal")))
+        .ok_or_else(|| corrupt("a sign-in's return path", format!("{stored:?} is not a path of this portal")))
 }
 
-/// The identity provider's mailbox proofs have the same columns.
-impl FromRow for MailedCode {
+/// Mailbox proofs of the identity provider have the same columns.
+impl FromRow for SentEmailCode {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         let hash: Vec<u8> = row.get("code_hash")?;
         let hash = hash.try_into().map_err(|bytes: Vec<u8>| {
             corrupt("a code's hash", format!("it has {} bytes instead of 32", bytes.len()))
         })?;
-        let sent: i64 = row.get("codes_sent")?;
+        let sent: i64 = row.get("emails_sent")?;
         let last_sent_at_ms: Option<i64> = row.get("last_sent_at_ms")?;
         Ok(Self {
             hash: TokenHash(hash),
@@ -76,36 +75,36 @@ impl FromRow for MailedCode {
     }
 }
 
-impl From<CodeEmailDenied> for CodeSending {
+impl From<CodeEmailDenied> for CodeEmailOutcome {
     fn from(denied: CodeEmailDenied) -> Self {
         match denied {
-            CodeEmailDenied::LockedOut { until } => Self::NoTriesLeft { until },
+            CodeEmailDenied::LockedOut { until } => Self::LockedOut { until },
             CodeEmailDenied::TooMany { until } => Self::TooMany { until },
         }
     }
 }
 
-const BEGIN: &str = "INSERT INTO half_sign_ins (token_hash, issuer, subject, email, return_to, code_hash, \
-    code_expires_at_ms, wrong_tries, codes_sent, last_sent_at_ms, next_letter_at_ms) \
+const BEGIN: &str = "INSERT INTO pending_email_codes (token_hash, issuer, subject, email, return_to, code_hash, \
+    code_expires_at_ms, wrong_attempts, emails_sent, last_sent_at_ms, next_email_at_ms) \
     VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 1, NULL, $8)";
-const FIND: &str = "SELECT issuer, subject, email, return_to, code_hash, code_expires_at_ms, wrong_tries, codes_sent, \
-    last_sent_at_ms, next_letter_at_ms FROM half_sign_ins WHERE token_hash = $1 AND code_expires_at_ms > $2";
-const COUNT_EMAIL: &str =
-    "UPDATE half_sign_ins SET codes_sent = codes_sent + $2, next_letter_at_ms = $3 WHERE token_hash = $1";
-const SENT: &str = "UPDATE half_sign_ins SET code_hash = $2, code_expires_at_ms = $3, last_sent_at_ms = $4 \
+const FIND: &str = "SELECT issuer, subject, email, return_to, code_hash, code_expires_at_ms, wrong_attempts, emails_sent, \
+    last_sent_at_ms, next_email_at_ms FROM pending_email_codes WHERE token_hash = $1 AND code_expires_at_ms > $2";
+const COUNT_EMAIL: &str = "UPDATE pending_email_codes SET emails_sent = emails_sent + $2, next_email_at_ms = $3 WHERE token_hash = $1";
+const SENT: &str = "UPDATE pending_email_codes SET code_hash = $2, code_expires_at_ms = $3, last_sent_at_ms = $4 \
     WHERE token_hash = $1 AND code_expires_at_ms > $4";
-const COUNT_WRONG: &str = "UPDATE half_sign_ins SET wrong_tries = wrong_tries + 1 WHERE token_hash = $1";
-const END: &str = "DELETE FROM half_sign_ins WHERE token_hash = $1";
-const DELETE_OF_IDENTITY: &str = "DELETE FROM half_sign_ins WHERE issuer = $1 AND subject = $2";
-const DELETE_OF_MAILBOX: &str = "DELETE FROM half_sign_ins WHERE email = $1";
-pub(super) const DELETE_EXPIRED: &str = "DELETE FROM half_sign_ins WHERE token_hash IN \
-    (SELECT token_hash FROM half_sign_ins WHERE code_expires_at_ms <= $1 LIMIT $2)";
+const COUNT_WRONG: &str =
+    "UPDATE pending_email_codes SET wrong_attempts = wrong_attempts + 1 WHERE token_hash = $1";
+const END: &str = "DELETE FROM pending_email_codes WHERE token_hash = $1";
+const DELETE_OF_IDENTITY: &str = "DELETE FROM pending_email_codes WHERE issuer = $1 AND subject = $2";
+const DELETE_OF_MAILBOX: &str = "DELETE FROM pending_email_codes WHERE email = $1";
+pub(super) const DELETE_EXPIRED: &str = "DELETE FROM pending_email_codes WHERE token_hash IN \
+    (SELECT token_hash FROM pending_email_codes WHERE code_expires_at_ms <= $1 LIMIT $2)";
 
 pub(super) fn find(token: &TokenHash, now: UnixMillis) -> Query<'_> {
     query(FIND).bind(token.0.as_slice()).bind(now.0)
 }
 
-/// The mail server has taken an email with this code.
+/// For an email that the mail server accepted.
 pub(super) fn sent<'q>(
     token: &'q TokenHash,
     hash: &'q TokenHash,
@@ -118,127 +117,126 @@ pub(super) fn sent<'q>(
 pub(super) async fn begin(
     conn: &mut Conn<'_>,
     token: &TokenHash,
-    half: &HalfSignIn,
+    pending: &PendingEmailCode,
     now: UnixMillis,
-) -> Result<CodeSending, sqlx::Error> {
-    let counts = lock_counts(conn, half, now).await?;
-    let sending = count_email(conn, half, &counts, now).await?;
-    if sending == CodeSending::Yes {
+) -> Result<CodeEmailOutcome, sqlx::Error> {
+    let counts = lock_counts(conn, pending, now).await?;
+    let outcome = count_email(conn, pending, &counts, now).await?;
+    if outcome == CodeEmailOutcome::Allowed {
         let begin = query(BEGIN)
             .bind(token.0.as_slice())
-            .bind(half.identity.issuer.as_str())
-            .bind(half.identity.subject.as_str())
-            .bind(half.email.as_str())
-            .bind(half.return_to.as_str())
-            .bind(half.code.hash.0.as_slice())
-            .bind(half.code.expires_at.0)
-            .bind(now.after(EMAIL_PAUSE).0);
+            .bind(pending.identity.issuer.as_str())
+            .bind(pending.identity.subject.as_str())
+            .bind(pending.email.as_str())
+            .bind(pending.return_to.as_str())
+            .bind(pending.code.hash.0.as_slice())
+            .bind(pending.code.expires_at.0)
+            .bind(now.after(CODE_EMAIL_INTERVAL).0);
         begin.execute(conn).await?;
     }
-    Ok(sending)
+    Ok(outcome)
 }
 
 pub(super) async fn next_email(
     conn: &mut Conn<'_>,
     token: &TokenHash,
     now: UnixMillis,
-) -> Result<CodeSending, sqlx::Error> {
+) -> Result<CodeEmailOutcome, sqlx::Error> {
     let Some((pending, counts)) = lock_pending(conn, token, now).await? else {
-        return Ok(CodeSending::Gone);
+        return Ok(CodeEmailOutcome::Gone);
     };
-    if pending.half.code.sent >= MAX_EMAILS_PER_SIGN_IN {
-        return Ok(CodeSending::NoMore);
+    if pending.pending.code.sent >= MAX_CODE_EMAILS_PER_SIGN_IN {
+        return Ok(CodeEmailOutcome::SignInLimitReached);
     }
     if pending.next_email_at > now {
-        return Ok(CodeSending::NotBefore(pending.next_email_at));
+        return Ok(CodeEmailOutcome::TooSoon(pending.next_email_at));
     }
-    let sending = count_email(conn, &pending.half, &counts, now).await?;
-    if sending == CodeSending::Yes {
-        set_next_email(conn, token, 1, now.after(EMAIL_PAUSE)).await?;
+    let outcome = count_email(conn, &pending.pending, &counts, now).await?;
+    if outcome == CodeEmailOutcome::Allowed {
+        set_next_email(conn, token, 1, now.after(CODE_EMAIL_INTERVAL)).await?;
     }
-    Ok(sending)
+    Ok(outcome)
 }
 
-/// An email was not sent after all.
-pub(super) async fn refund_email(
+/// For an email that could not be sent.
+pub(super) async fn refund_code_email(
     conn: &mut Conn<'_>,
     token: &TokenHash,
     now: UnixMillis,
 ) -> Result<(), sqlx::Error> {
     let Some((pending, _)) = lock_pending(conn, token, now).await? else { return Ok(()) };
-    for key in owner(&pending.half).emails() {
+    for key in owner(&pending.pending).emails() {
         throttles::refund(key, 1).execute(conn).await?;
     }
-    set_next_email(conn, token, -1, now.after(FAILED_EMAIL_PAUSE)).await
+    set_next_email(conn, token, -1, now.after(FAILED_CODE_EMAIL_INTERVAL)).await
 }
 
-/// With the identity whose code it was not, if it was wrong.
-pub(super) async fn try_code(
+/// Returns also the identity, if the code was wrong.
+pub(super) async fn verify_code(
     conn: &mut Conn<'_>,
     token: &TokenHash,
     typed: &TokenHash,
     now: UnixMillis,
-) -> Result<(CodeTry, Option<Identity>), sqlx::Error> {
+) -> Result<(CodeOutcome, Option<Identity>), sqlx::Error> {
     let Some((pending, mut counts)) = lock_pending(conn, token, now).await? else {
-        return Ok((CodeTry::Gone, None));
+        return Ok((CodeOutcome::Gone, None));
     };
-    let Pending { half, wrong_tries, .. } = pending;
-    // A sign-in that was begun just before the last wrong code of another.
-    if counts.codes_left() == 0 {
-        delete_all(conn, &half, &counts).await?;
-        return Ok((CodeTry::Destroyed { half, is_news: false }, None));
+    let PendingRow { pending, wrong_attempts, .. } = pending;
+    // The sign-in started just before the last wrong code of another one.
+    if counts.remaining_attempts() == 0 {
+        delete_all(conn, &pending, &counts).await?;
+        return Ok((CodeOutcome::LockedOut { pending, is_first: false }, None));
     }
-    if half.code.hash.matches(typed) {
-        for key in owner(&half).wrong_codes() {
-            throttles::refund(key, wrong_tries).execute(conn).await?;
+    if pending.code.hash.matches(typed) {
+        for key in owner(&pending).wrong_codes() {
+            throttles::refund(key, wrong_attempts).execute(conn).await?;
         }
-        for key in owner(&half).emails() {
+        for key in owner(&pending).emails() {
             throttles::refund(key, i64::MAX).execute(conn).await?;
         }
         query(END).bind(token.0.as_slice()).execute(conn).await?;
-        return Ok((CodeTry::Right(half), None));
+        return Ok((CodeOutcome::Accepted(pending), None));
     }
-    for (key, count) in owner(&half).wrong_codes().into_iter().zip(&mut counts.wrong_codes) {
+    for (key, count) in owner(&pending).wrong_codes().into_iter().zip(&mut counts.wrong_codes) {
         let (ThrottleDecision::Allowed(counted) | ThrottleDecision::Denied(counted)) =
             throttles::count(conn, key, now).await?;
         *count = counted;
     }
-    let identity = Some(half.identity.clone());
-    if counts.codes_left() == 0 {
-        delete_all(conn, &half, &counts).await?;
-        return Ok((CodeTry::Destroyed { half, is_news: true }, identity));
+    let identity = Some(pending.identity.clone());
+    if counts.remaining_attempts() == 0 {
+        delete_all(conn, &pending, &counts).await?;
+        return Ok((CodeOutcome::LockedOut { pending, is_first: true }, identity));
     }
     query(COUNT_WRONG).bind(token.0.as_slice()).execute(conn).await?;
-    Ok((CodeTry::Wrong { left: counts.codes_left() }, identity))
+    Ok((CodeOutcome::Rejected { left: counts.remaining_attempts() }, identity))
 }
 
-fn owner(half: &HalfSignIn) -> CodeOwner<'_> {
-    CodeOwner { identity: &half.identity, mailbox: &half.email }
+fn owner(pending: &PendingEmailCode) -> CodeOwner<'_> {
+    CodeOwner { identity: &pending.identity, mailbox: &pending.email }
 }
 
-/// The sign-in and the counts for it. The counts are locked first, by everybody: two who lock one thing each and wait for the
-/// other's would wait for ever. So the sign-in is looked at once for its identity, and read again when nobody else can change
-/// it.
+/// The sign-in and its counts. The counts are always locked first, to avoid deadlocks. So the sign-in is read once for
+/// its identity, and again once the counts are locked.
 async fn lock_pending(
     conn: &mut Conn<'_>,
     token: &TokenHash,
     now: UnixMillis,
-) -> Result<Option<(Pending, CodeCounts)>, sqlx::Error> {
-    let seen: Option<HalfSignIn> = find(token, now).fetch_optional(conn).await?;
+) -> Result<Option<(PendingRow, CodeCounts)>, sqlx::Error> {
+    let seen: Option<PendingEmailCode> = find(token, now).fetch_optional(conn).await?;
     let Some(seen) = seen else { return Ok(None) };
     let counts = lock_counts(conn, &seen, now).await?;
-    let pending: Option<Pending> = find(token, now).fetch_optional(conn).await?;
+    let pending: Option<PendingRow> = find(token, now).fetch_optional(conn).await?;
     Ok(pending.map(|pending| (pending, counts)))
 }
 
-/// Everybody locks the identity's before the mailbox's.
+/// To avoid deadlocks, lock the identity's counts before the mailbox's.
 async fn lock_counts(
     conn: &mut Conn<'_>,
-    half: &HalfSignIn,
+    pending: &PendingEmailCode,
     now: UnixMillis,
 ) -> Result<CodeCounts, sqlx::Error> {
-    let [wrong_of_identity, wrong_of_mailbox] = owner(half).wrong_codes();
-    let [emails_of_identity, emails_of_mailbox] = owner(half).emails();
+    let [wrong_of_identity, wrong_of_mailbox] = owner(pending).wrong_codes();
+    let [emails_of_identity, emails_of_mailbox] = owner(pending).emails();
     Ok(CodeCounts {
         wrong_codes: [
             throttles::lock(conn, wrong_of_identity, now).await?,
@@ -251,20 +249,20 @@ async fn lock_counts(
     })
 }
 
-/// Whether one more email may go out; counts it if so.
+/// Counts one more email, if it is allowed.
 async fn count_email(
     conn: &mut Conn<'_>,
-    half: &HalfSignIn,
+    pending: &PendingEmailCode,
     counts: &CodeCounts,
     now: UnixMillis,
-) -> Result<CodeSending, sqlx::Error> {
-    if let Err(denied) = counts.may_send() {
+) -> Result<CodeEmailOutcome, sqlx::Error> {
+    if let Err(denied) = counts.check_email_allowed() {
         return Ok(denied.into());
     }
-    for key in owner(half).emails() {
+    for key in owner(pending).emails() {
         throttles::count(conn, key, now).await?;
     }
-    Ok(CodeSending::Yes)
+    Ok(CodeEmailOutcome::Allowed)
 }
 
 async fn set_next_email(
@@ -277,11 +275,15 @@ async fn set_next_email(
     Ok(())
 }
 
-async fn delete_all(conn: &mut Conn<'_>, half: &HalfSignIn, counts: &CodeCounts) -> Result<(), sqlx::Error> {
-    let Identity { issuer, subject } = &half.identity;
+async fn delete_all(
+    conn: &mut Conn<'_>,
+    pending: &PendingEmailCode,
+    counts: &CodeCounts,
+) -> Result<(), sqlx::Error> {
+    let Identity { issuer, subject } = &pending.identity;
     query(DELETE_OF_IDENTITY).bind(issuer.as_str()).bind(subject.as_str()).execute(conn).await?;
-    if counts.codes_left_for_mailbox() == 0 {
-        query(DELETE_OF_MAILBOX).bind(half.email.as_str()).execute(conn).await?;
+    if counts.remaining_mailbox_attempts() == 0 {
+        query(DELETE_OF_MAILBOX).bind(pending.email.as_str()).execute(conn).await?;
     }
     Ok(())
 }

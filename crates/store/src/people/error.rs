@@ -1,4 +1,4 @@
-//! What can go wrong with people and their sessions. The texts are for logs; surfaces choose their own words.
+//! Errors of people and their sessions. The texts are for logs; surfaces write their own.
 
 use crate::DbError;
 use crate::db::Rejection;

@@ -1,13 +1,13 @@
-//! Who belongs to the firm, and in which role. What is changed about somebody takes a permit, and is on record with its old and
-//! new value in the same transaction. Sessions and sign-ins are elsewhere in this folder.
+//! The firm's people and their roles. Every change needs a permit and is audited with its old and new value in the same
+//! transaction. Sessions and sign-ins are elsewhere in this folder.
 
-use super::rows::{KnownPerson, lock_identity, lock_person};
+use super::rows::{PersonRow, lock_identity, lock_person};
 use super::sessions::end_sessions_of;
 use crate::DbError;
 use crate::audit::step::AuditedSteps;
 use crate::db::Db;
 use crate::db::{Conn, Dialect, TxError, query};
-use crate::{Arrival, PersonError, RemovedPerson};
+use crate::{PersonError, RemovedPerson, VerifiedIdentity};
 use chancery_domain::{
     AuditEvent, AuditRow, AuditedEvent, EmailAddress, EventKind, Identity, Person, PersonId, Role, UnixMillis,
 };
@@ -21,10 +21,10 @@ const LIST_REMOVED: &str = "SELECT * FROM people WHERE removed_at_ms IS NOT NULL
 const RESTORE: &str =
     "UPDATE people SET removed_at_ms = NULL WHERE id = $1 AND removed_at_ms IS NOT NULL RETURNING *";
 const END_SESSIONS: &str = "DELETE FROM sessions WHERE person_id = $1";
-const WITH_EMAIL: &str = "SELECT * FROM people WHERE email = $1 AND removed_at_ms IS NULL ORDER BY id";
+const BY_EMAIL: &str = "SELECT * FROM people WHERE email = $1 AND removed_at_ms IS NULL ORDER BY id";
 
-/// The firm keeps at least one partner. SQLite has one writer, so looking and changing are one step; PostgreSQL's function
-/// has the same condition and lets one at a time look.
+/// The firm always has at least one partner. SQLite has one writer, so check and update are atomic; PostgreSQL's
+/// function has the same condition and serializes callers.
 fn set_role(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Sqlite => {
@@ -34,7 +34,7 @@ fn set_role(dialect: Dialect) -> &'static str {
         }
         Dialect::Postgres => {
             "UPDATE people SET role = $2 WHERE id = $1 AND removed_at_ms IS NULL \
-             AND (role <> 'partner' OR $2 = 'partner' OR may_lose_partner($1)) RETURNING *"
+             AND (role <> 'partner' OR $2 = 'partner' OR other_partner_exists($1)) RETURNING *"
         }
     }
 }
@@ -47,17 +47,17 @@ fn remove(dialect: Dialect) -> &'static str {
         }
         Dialect::Postgres => {
             "UPDATE people SET removed_at_ms = $2 WHERE id = $1 AND removed_at_ms IS NULL \
-             AND (role <> 'partner' OR may_lose_partner($1))"
+             AND (role <> 'partner' OR other_partner_exists($1))"
         }
     }
 }
 
-/// Somebody who was removed stays so. A role is only ever raised here.
-async fn admit(
+/// A removed person stays removed. A role is only ever promoted here.
+async fn upsert_person(
     conn: &mut Conn<'_>,
-    arrival: &Arrival,
-) -> Result<(KnownPerson, Option<AuditEvent>), TxError<PersonError>> {
-    let Arrival { identity, email, role, origin } = arrival;
+    verified: &VerifiedIdentity,
+) -> Result<(PersonRow, Option<AuditEvent>), TxError<PersonError>> {
+    let VerifiedIdentity { identity, email, role, origin } = verified;
     let known = match lock_identity(conn, identity).await? {
         Some(known) => known,
         None => {
@@ -67,13 +67,13 @@ async fn admit(
                 .bind(email.as_str())
                 .bind(role.as_str())
                 .bind(origin.at.0);
-            let joined: Option<KnownPerson> = join.fetch_optional(conn).await?;
+            let joined: Option<PersonRow> = join.fetch_optional(conn).await?;
             if let Some(joined) = joined {
                 let event = AuditEvent::new(EventKind::PersonJoined, joined.person.id);
                 return Ok((joined, Some(AuditEvent { new_role: Some(*role), ..event })));
             }
-            // The same sign-in of another browser was quicker.
-            let missing = || DbError::Unavailable("the person was not given back".to_owned());
+            // A concurrent sign-in of the same identity created the person.
+            let missing = || DbError::Unavailable("the database returned no row for the person".to_owned());
             lock_identity(conn, identity).await?.ok_or_else(missing)?
         }
     };
@@ -82,28 +82,28 @@ async fn admit(
         return Ok((known, None));
     }
     let set = query(SET_EMAIL_AND_ROLE).bind(id.0).bind(email.as_str()).bind(new_role.as_str());
-    let now: KnownPerson = set.fetch_one(conn).await?;
+    let updated: PersonRow = set.fetch_one(conn).await?;
     let promoted = (old_role != new_role).then(|| AuditEvent {
         old_role: Some(old_role),
         new_role: Some(new_role),
         ..AuditEvent::new(EventKind::PersonPromoted, id)
     });
-    Ok((now, promoted))
+    Ok((updated, promoted))
 }
 
-/// Why a statement about somebody changed nothing.
-async fn why_not_changed(conn: &mut Conn<'_>, person: PersonId) -> Result<PersonError, sqlx::Error> {
+/// Why an update of a person changed no row.
+async fn rejection_reason(conn: &mut Conn<'_>, person: PersonId) -> Result<PersonError, sqlx::Error> {
     Ok(match lock_person(conn, person).await? {
-        Some(KnownPerson { removed_at: None, .. }) => PersonError::LastPartner,
+        Some(PersonRow { removed_at: None, .. }) => PersonError::LastPartner,
         _ => PersonError::NoSuchPerson(person),
     })
 }
 
-/// What a change of somebody ends with: what was done, or why it was not, which leaves the decision on record all the same.
+/// The outcome of a change, or why it was rejected. The decision is audited in either case.
 type Outcome<T> = (Result<T, PersonError>, Vec<AuditRow>);
 
 fn done<T>(permit: &Permit<ManageTeam>, effect: AuditEvent, done: T) -> Outcome<T> {
-    (Ok(done), vec![permit.to_audit_row_with(effect)])
+    (Ok(done), vec![permit.to_audit_row_with_effect(effect)])
 }
 
 fn rejected<T>(permit: &Permit<ManageTeam>, why: PersonError) -> Outcome<T> {
@@ -118,21 +118,21 @@ pub struct People {
 }
 
 impl People {
-    /// The one person of this identity, created if it is new, with the address as it is now. Somebody new and somebody who
-    /// becomes a partner by it are on record. Rejected with `PersonRemoved`.
-    pub async fn arrive(&self, arrival: Arrival) -> Result<Person, PersonError> {
-        let Identity { issuer, subject } = &arrival.identity;
+    /// Returns the person of this identity, created if new, with the email address updated. A new person or a promotion
+    /// to partner is audited. Fails with `PersonRemoved`.
+    pub async fn sign_in(&self, verified: VerifiedIdentity) -> Result<Person, PersonError> {
+        let Identity { issuer, subject } = &verified.identity;
         if issuer.contains('\0') || subject.contains('\0') {
             return Err(DbError::NulCharacter { what: "the identity" }.into());
         }
-        let KnownPerson { person, removed_at } = self
+        let PersonRow { person, removed_at } = self
             .audited
-            .run_then_link(&arrival, |conn, arrival| {
+            .run_then_record(&verified, |conn, verified| {
                 Box::pin(async move {
-                    let (known, event) = admit(conn, arrival).await?;
+                    let (known, event) = upsert_person(conn, verified).await?;
                     let by = Some((known.person.id, known.person.role));
                     let row =
-                        |event| AuditRow::Event(AuditedEvent { by, event, origin: arrival.origin.clone() });
+                        |event| AuditRow::Event(AuditedEvent { by, event, origin: verified.origin.clone() });
                     Ok((known, event.map(row).into_iter().collect()))
                 })
             })
@@ -143,28 +143,28 @@ impl People {
         }
     }
 
-    /// Everybody who was not removed, by address.
+    /// People who are not removed, by email address.
     pub async fn list_people(&self) -> Result<Vec<Person>, PersonError> {
         Ok(self.db.fetch_all(query(LIST)).await?)
     }
 
-    /// By address.
+    /// By email address.
     pub async fn list_removed_people(&self) -> Result<Vec<RemovedPerson>, PersonError> {
-        let found: Vec<KnownPerson> = self.db.fetch_all(query(LIST_REMOVED)).await?;
-        let removed = found.into_iter().map(|KnownPerson { person, removed_at }| RemovedPerson {
+        let found: Vec<PersonRow> = self.db.fetch_all(query(LIST_REMOVED)).await?;
+        let removed = found.into_iter().map(|PersonRow { person, removed_at }| RemovedPerson {
             person,
             removed_at: removed_at.unwrap_or(UnixMillis(0)),
         });
         Ok(removed.collect())
     }
 
-    /// More than one where several identities have one address.
-    pub async fn people_with_email(&self, email: &EmailAddress) -> Result<Vec<Person>, PersonError> {
-        Ok(self.db.fetch_all(query(WITH_EMAIL).bind(email.as_str())).await?)
+    /// Several identities may have the same address.
+    pub async fn people_by_email(&self, email: &EmailAddress) -> Result<Vec<Person>, PersonError> {
+        Ok(self.db.fetch_all(query(BY_EMAIL).bind(email.as_str())).await?)
     }
 
-    /// Rejected with `LastPartner` where nobody would be left who is one. A change that is rejected leaves the decision on
-    /// record, without a change.
+    /// Fails with `LastPartner` if no partner would remain. A rejected change is audited as a decision without an
+    /// effect.
     pub async fn set_role(
         &self,
         permit: Permit<ManageTeam>,
@@ -172,13 +172,13 @@ impl People {
         role: Role,
     ) -> Result<Person, PersonError> {
         self.audited
-            .run_then_link::<_, _, PersonError>(&(&permit, person, role), |conn, (permit, person, role)| {
+            .run_then_record::<_, _, PersonError>(&(&permit, person, role), |conn, (permit, person, role)| {
                 Box::pin(async move {
                     let old_role = lock_person(conn, *person).await?.map(|known| known.person.role);
                     let change = query(set_role(conn.dialect())).bind(person.0).bind(role.as_str());
                     let changed: Option<Person> = change.fetch_optional(conn).await?;
                     let Some(changed) = changed else {
-                        return Ok(rejected(permit, why_not_changed(conn, *person).await?));
+                        return Ok(rejected(permit, rejection_reason(conn, *person).await?));
                     };
                     let effect = AuditEvent {
                         old_role,
@@ -191,19 +191,20 @@ impl People {
             .await?
     }
 
-    /// From now on none of the person's sessions opens anything, and none is started. Rejected with `LastPartner`.
+    /// Ends the person's access: their sessions stop working, and no new one can start. Fails with `LastPartner`.
     pub async fn remove_person(
         &self,
         permit: Permit<ManageTeam>,
         person: PersonId,
     ) -> Result<(), PersonError> {
         self.audited
-            .run_then_link::<_, _, PersonError>(&(&permit, person), |conn, (permit, person)| {
+            .run_then_record::<_, _, PersonError>(&(&permit, person), |conn, (permit, person)| {
                 Box::pin(async move {
-                    // The person's sessions open nothing from now on; they are deleted with those that have ended.
-                    let remove = query(remove(conn.dialect())).bind(person.0).bind(permit.asked().at.0);
+                    // The person's sessions stop working now, and are deleted with the expired ones.
+                    let remove =
+                        query(remove(conn.dialect())).bind(person.0).bind(permit.access_request().at.0);
                     match remove.execute(conn).await? {
-                        0 => Ok(rejected(permit, why_not_changed(conn, *person).await?)),
+                        0 => Ok(rejected(permit, rejection_reason(conn, *person).await?)),
                         _ => Ok(done(permit, AuditEvent::new(EventKind::PersonRemoved, *person), ())),
                     }
                 })
@@ -211,21 +212,21 @@ impl People {
             .await?
     }
 
-    /// The person may sign in again, in the role they had; the sessions they had do not come back. Rejected with
-    /// `NoSuchPerson` for somebody who was not removed.
+    /// Lets the person sign in again, in their previous role. Their old sessions stay ended. Fails with `NoSuchPerson`
+    /// for a person who is not removed.
     pub async fn restore_person(
         &self,
         permit: Permit<ManageTeam>,
         person: PersonId,
     ) -> Result<Person, PersonError> {
         self.audited
-            .run_then_link::<_, _, PersonError>(&(&permit, person), |conn, (permit, person)| {
+            .run_then_record::<_, _, PersonError>(&(&permit, person), |conn, (permit, person)| {
                 Box::pin(async move {
                     let restored: Option<Person> = query(RESTORE).bind(person.0).fetch_optional(conn).await?;
                     let Some(restored) = restored else {
                         return Ok(rejected(permit, PersonError::NoSuchPerson(*person)));
                     };
-                    // Those that were not deleted yet would open everything again.
+                    // Sessions that are not deleted yet would work again.
                     query(END_SESSIONS).bind(person.0).execute(conn).await?;
                     Ok(done(permit, AuditEvent::new(EventKind::PersonRestored, *person), restored))
                 })
@@ -233,14 +234,14 @@ impl People {
             .await?
     }
 
-    /// Ends the person's sessions, and their sign-ins that wait for a code. How many sessions there were.
+    /// Ends the person's sessions, and their sign-ins that wait for a code. Returns the number of sessions.
     pub async fn sign_out_person(
         &self,
         permit: Permit<ManageTeam>,
         person: PersonId,
     ) -> Result<u64, PersonError> {
         self.audited
-            .run_then_link::<_, _, PersonError>(&(&permit, person), |conn, (permit, person)| {
+            .run_then_record::<_, _, PersonError>(&(&permit, person), |conn, (permit, person)| {
                 Box::pin(async move {
                     let Some(known) = lock_person(conn, *person).await? else {
                         return Ok(rejected(permit, PersonError::NoSuchPerson(*person)));

@@ -1,4 +1,4 @@
-//! People as the database has them.
+//! Database rows of people.
 
 use crate::db::{Conn, Dialect, FromRow, Row, corrupt, query};
 use chancery_domain::{Identity, Person, PersonId, Role, UnixMillis};
@@ -16,21 +16,21 @@ impl FromRow for Person {
     }
 }
 
-/// Somebody in the firm or no longer in it.
-pub(super) struct KnownPerson {
+/// A person, removed or not.
+pub(super) struct PersonRow {
     pub(super) person: Person,
     pub(super) removed_at: Option<UnixMillis>,
 }
 
-impl FromRow for KnownPerson {
+impl FromRow for PersonRow {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         let removed_at: Option<i64> = row.get("removed_at_ms")?;
         Ok(Self { person: Person::from_row(row)?, removed_at: removed_at.map(UnixMillis) })
     }
 }
 
-impl KnownPerson {
-    /// How the audit names them.
+impl PersonRow {
+    /// The principal for audit rows.
     pub(super) fn principal(&self) -> (PersonId, Role) {
         (self.person.id, self.person.role)
     }
@@ -40,7 +40,7 @@ impl KnownPerson {
 pub(super) async fn lock_identity(
     conn: &mut Conn<'_>,
     identity: &Identity,
-) -> Result<Option<KnownPerson>, sqlx::Error> {
+) -> Result<Option<PersonRow>, sqlx::Error> {
     let find = query(match conn.dialect() {
         Dialect::Sqlite => "SELECT * FROM people WHERE issuer = $1 AND subject = $2",
         Dialect::Postgres => "SELECT * FROM people WHERE issuer = $1 AND subject = $2 FOR NO KEY UPDATE",
@@ -48,11 +48,11 @@ pub(super) async fn lock_identity(
     find.bind(identity.issuer.as_str()).bind(identity.subject.as_str()).fetch_optional(conn).await
 }
 
-/// The same by number.
+/// Like `lock_identity`, by id.
 pub(super) async fn lock_person(
     conn: &mut Conn<'_>,
     person: PersonId,
-) -> Result<Option<KnownPerson>, sqlx::Error> {
+) -> Result<Option<PersonRow>, sqlx::Error> {
     let find = query(match conn.dialect() {
         Dialect::Sqlite => "SELECT * FROM people WHERE id = $1",
         Dialect::Postgres => "SELECT * FROM people WHERE id = $1 FOR NO KEY UPDATE",

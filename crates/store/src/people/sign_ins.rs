@@ -1,19 +1,19 @@
-//! The queries about sign-ins under way. Those that wait for a code are in `email_codes`.
+//! Queries for sign-ins in progress. Those that wait for a code are in `email_codes`.
 
 use super::email_codes;
 use super::rows::lock_identity;
 use crate::audit::step::AuditedSteps;
 use crate::db::Db;
-use crate::db::{COMMAND_WAIT, Conn, FromRow, Row, query};
-use crate::{CodeSending, CodeTry, HalfSignIn, PersonError, SignIn};
+use crate::db::{COMMAND_RETRY_LIMIT, Conn, FromRow, Row, query};
+use crate::{CodeEmailOutcome, CodeOutcome, PendingEmailCode, PendingSignIn, PersonError};
 use chancery_domain::{
     AuditEvent, AuditRow, AuditedEvent, EventKind, EventOrigin, Identity, TokenHash, UnixMillis,
 };
 
-/// Sign-ins under way that are worth keeping. Anybody can begin one, so the oldest go when there are more.
+/// Most sign-ins in progress. Anyone can start one, so beyond this the oldest are deleted.
 pub const MAX_SIGN_INS: u32 = 100_000;
 
-impl FromRow for SignIn {
+impl FromRow for PendingSignIn {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         Ok(Self {
             state: row.get("state")?,
@@ -25,15 +25,15 @@ impl FromRow for SignIn {
     }
 }
 
-const BEGIN: &str = "INSERT INTO sign_ins (token_hash, state, nonce, pkce_verifier, return_to, expires_at_ms) \
+const BEGIN: &str = "INSERT INTO pending_sign_ins (token_hash, state, nonce, pkce_verifier, return_to, expires_at_ms) \
     VALUES ($1, $2, $3, $4, $5, $6)";
-const TAKE: &str = "DELETE FROM sign_ins WHERE token_hash = $1 RETURNING state, nonce, pkce_verifier, return_to, expires_at_ms";
-const DELETE_EXPIRED: &str = "DELETE FROM sign_ins WHERE token_hash IN \
-    (SELECT token_hash FROM sign_ins WHERE expires_at_ms <= $1 LIMIT $2)";
-const DELETE_TOO_MANY: &str = "DELETE FROM sign_ins WHERE token_hash IN \
-    (SELECT token_hash FROM sign_ins ORDER BY expires_at_ms DESC LIMIT $2 OFFSET $1)";
+const TAKE: &str = "DELETE FROM pending_sign_ins WHERE token_hash = $1 RETURNING state, nonce, pkce_verifier, return_to, expires_at_ms";
+const DELETE_EXPIRED: &str = "DELETE FROM pending_sign_ins WHERE token_hash IN \
+    (SELECT token_hash FROM pending_sign_ins WHERE expires_at_ms <= $1 LIMIT $2)";
+const DELETE_EXCESS: &str = "DELETE FROM pending_sign_ins WHERE token_hash IN \
+    (SELECT token_hash FROM pending_sign_ins ORDER BY expires_at_ms DESC LIMIT $2 OFFSET $1)";
 
-/// The row of a wrong code. Somebody who signs in for the first time is not known yet.
+/// The audit row of a wrong code. A person who signs in for the first time is not known yet.
 async fn code_rejected(
     conn: &mut Conn<'_>,
     identity: &Identity,
@@ -45,7 +45,7 @@ async fn code_rejected(
     Ok(AuditRow::Event(AuditedEvent { by, event, origin: origin.clone() }))
 }
 
-/// SignIns.
+/// Portal sign-ins in progress.
 #[derive(Clone)]
 pub struct SignIns {
     pub(crate) db: Db,
@@ -53,7 +53,7 @@ pub struct SignIns {
 }
 
 impl SignIns {
-    pub async fn begin_sign_in(&self, token: TokenHash, sign_in: SignIn) -> Result<(), PersonError> {
+    pub async fn begin_sign_in(&self, token: TokenHash, sign_in: PendingSignIn) -> Result<(), PersonError> {
         let begin = query(BEGIN)
             .bind(token.0.as_slice())
             .bind(sign_in.state.as_str())
@@ -61,45 +61,49 @@ impl SignIns {
             .bind(sign_in.pkce_verifier.as_str())
             .bind(sign_in.return_to.as_str())
             .bind(sign_in.expires_at.0);
-        self.db.execute(begin, COMMAND_WAIT).await?;
+        self.db.execute(begin, COMMAND_RETRY_LIMIT).await?;
         Ok(())
     }
 
-    /// Gives it once; None where there is none or its time is over.
-    pub async fn take_sign_in(
+    /// Returns it once. `None` if it does not exist or has expired.
+    pub async fn consume_sign_in(
         &self,
         token: TokenHash,
         now: UnixMillis,
-    ) -> Result<Option<SignIn>, PersonError> {
+    ) -> Result<Option<PendingSignIn>, PersonError> {
         let take = query(TAKE).bind(token.0.as_slice());
-        let taken: Vec<SignIn> = self.db.write_returning(take, COMMAND_WAIT).await?;
+        let taken: Vec<PendingSignIn> = self.db.write_returning(take, COMMAND_RETRY_LIMIT).await?;
         Ok(taken.into_iter().next().filter(|sign_in| sign_in.expires_at > now))
     }
 
-    pub async fn half_sign_in(
+    pub async fn pending_email_code(
         &self,
         token: TokenHash,
         now: UnixMillis,
-    ) -> Result<Option<HalfSignIn>, PersonError> {
+    ) -> Result<Option<PendingEmailCode>, PersonError> {
         Ok(self.db.fetch_optional(email_codes::find(&token, now)).await?)
     }
 
-    /// With its first code, which is counted as sent.
-    pub async fn begin_half_sign_in(
+    /// Starts to wait for the first code, which counts as sent.
+    pub async fn begin_pending_email_code(
         &self,
         token: TokenHash,
-        half: HalfSignIn,
+        pending: PendingEmailCode,
         now: UnixMillis,
-    ) -> Result<CodeSending, PersonError> {
-        let args = (token, half, now);
-        let begun = self.db.run(&args, |conn, (token, half, now)| {
-            Box::pin(async move { Ok(email_codes::begin(conn, token, half, *now).await?) })
+    ) -> Result<CodeEmailOutcome, PersonError> {
+        let args = (token, pending, now);
+        let begun = self.db.run(&args, |conn, (token, pending, now)| {
+            Box::pin(async move { Ok(email_codes::begin(conn, token, pending, *now).await?) })
         });
         begun.await
     }
 
-    /// Whether one more letter may go out; counts it if so. The code of the last one stays in force.
-    pub async fn may_send_code(&self, token: TokenHash, now: UnixMillis) -> Result<CodeSending, PersonError> {
+    /// Counts one more email if it is allowed. The code of the last one stays valid.
+    pub async fn count_code_email(
+        &self,
+        token: TokenHash,
+        now: UnixMillis,
+    ) -> Result<CodeEmailOutcome, PersonError> {
         let args = (token, now);
         let counted = self.db.run(&args, |conn, (token, now)| {
             Box::pin(async move { Ok(email_codes::next_email(conn, token, *now).await?) })
@@ -107,8 +111,8 @@ impl SignIns {
         counted.await
     }
 
-    /// The mail server has taken a letter: its code is in force in the place of the last one. Not where the sign-in is over.
-    pub async fn code_was_sent(
+    /// The mail server accepted an email: its code replaces the last one, unless the sign-in is over.
+    pub async fn mark_code_sent(
         &self,
         token: TokenHash,
         hash: TokenHash,
@@ -116,42 +120,41 @@ impl SignIns {
         now: UnixMillis,
     ) -> Result<bool, PersonError> {
         let sent = email_codes::sent(&token, &hash, expires_at, now);
-        Ok(self.db.execute(sent, COMMAND_WAIT).await? > 0)
+        Ok(self.db.execute(sent, COMMAND_RETRY_LIMIT).await? > 0)
     }
 
-    /// A letter that was counted could not be sent: it counts no more, and the next one may go out after a moment.
-    pub async fn code_was_not_sent(&self, token: TokenHash, now: UnixMillis) -> Result<(), PersonError> {
+    /// Refunds an email that could not be sent. The next one may go out after a short pause.
+    pub async fn mark_code_unsent(&self, token: TokenHash, now: UnixMillis) -> Result<(), PersonError> {
         let args = (token, now);
         let refunded = self.db.run(&args, |conn, (token, now)| {
-            Box::pin(async move { Ok(email_codes::refund_email(conn, token, *now).await?) })
+            Box::pin(async move { Ok(email_codes::refund_code_email(conn, token, *now).await?) })
         });
         refunded.await
     }
 
-    /// A wrong code is on record.
-    pub async fn try_code(
+    /// A wrong code is audited.
+    pub async fn verify_code(
         &self,
         token: TokenHash,
         typed: TokenHash,
         origin: &EventOrigin,
-    ) -> Result<CodeTry, PersonError> {
+    ) -> Result<CodeOutcome, PersonError> {
         self.audited
-            .run_then_link(&(token, typed, origin), |conn, (token, typed, origin)| {
+            .run_then_record(&(token, typed, origin), |conn, (token, typed, origin)| {
                 Box::pin(async move {
-                    let (tried, rejected) = email_codes::try_code(conn, token, typed, origin.at).await?;
+                    let (outcome, rejected) = email_codes::verify_code(conn, token, typed, origin.at).await?;
                     let rows = match rejected {
                         Some(identity) => vec![code_rejected(conn, &identity, origin).await?],
                         None => Vec::new(),
                     };
-                    Ok((tried, rows))
+                    Ok((outcome, rows))
                 })
             })
             .await
     }
 
-    /// Removes up to `limit` of each kind that nobody can use any more, and of more sign-ins than `keep` those that were
-    /// begun first; says how much.
-    pub async fn forget_old_sign_ins(
+    /// Deletes up to `limit` expired rows of each kind, and the oldest sign-ins beyond `keep`. Returns how many.
+    pub async fn delete_expired_sign_ins(
         &self,
         now: UnixMillis,
         limit: u32,
@@ -160,10 +163,10 @@ impl SignIns {
         let mut deleted = 0;
         let expired = [DELETE_EXPIRED, email_codes::DELETE_EXPIRED];
         for (sql, bound) in
-            expired.map(|sql| (sql, now.0)).into_iter().chain([(DELETE_TOO_MANY, i64::from(keep))])
+            expired.map(|sql| (sql, now.0)).into_iter().chain([(DELETE_EXCESS, i64::from(keep))])
         {
             let delete = query(sql).bind(bound).bind(i64::from(limit));
-            deleted += self.db.execute(delete, COMMAND_WAIT).await?;
+            deleted += self.db.execute(delete, COMMAND_RETRY_LIMIT).await?;
         }
         Ok(deleted)
     }

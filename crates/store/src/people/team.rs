@@ -1,15 +1,15 @@
-//! Everybody of the firm as the team's page shows them: their clients and the sessions that are alive.
+//! The team page: people with their clients and active sessions.
 
-use super::rows::KnownPerson;
+use super::rows::PersonRow;
 use crate::People;
 use crate::PersonError;
 use crate::TeamMember;
 use crate::db::{Conn, FromRow, Row, corrupt, query};
-use chancery_domain::{SessionTimes, UnixMillis};
+use chancery_domain::{SessionTimeouts, UnixMillis};
 use chancery_policy::{ManageTeam, Permit, ReadTeam};
 
-/// Sessions of those who were removed open nothing. The parameters: not archived, archived, and from when on a session must
-/// have started and been used.
+/// Sessions of removed people do not count. The parameters are the two values of `is_archived` (false, true), and the
+/// cutoffs for a session's start and last use.
 const MEMBERS: &str = "SELECT p.id, p.issuer, p.subject, p.email, p.role, p.joined_at_ms, p.removed_at_ms, \
     COALESCE((SELECT k.clients FROM client_counts k WHERE k.owner_id = p.id AND k.is_archived = $1), 0) AS clients, \
     COALESCE((SELECT k.clients FROM client_counts k WHERE k.owner_id = p.id AND k.is_archived = $2), 0) \
@@ -25,7 +25,7 @@ impl FromRow for TeamMember {
             let stored: i64 = row.get(column)?;
             u64::try_from(stored).map_err(|_| corrupt("a count", format!("{stored} is negative")))
         };
-        let KnownPerson { person, removed_at } = KnownPerson::from_row(row)?;
+        let PersonRow { person, removed_at } = PersonRow::from_row(row)?;
         let last_used_at: Option<i64> = row.get("session_used_at_ms")?;
         Ok(Self {
             person,
@@ -38,16 +38,16 @@ impl FromRow for TeamMember {
     }
 }
 
-/// Everybody who was not removed, by address, then those who were.
+/// Active people by email address, then removed people.
 pub(crate) async fn members(
     conn: &mut Conn<'_>,
-    times: SessionTimes,
+    timeouts: SessionTimeouts,
     now: UnixMillis,
 ) -> Result<Vec<TeamMember>, sqlx::Error> {
-    let (oldest_start, oldest_use) = times.oldest_alive(now);
+    let (oldest_start, oldest_use) = timeouts.active_cutoffs(now);
     let find = query(MEMBERS).bind(false).bind(true).bind(oldest_start.0).bind(oldest_use.0);
     let mut members: Vec<TeamMember> = find.fetch_all(conn).await?;
-    // Sorted here, because the databases would not sort addresses alike.
+    // Sorted here, because the databases sort addresses differently.
     members.sort_by_cached_key(|member| {
         (member.removed_at.is_some(), member.person.email.clone(), member.person.id)
     });
@@ -55,22 +55,22 @@ pub(crate) async fn members(
 }
 
 impl People {
-    /// Everybody who was not removed, by address, then those who were.
+    /// Active people by email address, then removed people.
     pub async fn read_team(
         &self,
         permit: Permit<ReadTeam>,
-        times: SessionTimes,
+        timeouts: SessionTimeouts,
     ) -> Result<Vec<TeamMember>, PersonError> {
-        let args = (times, permit.asked().at);
+        let args = (timeouts, permit.access_request().at);
         self.audited
-            .run(&[permit.to_audit_row()], &args, |conn, (times, now)| {
-                Box::pin(async move { Ok(members(conn, *times, *now).await?) })
+            .run(&[permit.to_audit_row()], &args, |conn, (timeouts, now)| {
+                Box::pin(async move { Ok(members(conn, *timeouts, *now).await?) })
             })
             .await
     }
 
-    /// Writes down that somebody may change something about somebody else, before it is changed.
-    pub async fn note_managing_team(&self, permit: Permit<ManageTeam>) -> Result<(), PersonError> {
+    /// Audits the decision that the principal may manage the team, before the change itself.
+    pub async fn record_team_management(&self, permit: Permit<ManageTeam>) -> Result<(), PersonError> {
         Ok(self.audited.record(&[permit.to_audit_row()]).await?)
     }
 }

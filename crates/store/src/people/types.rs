@@ -1,20 +1,20 @@
-//! The portal's people, sessions and sign-ins as the rest of Chancery sees them.
+//! Public types of the portal's people, sessions and sign-ins.
 
 use chancery_domain::{
     EmailAddress, EventOrigin, Identity, LocalPath, Person, PersonId, Role, Session, TokenHash, UnixMillis,
 };
 
-/// Somebody comes back from the identity provider with a proven mailbox.
+/// A verified identity: signed in at the identity provider, with a verified mailbox.
 #[derive(Clone, Debug)]
-pub struct Arrival {
+pub struct VerifiedIdentity {
     pub identity: Identity,
     pub email: EmailAddress,
-    /// For somebody new; somebody known becomes a partner by it, and is never made less.
+    /// The role of a new person. A known person is only ever promoted.
     pub role: Role,
     pub origin: EventOrigin,
 }
 
-/// Somebody who may not sign in any more.
+/// A person who may no longer sign in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemovedPerson {
     pub person: Person,
@@ -26,22 +26,22 @@ pub struct NewSession {
     pub token: TokenHash,
     pub person: PersonId,
     pub origin: EventOrigin,
-    pub place: String,
-    pub browser: String,
-    /// The session that this browser had until now, whoever's it was. It ends.
+    pub ip_address: String,
+    pub user_agent: String,
+    /// The browser's previous session, which may be another person's. It ends.
     pub replaces: Option<TokenHash>,
 }
 
-/// A session and its owner, as they are at this moment.
+/// A session and its owner, as currently stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignedIn {
     pub session: Session,
     pub person: Person,
 }
 
-/// What a sign-in must come back with.
+/// What the identity provider's response must match.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SignIn {
+pub struct PendingSignIn {
     pub state: String,
     pub nonce: String,
     pub pkce_verifier: String,
@@ -49,56 +49,57 @@ pub struct SignIn {
     pub expires_at: UnixMillis,
 }
 
-/// Somebody whom the identity provider knows and who has yet to type the code from the mail.
+/// A sign-in that waits for the code from an email.
 #[derive(Clone, Debug)]
-pub struct HalfSignIn {
+pub struct PendingEmailCode {
     pub identity: Identity,
     pub email: EmailAddress,
     pub return_to: LocalPath,
-    pub code: MailedCode,
-    /// Whether the mail server has taken any letter yet.
-    pub is_code_sent: bool,
+    pub code: SentEmailCode,
+    /// Whether the mail server has accepted any email yet.
+    pub is_email_sent: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct MailedCode {
+pub struct SentEmailCode {
     pub hash: TokenHash,
     pub expires_at: UnixMillis,
-    /// How many were sent for this sign-in, this one included.
+    /// Number of emails for this sign-in, including this one.
     pub sent: u32,
     pub sent_at: UnixMillis,
 }
 
-/// Whether a code may go out.
+/// Whether a code may be emailed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CodeSending {
-    /// It is counted as sent.
-    Yes,
-    /// The last letter of this sign-in is too young.
-    NotBefore(UnixMillis),
-    /// Very many letters went to this identity, or to its mailbox, and none was used.
+pub enum CodeEmailOutcome {
+    /// The email is counted as sent.
+    Allowed,
+    /// The last email of this sign-in was too recent.
+    TooSoon(UnixMillis),
+    /// Too many emails went to this identity or its mailbox, and no code was used.
     TooMany { until: UnixMillis },
-    /// This sign-in has had all its letters.
-    NoMore,
-    /// Too many wrong codes were typed.
-    NoTriesLeft { until: UnixMillis },
-    /// There is no such sign-in, or its time is over.
+    /// This sign-in has used up its emails.
+    SignInLimitReached,
+    /// Too many wrong codes were entered.
+    LockedOut { until: UnixMillis },
+    /// The sign-in does not exist or has expired.
     Gone,
 }
 
 #[derive(Clone, Debug)]
-pub enum CodeTry {
-    /// The sign-in may go on; it is no longer half.
-    Right(HalfSignIn),
-    Wrong {
+pub enum CodeOutcome {
+    /// The sign-in may proceed, and no longer waits for a code.
+    Accepted(PendingEmailCode),
+    Rejected {
         left: u32,
     },
-    /// Too many wrong tries: all sign-ins of this identity, or of its mailbox, are gone. `is_news` for the one whose try it was.
-    Destroyed {
-        half: HalfSignIn,
-        is_news: bool,
+    /// Too many wrong codes: all sign-ins of this identity, or of its mailbox, are deleted. `is_first` for the attempt
+    /// that caused it.
+    LockedOut {
+        pending: PendingEmailCode,
+        is_first: bool,
     },
-    /// There is no such sign-in, or its time is over.
+    /// The sign-in does not exist or has expired.
     Gone,
 }
 
@@ -106,12 +107,10 @@ pub enum CodeTry {
 pub struct TeamMember {
     pub person: Person,
     pub removed_at: Option<UnixMillis>,
-    /// Clients that are theirs and not archived.
     pub clients: u64,
-    /// Clients that are theirs and archived.
     pub archived_clients: u64,
-    /// Sessions that are alive.
+    /// Active sessions.
     pub sessions: u64,
-    /// When a session that is alive was last used.
+    /// Last use of any active session.
     pub last_used_at: Option<UnixMillis>,
 }

@@ -1,9 +1,9 @@
-//! The queries about the identity provider's accounts.
+//! Queries for the identity provider's accounts.
 
 use super::proofs;
 use crate::DbError;
-use crate::db::error_codes::{explain_unless_taken, is_unique_violation};
-use crate::db::{COMMAND_WAIT, Conn, Db, FromRow, Query, Row, TxError, corrupt, query};
+use crate::db::error_codes::{is_unique_violation, map_unless_unique_violation};
+use crate::db::{COMMAND_RETRY_LIMIT, Conn, Db, FromRow, Query, Row, TxError, corrupt, query};
 use crate::{NewProviderAccount, PasswordHash, ProviderAccount, ProviderError};
 use chancery_domain::{EmailAddress, TokenHash, UnixMillis};
 
@@ -23,9 +23,9 @@ impl FromRow for ProviderAccount {
 
 const CREATE: &str = "INSERT INTO provider_accounts (subject, email, password_hash, created_at_ms) VALUES ($1, $2, $3, $4) \
     RETURNING *";
-const WITH_EMAIL: &str = "SELECT * FROM provider_accounts WHERE email = $1";
-const WITH_SUBJECT: &str = "SELECT * FROM provider_accounts WHERE subject = $1";
-/// A session is alive only with its account's version, so this ends them all.
+const BY_EMAIL: &str = "SELECT * FROM provider_accounts WHERE email = $1";
+const BY_SUBJECT: &str = "SELECT * FROM provider_accounts WHERE subject = $1";
+/// Sessions carry the account's password version, so this ends all of them.
 const SET_PASSWORD: &str = "UPDATE provider_accounts SET password_hash = $2, password_version = password_version + 1 \
     WHERE email = $1 RETURNING *";
 
@@ -41,44 +41,50 @@ fn set_password<'q>(email: &'q EmailAddress, password_hash: &'q PasswordHash) ->
     query(SET_PASSWORD).bind(email.as_str()).bind(password_hash.0.as_str())
 }
 
-/// Whether the proof was there with this code; it is gone now.
-async fn take_proof(conn: &mut Conn<'_>, token: &TokenHash, code: &TokenHash) -> Result<bool, sqlx::Error> {
-    Ok(proofs::take(token, code).execute(conn).await? > 0)
+/// Consumes the proof. False if it does not exist with this code.
+async fn consume_proof(
+    conn: &mut Conn<'_>,
+    token: &TokenHash,
+    code: &TokenHash,
+) -> Result<bool, sqlx::Error> {
+    Ok(proofs::consume(token, code).execute(conn).await? > 0)
 }
 
-/// ProviderAccounts.
+/// Accounts at the built-in identity provider.
 #[derive(Clone)]
 pub struct ProviderAccounts {
     pub(crate) db: Db,
 }
 
 impl ProviderAccounts {
-    /// Refused with `EmailTaken`.
     pub async fn create_provider_account(
         &self,
         new: NewProviderAccount,
     ) -> Result<ProviderAccount, ProviderError> {
         let created: Result<Vec<ProviderAccount>, _> =
-            self.db.write_returning(create(&new), COMMAND_WAIT).await;
+            self.db.write_returning(create(&new), COMMAND_RETRY_LIMIT).await;
         let taken = || ProviderError::EmailTaken(new.email.clone());
-        let created = created.map_err(|error| explain_unless_taken(&error, taken))?;
+        let created = created.map_err(|error| map_unless_unique_violation(&error, taken))?;
         let created = created.into_iter().next();
-        Ok(created.ok_or_else(|| DbError::Unavailable("the account was not given back".to_owned()))?)
+        Ok(created.ok_or_else(|| {
+            DbError::Unavailable("the database returned no row for the new account".to_owned())
+        })?)
     }
 
-    pub async fn provider_account_with_email(
+    pub async fn provider_account_by_email(
         &self,
         email: &EmailAddress,
     ) -> Result<Option<ProviderAccount>, ProviderError> {
-        Ok(self.db.fetch_optional(query(WITH_EMAIL).bind(email.as_str())).await?)
+        Ok(self.db.fetch_optional(query(BY_EMAIL).bind(email.as_str())).await?)
     }
 
     pub async fn provider_account(&self, subject: &str) -> Result<Option<ProviderAccount>, ProviderError> {
-        Ok(self.db.fetch_optional(query(WITH_SUBJECT).bind(subject)).await?)
+        Ok(self.db.fetch_optional(query(BY_SUBJECT).bind(subject)).await?)
     }
 
-    /// Makes the account with a proof's right code, and in the same step uses up the proof and all others of this mailbox.
-    /// None where the proof is gone: of many at once, one gets the account. Refused with `EmailTaken`.
+    /// Creates the account after a correct code, and deletes this proof and all others of the mailbox in the same
+    /// transaction. `None` if the proof is gone: only one of several concurrent calls gets the account. Fails with
+    /// `EmailTaken` if the address has an account.
     pub async fn create_proven_account(
         &self,
         token: TokenHash,
@@ -88,7 +94,7 @@ impl ProviderAccounts {
         let args = (token, code, new);
         let created = self.db.run(&args, |conn, (token, code, new)| {
             Box::pin(async move {
-                if !take_proof(conn, token, code).await? {
+                if !consume_proof(conn, token, code).await? {
                     return Ok(None);
                 }
                 let created =
@@ -103,8 +109,8 @@ impl ProviderAccounts {
         created.await
     }
 
-    /// With a proof's right code: ends all sessions of the account, and uses up the proof and all others of this mailbox, in one
-    /// step. None where the proof is gone or there is no such account.
+    /// Sets the password after a correct code, ends all sessions of the account, and deletes this proof and all others
+    /// of the mailbox, in one transaction. `None` if the proof is gone or there is no such account.
     pub async fn set_proven_password(
         &self,
         token: TokenHash,
@@ -115,7 +121,7 @@ impl ProviderAccounts {
         let args = (token, code, email, password_hash);
         let changed = self.db.run(&args, |conn, (token, code, email, password_hash)| {
             Box::pin(async move {
-                if !take_proof(conn, token, code).await? {
+                if !consume_proof(conn, token, code).await? {
                     return Ok(None);
                 }
                 let changed = set_password(email, password_hash).fetch_optional(conn).await?;
@@ -126,14 +132,15 @@ impl ProviderAccounts {
         changed.await
     }
 
-    /// Ends all sessions of the account in the same step. None where there is no such account.
+    /// Ends all sessions of the account in the same statement. `None` if there is no such account.
     #[cfg(any(test, feature = "testing"))]
     pub async fn set_password(
         &self,
         email: &EmailAddress,
         password_hash: &PasswordHash,
     ) -> Result<Option<ProviderAccount>, ProviderError> {
-        let changed = self.db.write_returning(set_password(email, password_hash), COMMAND_WAIT).await?;
+        let changed =
+            self.db.write_returning(set_password(email, password_hash), COMMAND_RETRY_LIMIT).await?;
         Ok(changed.into_iter().next())
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with the identity provider's accounts. The texts are for logs; surfaces choose their own words.
+//! Errors of the identity provider's accounts. The texts are for logs; surfaces write their own.
 
 use crate::DbError;
 use crate::db::Rejection;
@@ -6,7 +6,7 @@ use chancery_domain::EmailAddress;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderError {
-    #[error("there is already an account of the identity provider with the address {0}")]
+    #[error("the identity provider already has an account with the address {0}")]
     EmailTaken(EmailAddress),
     #[error(transparent)]
     Database(#[from] DbError),

@@ -1,14 +1,14 @@
-//! The queries about mailboxes that are being proved to the identity provider.
+//! Queries for mailbox proofs: addresses whose owners still have to enter an emailed code.
 
 use crate::DbError;
-use crate::db::{COMMAND_WAIT, Db, FromRow, Query, Row, corrupt, query};
-use crate::{MailboxProof, MailedCode, PasswordHash, ProofPurpose};
+use crate::db::{COMMAND_RETRY_LIMIT, Db, FromRow, Query, Row, corrupt, query};
+use crate::{MailboxProof, PasswordHash, ProofPurpose, SentEmailCode};
 use chancery_domain::{EmailAddress, LocalPath, TokenHash, UnixMillis};
 
 impl FromRow for MailboxProof {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         let (email, return_to): (String, String) = (row.get("email")?, row.get("return_to")?);
-        // The table's own rule: a password is there when, and only when, somebody signs up.
+        // A CHECK on the table: there is a password exactly when the purpose is sign-up.
         let purpose = match row.get("password_hash")? {
             Some(hash) => ProofPurpose::SignUp(PasswordHash(hash)),
             None => ProofPurpose::NewPassword,
@@ -16,26 +16,27 @@ impl FromRow for MailboxProof {
         Ok(Self {
             purpose,
             email: email.parse().map_err(|error| corrupt("an address", error))?,
-            return_to: LocalPath::parse(&return_to)
-                .ok_or_else(|| corrupt("a proof's return path", format!("{return_to:?} is none")))?,
-            code: MailedCode::from_row(row)?,
+            return_to: LocalPath::parse(&return_to).ok_or_else(|| {
+                corrupt("a proof's return path", format!("{return_to:?} is not a path of the provider"))
+            })?,
+            code: SentEmailCode::from_row(row)?,
         })
     }
 }
 
 const BEGIN: &str = "INSERT INTO mailbox_proofs (token_hash, purpose, email, password_hash, return_to, code_hash, \
-    code_expires_at_ms, codes_sent, last_sent_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-const FIND: &str = "SELECT email, password_hash, return_to, code_hash, code_expires_at_ms, codes_sent, last_sent_at_ms \
+    code_expires_at_ms, emails_sent, last_sent_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+const FIND: &str = "SELECT email, password_hash, return_to, code_hash, code_expires_at_ms, emails_sent, last_sent_at_ms \
     FROM mailbox_proofs WHERE token_hash = $1 AND code_expires_at_ms > $2";
-const NEW_CODE: &str = "UPDATE mailbox_proofs SET code_hash = $2, code_expires_at_ms = $3, codes_sent = codes_sent + 1, \
-    last_sent_at_ms = $4 WHERE token_hash = $1 AND codes_sent = $5";
+const REPLACE_CODE: &str = "UPDATE mailbox_proofs SET code_hash = $2, code_expires_at_ms = $3, emails_sent = emails_sent + 1, \
+    last_sent_at_ms = $4 WHERE token_hash = $1 AND emails_sent = $5";
 const TAKE: &str = "DELETE FROM mailbox_proofs WHERE token_hash = $1 AND code_hash = $2";
 const DELETE_OF_MAILBOX: &str = "DELETE FROM mailbox_proofs WHERE email = $1";
 const DELETE_EXPIRED: &str = "DELETE FROM mailbox_proofs WHERE token_hash IN \
     (SELECT token_hash FROM mailbox_proofs WHERE code_expires_at_ms <= $1 LIMIT $2)";
 
-/// Deletes one row where the proof is still there with this code.
-pub(super) fn take<'q>(token: &'q TokenHash, code: &'q TokenHash) -> Query<'q> {
+/// Deletes the proof if it still exists with this code.
+pub(super) fn consume<'q>(token: &'q TokenHash, code: &'q TokenHash) -> Query<'q> {
     query(TAKE).bind(token.0.as_slice()).bind(code.0.as_slice())
 }
 
@@ -43,7 +44,7 @@ pub(super) fn delete_of_mailbox(email: &EmailAddress) -> Query<'_> {
     query(DELETE_OF_MAILBOX).bind(email.as_str())
 }
 
-/// Tries are not counted here: whoever compares codes counts them first, with `Attempts`.
+/// Mailbox proofs. Attempts are not counted here: callers count them first with `Throttles`.
 #[derive(Clone)]
 pub struct MailboxProofs {
     pub(crate) db: Db,
@@ -65,33 +66,38 @@ impl MailboxProofs {
             .bind(proof.code.expires_at.0)
             .bind(i64::from(proof.code.sent))
             .bind(proof.code.sent_at.0);
-        self.db.execute(begin, COMMAND_WAIT).await?;
+        self.db.execute(begin, COMMAND_RETRY_LIMIT).await?;
         Ok(())
     }
 
-    pub async fn proof(&self, token: TokenHash, now: UnixMillis) -> Result<Option<MailboxProof>, DbError> {
+    pub async fn find_proof(
+        &self,
+        token: TokenHash,
+        now: UnixMillis,
+    ) -> Result<Option<MailboxProof>, DbError> {
         Ok(self.db.fetch_optional(query(FIND).bind(token.0.as_slice()).bind(now.0)).await?)
     }
 
-    /// Whether the new code took the place of the last one; not where another has taken it meanwhile.
-    pub async fn replace_proof_code(&self, token: TokenHash, new: MailedCode) -> Result<bool, DbError> {
-        let replace = query(NEW_CODE)
+    /// Returns whether the new code replaced the last one; false if another call replaced it first.
+    pub async fn replace_proof_code(&self, token: TokenHash, new: SentEmailCode) -> Result<bool, DbError> {
+        let replace = query(REPLACE_CODE)
             .bind(token.0.as_slice())
             .bind(new.hash.0.as_slice())
             .bind(new.expires_at.0)
             .bind(new.sent_at.0)
             .bind(i64::from(new.sent) - 1);
-        Ok(self.db.execute(replace, COMMAND_WAIT).await? > 0)
+        Ok(self.db.execute(replace, COMMAND_RETRY_LIMIT).await? > 0)
     }
 
-    /// Uses the proof up. Whether it was still there, with this code: of many at once, one gets true.
-    pub async fn take_proof(&self, token: TokenHash, code: TokenHash) -> Result<bool, DbError> {
-        Ok(self.db.execute(take(&token, &code), COMMAND_WAIT).await? > 0)
+    /// Consumes the proof. Returns whether it still existed with this code: only one of several concurrent calls gets
+    /// true.
+    pub async fn consume_proof(&self, token: TokenHash, code: TokenHash) -> Result<bool, DbError> {
+        Ok(self.db.execute(consume(&token, &code), COMMAND_RETRY_LIMIT).await? > 0)
     }
 
-    /// Removes up to `limit` whose time is over; says how many.
-    pub async fn forget_old_proofs(&self, now: UnixMillis, limit: u32) -> Result<u64, DbError> {
+    /// Deletes up to `limit` expired proofs and returns how many.
+    pub async fn delete_expired_proofs(&self, now: UnixMillis, limit: u32) -> Result<u64, DbError> {
         let delete = query(DELETE_EXPIRED).bind(now.0).bind(i64::from(limit));
-        Ok(self.db.execute(delete, COMMAND_WAIT).await?)
+        Ok(self.db.execute(delete, COMMAND_RETRY_LIMIT).await?)
     }
 }

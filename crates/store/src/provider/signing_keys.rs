@@ -1,14 +1,14 @@
-//! The queries about the identity provider's signing keys. Which key is due when, the provider says; here a generation is
-//! created once.
+//! Queries for the identity provider's signing keys. The provider decides when a key is due; this file ensures that
+//! each generation is created once.
 
 use crate::DbError;
 use crate::SigningKey;
-use crate::db::{COMMAND_WAIT, Db, FromRow, Row, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Db, FromRow, Row, query};
 use chancery_domain::UnixMillis;
 use std::fmt;
 
 impl FromRow for SigningKey {
-    const NAMED_BY: Option<&'static str> = Some("key_id");
+    const ROW_LABEL_COLUMN: Option<&'static str> = Some("key_id");
 
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         Ok(Self {
@@ -42,19 +42,20 @@ const ADD: &str = "INSERT INTO signing_keys \
     VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (generation) DO NOTHING";
 const DELETE_EXPIRED: &str = "DELETE FROM signing_keys WHERE published_until_ms <= $1";
 
-/// SigningKeys.
+/// Signing keys of the identity provider.
 #[derive(Clone)]
 pub struct SigningKeys {
     pub(crate) db: Db,
 }
 
 impl SigningKeys {
-    /// All that are kept, oldest first.
+    /// All stored keys, oldest first.
     pub async fn signing_keys(&self) -> Result<Vec<SigningKey>, DbError> {
         Ok(self.db.fetch_all(query(LIST)).await?)
     }
 
-    /// Whether it was added: not where its generation is there. However many do so at once, one succeeds.
+    /// Returns whether the key was added; false if its generation exists. Only one of several concurrent calls
+    /// succeeds.
     pub async fn add_signing_key(&self, key: SigningKey) -> Result<bool, DbError> {
         let add = query(ADD)
             .bind(key.generation)
@@ -63,11 +64,11 @@ impl SigningKeys {
             .bind(key.signs_from.0)
             .bind(key.signs_until.0)
             .bind(key.published_until.0);
-        Ok(self.db.execute(add, COMMAND_WAIT).await? > 0)
+        Ok(self.db.execute(add, COMMAND_RETRY_LIMIT).await? > 0)
     }
 
-    /// Removes those that are no longer published; says how many.
-    pub async fn forget_old_signing_keys(&self, now: UnixMillis) -> Result<u64, DbError> {
-        Ok(self.db.execute(query(DELETE_EXPIRED).bind(now.0), COMMAND_WAIT).await?)
+    /// Deletes keys that are no longer published and returns how many.
+    pub async fn delete_expired_signing_keys(&self, now: UnixMillis) -> Result<u64, DbError> {
+        Ok(self.db.execute(query(DELETE_EXPIRED).bind(now.0), COMMAND_RETRY_LIMIT).await?)
     }
 }

@@ -1,10 +1,10 @@
-//! What the built-in identity provider stores, as the rest of Chancery sees it.
+//! Public types of the built-in identity provider's storage.
 
-use crate::MailedCode;
+use crate::SentEmailCode;
 use chancery_domain::{EmailAddress, LocalPath, TokenHash, UnixMillis};
 use std::fmt;
 
-/// A password as it is kept: a PHC string of argon2id. Its `Debug` shows nothing.
+/// A stored password: an argon2id PHC string. Its `Debug` output is redacted.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PasswordHash(pub String);
 
@@ -14,14 +14,14 @@ impl fmt::Debug for PasswordHash {
     }
 }
 
-/// Somebody whom the built-in identity provider knows. Accounts are made only with a proved mailbox.
+/// An account at the built-in identity provider. It is created only after its mailbox is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderAccount {
-    /// What clients know the person by: drawn, opaque, never the address, and never another's.
+    /// The OIDC `sub`: random, opaque, never the address, and never reused.
     pub subject: String,
     pub email: EmailAddress,
     pub password_hash: PasswordHash,
-    /// Another with each password. What was started under an earlier one (sessions, grants) is over.
+    /// Raised by each password change. Sessions and grants of an earlier version are no longer valid.
     pub password_version: i64,
     pub created_at: UnixMillis,
 }
@@ -38,69 +38,68 @@ pub struct NewProviderAccount {
 pub struct NewProviderSession {
     pub token: TokenHash,
     pub subject: String,
-    /// Of the account as it was when its password was found right.
+    /// The version whose password was verified.
     pub password_version: i64,
     pub at: UnixMillis,
 }
 
-/// A browser's session with the identity provider, and whose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderSession {
     pub account: ProviderAccount,
-    /// When the password was typed.
+    /// When the password was entered.
     pub started_at: UnixMillis,
 }
 
-/// What a mailbox is proved for.
+/// Why a mailbox is being verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProofPurpose {
-    /// With the password that the account is to have.
+    /// With the password of the future account.
     SignUp(PasswordHash),
     NewPassword,
 }
 
-/// Somebody who says that a mailbox is theirs and has yet to type the code from the mail.
+/// A mailbox that waits for its emailed code.
 #[derive(Clone, Debug)]
 pub struct MailboxProof {
     pub purpose: ProofPurpose,
     pub email: EmailAddress,
     pub return_to: LocalPath,
-    pub code: MailedCode,
+    pub code: SentEmailCode,
 }
 
-/// What somebody allowed an application to learn, and how the application must ask for it.
+/// What a person allowed an application to read, and how the application must request it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     pub client_id: String,
-    /// Where the code was sent, and the SHA-256 of the secret that its taker must know (PKCE).
+    /// Where the code was sent. `code_challenge` is the PKCE challenge: the SHA-256 of the verifier.
     pub redirect_uri: String,
     pub code_challenge: String,
-    /// Who it is about, and the password they had: with another one, the grant is over.
+    /// The person and their password version. A password change invalidates the grant.
     pub subject: String,
     pub password_version: i64,
     pub scope: String,
-    /// The application's own, to know its sign-in again.
+    /// Chosen by the application to recognize its sign-in.
     pub nonce: Option<String>,
     pub authenticated_at: UnixMillis,
 }
 
 /// An authorization code on its way through a browser.
 #[derive(Clone, Debug)]
-pub struct NewCode {
+pub struct NewAuthorizationCode {
     pub code: TokenHash,
     pub grant: Grant,
     pub expires_at: UnixMillis,
-    /// No earlier than the access token's end, so that a code that comes back until then is known.
-    pub forgotten_at: UnixMillis,
+    /// Not before the access token expires, so that a replayed code is still recognized until then.
+    pub delete_after: UnixMillis,
 }
 
-/// Somebody presents a code and wants an access token for it.
+/// A request to exchange a code for an access token.
 #[derive(Clone, Debug)]
-pub struct CodePresented {
+pub struct CodeRedemption {
     pub code: TokenHash,
     pub client_id: String,
     pub redirect_uri: String,
-    /// Made from the verifier that was sent along.
+    /// Derived from the verifier in the request.
     pub code_challenge: String,
     pub access_token: TokenHash,
     pub access_expires_at: UnixMillis,
@@ -108,26 +107,26 @@ pub struct CodePresented {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Redeemed {
-    Yes(Grant),
+pub enum RedeemOutcome {
+    Granted(Grant),
     /// No such code.
     Unknown,
-    /// It was presented before; whatever was given for it is revoked.
+    /// The code was presented before. The token issued for it is revoked.
     Replayed(Grant),
-    /// Too late, or not by whom, not from where or without the verifier that it was made for. It is worth nothing now.
-    Mismatch {
+    /// Expired, or the client, redirect URI or PKCE verifier does not match. The code is spent.
+    Rejected {
         grant: Grant,
-        is_late: bool,
+        is_expired: bool,
     },
 }
 
-/// A consent page that waits for its answer.
+/// A consent page that waits for a decision.
 #[derive(Clone, Debug)]
-pub struct ConsentQuestion {
+pub struct ConsentRequest {
     pub subject: String,
-    /// The session that it was shown in.
+    /// The session in which the page was shown.
     pub session: TokenHash,
-    /// What the application asked for, as a query.
+    /// The authorization request, as a query string.
     pub request: String,
     pub expires_at: UnixMillis,
 }
@@ -140,11 +139,11 @@ pub struct Consent {
     pub at: UnixMillis,
 }
 
-/// A key by which the provider signs, with the times of its life: made, then known to everybody, then signing, then known
-/// until the last of its signatures is no longer needed.
+/// A signing key. It is created, then published, then used to sign, then only published until its last signature has
+/// expired.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SigningKey {
-    /// The first is 1, and each takes over from the one before.
+    /// Starts at 1. Each key replaces the previous generation.
     pub generation: i64,
     pub key_id: String,
     /// PKCS#8.

@@ -1,9 +1,9 @@
-//! The one statement that counts, for the portal and the identity provider alike: however many come at once, each gets a number
-//! of its own and no two get the last one that is allowed. Past the limit nothing is written: denying must cost less than
-//! asking. It decides as `chancery_domain::Throttle::count` does.
+//! The statement that counts attempts, for the portal and the identity provider. Each of several concurrent attempts
+//! gets its own number, so only one gets the last that is allowed. Past the limit nothing is written: a denial must
+//! cost less than an attempt. It decides as `chancery_domain::Throttle::count` does.
 
 use crate::DbError;
-use crate::db::{COMMAND_WAIT, Conn, Db, FromRow, Query, Row, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Conn, Db, FromRow, Query, Row, query};
 use chancery_domain::{ThrottleCount, ThrottleDecision, ThrottleExpiry, ThrottleKey, UnixMillis};
 
 impl FromRow for ThrottleCount {
@@ -16,8 +16,9 @@ impl FromRow for ThrottleCount {
     }
 }
 
-/// Adds `$2` unless that is more than `$6`. What ended by `$3`, or ends after `$5`, is over. `$7`: with this one all get a new
-/// end. In PostgreSQL the row is locked until the transaction ends, even where nothing is added.
+/// Adds `$2` unless the sum exceeds `$6`. A count no longer applies if it expires by `$3`, or after `$5` because the
+/// clock was set back. With `$7`, this attempt moves the expiry of the whole count. PostgreSQL locks the row until the
+/// transaction ends, even if nothing is added.
 const ADD: &str = "INSERT INTO throttles AS t (key_hash, count, expires_at_ms) VALUES ($1, $2, $4) \
     ON CONFLICT (key_hash) DO UPDATE SET \
     count = CASE WHEN t.expires_at_ms <= $3 OR t.expires_at_ms > $5 THEN $2 ELSE t.count + $2 END, \
@@ -29,7 +30,7 @@ const FIND: &str = "SELECT count, expires_at_ms FROM throttles \
 const REFUND: &str = "UPDATE throttles SET count = CASE WHEN count > $2 THEN count - $2 ELSE 0 END \
     WHERE key_hash = $1 AND count > 0";
 const RESET: &str = "DELETE FROM throttles WHERE key_hash = $1";
-/// The time is compared once more at the end, for somebody may count meanwhile.
+/// Compares the time again at the end, because another attempt may have been counted meanwhile.
 const DELETE_EXPIRED: &str = "DELETE FROM throttles WHERE key_hash IN \
     (SELECT key_hash FROM throttles WHERE expires_at_ms <= $1 LIMIT $2) AND expires_at_ms <= $1";
 
@@ -50,13 +51,14 @@ fn add_one(key: ThrottleKey<'_>, now: UnixMillis) -> Query<'static> {
         .bind(throttle.expiry == ThrottleExpiry::AfterLast)
 }
 
-/// The limit is reached. Should what counted be gone already, the next one may try.
+/// For an attempt over the limit. If the count has expired meanwhile, the next attempt is allowed at once.
 fn denied(key: ThrottleKey<'_>, found: Option<ThrottleCount>, now: UnixMillis) -> ThrottleDecision {
     let limit = key.throttle().limit;
     ThrottleDecision::Denied(found.unwrap_or(ThrottleCount { count: limit, expires_at: now }))
 }
 
-/// What counts now, locked until the transaction ends. Adds nothing, and what it writes for that is over at once.
+/// Returns the current count and locks it until the transaction ends. It adds nothing; a row that it has to write has
+/// already expired.
 pub(crate) async fn lock(
     conn: &mut Conn<'_>,
     key: ThrottleKey<'_>,
@@ -73,7 +75,7 @@ pub(crate) async fn lock(
     add_none.fetch_one(conn).await
 }
 
-/// Counts one more, unless the limit is reached, and gives what counts then.
+/// Counts one attempt unless the limit is reached. Returns the new count.
 pub(crate) async fn count(
     conn: &mut Conn<'_>,
     key: ThrottleKey<'_>,
@@ -89,14 +91,14 @@ pub(crate) fn refund(key: ThrottleKey<'_>, amount: i64) -> Query<'static> {
     query(REFUND).bind(key.hash().0.to_vec()).bind(amount)
 }
 
-/// Decides as `chancery_domain::Throttle` does, however many come at once.
+/// Attempt counts. Decides as `chancery_domain::Throttle` does, also for concurrent attempts.
 #[derive(Clone)]
 pub struct Throttles {
     pub(crate) db: Db,
 }
 
 impl Throttles {
-    /// Counts one more, unless the limit is reached.
+    /// Counts one attempt unless the limit is reached.
     pub async fn count_throttle(
         &self,
         key: ThrottleKey<'_>,
@@ -107,15 +109,16 @@ impl Throttles {
         {
             return Ok(ThrottleDecision::Denied(current));
         }
-        let counted: Vec<ThrottleCount> = self.db.write_returning(add_one(key, now), COMMAND_WAIT).await?;
+        let counted: Vec<ThrottleCount> =
+            self.db.write_returning(add_one(key, now), COMMAND_RETRY_LIMIT).await?;
         match counted.into_iter().next() {
             Some(counted) => Ok(ThrottleDecision::Allowed(counted)),
-            // Others took the last ones meanwhile.
+            // Concurrent attempts reached the limit first.
             None => Ok(denied(key, self.throttle_count(key, now).await?, now)),
         }
     }
 
-    /// What counts now.
+    /// The current count.
     pub async fn throttle_count(
         &self,
         key: ThrottleKey<'_>,
@@ -124,20 +127,20 @@ impl Throttles {
         Ok(self.db.fetch_optional(find(key, now)).await?)
     }
 
-    /// Takes one back that did no harm after all.
+    /// Subtracts one attempt that turned out not to count.
     pub async fn refund_throttle(&self, key: ThrottleKey<'_>) -> Result<(), DbError> {
-        self.db.execute(refund(key, 1), COMMAND_WAIT).await?;
+        self.db.execute(refund(key, 1), COMMAND_RETRY_LIMIT).await?;
         Ok(())
     }
 
     pub async fn reset_throttle(&self, key: ThrottleKey<'_>) -> Result<(), DbError> {
-        self.db.execute(query(RESET).bind(key.hash().0.to_vec()), COMMAND_WAIT).await?;
+        self.db.execute(query(RESET).bind(key.hash().0.to_vec()), COMMAND_RETRY_LIMIT).await?;
         Ok(())
     }
 
-    /// Deletes up to `limit` counts that are over; says how many.
+    /// Deletes up to `limit` expired counts and returns how many.
     pub async fn delete_expired_throttles(&self, now: UnixMillis, limit: u32) -> Result<u64, DbError> {
         let delete = query(DELETE_EXPIRED).bind(now.0).bind(i64::from(limit));
-        Ok(self.db.execute(delete, COMMAND_WAIT).await?)
+        Ok(self.db.execute(delete, COMMAND_RETRY_LIMIT).await?)
     }
 }

@@ -1,3 +1,3 @@
-//! Counts of what may be tried only so often. The bounds are in `chancery_domain`.
+//! Attempt counts for rate limits. The bounds are in `chancery_domain`.
 
 pub(crate) mod counts;

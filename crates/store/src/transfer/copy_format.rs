@@ -1,15 +1,15 @@
-//! Rows as PostgreSQL's COPY takes and gives them in its binary format, and a digest of many rows that does not depend on
-//! their order. What was sent and what is read back have the same bytes, so comparing them needs no other form.
+//! PostgreSQL's binary COPY format, and an order-independent digest of rows. Sent and read-back rows have the same
+//! bytes, so the digest compares them directly.
 
 use sha2::{Digest, Sha256};
 
-/// What a stream of rows begins with: a signature, no flags, and no extension.
-pub(super) const BEGINNING: &[u8; 19] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
+/// Header of a COPY stream: signature, no flags, no extension.
+pub(super) const COPY_HEADER: &[u8; 19] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 
-/// Stands where the next row's number of columns would.
-pub(super) const END: [u8; 2] = (-1_i16).to_be_bytes();
+/// The trailer, in place of the next row's column count.
+pub(super) const COPY_TRAILER: [u8; 2] = (-1_i16).to_be_bytes();
 
-/// One after the other, columns of rows. `None` is NULL.
+/// Encodes columns of rows. `None` is NULL.
 #[derive(Default)]
 pub(super) struct Writer {
     bytes: Vec<u8>,
@@ -25,14 +25,14 @@ impl Writer {
     }
 
     pub(super) fn number(&mut self, number: i64) {
-        self.column_of_few(&number.to_be_bytes());
+        self.short_column(&number.to_be_bytes());
     }
 
-    pub(super) fn flag(&mut self, is_set: bool) {
-        self.column_of_few(&[u8::from(is_set)]);
+    pub(super) fn boolean(&mut self, is_set: bool) {
+        self.short_column(&[u8::from(is_set)]);
     }
 
-    /// Refuses, with its size, what no row can hold.
+    /// Fails with the size if the value is too large for a row.
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> Result<(), usize> {
         let length = i32::try_from(bytes.len()).map_err(|_| bytes.len())?;
         self.bytes.extend_from_slice(&length.to_be_bytes());
@@ -40,8 +40,8 @@ impl Writer {
         Ok(())
     }
 
-    fn column_of_few(&mut self, bytes: &[u8]) {
-        // At most eight bytes, so that the length always fits.
+    fn short_column(&mut self, bytes: &[u8]) {
+        // At most eight bytes, so the length always fits.
         self.bytes.extend_from_slice(&[0, 0, 0, bytes.len() as u8]);
         self.bytes.extend_from_slice(bytes);
     }
@@ -55,7 +55,7 @@ impl Writer {
     }
 }
 
-/// Finds the rows in a stream that comes in pieces of any size.
+/// Splits a stream, in chunks of any size, into rows.
 #[derive(Default)]
 pub(super) struct Reader {
     unread: Vec<u8>,
@@ -65,25 +65,29 @@ pub(super) struct Reader {
 #[derive(Default, PartialEq, Eq)]
 enum State {
     #[default]
-    BeforeBeginning,
+    BeforeHeader,
     InRows,
     Ended,
 }
 
-/// What came is not what a stream of rows looks like.
+/// The data is not a valid COPY stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NotRows;
+pub(super) struct MalformedCopyStream;
 
 impl Reader {
-    /// Hands on each row that is whole by now, with the number of its columns in front.
-    pub(super) fn take(&mut self, piece: &[u8], mut row: impl FnMut(&[u8])) -> Result<(), NotRows> {
+    /// Calls `row` with each complete row, including its leading column count.
+    pub(super) fn take(
+        &mut self,
+        piece: &[u8],
+        mut row: impl FnMut(&[u8]),
+    ) -> Result<(), MalformedCopyStream> {
         self.unread.extend_from_slice(piece);
         let mut rest = self.unread.as_slice();
-        if self.state == State::BeforeBeginning {
-            if rest.len() < BEGINNING.len() {
+        if self.state == State::BeforeHeader {
+            if rest.len() < COPY_HEADER.len() {
                 return Ok(());
             }
-            rest = rest.strip_prefix(BEGINNING.as_slice()).ok_or(NotRows)?;
+            rest = rest.strip_prefix(COPY_HEADER.as_slice()).ok_or(MalformedCopyStream)?;
             self.state = State::InRows;
         }
         while self.state == State::InRows {
@@ -95,7 +99,7 @@ impl Reader {
                 }
                 Next::Incomplete => break,
                 Next::End => {
-                    rest = &rest[END.len()..];
+                    rest = &rest[COPY_TRAILER.len()..];
                     self.state = State::Ended;
                 }
             }
@@ -105,7 +109,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether the stream came to its own end, and nothing after it.
+    /// Whether the stream ended with the trailer, and nothing followed.
     pub(super) fn is_complete(&self) -> bool {
         self.state == State::Ended && self.unread.is_empty()
     }
@@ -117,16 +121,16 @@ enum Next {
     End,
 }
 
-fn row_length(bytes: &[u8]) -> Result<Next, NotRows> {
+fn row_length(bytes: &[u8]) -> Result<Next, MalformedCopyStream> {
     let Some((columns, mut rest)) = bytes.split_first_chunk() else { return Ok(Next::Incomplete) };
-    if *columns == END {
+    if *columns == COPY_TRAILER {
         return Ok(Next::End);
     }
-    for _ in 0..u16::try_from(i16::from_be_bytes(*columns)).map_err(|_| NotRows)? {
+    for _ in 0..u16::try_from(i16::from_be_bytes(*columns)).map_err(|_| MalformedCopyStream)? {
         let Some((length, after)) = rest.split_first_chunk() else { return Ok(Next::Incomplete) };
         let length = match i32::from_be_bytes(*length) {
             -1 => 0,
-            length => usize::try_from(length).map_err(|_| NotRows)?,
+            length => usize::try_from(length).map_err(|_| MalformedCopyStream)?,
         };
         let Some(after) = after.get(length..) else { return Ok(Next::Incomplete) };
         rest = after;
@@ -134,12 +138,12 @@ fn row_length(bytes: &[u8]) -> Result<Next, NotRows> {
     Ok(Next::Row(bytes.len() - rest.len()))
 }
 
-/// How many rows, and the sum of their SHA-256 as numbers of 256 bits: two tables with the same have the same rows, in
-/// whatever order. A sum and not an exclusive or, for there a row that is there twice would leave no trace.
+/// The number of rows, and the sum of their SHA-256 as 256-bit integers. Two tables with equal digests have the same
+/// rows in any order. A sum and not XOR, which would cancel out duplicate rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RowsDigest {
     pub(super) rows: u64,
-    /// The least significant part first.
+    /// Little-endian limbs.
     sum: [u64; 4],
 }
 
@@ -188,9 +192,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rows_are_found_again_however_the_stream_is_cut(rows in rows(), cuts in prop::collection::vec(1..50_usize, 1..40)) {
+        fn reader_handles_any_chunking(rows in rows(), cuts in prop::collection::vec(1..50_usize, 1..40)) {
             let rows: Vec<Vec<u8>> = rows.iter().map(|row| written(row)).collect();
-            let stream = [BEGINNING.to_vec(), rows.concat(), END.to_vec()].concat();
+            let stream = [COPY_HEADER.to_vec(), rows.concat(), COPY_TRAILER.to_vec()].concat();
             let (mut reader, mut found, mut rest) = (Reader::default(), Vec::new(), stream.as_slice());
             for cut in cuts.iter().cycle() {
                 let (piece, after) = rest.split_at((*cut).min(rest.len()));
@@ -206,7 +210,7 @@ mod tests {
         }
 
         #[test]
-        fn a_digest_is_the_same_in_any_order_and_another_when_any_byte_is(
+        fn digest_ignores_order_and_detects_any_change(
             rows in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..20), 1..20),
             turns in 0..20_usize,
             at in any::<prop::sample::Index>(),
@@ -214,33 +218,33 @@ mod tests {
             let mut turned = rows.clone();
             turned.rotate_left(turns % rows.len());
             prop_assert_eq!(digest(&rows), digest(&turned));
-            let place = at.index(rows.len());
-            turned[place][0] ^= 1;
+            let index = at.index(rows.len());
+            turned[index][0] ^= 1;
             prop_assert_ne!(digest(&rows), digest(&turned));
         }
     }
 
     #[test]
-    fn a_row_that_is_there_twice_is_not_one_that_is_there_never() {
+    fn digest_detects_duplicate_rows() {
         let row = vec![1, 2, 3];
         assert_ne!(digest(&[row.clone(), row.clone()]).sum, digest(&[]).sum);
         assert_ne!(digest(&[row.clone(), row.clone()]), digest(&[row]));
     }
 
     #[test]
-    fn what_is_no_stream_of_rows_is_refused() {
-        assert_eq!(Reader::default().take(&[0; 19], |_| {}), Err(NotRows));
+    fn malformed_copy_stream_is_rejected() {
+        assert_eq!(Reader::default().take(&[0; 19], |_| {}), Err(MalformedCopyStream));
         let mut reader = Reader::default();
-        reader.take(BEGINNING, |_| {}).unwrap();
-        assert_eq!(reader.take(&(-7_i16).to_be_bytes(), |_| {}), Err(NotRows));
+        reader.take(COPY_HEADER, |_| {}).unwrap();
+        assert_eq!(reader.take(&(-7_i16).to_be_bytes(), |_| {}), Err(MalformedCopyStream));
     }
 
     #[test]
-    fn numbers_and_flags_are_written_as_postgresql_writes_them() {
+    fn numbers_and_booleans_match_postgres_binary_format() {
         let mut writer = Writer::default();
         writer.begin_row(2);
         writer.number(-2);
-        writer.flag(true);
+        writer.boolean(true);
         let number = [[0, 0, 0, 8].as_slice(), &[0xff; 7], &[0xfe]].concat();
         assert_eq!(writer.written(), [[0, 2].as_slice(), &number, &[0, 0, 0, 1, 1]].concat());
     }

@@ -1,22 +1,22 @@
-//! What can go wrong with moving a firm from SQLite to PostgreSQL.
+//! Errors of a transfer from SQLite to PostgreSQL.
 
 use crate::{DbError, OpenError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
-    #[error("the target already holds rows (in {table}), and a firm moves into an empty database")]
-    TargetHoldsRows { table: &'static str },
+    #[error("the target database is not empty (table {table}); transfer into an empty database")]
+    TargetNotEmpty { table: &'static str },
     #[error(
-        "{table}.{column} of the row {row} holds a NUL character, which PostgreSQL cannot keep; the target is as it was. Write that text anew in Chancery, or cut it off there in the SQLite file (`UPDATE {table} SET {column} = substr({column}, 1, instr({column}, char(0)) - 1) WHERE instr({column}, char(0)) > 0`), and try again"
+        "{table}.{column} of the row {row} contains a NUL character, which PostgreSQL cannot store; the target is unchanged. Edit the text in Chancery, or truncate it in the SQLite file (`UPDATE {table} SET {column} = substr({column}, 1, instr({column}, char(0)) - 1) WHERE instr({column}, char(0)) > 0`), and try again"
     )]
     NulInTable { table: &'static str, column: String, row: String },
-    #[error("the rows of {table} could not be moved: {why}; the target is as it was")]
-    NotMoved { table: &'static str, why: String },
-    /// A defect of ours, or of somebody who changed the schema.
+    #[error("the rows of {table} could not be transferred: {why}; the target is unchanged")]
+    TableNotTransferred { table: &'static str, why: String },
+    /// A bug, or a schema that was changed by hand.
     #[error(
-        "the two databases are not made alike: {why}; the target is as it was; move with the version that made the source, and report this"
+        "the schemas of the two databases differ: {why}; the target is unchanged. Use the version that created the source, and report this"
     )]
-    NotAlike { why: String },
+    SchemasDiffer { why: String },
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error(transparent)]

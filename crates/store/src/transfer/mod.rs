@@ -1,63 +1,67 @@
-//! Moves a firm from its SQLite file to PostgreSQL, as a whole:
+//! Transfers all data from a SQLite file to PostgreSQL:
 //!
-//! 1. Both databases are locked against servers. The source's write lock is held too, so that no command writes there
-//!    meanwhile: what is verified is what moves. The source is never written to.
-//! 2. On the target everything is one transaction, its schema included: a failure or a kill leaves it as it was.
-//! 3. A target that holds a row of any table is refused; from there on nobody else can read or write these tables.
-//! 4. The ledger gets the partitions of its months. The rules that act on new rows are taken down (`rules`).
-//! 5. Table by table, rows stream from a SELECT into a COPY, with a digest of what was sent (`copy_format`).
-//! 6. The rules are put back and hold for all rows, or nothing moves. Numbers go on where the source has stopped.
-//! 7. Every table is read back, and its digest must be that of what was sent. Then comes the commit.
+//! 1. Lock both databases against servers. The source's write lock is held too, so that no command writes meanwhile:
+//!    what is verified is what is copied. The source is never written to.
+//! 2. On the target everything is one transaction, including its schema: a failure or a kill leaves it unchanged.
+//! 3. Reject a target with a row in any table. From then on no other session can read or write these tables.
+//! 4. Create the ledger's monthly partitions. Disable foreign keys and insert triggers (`constraints`).
+//! 5. Stream each table from a SELECT into a COPY, with a digest of what was sent (`copy_format`).
+//! 6. Restore the rules and validate all rows. Identity columns continue where the source stopped.
+//! 7. Read every table back and compare its digest with the one sent. Then commit.
 //!
-//! Verifying chains, sums and documents is not done here, for the rules of that live above the store: the caller does it on
-//! the source before (`MoveSource::store`), and on the target after.
+//! Chains, sums and documents are not verified here, because those rules live above the store. The caller verifies the
+//! source before (`TransferSource::store`) and the target after.
 
+mod constraints;
 mod copy_format;
 mod error;
-mod rules;
 mod source;
 mod tables;
 mod target;
 
 pub use error::TransferError;
-pub use source::MoveSource;
-pub use target::MoveTarget;
+pub use source::TransferSource;
+pub use target::TransferTarget;
 
-use crate::db::error_codes::{detail, explain, is_the_rows_fault};
+use crate::db::error_codes::{detail, is_row_error, map_db_error};
 
-/// What a move has come to.
+/// Progress of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MoveStep {
-    /// So many rows are to be moved.
-    Begins { rows: u64 },
-    /// This table is next.
-    Table { name: &'static str, rows: u64 },
-    /// So many rows were sent, or read back, by now.
+pub enum TransferProgress {
+    /// Number of rows to transfer.
+    Started {
+        rows: u64,
+    },
+    Table {
+        name: &'static str,
+        rows: u64,
+    },
+    /// Number of rows sent or read back so far.
     Rows(u64),
-    /// All rows were sent; what they refer to is looked for.
-    Rules,
-    /// Everything is read back.
-    Compares,
+    /// All rows were sent; foreign keys are being validated.
+    RestoringConstraints,
+    /// The rows are being read back and compared.
+    Verifying,
 }
 
-/// Who is told of the steps.
-pub type Steps<'a> = dyn FnMut(MoveStep) + Send + 'a;
+/// Progress callback.
+pub type ProgressCallback<'a> = dyn FnMut(TransferProgress) + Send + 'a;
 
-/// How much of a table has moved.
+/// Number of rows transferred of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MovedTable {
+pub struct TransferredTable {
     pub name: &'static str,
     pub rows: u64,
 }
 
-fn not_alike(why: String) -> TransferError {
-    TransferError::NotAlike { why }
+fn schemas_differ(why: String) -> TransferError {
+    TransferError::SchemasDiffer { why }
 }
 
-/// A failure of the target, which may be about a row that it does not take.
-fn refused_by_target(table: &'static str, error: &sqlx::Error) -> TransferError {
-    match is_the_rows_fault(error) {
-        true => TransferError::NotMoved { table, why: detail(error) },
-        false => explain(error).into(),
+/// Maps a failure of the target, which may have rejected a row.
+fn map_target_error(table: &'static str, error: &sqlx::Error) -> TransferError {
+    match is_row_error(error) {
+        true => TransferError::TableNotTransferred { table, why: detail(error) },
+        false => map_db_error(error).into(),
     }
 }

@@ -1,77 +1,78 @@
-//! The SQLite file that everything is read from: held so that nobody else writes to it, and never written to.
+//! The source SQLite file: locked against other writers, and never written to.
 
 use super::copy_format::{RowsDigest, Writer};
-use super::tables::{Column, Kind, Table};
+use super::tables::{Column, ColumnType, Table};
 use crate::OpenError;
-use crate::db::error_codes::{STATEMENT_TIMEOUT, explain_opening};
-use crate::db::sqlite::{SqliteConnector, is_ours, options};
-use crate::db::url::Place;
+use crate::db::error_codes::{STATEMENT_TIMEOUT, map_open_error};
+use crate::db::sqlite::{SqliteConnector, is_chancery_database, options};
+use crate::db::url::DatabaseLocation;
 use crate::db::write_slot::Connector;
-use crate::ledger::months::ids_of;
+use crate::ledger::partitions::request_id_range;
 use crate::transfer::TransferError;
-use crate::{DatabaseUrl, LimitsKept, ServingLock, Store};
+use crate::{DatabaseUrl, LimitStorage, ServingLock, Store};
 use chancery_domain::Month;
 use sqlx::sqlite::{SqliteRow, SqliteValueRef};
 use sqlx::{AssertSqlSafe, ConnectOptions, Decode, Row, Sqlite, SqliteConnection, ValueRef};
 use std::collections::BTreeSet;
 
-/// Takes the write lock, and then gives up the right to use it.
-const HOLD: &str = "BEGIN IMMEDIATE; PRAGMA query_only = ON";
+/// Takes the write lock, and then makes the connection read-only.
+const LOCK_AND_FREEZE: &str = "BEGIN IMMEDIATE; PRAGMA query_only = ON";
 
-/// A SQLite file that nobody serves and nobody writes to while this is held.
-pub struct MoveSource {
+/// A SQLite file, locked against servers and other writers.
+pub struct TransferSource {
     store: Store,
-    /// Has SQLite's write lock, and is not allowed to write: what is verified is what moves.
-    held: SqliteConnection,
+    /// Has SQLite's write lock but is read-only: what is verified is what is copied.
+    lock_connection: SqliteConnection,
     lock: ServingLock,
 }
 
-impl MoveSource {
-    /// Where there is no database of Chancery's, that is `NoDatabase`; an older schema is brought up to date. Refused while
-    /// somebody serves the file, or writes to it for long.
+impl TransferSource {
+    /// Fails if there is no Chancery database (`NoDatabase`), or if a server or a long-running writer uses the file. An older
+    /// schema is migrated.
     pub async fn open(url: &DatabaseUrl) -> Result<Self, TransferError> {
-        let Place::Sqlite(file) = &url.0 else {
+        let DatabaseLocation::Sqlite(file) = &url.0 else {
             return Err(OpenError::BadUrl(format!("{url} is not a SQLite file")).into());
         };
-        // First of all, for the lock would leave a file of its own beside a database that is not there.
-        if !is_ours(file).await? {
-            return Err(OpenError::NoDatabase { place: url.to_string() }.into());
+        // This check comes first, because taking the lock would create a lock file beside a database that does not
+        // exist.
+        if !is_chancery_database(file).await? {
+            return Err(OpenError::NoDatabase { location: url.to_string() }.into());
         }
-        let lock = ServingLock::take(url, LimitsKept::InMemory).await?;
+        let lock = ServingLock::take(url, LimitStorage::InMemory).await?;
         let store = Store::open_existing(url).await?;
         let options = options(file).busy_timeout(STATEMENT_TIMEOUT);
-        let mut held = options.connect().await.map_err(|error| explain_opening(&error, file))?;
-        let hold = sqlx::raw_sql(HOLD).execute(&mut held).await;
-        hold?;
-        Ok(Self { store, held, lock })
+        let mut lock_connection = options.connect().await.map_err(|error| map_open_error(&error, file))?;
+        let locked = sqlx::raw_sql(LOCK_AND_FREEZE).execute(&mut lock_connection).await;
+        locked?;
+        Ok(Self { store, lock_connection, lock })
     }
 
-    /// For reading and verifying it.
+    /// For verifying the source.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Lets go of the file. Who does not come to this lets go of it with the end of the process.
+    /// Releases the file. Without this call, the end of the process releases it.
     pub async fn close(mut self) {
-        // It has written nothing, so there is nothing that could fail to be undone.
-        let _ = sqlx::query("ROLLBACK").execute(&mut self.held).await;
-        SqliteConnector::disconnect(self.held).await;
+        // It has written nothing, so the result of the rollback does not matter.
+        let _ = sqlx::query("ROLLBACK").execute(&mut self.lock_connection).await;
+        SqliteConnector::disconnect(self.lock_connection).await;
         self.store.close().await;
         self.lock.release().await;
     }
 
     pub(super) fn connection(&mut self) -> &mut SqliteConnection {
-        &mut self.held
+        &mut self.lock_connection
     }
 
     pub(super) async fn count(&mut self, table: &Table) -> Result<u64, TransferError> {
         let count = format!("SELECT COUNT(*) FROM \"{}\"", table.name);
-        let rows: i64 = self.number(count).await?.unwrap_or_default();
+        let rows: i64 = self.fetch_number(count).await?.unwrap_or_default();
         Ok(u64::try_from(rows).unwrap_or_default())
     }
 
-    /// The last number that was given in a table that counts, whether or not its row is still there.
-    pub(super) async fn last_number(
+    /// The last assigned id of a table with an identity column, even if its row is gone.
+    pub(super) async fn last_identity(
         &mut self,
         table: &'static str,
         column: &str,
@@ -80,38 +81,40 @@ impl MoveSource {
             "SELECT MAX(last) FROM (SELECT MAX(\"{column}\") AS last FROM \"{table}\" \
              UNION ALL SELECT seq FROM sqlite_sequence WHERE name = '{table}')"
         );
-        self.number(counter).await
+        self.fetch_number(counter).await
     }
 
-    /// The months of the ledger's request ids. An id is made before its row, so that its month is the row's or the one before.
+    /// The months of the ledger's request ids. An id is created before its row, so its month is the row's month or the
+    /// one before.
     pub(super) async fn ledger_months(&mut self) -> Result<Vec<Month>, TransferError> {
-        let days: Vec<i64> =
-            sqlx::query_scalar("SELECT DISTINCT day FROM usage_days").fetch_all(&mut self.held).await?;
+        let days: Vec<i64> = sqlx::query_scalar("SELECT DISTINCT day FROM daily_usage")
+            .fetch_all(&mut self.lock_connection)
+            .await?;
         let mut possible = BTreeSet::new();
         for day in days {
-            let month = Month::of(crate::db::values::day(day)?.start());
+            let month = Month::containing(crate::db::values::day(day)?.start());
             possible.extend([month.previous(), month]);
         }
         let mut months = Vec::new();
         for month in possible {
-            let (first_id, end_id) = ids_of(month);
+            let (first_id, end_id) = request_id_range(month);
             let ids = format!(
                 "SELECT EXISTS (SELECT 1 FROM ledger WHERE request_id >= '{first_id}' AND request_id < '{end_id}')"
             );
-            if self.number(ids).await? == Some(1) {
+            if self.fetch_number(ids).await? == Some(1) {
                 months.push(month);
             }
         }
         Ok(months)
     }
 
-    async fn number(&mut self, sql: String) -> Result<Option<i64>, TransferError> {
-        let number = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut self.held).await;
+    async fn fetch_number(&mut self, sql: String) -> Result<Option<i64>, TransferError> {
+        let number = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut self.lock_connection).await;
         Ok(number?)
     }
 }
 
-/// Writes one row as COPY takes it, and adds it to the digest.
+/// Encodes one row for COPY, and adds it to the digest.
 pub(super) fn write_row(
     table: &Table,
     row: &SqliteRow,
@@ -123,40 +126,44 @@ pub(super) fn write_row(
     for (index, column) in table.columns.iter().enumerate() {
         let value = row.try_get_raw(index)?;
         let written = write_column(column.kind, value, writer);
-        written.map_err(|why| unreadable(table, column, row, why))?;
+        written.map_err(|why| map_row_error(table, column, row, why))?;
     }
     digest.add(&writer.written()[begin..]);
     Ok(())
 }
 
-/// Why a value cannot move.
-enum Unmovable {
+/// Why a value cannot be transferred.
+enum Untransferable {
     Nul,
     Other(String),
 }
 
-fn write_column(kind: Kind, value: SqliteValueRef<'_>, writer: &mut Writer) -> Result<(), Unmovable> {
+fn write_column(
+    kind: ColumnType,
+    value: SqliteValueRef<'_>,
+    writer: &mut Writer,
+) -> Result<(), Untransferable> {
     if value.is_null() {
         writer.null();
         return Ok(());
     }
-    fn decoded<'r, T: Decode<'r, Sqlite>>(value: SqliteValueRef<'r>) -> Result<T, Unmovable> {
-        T::decode(value).map_err(|error| Unmovable::Other(error.to_string()))
+    fn decoded<'r, T: Decode<'r, Sqlite>>(value: SqliteValueRef<'r>) -> Result<T, Untransferable> {
+        T::decode(value).map_err(|error| Untransferable::Other(error.to_string()))
     }
     let too_long =
-        |bytes: usize| Unmovable::Other(format!("it has {bytes} bytes, which PostgreSQL does not take"));
+        |bytes: usize| Untransferable::Other(format!("it has {bytes} bytes, which PostgreSQL cannot store"));
     match kind {
-        Kind::Number => writer.number(decoded(value)?),
-        Kind::Flag => match decoded::<i64>(value)? {
-            0 => writer.flag(false),
-            1 => writer.flag(true),
-            other => return Err(Unmovable::Other(format!("{other} is neither 0 nor 1"))),
+        ColumnType::Number => writer.number(decoded(value)?),
+        ColumnType::Boolean => match decoded::<i64>(value)? {
+            0 => writer.boolean(false),
+            1 => writer.boolean(true),
+            other => return Err(Untransferable::Other(format!("{other} is neither 0 nor 1"))),
         },
-        Kind::Bytes => writer.bytes(decoded::<&[u8]>(value)?).map_err(too_long)?,
-        Kind::Text => {
+        ColumnType::Bytes => writer.bytes(decoded::<&[u8]>(value)?).map_err(too_long)?,
+        ColumnType::Text => {
             let text = decoded::<&str>(value)?;
             if text.contains('\0') {
-                return Err(Unmovable::Nul);
+                return Err(Untransferable::Nul);
             }
             writer.bytes(text.as_bytes()).map_err(too_long)?;
         }
@@ -164,26 +171,26 @@ fn write_column(kind: Kind, value: SqliteValueRef<'_>, writer: &mut Writer) -> R
     Ok(())
 }
 
-fn unreadable(table: &Table, column: &Column, row: &SqliteRow, why: Unmovable) -> TransferError {
+fn map_row_error(table: &Table, column: &Column, row: &SqliteRow, why: Untransferable) -> TransferError {
     let (table_name, column_name) = (table.name, column.name.clone());
     match why {
-        Unmovable::Nul => {
-            TransferError::NulInTable { table: table_name, column: column_name, row: name_of(table, row) }
+        Untransferable::Nul => {
+            TransferError::NulInTable { table: table_name, column: column_name, row: row_label(table, row) }
         }
-        Unmovable::Other(why) => TransferError::NotMoved {
+        Untransferable::Other(why) => TransferError::TableNotTransferred {
             table: table_name,
-            why: format!("{column_name} of the row {}: {why}", name_of(table, row)),
+            why: format!("{column_name} of the row {}: {why}", row_label(table, row)),
         },
     }
 }
 
-/// By its first column that is not bytes, for those are hashes.
-fn name_of(table: &Table, row: &SqliteRow) -> String {
+/// Identifies the row by its first column that is not bytes, because those are hashes.
+fn row_label(table: &Table, row: &SqliteRow) -> String {
     let named = table.columns.iter().enumerate().find_map(|(index, column)| {
         let value = match column.kind {
-            Kind::Number | Kind::Flag => row.try_get::<i64, _>(index).ok()?.to_string(),
-            Kind::Text => format!("{:?}", row.try_get::<&str, _>(index).ok()?),
-            Kind::Bytes => return None,
+            ColumnType::Number | ColumnType::Boolean => row.try_get::<i64, _>(index).ok()?.to_string(),
+            ColumnType::Text => format!("{:?}", row.try_get::<&str, _>(index).ok()?),
+            ColumnType::Bytes => return None,
         };
         Some(format!("with {} {value}", column.name))
     });

@@ -1,45 +1,45 @@
-//! Which tables move, and what their columns are. The names stand here; the columns are read from both databases when
-//! something moves, and must be the same. A table of the source that is in neither list stops the move, so that a
-//! migration that adds one cannot be forgotten: a test fails first.
+//! The tables to transfer, and their columns. Table names are listed in code; columns are read from both databases and
+//! must be the same. A source table in neither list aborts the transfer. A test fails first, so a migration that adds a
+//! table cannot be overlooked.
 
-use super::not_alike;
+use super::schemas_differ;
 use crate::db::tables::TABLES;
 use crate::db::{Conn, FromRow, Row, Statement, query};
 use crate::transfer::TransferError;
 use sqlx::{PgConnection, SqliteConnection};
 
-/// Tables that stay behind, each with the reason.
-pub(super) const LEFT: &[(&str, &str)] =
+/// Tables that are not transferred, each with the reason.
+pub(super) const NOT_COPIED: &[(&str, &str)] =
     &[("schema_migrations", "each database has its own steps, with its own checksums")];
 
-/// A table as both databases have it.
+/// A table, the same in both databases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Table {
     pub(super) name: &'static str,
-    /// In the order of the source.
+    /// In source order.
     pub(super) columns: Vec<Column>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Column {
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: ColumnType,
 }
 
-/// What the rows are made of, in SQLite's words and in PostgreSQL's.
+/// A column type, by its SQLite and PostgreSQL names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ColumnType {
     Number,
-    Flag,
+    Boolean,
     Text,
     Bytes,
 }
 
-impl Kind {
+impl ColumnType {
     fn of(sqlite: &str, postgres: &str) -> Option<Self> {
         match (sqlite, postgres) {
             ("INTEGER", "bigint") => Some(Self::Number),
-            ("INTEGER", "boolean") => Some(Self::Flag),
+            ("INTEGER", "boolean") => Some(Self::Boolean),
             ("TEXT", "text") => Some(Self::Text),
             ("BLOB", "bytea") => Some(Self::Bytes),
             _ => None,
@@ -48,7 +48,7 @@ impl Kind {
 }
 
 impl Table {
-    /// With commas between them. The names are the schema's own.
+    /// Comma-separated. The names come from the schema.
     pub(super) fn column_names(&self) -> String {
         let quoted: Vec<String> = self.columns.iter().map(|column| format!("\"{}\"", column.name)).collect();
         quoted.join(", ")
@@ -68,61 +68,68 @@ impl FromRow for StoredColumn {
     }
 }
 
-/// Without SQLite's own tables.
+/// Excludes SQLite's internal tables.
 const SQLITE_COLUMNS: &str = "SELECT t.name AS table_name, c.name AS column_name, c.type AS kind \
     FROM sqlite_schema t JOIN pragma_table_xinfo(t.name) c \
     WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY t.name, c.cid";
 
-/// Of our own tables alone: other programs may have some of theirs beside them.
+/// Only our tables: other programs may have theirs in the same schema.
 const POSTGRES_COLUMNS: &str = "SELECT t.relname::text AS table_name, c.attname::text AS column_name, \
     format_type(c.atttypid, NULL) AS kind \
     FROM pg_catalog.pg_class t JOIN pg_catalog.pg_attribute c ON c.attrelid = t.oid \
     WHERE t.relnamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) \
     AND c.attnum > 0 AND NOT c.attisdropped AND t.relname IN ";
 
-/// The tables that move, once both databases are known to have the same ones with the same columns.
+/// The tables to transfer, after checking that both databases have the same tables and columns.
 pub(super) async fn read_tables(
     source: &mut SqliteConnection,
     target: &mut PgConnection,
 ) -> Result<Vec<Table>, TransferError> {
-    let here: Vec<StoredColumn> = query(SQLITE_COLUMNS).fetch_all(&mut Conn::from(source)).await?;
-    let mut there = Statement::new(POSTGRES_COLUMNS);
-    there.push_list(TABLES.iter().copied());
-    let there: Vec<StoredColumn> = there.build().fetch_all(&mut Conn::from(target)).await?;
-    match_tables(&here, &there)
+    let sqlite_columns: Vec<StoredColumn> = query(SQLITE_COLUMNS).fetch_all(&mut Conn::from(source)).await?;
+    let mut postgres_columns = Statement::new(POSTGRES_COLUMNS);
+    postgres_columns.push_list(TABLES.iter().copied());
+    let postgres_columns: Vec<StoredColumn> =
+        postgres_columns.build().fetch_all(&mut Conn::from(target)).await?;
+    match_tables(&sqlite_columns, &postgres_columns)
 }
 
-fn match_tables(here: &[StoredColumn], there: &[StoredColumn]) -> Result<Vec<Table>, TransferError> {
+fn match_tables(
+    sqlite_columns: &[StoredColumn],
+    postgres_columns: &[StoredColumn],
+) -> Result<Vec<Table>, TransferError> {
     let is_known =
-        |name: &str| TABLES.contains(&name) || LEFT.iter().any(|(left_behind, _)| *left_behind == name);
-    if let Some(unknown) = here.iter().find(|column| !is_known(&column.table_name)) {
-        return Err(not_alike(format!("nothing says whether the table {} moves", unknown.table_name)));
+        |name: &str| TABLES.contains(&name) || NOT_COPIED.iter().any(|(not_copied, _)| *not_copied == name);
+    if let Some(unknown) = sqlite_columns.iter().find(|column| !is_known(&column.table_name)) {
+        return Err(schemas_differ(format!("the table {} is in no transfer list", unknown.table_name)));
     }
-    TABLES.iter().map(|name| match_columns(name, here, there)).collect()
+    TABLES.iter().map(|name| match_columns(name, sqlite_columns, postgres_columns)).collect()
 }
 
 fn match_columns(
     name: &'static str,
-    here: &[StoredColumn],
-    there: &[StoredColumn],
+    sqlite_columns: &[StoredColumn],
+    postgres_columns: &[StoredColumn],
 ) -> Result<Table, TransferError> {
     let of_table = |columns: &'_ [StoredColumn]| -> Vec<(String, String)> {
         let of_table = columns.iter().filter(|column| column.table_name == name);
         of_table.map(|column| (column.column_name.clone(), column.kind.clone())).collect()
     };
-    let (here, there) = (of_table(here), of_table(there));
-    if here.is_empty() || here.len() != there.len() {
-        let (here, there) = (here.len(), there.len());
-        return Err(not_alike(format!("{name} has {here} columns in SQLite and {there} in PostgreSQL")));
+    let (sqlite_columns, postgres_columns) = (of_table(sqlite_columns), of_table(postgres_columns));
+    if sqlite_columns.is_empty() || sqlite_columns.len() != postgres_columns.len() {
+        let (sqlite_columns, postgres_columns) = (sqlite_columns.len(), postgres_columns.len());
+        return Err(schemas_differ(format!(
+            "{name} has {sqlite_columns} columns in SQLite and {postgres_columns} in PostgreSQL"
+        )));
     }
-    let columns = here.into_iter().map(|(column, sqlite)| {
-        let in_postgres = there.iter().find(|(other, _)| *other == column);
+    let columns = sqlite_columns.into_iter().map(|(column, sqlite)| {
+        let in_postgres = postgres_columns.iter().find(|(other, _)| *other == column);
         let Some((_, postgres)) = in_postgres else {
-            return Err(not_alike(format!("{name} has no column {column} in PostgreSQL")));
+            return Err(schemas_differ(format!("{name} has no column {column} in PostgreSQL")));
         };
-        let kind = Kind::of(&sqlite, postgres);
-        let kind =
-            kind.ok_or_else(|| not_alike(format!("{name}.{column} is {sqlite} here and {postgres} there")))?;
+        let kind = ColumnType::of(&sqlite, postgres);
+        let kind = kind.ok_or_else(|| {
+            schemas_differ(format!("{name}.{column} is {sqlite} here and {postgres} there"))
+        })?;
         Ok(Column { name: column, kind })
     });
     Ok(Table { name, columns: columns.collect::<Result<_, _>>()? })
@@ -142,39 +149,53 @@ mod tests {
     }
 
     #[track_caller]
-    fn refused(here: &[StoredColumn], there: &[StoredColumn]) -> String {
-        match_tables(here, there).unwrap_err().to_string()
+    fn rejected(sqlite_columns: &[StoredColumn], postgres_columns: &[StoredColumn]) -> String {
+        match_tables(sqlite_columns, postgres_columns).unwrap_err().to_string()
     }
 
     #[test]
-    fn a_table_that_nobody_decided_about_stops_the_move() {
-        let (mut here, there) = (schema("INTEGER"), schema("bigint"));
-        assert_eq!(match_tables(&here, &there).unwrap().len(), TABLES.len());
-        here.push(column("schema_migrations", "version", "INTEGER"));
-        assert_eq!(match_tables(&here, &there).unwrap().len(), TABLES.len());
-        here.push(column("stamps", "id", "INTEGER"));
-        assert!(refused(&here, &there).contains("whether the table stamps moves"));
+    fn unlisted_table_aborts_transfer() {
+        let (mut sqlite_columns, postgres_columns) = (schema("INTEGER"), schema("bigint"));
+        assert_eq!(match_tables(&sqlite_columns, &postgres_columns).unwrap().len(), TABLES.len());
+        sqlite_columns.push(column("schema_migrations", "version", "INTEGER"));
+        assert_eq!(match_tables(&sqlite_columns, &postgres_columns).unwrap().len(), TABLES.len());
+        sqlite_columns.push(column("stamps", "id", "INTEGER"));
+        assert!(
+            rejected(&sqlite_columns, &postgres_columns).contains("the table stamps is in no transfer list")
+        );
     }
 
     #[test]
-    fn a_column_that_one_side_lacks_or_has_otherwise_stops_the_move() {
-        let (mut here, mut there) = (schema("INTEGER"), schema("bigint"));
-        here.push(column("accounts", "name", "TEXT"));
-        assert!(refused(&here, &there).contains("accounts has 2 columns in SQLite and 1 in PostgreSQL"));
-        there.push(column("accounts", "named", "text"));
-        assert!(refused(&here, &there).contains("accounts has no column name in PostgreSQL"));
-        there.pop();
-        there.push(column("accounts", "name", "jsonb"));
-        assert!(refused(&here, &there).contains("accounts.name is TEXT here and jsonb there"));
-        there.pop();
-        there.push(column("accounts", "name", "text"));
-        assert_eq!(match_tables(&here, &there).unwrap()[0].column_names(), "\"id\", \"name\"");
-        here.retain(|column| column.table_name != "ledger");
-        assert!(refused(&here, &there).contains("ledger has 0 columns in SQLite"));
+    fn column_mismatch_aborts_transfer() {
+        let (mut sqlite_columns, mut postgres_columns) = (schema("INTEGER"), schema("bigint"));
+        sqlite_columns.push(column("accounts", "name", "TEXT"));
+        assert!(
+            rejected(&sqlite_columns, &postgres_columns)
+                .contains("accounts has 2 columns in SQLite and 1 in PostgreSQL")
+        );
+        postgres_columns.push(column("accounts", "named", "text"));
+        assert!(
+            rejected(&sqlite_columns, &postgres_columns)
+                .contains("accounts has no column name in PostgreSQL")
+        );
+        postgres_columns.pop();
+        postgres_columns.push(column("accounts", "name", "jsonb"));
+        assert!(
+            rejected(&sqlite_columns, &postgres_columns)
+                .contains("accounts.name is TEXT here and jsonb there")
+        );
+        postgres_columns.pop();
+        postgres_columns.push(column("accounts", "name", "text"));
+        assert_eq!(
+            match_tables(&sqlite_columns, &postgres_columns).unwrap()[0].column_names(),
+            "\"id\", \"name\""
+        );
+        sqlite_columns.retain(|column| column.table_name != "ledger");
+        assert!(rejected(&sqlite_columns, &postgres_columns).contains("ledger has 0 columns in SQLite"));
     }
 
     #[test]
-    fn no_table_is_both_moved_and_left() {
-        assert!(LEFT.iter().all(|(left_behind, why)| !TABLES.contains(left_behind) && !why.is_empty()));
+    fn no_table_is_both_copied_and_excluded() {
+        assert!(NOT_COPIED.iter().all(|(not_copied, why)| !TABLES.contains(not_copied) && !why.is_empty()));
     }
 }

@@ -1,27 +1,28 @@
 //! Conformance: accounts.
 
 use crate::databases::TestDatabase;
-use crate::samples::{HOSTILE, NOON, account, name, new_account};
+use crate::samples::{HOSTILE_TEXTS, NOON, account, name, new_account};
 use chancery_domain::{AccountName, AccountState, RateLimits, UnixMillis};
 use chancery_store::{AccountError, LimitsChange};
 use std::sync::Arc;
 
-pub async fn a_created_account_is_found_as_it_was_made<D: TestDatabase>(database: Arc<D>) {
+pub async fn created_account_round_trips<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    // An account's name may not hold every character that the database could keep.
-    let names: Vec<&str> = HOSTILE.into_iter().filter(|text| text.parse::<AccountName>().is_ok()).collect();
+    // An account name may not contain every character that the database can store.
+    let names: Vec<&str> =
+        HOSTILE_TEXTS.into_iter().filter(|text| text.parse::<AccountName>().is_ok()).collect();
     assert!(names.len() >= 8);
     for text in names.iter().copied() {
-        let made = store.create_account(new_account(text)).await.unwrap();
-        assert_eq!(made.name.as_str(), text);
-        assert_eq!(made.limits, RateLimits { requests_per_min: 60, tokens_per_min: 60_000 });
-        assert_eq!((made.created_at, made.state), (NOON, AccountState::Open));
-        assert_eq!(store.account_lookup.account_named(&name(text)).await.unwrap(), made);
+        let created = store.create_account(new_account(text)).await.unwrap();
+        assert_eq!(created.name.as_str(), text);
+        assert_eq!(created.limits, RateLimits { requests_per_min: 60, tokens_per_min: 60_000 });
+        assert_eq!((created.created_at, created.state), (NOON, AccountState::Open));
+        assert_eq!(store.account_lookup.account_by_name(&name(text)).await.unwrap(), created);
     }
     assert_eq!(store.account_lookup.list_accounts().await.unwrap().len(), names.len());
 }
 
-pub async fn a_second_account_of_the_same_name_is_refused<D: TestDatabase>(database: Arc<D>) {
+pub async fn duplicate_account_name_is_rejected<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let first = account(&store, "Hale & Ward").await;
     let error = store.create_account(new_account("Hale & Ward")).await.unwrap_err();
@@ -62,35 +63,35 @@ pub async fn changing_one_limit_leaves_the_other<D: TestDatabase>(database: Arc<
     ] {
         let changed = store.set_limits(&name, change).await.unwrap();
         assert_eq!(changed.limits, RateLimits { requests_per_min, tokens_per_min });
-        assert_eq!(store.account_lookup.account_named(&name).await.unwrap(), changed);
+        assert_eq!(store.account_lookup.account_by_name(&name).await.unwrap(), changed);
     }
 }
 
-pub async fn limits_reach_the_largest_count<D: TestDatabase>(database: Arc<D>) {
+pub async fn limits_accept_u32_max<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let mut new = new_account("Hale & Ward");
     new.limits = RateLimits { requests_per_min: u32::MAX, tokens_per_min: u32::MAX };
     assert_eq!(store.create_account(new.clone()).await.unwrap().limits, new.limits);
 }
 
-pub async fn closing_twice_keeps_the_first_time<D: TestDatabase>(database: Arc<D>) {
+pub async fn closing_twice_keeps_first_closed_at<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let name = account(&store, "Hale & Ward").await.name;
     let closed = store.close_account(&name, NOON).await.unwrap();
     assert_eq!(closed.state, AccountState::Closed { at: NOON });
     assert_eq!(store.close_account(&name, UnixMillis(NOON.0 + 1)).await.unwrap(), closed);
-    assert_eq!(store.account_lookup.account_named(&name).await.unwrap(), closed);
+    assert_eq!(store.account_lookup.account_by_name(&name).await.unwrap(), closed);
 }
 
-pub async fn an_unknown_account_is_named_in_the_error<D: TestDatabase>(database: Arc<D>) {
+pub async fn unknown_account_error_names_it<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let name = name("Nobody");
-    let error = store.account_lookup.account_named(&name).await.unwrap_err();
+    let error = store.account_lookup.account_by_name(&name).await.unwrap_err();
     assert!(matches!(error, AccountError::NoSuchAccount(ref missing) if *missing == name));
     assert!(error.to_string().contains("Nobody"));
 }
 
-pub async fn of_many_racing_to_one_name_one_wins<D: TestDatabase>(database: Arc<D>) {
+pub async fn concurrent_creates_of_one_name_yield_one_account<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let mut racers = tokio::task::JoinSet::new();
     for _ in 0..20 {

@@ -1,14 +1,14 @@
-//! Usage, terms and permits to test invoices with.
+//! Usage, terms and permits for invoice tests.
 
-use crate::firm::{POLICY, asking};
+use crate::firm::{POLICY, authz_request};
 use crate::samples::{row, with_tokens};
 use chancery_domain::{
-    AccountId, Asker, CreditAmount, Credited, Currency, Day, Invoice, InvoiceNumber, InvoiceTerms, KeyId,
-    Month, Prices, Seller, UnixMillis, UsageRow,
+    AccountId, CreditAmount, Credited, Currency, Day, Invoice, InvoiceNumber, InvoiceTerms, KeyId, Month,
+    Prices, Principal, Seller, UnixMillis, UsageRow,
 };
-use chancery_policy::{Act, Permit, TheFirm};
+use chancery_policy::{AuthzAction, FirmResource, Permit};
 use chancery_store::{
-    CreditOrder, InvoiceError, InvoicePage, InvoiceQuery, InvoiceRecord, IssueOrder, Issued, Store,
+    CreditRequest, InvoiceError, InvoicePage, InvoiceQuery, InvoiceRecord, IssueOutcome, IssueRequest, Store,
 };
 
 pub fn month(text: &str) -> Month {
@@ -20,8 +20,8 @@ pub fn noon_of(day: &str) -> UnixMillis {
     UnixMillis(day.parse::<Day>().unwrap().start().0 + 12 * 3_600_000)
 }
 
-pub fn permit_at<A: Act<About = TheFirm>>(by: Asker, at: UnixMillis) -> Permit<A> {
-    POLICY.decide::<A>(&asking(by, at), TheFirm).unwrap()
+pub fn permit_at<A: AuthzAction<Resource = FirmResource>>(by: Principal, at: UnixMillis) -> Permit<A> {
+    POLICY.decide::<A>(&authz_request(by, at), FirmResource).unwrap()
 }
 
 pub fn terms() -> InvoiceTerms {
@@ -34,7 +34,7 @@ pub fn terms() -> InvoiceTerms {
     InvoiceTerms { currency: Currency::USD, seller, tax, payment_days: 30 }
 }
 
-/// Bytes that no text has, so that a store which takes documents for text fails.
+/// Bytes that are not valid text, so that a store which treats documents as text fails.
 pub fn document(invoice: &Invoice) -> Vec<u8> {
     let mut bytes = vec![0, 255, 254, b'%'];
     bytes.extend(format!("{invoice:?}").into_bytes());
@@ -47,34 +47,39 @@ pub fn render(invoice: &Invoice) -> Result<Vec<u8>, String> {
 
 pub fn used(
     number: usize,
-    payer: (AccountId, KeyId),
+    billed_key: (AccountId, KeyId),
     at: UnixMillis,
     prices: Prices,
     tokens: [u32; 2],
 ) -> UsageRow {
-    with_tokens(UsageRow { at, prices, ..row(number, payer) }, tokens[0], tokens[1])
+    with_tokens(UsageRow { at, prices, ..row(number, billed_key) }, tokens[0], tokens[1])
 }
 
-/// A million tokens each way, which is some dollars.
-pub async fn use_a_million(store: &Store, number: usize, payer: (AccountId, KeyId), day: &str) {
+/// A million input and a million output tokens, for 12 dollars.
+pub async fn record_million_tokens(store: &Store, number: usize, billed_key: (AccountId, KeyId), day: &str) {
     let prices = crate::samples::prices(3000, 9000);
-    let row = used(number, payer, noon_of(day), prices, [1_000_000, 1_000_000]);
+    let row = used(number, billed_key, noon_of(day), prices, [1_000_000, 1_000_000]);
     store.ledger.settle(row.into()).await.unwrap();
 }
 
-pub fn order(account: AccountId, of: &str) -> IssueOrder {
-    IssueOrder { account, month: month(of), terms: terms() }
+pub fn issue_request(account: AccountId, of: &str) -> IssueRequest {
+    IssueRequest { account, month: month(of), terms: terms() }
 }
 
-pub async fn issue(store: &Store, account: AccountId, of: &str, on: &str) -> Result<Issued, InvoiceError> {
-    let permit = permit_at(Asker::Operator, noon_of(on));
-    store.invoices.issue_invoice(permit, &order(account, of), &render).await
+pub async fn issue(
+    store: &Store,
+    account: AccountId,
+    of: &str,
+    on: &str,
+) -> Result<IssueOutcome, InvoiceError> {
+    let permit = permit_at(Principal::Operator, noon_of(on));
+    store.invoices.issue_invoice(permit, &issue_request(account, of), &render).await
 }
 
-/// Where it has not been issued yet.
+/// Issues an invoice and panics if it was issued before.
 pub async fn issue_new(store: &Store, account: AccountId, of: &str, on: &str) -> InvoiceNumber {
     match issue(store, account, of, on).await.unwrap() {
-        Issued::New(number) => number,
+        IssueOutcome::New(number) => number,
         already => panic!("{already:?}"),
     }
 }
@@ -85,26 +90,26 @@ pub async fn credit(
     amount: CreditAmount,
     on: &str,
 ) -> Result<InvoiceNumber, InvoiceError> {
-    let permit = permit_at(Asker::Operator, noon_of("2026-12-24"));
+    let permit = permit_at(Principal::Operator, noon_of("2026-12-24"));
     let known = store.invoices.read_invoice(permit, invoice).await?.map(|record| record.credited);
     credit_after(store, invoice, known.unwrap_or_default(), amount, on).await
 }
 
-/// Where so much was credited before, as far as is known.
+/// Credits an invoice, given the amount that the caller believes was credited before.
 pub async fn credit_after(
     store: &Store,
     invoice: InvoiceNumber,
-    credited_before: Credited,
+    expected_credited: Credited,
     amount: CreditAmount,
     on: &str,
 ) -> Result<InvoiceNumber, InvoiceError> {
     let reason = "It was agreed.".to_owned();
-    let order = CreditOrder { invoice, amount, credited_before, reason, terms: terms() };
-    store.invoices.credit_invoice(permit_at(Asker::Operator, noon_of(on)), &order, &render).await
+    let issue_request = CreditRequest { invoice, amount, expected_credited, reason, terms: terms() };
+    store.invoices.credit_invoice(permit_at(Principal::Operator, noon_of(on)), &issue_request, &render).await
 }
 
 pub async fn read_invoice(store: &Store, number: InvoiceNumber) -> InvoiceRecord {
-    let permit = permit_at(Asker::Operator, noon_of("2026-12-24"));
+    let permit = permit_at(Principal::Operator, noon_of("2026-12-24"));
     store.invoices.read_invoice(permit, number).await.unwrap().unwrap()
 }
 
@@ -113,6 +118,6 @@ pub fn all() -> InvoiceQuery {
 }
 
 pub async fn listed(store: &Store, query: &InvoiceQuery) -> InvoicePage {
-    let permit = permit_at(Asker::Operator, noon_of("2026-12-24"));
+    let permit = permit_at(Principal::Operator, noon_of("2026-12-24"));
     store.invoices.list_invoices(permit, query).await.unwrap()
 }

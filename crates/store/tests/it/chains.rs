@@ -1,18 +1,18 @@
-//! Conformance: every writer's rows make one chain, and the sums by day are those of the rows, whatever happens.
+//! Conformance: every writer's rows form one chain, and the sums by day always equal the rows.
 
 use crate::databases::TestDatabase;
-use crate::samples::{NOON, account, key, payer, row, whole_ledger, with_tokens};
+use crate::samples::{NOON, account, all_ledger_rows, billed_key, key, row, with_tokens};
 use chancery_domain::{ChainHead, Day, Prices, UnixMillis, UsageRow, WriterId};
-use chancery_store::{DayUsage, Store, UsageTotals};
+use chancery_store::{DailyUsage, Store, UsageTotals};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// Reads every chain, a few rows at a time, and holds it against its end; gives the rows of each.
-async fn sound_chains(store: &Store) -> BTreeMap<WriterId, Vec<UsageRow>> {
+/// Reads every chain, a few rows at a time, checks it against its head, and returns the rows of each.
+async fn verified_chains(store: &Store) -> BTreeMap<WriterId, Vec<UsageRow>> {
     let mut chains = BTreeMap::new();
     let mut last = None;
-    while let Some(writer) = store.ledger_chains.writer_after(last).await.unwrap() {
+    while let Some(writer) = store.ledger_chains.next_writer(last).await.unwrap() {
         assert!(last < Some(writer));
         last = Some(writer);
         let mut head = ChainHead::default();
@@ -22,8 +22,8 @@ async fn sound_chains(store: &Store) -> BTreeMap<WriterId, Vec<UsageRow>> {
             let Some(end) = page.last() else { break };
             after = Some(end.clone());
             for chained in page {
-                assert_eq!(chained.place, head.rows);
-                head = head.followed_by(writer, &chained.row);
+                assert_eq!(chained.position, head.rows);
+                head = head.with_row(writer, &chained.row);
                 assert_eq!(chained.hash, head.hash);
                 rows.push(chained.row);
             }
@@ -34,20 +34,21 @@ async fn sound_chains(store: &Store) -> BTreeMap<WriterId, Vec<UsageRow>> {
     chains
 }
 
-/// Holds the sums by day against the rows.
-async fn sound_sums(store: &Store) {
+/// Compares the sums by day with the rows.
+async fn assert_sums_match_rows(store: &Store) {
     let mut expected = BTreeMap::new();
-    for row in whole_ledger(store).await {
-        let key = (row.account, Day::of(row.at), row.key, row.model, row.prices.input, row.prices.output);
+    for row in all_ledger_rows(store).await {
+        let key =
+            (row.account, Day::containing(row.at), row.key, row.model, row.prices.input, row.prices.output);
         let totals: &mut UsageTotals = expected.entry(key).or_default();
         totals.requests += 1;
         totals.input_tokens += u64::from(row.input_tokens);
         totals.output_tokens += u64::from(row.output_tokens);
         totals.cost = totals.cost.checked_add(row.cost).unwrap();
     }
-    let expected: Vec<DayUsage> = expected
+    let expected: Vec<DailyUsage> = expected
         .into_iter()
-        .map(|((account, day, key, model, input, output), totals)| DayUsage {
+        .map(|((account, day, key, model, input, output), totals)| DailyUsage {
             account,
             day,
             key,
@@ -56,26 +57,26 @@ async fn sound_sums(store: &Store) {
             totals,
         })
         .collect();
-    let mut kept: Vec<DayUsage> = Vec::new();
+    let mut stored: Vec<DailyUsage> = Vec::new();
     loop {
-        let page = store.ledger_chains.day_usage(kept.last(), 3).await.unwrap();
+        let page = store.ledger_chains.daily_usage(stored.last(), 3).await.unwrap();
         if page.is_empty() {
             break;
         }
-        kept.extend(page);
+        stored.extend(page);
     }
-    assert_eq!(kept, expected);
+    assert_eq!(stored, expected);
 }
 
 pub async fn an_empty_ledger_has_no_chains<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    payer(&store).await;
-    assert_eq!(store.ledger_chains.writer_after(None).await.unwrap(), None);
+    billed_key(&store).await;
+    assert_eq!(store.ledger_chains.next_writer(None).await.unwrap(), None);
     assert_eq!(store.ledger_chains.chain_head(WriterId(1)).await.unwrap(), None);
-    assert!(store.ledger_chains.day_usage(None, 10).await.unwrap().is_empty());
+    assert!(store.ledger_chains.daily_usage(None, 10).await.unwrap().is_empty());
 }
 
-pub async fn racing_stores_make_a_chain_each_and_sums_together<D: TestDatabase>(database: Arc<D>) {
+pub async fn concurrent_stores_keep_own_chains_and_shared_sums<D: TestDatabase>(database: Arc<D>) {
     const STORES: usize = 3;
     const ROWS: usize = 120;
     let first = database.open().await;
@@ -88,55 +89,56 @@ pub async fn racing_stores_make_a_chain_each_and_sums_together<D: TestDatabase>(
     let mut settling = JoinSet::new();
     for number in 0..STORES * ROWS {
         let store = Arc::clone(&stores[number % STORES]);
-        // Every node writes for every account and day, in an order of its own.
+        // Every node writes for every account and day, in its own order.
         let turn = if number % STORES == 0 { number } else { STORES * ROWS - number };
         let at = UnixMillis(NOON.0 + 86_400_000 * (turn % 5) as i64);
         let row = UsageRow { at, ..row(number, payers[turn % payers.len()]) };
         let row = with_tokens(row, turn as u32, 1);
         settling.spawn(async move {
             store.ledger.settle(row.clone().into()).await?;
-            // Some are settled again, as after a lost answer.
+            // Some are settled again, as after a lost response.
             if turn % 4 == 0 { store.ledger.settle(row.into()).await } else { Ok(()) }
         });
     }
     for outcome in settling.join_all().await {
         outcome.unwrap();
     }
-    let chains = sound_chains(&first).await;
+    let chains = verified_chains(&first).await;
     assert_eq!(chains.values().map(Vec::len).collect::<Vec<_>>(), [ROWS; STORES]);
-    sound_sums(&first).await;
+    assert_sums_match_rows(&first).await;
 }
 
-pub async fn twins_and_bad_rows_leave_no_gap_in_the_chain<D: TestDatabase>(database: Arc<D>) {
+pub async fn duplicates_and_invalid_rows_leave_no_chain_gap<D: TestDatabase>(database: Arc<D>) {
     let (store, other) = (database.open().await, database.open().await);
-    let (account, key) = payer(&store).await;
+    let (account, key) = billed_key(&store).await;
     other.ledger.settle(row(5, (account, key)).into()).await.unwrap();
     let mut settling = JoinSet::new();
     for number in 0..60 {
         let store = Arc::clone(&store);
         let request = number % 40;
-        let payer = if number % 20 == 7 { (chancery_domain::AccountId(777), key) } else { (account, key) };
-        let row = row(request, payer);
+        let billed_key =
+            if number % 20 == 7 { (chancery_domain::AccountId(777), key) } else { (account, key) };
+        let row = row(request, billed_key);
         settling.spawn(async move { (request, store.ledger.settle(row.into()).await) });
     }
     for (request, outcome) in settling.join_all().await {
         assert_eq!(outcome.is_ok(), request % 20 != 7, "{request}: {outcome:?}");
     }
-    let chains = sound_chains(&store).await;
+    let chains = verified_chains(&store).await;
     assert_eq!(chains.len(), 2);
     assert_eq!(chains.values().map(Vec::len).sum::<usize>(), 38);
-    sound_sums(&store).await;
+    assert_sums_match_rows(&store).await;
 }
 
-pub async fn a_killed_process_leaves_a_sound_chain<D: TestDatabase>(database: Arc<D>) {
+pub async fn killed_process_leaves_valid_chain<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let account = account(&store, "Hale & Ward").await.id;
     key(&store, Some(account)).await;
     for lines in [30, 170] {
         let url = database.url_text();
-        tokio::task::spawn_blocking(move || crate::killed::kill_after(&url, lines)).await.unwrap();
-        sound_chains(&store).await;
-        sound_sums(&store).await;
+        tokio::task::spawn_blocking(move || crate::crash_recovery::kill_after(&url, lines)).await.unwrap();
+        verified_chains(&store).await;
+        assert_sums_match_rows(&store).await;
     }
-    assert_eq!(sound_chains(&store).await.len(), 2);
+    assert_eq!(verified_chains(&store).await.len(), 2);
 }

@@ -1,13 +1,13 @@
-//! Conformance: the list of clients, which is what the policy lets somebody read and nothing else.
+//! Conformance: the client list contains exactly what the policy lets a person read.
 
 use crate::databases::TestDatabase;
 use crate::firm::{
-    POLICY, after_s, arrive, ask, asker, create_whole, firm_permit, listed, new_client, note, people, permit,
-    words,
+    POLICY, after_s, ask, create_whole, firm_permit, listed, new_client, note, people, permit, principal,
+    search_for, sign_in,
 };
-use chancery_domain::{ClientId, ContactFacts, Person, PersonId, Role};
+use chancery_domain::{ClientId, ContactDetails, Person, PersonId, Role};
 use chancery_policy::{
-    ArchiveClient, ClientInQuestion, CreateClient, EditClient, NewClientFor, Permit, ReadClient,
+    ArchiveClient, ClientResource, CreateClient, EditClient, NewClientResource, Permit, ReadClient,
     ReassignClient,
 };
 use chancery_store::{CLIENTS_PER_PAGE, ClientChange, ClientOrder, ClientQuery, NewClient, NewEntry, Store};
@@ -20,21 +20,21 @@ const ORDERS: [ClientOrder; 8] = [
     ClientOrder::RecentFirst,
     ClientOrder::OldestFirst,
     ClientOrder::Name,
-    ClientOrder::NameBackwards,
+    ClientOrder::NameDescending,
     ClientOrder::Id,
-    ClientOrder::IdBackwards,
+    ClientOrder::IdDescending,
     ClientOrder::Owner,
-    ClientOrder::OwnerBackwards,
+    ClientOrder::OwnerDescending,
 ];
 
-pub async fn clients_are_found_by_the_beginnings_of_their_words<D: TestDatabase>(database: Arc<D>) {
+pub async fn search_matches_term_prefixes<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
     let with = |name: &str, contact: &str, email: &str| NewClient {
-        facts: ContactFacts {
+        details: ContactDetails {
             contact: contact.parse().unwrap(),
             email: email.parse().unwrap(),
-            ..ContactFacts::default()
+            ..ContactDetails::default()
         },
         ..new_client(name)
     };
@@ -44,7 +44,7 @@ pub async fn clients_are_found_by_the_beginnings_of_their_words<D: TestDatabase>
             .0;
     let street = create_whole(&store, &people.maya, with("STRASSE 9 GmbH", "Tom O'Neill", "")).await.0;
     let toms = create_whole(&store, &people.tom, with("Café Nord", "Priya Shah", "")).await.0;
-    let query = |text: &str| ClientQuery { order: ClientOrder::Id, ..words(text) };
+    let query = |text: &str| ClientQuery { order: ClientOrder::Id, ..search_for(text) };
     for (text, mayas, everybodys) in [
         ("cafe", vec![cafe], vec![cafe, toms]),
         ("CAFÉ zur", vec![cafe], vec![cafe]),
@@ -66,18 +66,18 @@ pub async fn clients_are_found_by_the_beginnings_of_their_words<D: TestDatabase>
             assert_eq!(listed(&store, person, &query(text)).await, (expected, total), "{text}");
         }
     }
-    // A new name is found, and the old one is not any more.
+    // The new name is found, and the old one no longer is.
     let change = ClientChange {
         version: chancery_domain::Version(1),
         name: "Kaffeehaus".parse().unwrap(),
-        facts: ContactFacts::default(),
+        details: ContactDetails::default(),
     };
     store.clients.edit_client(permit(&people.maya, ClientId(cafe), people.maya.id), change).await.unwrap();
     assert_eq!(listed(&store, &people.maya, &query("zur")).await.1, 0);
     assert_eq!(listed(&store, &people.ruth, &query("kaffee")).await, (vec![cafe], 1));
 }
 
-pub async fn a_page_past_the_last_has_no_lines_but_the_total<D: TestDatabase>(database: Arc<D>) {
+pub async fn page_past_the_end_is_empty_with_total<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
     for number in 0..30 {
@@ -85,7 +85,7 @@ pub async fn a_page_past_the_last_has_no_lines_but_the_total<D: TestDatabase>(da
     }
     for order in ORDERS {
         for text in ["", "client"] {
-            let page = |page| ClientQuery { page, order, ..words(text) };
+            let page = |page| ClientQuery { page, order, ..search_for(text) };
             let (first, second) =
                 (listed(&store, &people.ruth, &page(1)).await, listed(&store, &people.ruth, &page(2)).await);
             assert_eq!((first.0.len(), first.1), (CLIENTS_PER_PAGE as usize, 30));
@@ -97,7 +97,7 @@ pub async fn a_page_past_the_last_has_no_lines_but_the_total<D: TestDatabase>(da
     }
 }
 
-/// Words as they are written and as they are found.
+/// Words as written, and as search terms.
 const WORDS: [(&str, &str); 10] = [
     ("Café", "cafe"),
     ("cafeteria", "cafeteria"),
@@ -113,9 +113,9 @@ const WORDS: [(&str, &str); 10] = [
 
 const SEARCHES: [&str; 8] = ["", "caf", "müller", "STRASS", "x harbour", "οδός", "100", "法 nan"];
 
-/// A client as the test knows it, with the words that it is found by.
+/// The expected state of a client, with its search terms.
 #[derive(Clone, Debug)]
-struct Known {
+struct ExpectedClient {
     id: ClientId,
     owner: PersonId,
     is_archived: bool,
@@ -124,7 +124,7 @@ struct Known {
     version: i64,
 }
 
-impl Known {
+impl ExpectedClient {
     fn written(name: &[usize]) -> String {
         name.iter().map(|word| WORDS[*word].0).collect::<Vec<_>>().join(" ")
     }
@@ -146,38 +146,38 @@ impl Known {
     }
 }
 
-/// What the list must be: asked of the policy, one client after the other.
-fn expected(known: &[Known], people: &[Person], asker: &Person, query: &ClientQuery) -> Vec<i64> {
-    let by = crate::firm::asker(asker);
-    let mut found: Vec<&Known> = known
+/// The expected list: the policy is asked about every client.
+fn expected(known: &[ExpectedClient], people: &[Person], reader: &Person, query: &ClientQuery) -> Vec<i64> {
+    let by = principal(reader);
+    let mut found: Vec<&ExpectedClient> = known
         .iter()
         .filter(|client| {
-            let about = ClientInQuestion { id: client.id, owner: Some(client.owner) };
-            POLICY.would_allow::<ReadClient>(by, about)
+            let resource = ClientResource { id: client.id, owner: Some(client.owner) };
+            POLICY.is_allowed::<ReadClient>(by, resource)
         })
         .filter(|client| client.is_archived == query.is_archived)
         .filter(|client| query.owner.is_none_or(|owner| owner == client.owner))
         .filter(|client| client.is_found_by(&query.words))
         .collect();
-    let email = |client: &Known| {
+    let email = |client: &ExpectedClient| {
         people.iter().find(|person| person.id == client.owner).map(|person| person.email.clone())
     };
     found.sort_by_key(|client| client.id);
     match query.order {
-        ClientOrder::Id | ClientOrder::IdBackwards => {}
-        ClientOrder::Name | ClientOrder::NameBackwards => found.sort_by_key(|client| client.folded()),
+        ClientOrder::Id | ClientOrder::IdDescending => {}
+        ClientOrder::Name | ClientOrder::NameDescending => found.sort_by_key(|client| client.folded()),
         ClientOrder::RecentFirst | ClientOrder::OldestFirst => {
             found.sort_by_key(|client| std::cmp::Reverse(client.last_entry_s));
         }
-        ClientOrder::Owner | ClientOrder::OwnerBackwards => {
+        ClientOrder::Owner | ClientOrder::OwnerDescending => {
             found.sort_by_key(|client| (email(client), client.owner, client.folded()));
         }
     }
     let backwards = [
-        ClientOrder::IdBackwards,
-        ClientOrder::NameBackwards,
+        ClientOrder::IdDescending,
+        ClientOrder::NameDescending,
         ClientOrder::OldestFirst,
-        ClientOrder::OwnerBackwards,
+        ClientOrder::OwnerDescending,
     ];
     if backwards.contains(&query.order) {
         found.reverse();
@@ -185,11 +185,11 @@ fn expected(known: &[Known], people: &[Person], asker: &Person, query: &ClientQu
     found.into_iter().map(|client| client.id.0).collect()
 }
 
-async fn whole_list(store: &Store, asker: &Person, query: &ClientQuery) -> (Vec<i64>, Vec<u64>) {
+async fn whole_list(store: &Store, reader: &Person, query: &ClientQuery) -> (Vec<i64>, Vec<u64>) {
     let (mut found, mut totals) = (Vec::new(), Vec::new());
     for page in 1.. {
         let query = ClientQuery { page, ..query.clone() };
-        let page = store.clients.list_clients(firm_permit(asker), &query).await.unwrap();
+        let page = store.clients.list_clients(firm_permit(reader), &query).await.unwrap();
         totals.push(page.total);
         if page.lines.is_empty() {
             break;
@@ -199,8 +199,8 @@ async fn whole_list(store: &Store, asker: &Person, query: &ClientQuery) -> (Vec<
     (found, totals)
 }
 
-/// What is drawn of a client: its owner, its words, whether it is archived, when its entries were, and what becomes of it.
-type Draw = (usize, Vec<usize>, bool, Vec<i64>, Change);
+/// A random client: its owner, its words, whether it is archived, the times of its entries, and a later change.
+type RandomCase = (usize, Vec<usize>, bool, Vec<i64>, Change);
 
 #[derive(Clone, Debug)]
 enum Change {
@@ -211,7 +211,7 @@ enum Change {
     AddEntry(i64),
 }
 
-fn drawn_clients() -> impl Strategy<Value = Vec<Draw>> {
+fn random_clients() -> impl Strategy<Value = Vec<RandomCase>> {
     let name = || proptest::collection::vec(0..WORDS.len(), 1..4);
     let change = prop_oneof![
         2 => Just(Change::Nothing),
@@ -224,7 +224,7 @@ fn drawn_clients() -> impl Strategy<Value = Vec<Draw>> {
     proptest::collection::vec((0..5_usize, name(), proptest::bool::weighted(0.2), entries, change), 0..40)
 }
 
-pub async fn a_list_is_what_the_policy_allows_over_random_firms<D: TestDatabase>(database: Arc<D>) {
+pub async fn client_list_matches_policy_on_random_firms<D: TestDatabase>(database: Arc<D>) {
     const ROUNDS: usize = 3;
     let store = database.open().await;
     let mut runner = TestRunner::deterministic();
@@ -236,26 +236,29 @@ pub async fn a_list_is_what_the_policy_allows_over_random_firms<D: TestDatabase>
         ("ann", Role::Partner),
         ("zoe", Role::Consultant),
     ] {
-        people.push(arrive(&store, name, role).await);
+        people.push(sign_in(&store, name, role).await);
     }
     let partner = people[2].clone();
-    let mut known: Vec<Known> = Vec::new();
+    let mut known: Vec<ExpectedClient> = Vec::new();
     for round in 0..ROUNDS {
-        let draws = drawn_clients().new_tree(&mut runner).unwrap().current();
+        let draws = random_clients().new_tree(&mut runner).unwrap().current();
         let new: Vec<(Permit<CreateClient>, NewClient)> = draws
             .iter()
             .map(|(owner, name, is_archived, entries, _)| {
                 let owner = people[*owner].id;
                 let entries: Vec<NewEntry> =
                     entries.iter().map(|at| note(owner, after_s(*at), "A note")).collect();
-                let new =
-                    NewClient { entries, is_archived: *is_archived, ..new_client(&Known::written(name)) };
-                (ask(asker(&partner), NewClientFor(owner)).unwrap(), new)
+                let new = NewClient {
+                    entries,
+                    is_archived: *is_archived,
+                    ..new_client(&ExpectedClient::written(name))
+                };
+                (ask(principal(&partner), NewClientResource(owner)).unwrap(), new)
             })
             .collect();
         let ids = store.client_imports.import_clients(new, &|_| {}).await.unwrap();
         for (id, (owner, name, is_archived, entries, change)) in ids.into_iter().zip(draws) {
-            let mut client = Known {
+            let mut client = ExpectedClient {
                 id,
                 owner: people[owner].id,
                 is_archived,
@@ -268,8 +271,8 @@ pub async fn a_list_is_what_the_policy_allows_over_random_firms<D: TestDatabase>
                 Change::Rename(name) => {
                     let change = ClientChange {
                         version: chancery_domain::Version(client.version),
-                        name: Known::written(&name).parse().unwrap(),
-                        facts: ContactFacts::default(),
+                        name: ExpectedClient::written(&name).parse().unwrap(),
+                        details: ContactDetails::default(),
                     };
                     let edit = permit::<EditClient>(&partner, id, client.owner);
                     store.clients.edit_client(edit, change).await.unwrap();
@@ -293,12 +296,12 @@ pub async fn a_list_is_what_the_policy_allows_over_random_firms<D: TestDatabase>
             }
             known.push(client);
         }
-        for (place, person) in people.iter().enumerate() {
+        for (index, person) in people.iter().enumerate() {
             for (turn, order) in ORDERS.into_iter().enumerate() {
                 for is_archived in [false, true] {
-                    // Every search meets every order over the rounds and people.
-                    for search in [SEARCHES[0], SEARCHES[(turn + place + round * 3) % SEARCHES.len()]] {
-                        let owner = (turn == place).then(|| people[(place + round) % people.len()].id);
+                    // Over the rounds and people, every search is combined with every order.
+                    for search in [SEARCHES[0], SEARCHES[(turn + index + round * 3) % SEARCHES.len()]] {
+                        let owner = (turn == index).then(|| people[(index + round) % people.len()].id);
                         let query =
                             ClientQuery { words: search.to_owned(), owner, is_archived, order, page: 1 };
                         let (found, totals) = whole_list(&store, person, &query).await;

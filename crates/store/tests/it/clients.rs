@@ -1,42 +1,40 @@
-//! Conformance: client records, of which nothing is read or changed without a permit and a row in the audit.
+//! Conformance: nothing of a client record is read or changed without a permit and an audit row.
 
 use crate::databases::TestDatabase;
 use crate::firm::{
-    NEWEST, after_s, ask, asker, create, create_whole, decisions, firm_permit, listed, manage, new_client,
-    note, people, permit, read, words,
+    NEWEST, after_s, ask, create, create_whole, decisions, firm_permit, listed, manage, new_client, note,
+    people, permit, principal, read, search_for,
 };
 use crate::samples::NOON;
 use chancery_domain::{
-    Action, Asker, ClientId, ContactFacts, Day, Decision, EntryId, EntryKind, PersonId, Version,
+    Action, ClientId, ContactDetails, Day, Decision, EntryId, EntryKind, PersonId, Principal, Version,
 };
 use chancery_policy::{
-    ArchiveClient, ClientInQuestion, CreateClient, EditClient, ExportClient, ListClients, NewClientFor,
-    Permit, ReadClient, ReassignClient, TheFirm,
+    ArchiveClient, ClientResource, CreateClient, EditClient, ExportClient, FirmResource, ListClients,
+    NewClientResource, Permit, ReadClient, ReassignClient,
 };
 use chancery_store::{
-    Changed, ClientChange, ClientError, ClientOrder, ClientQuery, ENTRIES_PER_PAGE, EntriesWanted,
-    EntryChange, EntryPlace, MAX_ENTRIES_PER_CLIENT, NewClient, NewEntry, Ownership, VersionsWanted,
+    ClientChange, ClientError, ClientOrder, ClientOwner, ClientQuery, ENTRIES_PER_PAGE, EntryChange,
+    EntryCursor, EntryQuery, MAX_ENTRIES_PER_CLIENT, NewClient, NewEntry, SaveOutcome, VersionQuery,
 };
 use std::sync::Arc;
 
-fn facts() -> ContactFacts {
-    ContactFacts {
+fn details() -> ContactDetails {
+    ContactDetails {
         contact: "Priya Raman, owner".parse().unwrap(),
         email: "priya@harbourlane.example".parse().unwrap(),
         telephone: "+1 617 555 0142".parse().unwrap(),
         address: "12 Harbour Lane\nBoston".parse().unwrap(),
-        since: Some(Day::of(NOON)),
+        since: Some(Day::containing(NOON)),
     }
 }
 
-pub async fn clients_are_numbered_from_1001_and_come_back_as_they_were_made<D: TestDatabase>(
-    database: Arc<D>,
-) {
+pub async fn client_ids_start_at_1001_and_records_round_trip<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
     assert!(!store.client_imports.has_clients().await.unwrap());
     assert_eq!(store.clients.owner_of(ClientId(1001)).await.unwrap(), None);
-    let new = NewClient { facts: facts(), ..new_client("Harbour Lane Bakery") };
+    let new = NewClient { details: details(), ..new_client("Harbour Lane Bakery") };
     let first = create_whole(&store, &people.maya, new).await;
     let second = create(&store, &people.tom, "Calder & Sons").await;
     assert_eq!((first, second), (ClientId(1001), ClientId(1002)));
@@ -45,7 +43,7 @@ pub async fn clients_are_numbered_from_1001_and_come_back_as_they_were_made<D: T
 
     let record = read(&store, &people.maya, first).await.unwrap().unwrap();
     assert_eq!(record.client.name.as_str(), "Harbour Lane Bakery");
-    assert_eq!(record.client.facts, facts());
+    assert_eq!(record.client.details, details());
     assert_eq!(
         (record.client.owner.id, record.client.owner.email.as_str()),
         (people.maya.id, "maya@example.com")
@@ -55,14 +53,14 @@ pub async fn clients_are_numbered_from_1001_and_come_back_as_they_were_made<D: T
     assert!(record.entries.is_empty() && !record.has_more);
 }
 
-pub async fn a_client_for_somebody_who_was_removed_is_refused<D: TestDatabase>(database: Arc<D>) {
+pub async fn creating_client_for_removed_owner_is_rejected<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
     store.people.remove_person(manage(NOON), people.tom.id).await.unwrap();
     for owner in [people.tom.id, PersonId(777)] {
-        let permit: Permit<CreateClient> = ask(asker(&people.ruth), NewClientFor(owner)).unwrap();
-        let refused = store.clients.create_client(permit, new_client("Calder & Sons")).await.unwrap_err();
-        assert!(matches!(refused, ClientError::NoSuchPerson(person) if person == owner), "{refused:?}");
+        let permit: Permit<CreateClient> = ask(principal(&people.ruth), NewClientResource(owner)).unwrap();
+        let rejected = store.clients.create_client(permit, new_client("Calder & Sons")).await.unwrap_err();
+        assert!(matches!(rejected, ClientError::NoSuchPerson(person) if person == owner), "{rejected:?}");
     }
     assert!(!store.client_imports.has_clients().await.unwrap());
     assert_eq!(
@@ -73,10 +71,10 @@ pub async fn a_client_for_somebody_who_was_removed_is_refused<D: TestDatabase>(d
     assert_eq!(create(&store, &people.maya, "Next").await, ClientId(1001), "no number was lost");
 }
 
-pub async fn an_import_is_all_or_nothing_and_gives_numbers_in_order<D: TestDatabase>(database: Arc<D>) {
+pub async fn import_is_atomic_and_assigns_ids_in_order<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
-    let permit = |owner| ask::<CreateClient>(Asker::Operator, NewClientFor(owner)).unwrap();
+    let permit = |owner| ask::<CreateClient>(Principal::Operator, NewClientResource(owner)).unwrap();
     let entry = |kind, at, is_open| NewEntry { kind, is_open, ..note(people.tom.id, at, "A title") };
     let clients = |last_owner| {
         let mut clients: Vec<(Permit<CreateClient>, NewClient)> = (0..1200)
@@ -101,8 +99,8 @@ pub async fn an_import_is_all_or_nothing_and_gives_numbers_in_order<D: TestDatab
         clients.push((permit(last_owner), new_client("The last one")));
         clients
     };
-    let refused = store.client_imports.import_clients(clients(PersonId(777)), &|_| {}).await.unwrap_err();
-    assert!(matches!(refused, ClientError::NoSuchPerson(PersonId(777))), "{refused:?}");
+    let rejected = store.client_imports.import_clients(clients(PersonId(777)), &|_| {}).await.unwrap_err();
+    assert!(matches!(rejected, ClientError::NoSuchPerson(PersonId(777))), "{rejected:?}");
     assert!(!store.client_imports.has_clients().await.unwrap() && decisions(&store).await.is_empty());
 
     let done = std::sync::Mutex::new(Vec::new());
@@ -118,14 +116,11 @@ pub async fn an_import_is_all_or_nothing_and_gives_numbers_in_order<D: TestDatab
 
     let decisions = decisions(&store).await;
     assert_eq!(
-        decisions.iter().map(|row| row.asked.client).collect::<Vec<_>>(),
+        decisions.iter().map(|row| row.access_request.client).collect::<Vec<_>>(),
         numbers.iter().map(|number| Some(*number)).collect::<Vec<_>>()
     );
-    assert!(
-        decisions
-            .iter()
-            .all(|row| row.asked.by == Asker::Operator && row.asked.action == Action::CreateClient)
-    );
+    assert!(decisions.iter().all(|row| row.access_request.by == Principal::Operator
+        && row.access_request.action == Action::CreateClient));
 
     let record = read(&store, &people.ruth, numbers[6]).await.unwrap().unwrap();
     assert_eq!(record.client.name.as_str(), "Client 6");
@@ -135,34 +130,43 @@ pub async fn an_import_is_all_or_nothing_and_gives_numbers_in_order<D: TestDatab
         (1, 1, 1)
     );
     assert!(record.entries.iter().all(|entry| entry.is_open == (entry.kind != EntryKind::MeetingNote)));
-    let (_, kept) = listed(&store, &people.ruth, &ClientQuery { page: 1, ..ClientQuery::default() }).await;
-    let away = ClientQuery { page: 1, is_archived: true, ..ClientQuery::default() };
-    assert_eq!((kept, listed(&store, &people.ruth, &away).await.1), (1201 - 240, 240));
+    let (_, active) = listed(&store, &people.ruth, &ClientQuery { page: 1, ..ClientQuery::default() }).await;
+    let archived = ClientQuery { page: 1, is_archived: true, ..ClientQuery::default() };
+    assert_eq!((active, listed(&store, &people.ruth, &archived).await.1), (1201 - 240, 240));
     let versions = store
         .clients
-        .client_versions(crate::firm::permit(&people.ruth, numbers[5], people.tom.id), VersionsWanted::NEWEST)
+        .client_versions(crate::firm::permit(&people.ruth, numbers[5], people.tom.id), VersionQuery::NEWEST)
         .await;
     let (_, versions) = versions.unwrap().unwrap();
     assert_eq!((versions.len(), versions[0].is_archived, versions[0].by.clone()), (1, true, None));
 }
 
-pub async fn a_read_and_a_refusal_are_each_one_row_of_the_audit<D: TestDatabase>(database: Arc<D>) {
+pub async fn each_read_and_denial_adds_one_audit_row<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
     read(&store, &people.maya, client).await.unwrap().unwrap();
-    let about = ClientInQuestion { id: client, owner: Some(people.maya.id) };
-    store.audit.note_denial(ask::<ReadClient>(asker(&people.tom), about).unwrap_err()).await.unwrap();
-    let nobodys = ClientInQuestion { id: ClientId(9999), owner: None };
-    store.audit.note_denial(ask::<ReadClient>(asker(&people.tom), nobodys).unwrap_err()).await.unwrap();
+    let resource = ClientResource { id: client, owner: Some(people.maya.id) };
+    store
+        .audit
+        .record_denial(ask::<ReadClient>(principal(&people.tom), resource).unwrap_err())
+        .await
+        .unwrap();
+    let unknown = ClientResource { id: ClientId(9999), owner: None };
+    store.audit.record_denial(ask::<ReadClient>(principal(&people.tom), unknown).unwrap_err()).await.unwrap();
     assert_eq!(read(&store, &people.ruth, ClientId(9999)).await.unwrap(), None);
-    listed(&store, &people.tom, &words("")).await;
+    listed(&store, &people.tom, &search_for("")).await;
 
     let rows: Vec<_> = decisions(&store)
         .await
         .into_iter()
         .map(|row| {
-            (row.asked.by.person(), row.asked.action, row.asked.client.map(|client| client.0), row.decision)
+            (
+                row.access_request.by.person(),
+                row.access_request.action,
+                row.access_request.client.map(|client| client.0),
+                row.decision,
+            )
         })
         .collect();
     let (maya, tom, ruth) = (Some(people.maya.id), Some(people.tom.id), Some(people.ruth.id));
@@ -171,20 +175,16 @@ pub async fn a_read_and_a_refusal_are_each_one_row_of_the_audit<D: TestDatabase>
         [
             (maya, Action::CreateClient, Some(1001), Decision::Allowed),
             (maya, Action::ReadClient, Some(1001), Decision::Allowed),
-            (tom, Action::ReadClient, Some(1001), Decision::Refused),
-            (tom, Action::ReadClient, Some(9999), Decision::Refused),
+            (tom, Action::ReadClient, Some(1001), Decision::Denied),
+            (tom, Action::ReadClient, Some(9999), Decision::Denied),
             (ruth, Action::ReadClient, Some(9999), Decision::Allowed),
             (tom, Action::ListClients, None, Decision::Allowed),
         ]
     );
 }
 
-/// Whatever is named beside them: another client's, nobody's, those that are put away, and some twice.
-pub async fn a_letter_is_drafted_from_the_clients_own_entries_alone_and_that_is_on_record_as_an_edit<
-    D: TestDatabase,
->(
-    database: Arc<D>,
-) {
+/// The request also names another client's entry, an unknown one, an archived one, and one of its own twice.
+pub async fn draft_reads_only_own_unarchived_entries_and_audits_an_edit<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
     let maya = people.maya.id;
@@ -205,54 +205,55 @@ pub async fn a_letter_is_drafted_from_the_clients_own_entries_alone_and_that_is_
     let decided = decisions(&store).await.len();
     let named = [ids.as_slice(), &[ids[0], EntryId(987_654)]].concat();
     let edit = permit::<EditClient>(&people.maya, client, maya);
-    let (found, entries) = store.clients.read_for_letter(edit, &named).await.unwrap().unwrap();
+    let (found, entries) = store.clients.read_for_draft(edit, &named).await.unwrap().unwrap();
     assert_eq!(found.id, client);
     assert_eq!(entries.iter().map(|entry| entry.id).collect::<Vec<_>>(), [ids[1], ids[0]], "newest first");
     let rows = decisions(&store).await.split_off(decided);
-    let rows: Vec<_> = rows.iter().map(|row| (row.asked.action, row.asked.client, row.decision)).collect();
+    let rows: Vec<_> =
+        rows.iter().map(|row| (row.access_request.action, row.access_request.client, row.decision)).collect();
     assert_eq!(rows, [(Action::EditClient, Some(client), Decision::Allowed)]);
 
     let (early, late) =
         (permit::<EditClient>(&people.maya, client, maya), permit(&people.tom, client, people.tom.id));
     store.clients.reassign_client(permit(&people.ruth, client, maya), people.tom.id).await.unwrap();
-    let refused = store.clients.read_for_letter(early, &[]).await.unwrap_err();
-    assert!(matches!(refused, ClientError::OwnerChanged(changed) if changed == client), "{refused:?}");
-    assert_eq!(store.clients.read_for_letter(late, &[]).await.unwrap().unwrap().1, []);
-    let nobodys =
-        ask::<EditClient>(asker(&people.ruth), ClientInQuestion { id: ClientId(9999), owner: None });
-    assert_eq!(store.clients.read_for_letter(nobodys.unwrap(), &[]).await.unwrap(), None);
+    let rejected = store.clients.read_for_draft(early, &[]).await.unwrap_err();
+    assert!(matches!(rejected, ClientError::OwnerChanged(changed) if changed == client), "{rejected:?}");
+    assert_eq!(store.clients.read_for_draft(late, &[]).await.unwrap().unwrap().1, []);
+    let unknown =
+        ask::<EditClient>(principal(&people.ruth), ClientResource { id: ClientId(9999), owner: None });
+    assert_eq!(store.clients.read_for_draft(unknown.unwrap(), &[]).await.unwrap(), None);
 }
 
 fn change(version: Version, name: &str) -> ClientChange {
-    ClientChange { version, name: name.parse().unwrap(), facts: facts() }
+    ClientChange { version, name: name.parse().unwrap(), details: details() }
 }
 
-pub async fn an_edit_is_the_next_version_and_every_earlier_one_is_kept<D: TestDatabase>(database: Arc<D>) {
+pub async fn edit_adds_version_and_keeps_history<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbor Lane Bakery").await;
     let edit = || permit::<EditClient>(&people.maya, client, people.maya.id);
-    let Changed::Saved(saved) =
+    let SaveOutcome::Saved(saved) =
         store.clients.edit_client(edit(), change(Version(1), "Harbour Lane Bakery")).await.unwrap()
     else {
         panic!("it was not saved");
     };
     assert_eq!((saved.version, saved.name.as_str()), (Version(2), "Harbour Lane Bakery"));
-    // What changes nothing is no version.
+    // A change without effect creates no version.
     let again = store.clients.edit_client(edit(), change(Version(2), "Harbour Lane Bakery")).await.unwrap();
-    assert_eq!(again, Changed::Saved(saved.clone()));
+    assert_eq!(again, SaveOutcome::Saved(saved.clone()));
     let away = permit::<ArchiveClient>(&people.ruth, client, people.maya.id);
     store.clients.set_client_archived(away, true).await.unwrap();
     store.clients.reassign_client(permit(&people.ruth, client, people.maya.id), people.tom.id).await.unwrap();
 
     let (now, versions) = store
         .clients
-        .client_versions(permit(&people.tom, client, people.tom.id), VersionsWanted::NEWEST)
+        .client_versions(permit(&people.tom, client, people.tom.id), VersionQuery::NEWEST)
         .await
         .unwrap()
         .unwrap();
     assert_eq!(now.version, Version(4));
-    let told: Vec<_> = versions
+    let summaries: Vec<_> = versions
         .iter()
         .map(|version| {
             let by = version.by.as_ref().map(|by| by.id);
@@ -261,7 +262,7 @@ pub async fn an_edit_is_the_next_version_and_every_earlier_one_is_kept<D: TestDa
         .collect();
     let (maya, tom, ruth) = (people.maya.id, people.tom.id, people.ruth.id);
     assert_eq!(
-        told,
+        summaries,
         [
             (4, "Harbour Lane Bakery", tom, true, Some(ruth)),
             (3, "Harbour Lane Bakery", maya, true, Some(ruth)),
@@ -269,11 +270,14 @@ pub async fn an_edit_is_the_next_version_and_every_earlier_one_is_kept<D: TestDa
             (1, "Harbor Lane Bakery", maya, false, Some(maya)),
         ]
     );
-    assert_eq!((versions[3].facts.clone(), versions[2].facts.clone()), (ContactFacts::default(), facts()));
+    assert_eq!(
+        (versions[3].details.clone(), versions[2].details.clone()),
+        (ContactDetails::default(), details())
+    );
     assert_eq!(versions[0].by.as_ref().unwrap().email.as_str(), "ruth@example.com");
 }
 
-pub async fn an_edit_of_an_old_version_is_a_conflict_and_changes_nothing<D: TestDatabase>(database: Arc<D>) {
+pub async fn edit_of_stale_version_conflicts_without_change<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbor Lane Bakery").await;
@@ -282,13 +286,13 @@ pub async fn an_edit_of_an_old_version_is_a_conflict_and_changes_nothing<D: Test
     let before = decisions(&store).await.len();
     for version in [1, 3, 0] {
         match store.clients.edit_client(edit(), change(Version(version), "Second")).await.unwrap() {
-            Changed::Conflict(now) => assert_eq!((now.version, now.name.as_str()), (Version(2), "First")),
+            SaveOutcome::Conflict(now) => assert_eq!((now.version, now.name.as_str()), (Version(2), "First")),
             other => panic!("{other:?}"),
         }
     }
     let (now, versions) = store
         .clients
-        .client_versions(permit(&people.maya, client, people.maya.id), VersionsWanted::NEWEST)
+        .client_versions(permit(&people.maya, client, people.maya.id), VersionQuery::NEWEST)
         .await
         .unwrap()
         .unwrap();
@@ -296,9 +300,7 @@ pub async fn an_edit_of_an_old_version_is_a_conflict_and_changes_nothing<D: Test
     assert_eq!(decisions(&store).await.len(), before + 4, "three edits and a look were decided");
 }
 
-pub async fn of_two_editors_of_one_version_one_saves_and_one_learns_what_is_now<D: TestDatabase>(
-    database: Arc<D>,
-) {
+pub async fn concurrent_edits_yield_one_save_and_one_conflict<D: TestDatabase>(database: Arc<D>) {
     let stores = [database.open().await, database.open().await];
     let people = people(&stores[0]).await;
     let client = create(&stores[0], &people.maya, "Harbor Lane Bakery").await;
@@ -313,9 +315,9 @@ pub async fn of_two_editors_of_one_version_one_saves_and_one_learns_what_is_now<
             let of_client = permit::<EditClient>(&people.maya, client, owner);
             let of_entry = permit::<EditClient>(&people.ruth, client, owner);
             tokio::spawn(async move {
-                let wanted = change(Version(round + 1), &format!("Round {round} by {editor}"));
-                let client = store.clients.edit_client(of_client, wanted).await.unwrap();
-                let wanted = EntryChange {
+                let expected = change(Version(round + 1), &format!("Round {round} by {editor}"));
+                let client = store.clients.edit_client(of_client, expected).await.unwrap();
+                let expected = EntryChange {
                     entry,
                     version: Version(round + 1),
                     title: format!("Round {round} by {editor}").parse().unwrap(),
@@ -323,7 +325,7 @@ pub async fn of_two_editors_of_one_version_one_saves_and_one_learns_what_is_now<
                     at: Some(NOON),
                     is_open: false,
                 };
-                (client, store.clients.edit_entry(of_entry, wanted).await.unwrap())
+                (client, store.clients.edit_entry(of_entry, expected).await.unwrap())
             })
         });
         let (mut clients, mut entries) = (Vec::new(), Vec::new());
@@ -332,88 +334,91 @@ pub async fn of_two_editors_of_one_version_one_saves_and_one_learns_what_is_now<
             clients.push(client);
             entries.push(entry);
         }
-        let saved = |changed: &&Changed<_>| matches!(changed, Changed::Saved(_));
+        let saved = |changed: &&SaveOutcome<_>| matches!(changed, SaveOutcome::Saved(_));
         assert_eq!(clients.iter().filter(saved).count(), 1, "{clients:?}");
-        let (Changed::Saved(one) | Changed::Conflict(one), Changed::Saved(other) | Changed::Conflict(other)) =
-            (&clients[0], &clients[1])
+        let (
+            SaveOutcome::Saved(one) | SaveOutcome::Conflict(one),
+            SaveOutcome::Saved(other) | SaveOutcome::Conflict(other),
+        ) = (&clients[0], &clients[1])
         else {
             panic!("{clients:?}");
         };
         assert_eq!(one, other, "who came second learns what the first has saved");
-        assert_eq!(entries.iter().filter(|changed| matches!(changed, Changed::Saved(_))).count(), 1);
+        assert_eq!(entries.iter().filter(|changed| matches!(changed, SaveOutcome::Saved(_))).count(), 1);
     }
     let (_, versions) = stores[0]
         .clients
-        .client_versions(permit(&people.maya, client, people.maya.id), VersionsWanted::NEWEST)
+        .client_versions(permit(&people.maya, client, people.maya.id), VersionQuery::NEWEST)
         .await
         .unwrap()
         .unwrap();
     assert_eq!(versions.len(), 21);
 
-    let page = |before: Option<i64>, limit| VersionsWanted::Page { before: before.map(Version), limit };
-    let asked: [(VersionsWanted, &[i64]); 5] = [
+    let page = |before: Option<i64>, limit| VersionQuery::Page { before: before.map(Version), limit };
+    let cases: [(VersionQuery, &[i64]); 5] = [
         (page(None, 3), &[21, 20, 19]),
         (page(Some(3), 3), &[2, 1]),
-        (VersionsWanted::NowAnd(Version(4)), &[21, 4]),
-        (VersionsWanted::NowAnd(Version(99)), &[21]),
-        (VersionsWanted::None, &[]),
+        (VersionQuery::CurrentAnd(Version(4)), &[21, 4]),
+        (VersionQuery::CurrentAnd(Version(99)), &[21]),
+        (VersionQuery::None, &[]),
     ];
-    for (wanted, numbers) in asked {
+    for (query, numbers) in cases {
         let read = permit(&people.maya, client, people.maya.id);
-        let (_, versions) = stores[0].clients.client_versions(read, wanted).await.unwrap().unwrap();
+        let (_, versions) = stores[0].clients.client_versions(read, query).await.unwrap().unwrap();
         let of_client: Vec<i64> = versions.iter().map(|version| version.version.0).collect();
         let read = permit(&people.maya, client, people.maya.id);
-        let (_, versions) = stores[0].clients.entry_versions(read, entry, wanted).await.unwrap().unwrap();
+        let (_, versions) = stores[0].clients.entry_versions(read, entry, query).await.unwrap().unwrap();
         let of_entry: Vec<i64> = versions.iter().map(|version| version.version.0).collect();
-        assert_eq!((of_client.as_slice(), of_entry.as_slice()), (numbers, numbers), "{wanted:?}");
+        assert_eq!((of_client.as_slice(), of_entry.as_slice()), (numbers, numbers), "{query:?}");
     }
 }
 
-pub async fn an_archived_client_is_kept_whole_and_listed_apart<D: TestDatabase>(database: Arc<D>) {
+pub async fn archived_client_keeps_data_and_leaves_default_list<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
     let other = create(&store, &people.maya, "Calder & Sons").await;
     let archive = || permit::<ArchiveClient>(&people.maya, client, people.maya.id);
-    let Changed::Saved(away) = store.clients.set_client_archived(archive(), true).await.unwrap() else {
+    let SaveOutcome::Saved(away) = store.clients.set_client_archived(archive(), true).await.unwrap() else {
         panic!()
     };
     assert_eq!((away.archived_at, away.version), (Some(NOON), Version(2)));
     assert_eq!(
         store.clients.set_client_archived(archive(), true).await.unwrap(),
-        Changed::Saved(away),
+        SaveOutcome::Saved(away),
         "nothing changes twice"
     );
-    let kept = words("");
-    let archived = ClientQuery { is_archived: true, ..words("") };
+    let active = search_for("");
+    let archived = ClientQuery { is_archived: true, ..search_for("") };
     for person in [&people.maya, &people.ruth] {
-        assert_eq!(listed(&store, person, &kept).await, (vec![other.0], 1));
+        assert_eq!(listed(&store, person, &active).await, (vec![other.0], 1));
         assert_eq!(listed(&store, person, &archived).await, (vec![client.0], 1));
-        assert_eq!(listed(&store, person, &words("bakery")).await, (vec![], 0));
-        assert_eq!(listed(&store, person, &ClientQuery { is_archived: true, ..words("bakery") }).await.1, 1);
+        assert_eq!(listed(&store, person, &search_for("bakery")).await, (vec![], 0));
+        assert_eq!(
+            listed(&store, person, &ClientQuery { is_archived: true, ..search_for("bakery") }).await.1,
+            1
+        );
     }
     assert!(read(&store, &people.maya, client).await.unwrap().is_some());
-    let Changed::Saved(back) = store.clients.set_client_archived(archive(), false).await.unwrap() else {
+    let SaveOutcome::Saved(back) = store.clients.set_client_archived(archive(), false).await.unwrap() else {
         panic!()
     };
     assert_eq!((back.archived_at, back.version), (None, Version(3)));
-    assert_eq!(listed(&store, &people.maya, &kept).await.1, 2);
+    assert_eq!(listed(&store, &people.maya, &active).await.1, 2);
 }
 
-pub async fn a_reassigned_client_is_the_new_owners_and_no_longer_the_old_ones<D: TestDatabase>(
-    database: Arc<D>,
-) {
+pub async fn reassigned_client_is_readable_only_by_new_owner<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
     let reassign = |owner| permit::<ReassignClient>(&people.ruth, client, owner);
-    let Changed::Saved(same) =
+    let SaveOutcome::Saved(same) =
         store.clients.reassign_client(reassign(people.maya.id), people.maya.id).await.unwrap()
     else {
         panic!()
     };
     assert_eq!(same.version, Version(1), "to whom it is already is no change");
-    let Changed::Saved(moved) =
+    let SaveOutcome::Saved(moved) =
         store.clients.reassign_client(reassign(people.maya.id), people.tom.id).await.unwrap()
     else {
         panic!()
@@ -423,23 +428,27 @@ pub async fn a_reassigned_client_is_the_new_owners_and_no_longer_the_old_ones<D:
         (people.tom.id, "tom@example.com", Version(2))
     );
     assert_eq!(store.clients.owner_of(client).await.unwrap(), Some(people.tom.id));
-    for query in [words(""), words("bakery"), words("1001")] {
+    for query in [search_for(""), search_for("bakery"), search_for("1001")] {
         assert_eq!(listed(&store, &people.maya, &query).await, (vec![], 0));
         assert_eq!(listed(&store, &people.tom, &query).await, (vec![client.0], 1));
         assert_eq!(listed(&store, &people.ruth, &query).await, (vec![client.0], 1));
     }
     store.people.remove_person(manage(NOON), people.maya.id).await.unwrap();
-    let refused = store.clients.reassign_client(reassign(people.tom.id), people.maya.id).await.unwrap_err();
-    assert!(matches!(refused, ClientError::NoSuchPerson(person) if person == people.maya.id), "{refused:?}");
-    let nobodys: Permit<ReassignClient> =
-        ask(asker(&people.ruth), ClientInQuestion { id: ClientId(5), owner: None }).unwrap();
-    assert_eq!(store.clients.reassign_client(nobodys, people.tom.id).await.unwrap(), Changed::Gone);
+    let rejected = store.clients.reassign_client(reassign(people.tom.id), people.maya.id).await.unwrap_err();
+    assert!(
+        matches!(rejected, ClientError::NoSuchPerson(person) if person == people.maya.id),
+        "{rejected:?}"
+    );
+    let unknown: Permit<ReassignClient> =
+        ask(principal(&people.ruth), ClientResource { id: ClientId(5), owner: None }).unwrap();
+    assert_eq!(store.clients.reassign_client(unknown, people.tom.id).await.unwrap(), SaveOutcome::NotFound);
 }
 
-pub async fn many_clients_change_hands_together_or_not_at_all<D: TestDatabase>(database: Arc<D>) {
+pub async fn bulk_reassign_is_atomic<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
-    let permit_to_make = || ask::<CreateClient>(Asker::Operator, NewClientFor(people.maya.id)).unwrap();
+    let permit_to_make =
+        || ask::<CreateClient>(Principal::Operator, NewClientResource(people.maya.id)).unwrap();
     let new = (0..700).map(|number| (permit_to_make(), new_client(&format!("Client {number}")))).collect();
     let clients = store.client_imports.import_clients(new, &|_| {}).await.unwrap();
     let toms = create(&store, &people.tom, "Toms own").await;
@@ -449,29 +458,29 @@ pub async fn many_clients_change_hands_together_or_not_at_all<D: TestDatabase>(d
         |owner| clients.iter().map(|client| permit(&people.ruth, *client, owner)).collect::<Vec<_>>();
     let mut wrong = permits(people.maya.id);
     wrong.push(permit(&people.ruth, toms, people.maya.id));
-    let refused = store.clients.reassign_clients(wrong, people.tom.id).await.unwrap_err();
-    assert!(matches!(refused, ClientError::OwnerChanged(client) if client == toms), "{refused:?}");
-    assert_eq!(listed(&store, &people.maya, &words("")).await.1, 700);
-    let refused = store.clients.reassign_clients(permits(people.maya.id), PersonId(777)).await.unwrap_err();
-    assert!(matches!(refused, ClientError::NoSuchPerson(PersonId(777))), "{refused:?}");
+    let rejected = store.clients.reassign_clients(wrong, people.tom.id).await.unwrap_err();
+    assert!(matches!(rejected, ClientError::OwnerChanged(client) if client == toms), "{rejected:?}");
+    assert_eq!(listed(&store, &people.maya, &search_for("")).await.1, 700);
+    let rejected = store.clients.reassign_clients(permits(people.maya.id), PersonId(777)).await.unwrap_err();
+    assert!(matches!(rejected, ClientError::NoSuchPerson(PersonId(777))), "{rejected:?}");
     assert_eq!(decisions(&store).await.len(), before + 1, "only the list was read");
 
     let mut twice = permits(people.maya.id);
     twice.push(permit(&people.ruth, clients[0], people.maya.id));
     assert_eq!(store.clients.reassign_clients(twice, people.tom.id).await.unwrap(), 700);
-    assert_eq!(listed(&store, &people.maya, &words("")).await.1, 0);
-    assert_eq!(listed(&store, &people.tom, &words("client")).await.1, 700);
+    assert_eq!(listed(&store, &people.maya, &search_for("")).await.1, 0);
+    assert_eq!(listed(&store, &people.tom, &search_for("client")).await.1, 700);
     assert_eq!(store.clients.reassign_clients(permits(people.tom.id), people.tom.id).await.unwrap(), 0);
     let (now, versions) = store
         .clients
-        .client_versions(permit(&people.tom, clients[9], people.tom.id), VersionsWanted::NEWEST)
+        .client_versions(permit(&people.tom, clients[9], people.tom.id), VersionQuery::NEWEST)
         .await
         .unwrap()
         .unwrap();
     assert_eq!((now.version, versions.len(), versions[0].owner.id), (Version(2), 2, people.tom.id));
 }
 
-pub async fn a_permit_for_a_former_owner_opens_and_changes_nothing<D: TestDatabase>(database: Arc<D>) {
+pub async fn permit_for_former_owner_is_invalid<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
@@ -487,7 +496,7 @@ pub async fn a_permit_for_a_former_owner_opens_and_changes_nothing<D: TestDataba
     store.clients.reassign_client(permit(&people.ruth, client, maya), people.tom.id).await.unwrap();
     let before = decisions(&store).await;
 
-    let [edit, add, edit_entry, put_away] = edits;
+    let [edit, add, edit_entry, archive_entry] = edits;
     let entry_change = EntryChange {
         entry: entry.id,
         version: entry.version,
@@ -496,60 +505,57 @@ pub async fn a_permit_for_a_former_owner_opens_and_changes_nothing<D: TestDataba
         at: Some(NOON),
         is_open: false,
     };
-    let refusals = [
+    let rejections = [
         store.clients.read_client(read, &NEWEST).await.unwrap_err(),
-        store.clients.client_versions(versions, VersionsWanted::NEWEST).await.unwrap_err(),
-        store.clients.entry_versions(entry_versions, entry.id, VersionsWanted::NEWEST).await.unwrap_err(),
+        store.clients.client_versions(versions, VersionQuery::NEWEST).await.unwrap_err(),
+        store.clients.entry_versions(entry_versions, entry.id, VersionQuery::NEWEST).await.unwrap_err(),
         store.clients.set_client_archived(archive, true).await.unwrap_err(),
         store.clients.edit_client(edit, change(Version(2), "Mine")).await.unwrap_err(),
         store.clients.add_entry(add, note(maya, NOON, "Two")).await.unwrap_err(),
         store.clients.edit_entry(edit_entry, entry_change).await.unwrap_err(),
-        store.clients.set_entry_archived(put_away, entry.id, true).await.unwrap_err(),
+        store.clients.set_entry_archived(archive_entry, entry.id, true).await.unwrap_err(),
         store.clients.reassign_client(reassign, maya).await.unwrap_err(),
     ];
-    for refusal in refusals {
-        assert!(matches!(refusal, ClientError::OwnerChanged(changed) if changed == client), "{refusal:?}");
+    for rejection in rejections {
+        assert!(
+            matches!(rejection, ClientError::OwnerChanged(changed) if changed == client),
+            "{rejection:?}"
+        );
     }
     assert_eq!(store.clients.export_clients(vec![export]).await.unwrap(), []);
     assert_eq!(decisions(&store).await, before, "what was not done is not on record");
     let record = crate::firm::read(&store, &people.tom, client).await.unwrap().unwrap();
     assert_eq!((record.client.version, record.entries), (Version(2), vec![entry]));
-    assert_eq!(record.looks.iter().map(|look| look.person.id).collect::<Vec<_>>(), [people.tom.id]);
+    assert_eq!(record.views.iter().map(|look| look.person.id).collect::<Vec<_>>(), [people.tom.id]);
 }
 
-pub async fn a_permit_for_a_number_that_was_nobodys_does_not_open_the_client_that_has_it_now<
-    D: TestDatabase,
->(
-    database: Arc<D>,
-) {
+pub async fn permit_for_unused_id_does_not_open_later_client<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
-    let nobodys = ClientInQuestion { id: ClientId(1001), owner: None };
-    let early = ask::<ReadClient>(asker(&people.ruth), nobodys).unwrap();
+    let unknown = ClientResource { id: ClientId(1001), owner: None };
+    let early = ask::<ReadClient>(principal(&people.ruth), unknown).unwrap();
     assert_eq!(
-        store.clients.read_client(ask(asker(&people.ruth), nobodys).unwrap(), &NEWEST).await.unwrap(),
+        store.clients.read_client(ask(principal(&people.ruth), unknown).unwrap(), &NEWEST).await.unwrap(),
         None
     );
     let edit = change(Version(1), "New name");
     assert_eq!(
-        store.clients.edit_client(ask(asker(&people.ruth), nobodys).unwrap(), edit).await.unwrap(),
-        Changed::Gone
+        store.clients.edit_client(ask(principal(&people.ruth), unknown).unwrap(), edit).await.unwrap(),
+        SaveOutcome::NotFound
     );
-    let refused = store
+    let rejected = store
         .clients
-        .add_entry(ask(asker(&people.ruth), nobodys).unwrap(), note(people.ruth.id, NOON, "One"))
+        .add_entry(ask(principal(&people.ruth), unknown).unwrap(), note(people.ruth.id, NOON, "One"))
         .await;
-    assert!(matches!(refused, Err(ClientError::NoSuchClient(ClientId(1001)))), "{refused:?}");
+    assert!(matches!(rejected, Err(ClientError::NoSuchClient(ClientId(1001)))), "{rejected:?}");
     create(&store, &people.maya, "Harbour Lane Bakery").await;
-    let refused = store.clients.read_client(early, &NEWEST).await.unwrap_err();
-    assert!(matches!(refused, ClientError::OwnerChanged(ClientId(1001))), "{refused:?}");
+    let rejected = store.clients.read_client(early, &NEWEST).await.unwrap_err();
+    assert!(matches!(rejected, ClientError::OwnerChanged(ClientId(1001))), "{rejected:?}");
 }
 
-/// Reads with permits that were made before, while the client changes hands: whatever comes back to somebody was written
-/// while the client was theirs.
-pub async fn a_client_that_changes_hands_is_never_shown_to_its_former_owner<D: TestDatabase>(
-    database: Arc<D>,
-) {
+/// Reads with earlier permits while the client is being reassigned. Whatever a person gets was written while the client was
+/// theirs.
+pub async fn reassign_race_never_shows_client_to_former_owner<D: TestDatabase>(database: Arc<D>) {
     const ROUNDS: usize = 200;
     let (store, other) = (database.open().await, database.open().await);
     let people = Arc::new(people(&store).await);
@@ -562,7 +568,7 @@ pub async fn a_client_that_changes_hands_is_never_shown_to_its_former_owner<D: T
                     0 => (&people.maya, &people.tom),
                     _ => (&people.tom, &people.maya),
                 };
-                // What only the new owner may see is written in the moment after it has moved.
+                // Writes what only the new owner may see, right after the reassignment.
                 other.clients.reassign_client(permit(&people.ruth, client, from.id), to.id).await.unwrap();
                 let title = format!("for {}", to.id);
                 other
@@ -573,7 +579,7 @@ pub async fn a_client_that_changes_hands_is_never_shown_to_its_former_owner<D: T
             }
         }
     });
-    let (mut shown, mut refused) = (0, 0);
+    let (mut shown, mut rejected) = (0, 0);
     while !moving.is_finished() {
         for person in [&people.maya, &people.tom] {
             let early = permit::<ReadClient>(person, client, person.id);
@@ -582,12 +588,12 @@ pub async fn a_client_that_changes_hands_is_never_shown_to_its_former_owner<D: T
                     shown += 1;
                     assert_eq!(record.client.owner.id, person.id, "somebody else's record");
                 }
-                Err(ClientError::OwnerChanged(_)) => refused += 1,
+                Err(ClientError::OwnerChanged(_)) => rejected += 1,
                 other => panic!("{other:?}"),
             }
             let lines = store
                 .clients
-                .list_clients(firm_permit::<ListClients>(person), &words(""))
+                .list_clients(firm_permit::<ListClients>(person), &search_for(""))
                 .await
                 .unwrap()
                 .lines;
@@ -595,11 +601,11 @@ pub async fn a_client_that_changes_hands_is_never_shown_to_its_former_owner<D: T
         }
     }
     moving.await.unwrap();
-    assert!(shown > 0 && refused > 0, "{shown} shown, {refused} refused");
-    crate::firm::sound_audit(&store).await;
+    assert!(shown > 0 && rejected > 0, "{shown} shown, {rejected} refused");
+    crate::firm::verified_audit_chains(&store).await;
 }
 
-pub async fn entries_are_read_in_pages_newest_first_by_kind_and_put_away<D: TestDatabase>(database: Arc<D>) {
+pub async fn entries_page_newest_first_filtered_by_kind_and_archived<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
     let (maya, tom) = (people.maya.id, people.tom.id);
@@ -609,7 +615,7 @@ pub async fn entries_are_read_in_pages_newest_first_by_kind_and_put_away<D: Test
     let mut entries = Vec::new();
     for number in 0..60_i64 {
         let kind = EntryKind::ALL[number as usize % 3];
-        // Some happened at one moment: of those the later written comes first.
+        // Some have the same time. Of those, the one written later comes first.
         let at = after_s(-(number / 4));
         let new = NewEntry { kind, is_open: number % 2 == 0, ..note(tom, at, &format!("Number {number}")) };
         entries.push(store.clients.add_entry(edit(), new).await.unwrap());
@@ -622,17 +628,17 @@ pub async fn entries_are_read_in_pages_newest_first_by_kind_and_put_away<D: Test
     entries.sort_by_key(|entry| (std::cmp::Reverse(entry.at), std::cmp::Reverse(entry.id)));
     assert_eq!(entries[0].author.email.as_str(), "tom@example.com");
 
-    let read = async |wanted: EntriesWanted| {
-        store.clients.read_client(permit(&people.maya, client, maya), &wanted).await.unwrap().unwrap()
+    let read = async |expected: EntryQuery| {
+        store.clients.read_client(permit(&people.maya, client, maya), &expected).await.unwrap().unwrap()
     };
     for kind in [None, Some(EntryKind::BillingDispute)] {
         let expected: Vec<_> =
             entries.iter().filter(|entry| kind.is_none_or(|kind| kind == entry.kind)).collect();
         let (mut found, mut after) = (Vec::new(), None);
         loop {
-            let record = read(EntriesWanted::Page { kind, is_archived: false, after }).await;
+            let record = read(EntryQuery::Page { kind, is_archived: false, after }).await;
             assert!(record.entries.len() <= ENTRIES_PER_PAGE as usize);
-            after = record.entries.last().map(|entry| EntryPlace { at: entry.at, id: entry.id });
+            after = record.entries.last().map(|entry| EntryCursor { at: entry.at, id: entry.id });
             found.extend(record.entries);
             if !record.has_more {
                 break;
@@ -640,7 +646,7 @@ pub async fn entries_are_read_in_pages_newest_first_by_kind_and_put_away<D: Test
         }
         assert_eq!(found.iter().collect::<Vec<_>>(), expected);
     }
-    let record = read(EntriesWanted::All).await;
+    let record = read(EntryQuery::All).await;
     assert_eq!(record.entries, entries);
     assert_eq!(record.client.last_entry_at, Some(NOON));
     let counts = &record.counts;
@@ -650,36 +656,35 @@ pub async fn entries_are_read_in_pages_newest_first_by_kind_and_put_away<D: Test
     );
     assert_eq!((counts.open_disputes, counts.open_letters), (10, 10));
     let line =
-        &store.clients.list_clients(firm_permit(&people.maya), &words("bakery")).await.unwrap().lines[0];
+        &store.clients.list_clients(firm_permit(&people.maya), &search_for("bakery")).await.unwrap().lines[0];
     assert_eq!((line.open_disputes, line.open_letters), (10, 10));
 
-    // The four newest are put away.
+    // Archives the four newest.
     for entry in &entries[..4] {
-        let Changed::Saved(away) = store.clients.set_entry_archived(edit(), entry.id, true).await.unwrap()
+        let SaveOutcome::Saved(away) =
+            store.clients.set_entry_archived(edit(), entry.id, true).await.unwrap()
         else {
             panic!()
         };
         assert_eq!((away.archived_at, away.version), (Some(NOON), Version(2)));
         assert_eq!(
             store.clients.set_entry_archived(edit(), entry.id, true).await.unwrap(),
-            Changed::Saved(away)
+            SaveOutcome::Saved(away)
         );
     }
-    let record = read(EntriesWanted::All).await;
+    let record = read(EntryQuery::All).await;
     assert_eq!(record.entries, entries[4..]);
     assert_eq!((record.client.last_entry_at, record.counts.archived), (Some(after_s(-1)), 4));
-    let away = read(EntriesWanted::Page { kind: None, is_archived: true, after: None }).await;
+    let away = read(EntryQuery::Page { kind: None, is_archived: true, after: None }).await;
     assert_eq!(
         away.entries.iter().map(|entry| entry.id).collect::<Vec<_>>(),
         entries[..4].iter().map(|entry| entry.id).collect::<Vec<_>>()
     );
     store.clients.set_entry_archived(edit(), entries[0].id, false).await.unwrap();
-    assert_eq!(read(EntriesWanted::All).await.client.last_entry_at, Some(NOON));
+    assert_eq!(read(EntryQuery::All).await.client.last_entry_at, Some(NOON));
 }
 
-pub async fn an_entry_is_edited_within_its_own_record_and_its_versions_are_kept<D: TestDatabase>(
-    database: Arc<D>,
-) {
+pub async fn entry_edits_stay_in_their_record_and_keep_versions<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
     let (mayas, toms) = (create(&store, &people.maya, "One").await, create(&store, &people.tom, "Two").await);
@@ -701,45 +706,45 @@ pub async fn an_entry_is_edited_within_its_own_record_and_its_versions_are_kept<
         is_open,
     };
 
-    // With a permit for one's own client, somebody else's entry is not there.
+    // A permit for one client does not reach another client's entry.
     assert_eq!(
         store.clients.edit_entry(edit(), change(&toms_entry, "Mine", false)).await.unwrap(),
-        Changed::Gone
+        SaveOutcome::NotFound
     );
-    assert_eq!(store.clients.set_entry_archived(edit(), toms_entry.id, true).await.unwrap(), Changed::Gone);
-    let look = permit::<ReadClient>(&people.maya, mayas, people.maya.id);
     assert_eq!(
-        store.clients.entry_versions(look, toms_entry.id, VersionsWanted::NEWEST).await.unwrap(),
-        None
+        store.clients.set_entry_archived(edit(), toms_entry.id, true).await.unwrap(),
+        SaveOutcome::NotFound
     );
+    let look = permit::<ReadClient>(&people.maya, mayas, people.maya.id);
+    assert_eq!(store.clients.entry_versions(look, toms_entry.id, VersionQuery::NEWEST).await.unwrap(), None);
 
-    let Changed::Saved(settled) =
+    let SaveOutcome::Saved(settled) =
         store.clients.edit_entry(edit(), change(&entry, "The bill, settled", false)).await.unwrap()
     else {
         panic!()
     };
     assert_eq!((settled.version, settled.is_open, settled.at), (Version(2), false, after_s(-60)));
     let same = change(&settled, "The bill, settled", false);
-    assert_eq!(store.clients.edit_entry(edit(), same).await.unwrap(), Changed::Saved(settled.clone()));
+    assert_eq!(store.clients.edit_entry(edit(), same).await.unwrap(), SaveOutcome::Saved(settled.clone()));
     let old = change(&entry, "Late", true);
-    assert_eq!(store.clients.edit_entry(edit(), old).await.unwrap(), Changed::Conflict(settled.clone()));
+    assert_eq!(store.clients.edit_entry(edit(), old).await.unwrap(), SaveOutcome::Conflict(settled.clone()));
     let by_partner = permit::<EditClient>(&people.ruth, mayas, people.maya.id);
     store.clients.set_entry_archived(by_partner, entry.id, true).await.unwrap();
 
     let (now, versions) = store
         .clients
-        .entry_versions(permit(&people.maya, mayas, people.maya.id), entry.id, VersionsWanted::NEWEST)
+        .entry_versions(permit(&people.maya, mayas, people.maya.id), entry.id, VersionQuery::NEWEST)
         .await
         .unwrap()
         .unwrap();
     assert_eq!((now.version, now.archived_at), (Version(3), Some(NOON)));
-    let told: Vec<_> = versions
+    let summaries: Vec<_> = versions
         .iter()
         .map(|v| (v.version.0, v.title.as_str(), v.is_open, v.is_archived, v.by.as_ref().map(|by| by.id)))
         .collect();
     let (maya, ruth) = (Some(people.maya.id), Some(people.ruth.id));
     assert_eq!(
-        told,
+        summaries,
         [
             (3, "The bill, settled", false, true, ruth),
             (2, "The bill, settled", false, false, maya),
@@ -748,46 +753,46 @@ pub async fn an_entry_is_edited_within_its_own_record_and_its_versions_are_kept<
     );
     let open_note = NewEntry { is_open: true, ..note(people.maya.id, NOON, "A note") };
     assert!(!store.clients.add_entry(edit(), open_note).await.unwrap().is_open, "a note is never open");
-    let nobody = note(PersonId(777), NOON, "Whose?");
+    let by_unknown_author = note(PersonId(777), NOON, "Whose?");
     assert!(matches!(
-        store.clients.add_entry(edit(), nobody).await,
+        store.clients.add_entry(edit(), by_unknown_author).await,
         Err(ClientError::NoSuchPerson(PersonId(777)))
     ));
 }
 
-pub async fn a_record_has_so_many_entries_and_no_more<D: TestDatabase>(database: Arc<D>) {
+pub async fn entries_per_client_are_bounded<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
     let most = usize::try_from(MAX_ENTRIES_PER_CLIENT).unwrap();
     let entries = |count| vec![note(people.maya.id, NOON, "A note"); count];
     let new = |count| NewClient { entries: entries(count), ..new_client("Harbour Lane Bakery") };
-    let make = || ask::<CreateClient>(asker(&people.maya), NewClientFor(people.maya.id)).unwrap();
-    let refused = store.clients.create_client(make(), new(most + 1)).await.unwrap_err();
+    let make = || ask::<CreateClient>(principal(&people.maya), NewClientResource(people.maya.id)).unwrap();
+    let rejected = store.clients.create_client(make(), new(most + 1)).await.unwrap_err();
     assert!(
-        matches!(refused, ClientError::TooManyEntries { max: MAX_ENTRIES_PER_CLIENT, .. }),
-        "{refused:?}"
+        matches!(rejected, ClientError::TooManyEntries { max: MAX_ENTRIES_PER_CLIENT, .. }),
+        "{rejected:?}"
     );
     let client = store.clients.create_client(make(), new(most)).await.unwrap();
     let edit = || permit::<EditClient>(&people.maya, client, people.maya.id);
     let one_more = store.clients.add_entry(edit(), note(people.maya.id, NOON, "One more")).await.unwrap_err();
     assert!(one_more.to_string().contains("Harbour Lane Bakery"), "{one_more}");
     let record =
-        store.clients.read_client(permit(&people.maya, client, people.maya.id), &EntriesWanted::All).await;
+        store.clients.read_client(permit(&people.maya, client, people.maya.id), &EntryQuery::All).await;
     let record = record.unwrap().unwrap();
     assert_eq!((record.entries.len(), record.has_more), (most, false));
-    // Putting one away makes no room: it is kept.
+    // An archived entry still counts toward the limit.
     store.clients.set_entry_archived(edit(), record.entries[0].id, true).await.unwrap();
     assert!(store.clients.add_entry(edit(), note(people.maya.id, NOON, "One more")).await.is_err());
 }
 
-pub async fn a_record_tells_who_has_opened_it<D: TestDatabase>(database: Arc<D>) {
+pub async fn record_lists_its_viewers<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
     let at = |person, seconds| {
-        let asking = crate::firm::asking(asker(person), after_s(seconds));
-        let about = ClientInQuestion { id: client, owner: Some(people.maya.id) };
-        crate::firm::POLICY.decide::<ReadClient>(&asking, about).unwrap()
+        let authz_request = crate::firm::authz_request(principal(person), after_s(seconds));
+        let resource = ClientResource { id: client, owner: Some(people.maya.id) };
+        crate::firm::POLICY.decide::<ReadClient>(&authz_request, resource).unwrap()
     };
     store
         .clients
@@ -795,23 +800,21 @@ pub async fn a_record_tells_who_has_opened_it<D: TestDatabase>(database: Arc<D>)
         .await
         .unwrap();
     let record = store.clients.read_client(at(&people.maya, 1), &NEWEST).await.unwrap().unwrap();
-    assert_eq!(record.looks.len(), 1, "an edit is no look");
+    assert_eq!(record.views.len(), 1, "an edit is no look");
     store.clients.read_client(at(&people.ruth, 2), &NEWEST).await.unwrap();
     store.clients.read_client(at(&people.maya, 3), &NEWEST).await.unwrap();
     let export: Permit<ExportClient> = permit(&people.ruth, client, people.maya.id);
     store.clients.export_clients(vec![export]).await.unwrap();
     let operators: Permit<ExportClient> =
-        ask(Asker::Operator, ClientInQuestion { id: client, owner: Some(people.maya.id) }).unwrap();
+        ask(Principal::Operator, ClientResource { id: client, owner: Some(people.maya.id) }).unwrap();
     store.clients.export_clients(vec![operators]).await.unwrap();
     let record = store.clients.read_client(at(&people.maya, 5), &NEWEST).await.unwrap().unwrap();
-    let looks: Vec<_> =
-        record.looks.iter().map(|look| (look.person.email.as_str(), look.last_at, look.times)).collect();
-    assert_eq!(looks, [("maya@example.com", after_s(5), 3), ("ruth@example.com", NOON, 2)]);
+    let views: Vec<_> =
+        record.views.iter().map(|look| (look.person.email.as_str(), look.last_at, look.times)).collect();
+    assert_eq!(views, [("maya@example.com", after_s(5), 3), ("ruth@example.com", NOON, 2)]);
 }
 
-pub async fn an_export_has_whole_records_of_those_that_have_not_changed_hands<D: TestDatabase>(
-    database: Arc<D>,
-) {
+pub async fn export_contains_full_records_with_unchanged_owner<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
     let maya = people.maya.id;
@@ -840,19 +843,15 @@ pub async fn an_export_has_whole_records_of_those_that_have_not_changed_hands<D:
     let before = decisions(&store).await.len();
     let records = store.clients.export_clients(permits).await.unwrap();
     assert_eq!(records.iter().map(|record| record.client.id).collect::<Vec<_>>(), [away, one, four]);
-    let [put_away, rest @ ..] = records[1].entries.as_slice() else { panic!("{:?}", records[1].entries) };
-    assert_eq!(
-        (put_away.id, put_away.archived_at.is_some()),
-        (gone.id, true),
-        "what is archived is there too"
-    );
+    let [archive, rest @ ..] = records[1].entries.as_slice() else { panic!("{:?}", records[1].entries) };
+    assert_eq!((archive.id, archive.archived_at.is_some()), (gone.id, true), "what is archived is there too");
     assert_eq!(rest, [second, first]);
     let four_has: Vec<_> =
         records[2].entries.iter().map(|entry| (entry.title.as_str(), entry.archived_at.is_some())).collect();
     assert_eq!(four_has, [("Put away elsewhere", true), ("Kept", false)]);
     assert!(records[0].client.archived_at.is_some());
     let exported: Vec<_> =
-        decisions(&store).await.into_iter().skip(before).map(|row| row.asked.client).collect();
+        decisions(&store).await.into_iter().skip(before).map(|row| row.access_request.client).collect();
     assert_eq!(exported, [Some(away), Some(one), Some(four)]);
     let record = read(&store, &people.maya, four).await.unwrap().unwrap();
     assert_eq!(
@@ -862,39 +861,40 @@ pub async fn an_export_has_whole_records_of_those_that_have_not_changed_hands<D:
     );
 }
 
-pub async fn whose_clients_there_are_is_told_in_pages_and_within_what_one_may_read<D: TestDatabase>(
-    database: Arc<D>,
-) {
+pub async fn client_owners_page_within_permitted_scope<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
     let mut all = Vec::new();
     for number in 0..25 {
         let owner = if number % 3 == 0 { &people.maya } else { &people.tom };
         let new = NewClient { is_archived: number % 2 == 0, ..new_client(&format!("Client {number}")) };
-        all.push(Ownership { client: create_whole(&store, owner, new).await, owner: owner.id });
+        all.push(ClientOwner { client: create_whole(&store, owner, new).await, owner: owner.id });
     }
-    let told = async |by: Asker, owner: Option<PersonId>| {
-        let list: Permit<ListClients> = ask(by, TheFirm).unwrap();
-        let mut told: Vec<Ownership> = Vec::new();
+    let list_owners = async |by: Principal, owner: Option<PersonId>| {
+        let list: Permit<ListClients> = ask(by, FirmResource).unwrap();
+        let mut listed: Vec<ClientOwner> = Vec::new();
         loop {
-            let page =
-                store.clients.ownerships(&list, owner, told.last().map(|last| last.client), 4).await.unwrap();
+            let page = store
+                .clients
+                .client_owners(&list, owner, listed.last().map(|last| last.client), 4)
+                .await
+                .unwrap();
             if page.is_empty() {
-                return told;
+                return listed;
             }
-            told.extend(page);
+            listed.extend(page);
         }
     };
     let of = |owner: PersonId| all.iter().copied().filter(|one| one.owner == owner).collect::<Vec<_>>();
     let (maya, tom) = (people.maya.id, people.tom.id);
-    assert_eq!(told(Asker::Operator, None).await, all);
-    assert_eq!(told(asker(&people.ruth), Some(tom)).await, of(tom));
-    assert_eq!(told(asker(&people.maya), None).await, of(maya));
-    assert_eq!(told(asker(&people.maya), Some(maya)).await, of(maya));
-    assert_eq!(told(asker(&people.maya), Some(tom)).await, []);
+    assert_eq!(list_owners(Principal::Operator, None).await, all);
+    assert_eq!(list_owners(principal(&people.ruth), Some(tom)).await, of(tom));
+    assert_eq!(list_owners(principal(&people.maya), None).await, of(maya));
+    assert_eq!(list_owners(principal(&people.maya), Some(maya)).await, of(maya));
+    assert_eq!(list_owners(principal(&people.maya), Some(tom)).await, []);
 }
 
-pub async fn hostile_texts_about_a_client_come_back_unchanged<D: TestDatabase>(database: Arc<D>) {
+pub async fn hostile_client_texts_round_trip<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
     let hostile = [
@@ -910,29 +910,32 @@ pub async fn hostile_texts_about_a_client_come_back_unchanged<D: TestDatabase>(d
         "\u{fdfa}\u{fdfa}",
     ];
     for text in hostile {
-        let facts = ContactFacts {
+        let details = ContactDetails {
             contact: text.parse().unwrap(),
             telephone: text.parse().unwrap(),
             address: format!("{text}\n{text}").parse().unwrap(),
-            ..ContactFacts::default()
+            ..ContactDetails::default()
         };
         let entry = NewEntry {
             title: text.parse().unwrap(),
             text: format!("{text}\n\n{text}").parse().unwrap(),
             ..note(people.maya.id, NOON, "x")
         };
-        let new = NewClient { facts: facts.clone(), entries: vec![entry.clone()], ..new_client(text) };
+        let new = NewClient { details: details.clone(), entries: vec![entry.clone()], ..new_client(text) };
         let client = create_whole(&store, &people.maya, new).await;
         let record = read(&store, &people.maya, client).await.unwrap().unwrap();
-        assert_eq!((record.client.name.as_str(), &record.client.facts), (text, &facts));
+        assert_eq!((record.client.name.as_str(), &record.client.details), (text, &details));
         assert_eq!((&record.entries[0].title, &record.entries[0].text), (&entry.title, &entry.text));
-        let found =
-            listed(&store, &people.maya, &ClientQuery { order: ClientOrder::IdBackwards, ..words(text) })
-                .await;
+        let found = listed(
+            &store,
+            &people.maya,
+            &ClientQuery { order: ClientOrder::IdDescending, ..search_for(text) },
+        )
+        .await;
         assert!(found.0.contains(&client.0), "{text} does not find itself");
     }
     for text in ["\0", "'; --", "\u{10ffff}", "a\u{0}b"] {
-        listed(&store, &people.maya, &words(text)).await;
+        listed(&store, &people.maya, &search_for(text)).await;
     }
     let longest = "ﷺ".repeat(200);
     let client = create(&store, &people.maya, &longest).await;

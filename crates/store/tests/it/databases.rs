@@ -1,4 +1,4 @@
-//! A fresh database for each test, on SQLite in a temporary folder and on the PostgreSQL that the set-up started.
+//! A new database for each test, on SQLite in a temporary folder and on the PostgreSQL server of the test setup.
 
 use chancery_store::{DatabaseUrl, OpenError, Store};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub trait TestDatabase: Send + Sync + Sized + 'static {
-    /// Thirty-two bytes, as SQL.
+    /// Thirty-two bytes as an SQL literal.
     const SOME_HASH: &str;
 
     fn create() -> impl Future<Output = Self> + Send;
@@ -20,7 +20,7 @@ pub trait TestDatabase: Send + Sync + Sized + 'static {
 
     fn try_open(&self) -> impl Future<Output = Result<Store, OpenError>> + Send;
 
-    /// Runs statements behind the store's back.
+    /// Runs statements directly, without the store.
     fn raw(&self, sql: &str) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 
     fn open(&self) -> impl Future<Output = Arc<Store>> + Send {
@@ -29,7 +29,7 @@ pub trait TestDatabase: Send + Sync + Sized + 'static {
 }
 
 /// Runs a case on a new database, which is removed even when the case fails.
-pub async fn on_a_fresh<D: TestDatabase, F: Future<Output = ()> + Send + 'static>(
+pub async fn with_fresh_database<D: TestDatabase, F: Future<Output = ()> + Send + 'static>(
     case: impl FnOnce(Arc<D>) -> F,
 ) {
     let database = Arc::new(D::create().await);

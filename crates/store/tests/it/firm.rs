@@ -1,35 +1,35 @@
-//! A firm to test client records with: people, the policy, and permits as the portal gets them.
+//! A firm for tests of client records: people, the policy, and permits as the portal gets them.
 
 use crate::samples::NOON;
 use chancery_domain::{
-    Asker, AuditRow, AuditedDecision, AuditedEvent, ChainHead, ClientId, ContactFacts, EntryKind,
-    EventOrigin, Identity, Person, PersonId, RequestId, Role, UnixMillis, WriterId,
+    AuditRow, AuditedDecision, AuditedEvent, ChainHead, ClientId, ContactDetails, EntryKind, EventOrigin,
+    Identity, Person, PersonId, Principal, RequestId, Role, UnixMillis, WriterId,
 };
 use chancery_policy::{
-    Act, Asking, ClientInQuestion, CreateClient, Denial, ManageTeam, NewClientFor, Permit, Policy,
-    ReadClient, TheFirm,
+    AuthzAction, AuthzRequest, ClientResource, CreateClient, Denial, FirmResource, ManageTeam,
+    NewClientResource, Permit, Policy, ReadClient,
 };
 use chancery_store::{
-    Arrival, ClientError, ClientQuery, ClientRecord, EntriesWanted, NewClient, NewEntry, Store, testing,
+    ClientError, ClientQuery, ClientRecord, EntryQuery, NewClient, NewEntry, Store, VerifiedIdentity, testing,
 };
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 pub static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::load().unwrap());
 
-pub const NEWEST: EntriesWanted = EntriesWanted::Page { kind: None, is_archived: false, after: None };
+pub const NEWEST: EntryQuery = EntryQuery::Page { kind: None, is_archived: false, after: None };
 
 pub fn after_s(seconds: i64) -> UnixMillis {
     UnixMillis(NOON.0 + seconds * 1000)
 }
 
-pub async fn arrive(store: &Store, name: &str, role: Role) -> Person {
+pub async fn sign_in(store: &Store, name: &str, role: Role) -> Person {
     let identity = Identity { issuer: "https://id.example".to_owned(), subject: name.to_owned() };
     let email = format!("{name}@example.com").parse().unwrap();
-    store.people.arrive(Arrival { identity, email, role, origin: origin(NOON) }).await.unwrap()
+    store.people.sign_in(VerifiedIdentity { identity, email, role, origin: origin(NOON) }).await.unwrap()
 }
 
-/// Maya and Tom, who are consultants, and Ruth, a partner.
+/// Maya and Tom are consultants, Ruth is a partner.
 pub struct People {
     pub maya: Person,
     pub tom: Person,
@@ -38,37 +38,41 @@ pub struct People {
 
 pub async fn people(store: &Store) -> People {
     People {
-        maya: arrive(store, "maya", Role::Consultant).await,
-        tom: arrive(store, "tom", Role::Consultant).await,
-        ruth: arrive(store, "ruth", Role::Partner).await,
+        maya: sign_in(store, "maya", Role::Consultant).await,
+        tom: sign_in(store, "tom", Role::Consultant).await,
+        ruth: sign_in(store, "ruth", Role::Partner).await,
     }
 }
 
-pub fn asker(person: &Person) -> Asker {
-    Asker::Person { id: person.id, role: person.role }
+pub fn principal(person: &Person) -> Principal {
+    Principal::Person { id: person.id, role: person.role }
 }
 
-pub fn asking(by: Asker, at: UnixMillis) -> Asking {
-    Asking { by, at, request_id: RequestId::from_stored("req_1".to_owned()) }
+pub fn authz_request(by: Principal, at: UnixMillis) -> AuthzRequest {
+    AuthzRequest { by, at, request_id: RequestId::from_stored("req_1".to_owned()) }
 }
 
-pub fn ask<A: Act>(by: Asker, about: A::About) -> Result<Permit<A>, Denial> {
-    POLICY.decide::<A>(&asking(by, NOON), about)
+pub fn ask<A: AuthzAction>(by: Principal, resource: A::Resource) -> Result<Permit<A>, Denial> {
+    POLICY.decide::<A>(&authz_request(by, NOON), resource)
 }
 
-/// For a client whose owner is known.
-pub fn permit<A: Act<About = ClientInQuestion>>(person: &Person, id: ClientId, owner: PersonId) -> Permit<A> {
-    ask(asker(person), ClientInQuestion { id, owner: Some(owner) }).unwrap()
+/// A permit for a client whose owner is known.
+pub fn permit<A: AuthzAction<Resource = ClientResource>>(
+    person: &Person,
+    id: ClientId,
+    owner: PersonId,
+) -> Permit<A> {
+    ask(principal(person), ClientResource { id, owner: Some(owner) }).unwrap()
 }
 
-pub fn firm_permit<A: Act<About = TheFirm>>(person: &Person) -> Permit<A> {
-    ask(asker(person), TheFirm).unwrap()
+pub fn firm_permit<A: AuthzAction<Resource = FirmResource>>(person: &Person) -> Permit<A> {
+    ask(principal(person), FirmResource).unwrap()
 }
 
 pub fn new_client(name: &str) -> NewClient {
     NewClient {
         name: name.parse().unwrap(),
-        facts: ContactFacts::default(),
+        details: ContactDetails::default(),
         entries: Vec::new(),
         is_archived: false,
     }
@@ -91,14 +95,14 @@ pub async fn create(store: &Store, owner: &Person, name: &str) -> ClientId {
 }
 
 pub async fn create_whole(store: &Store, owner: &Person, new: NewClient) -> ClientId {
-    let permit: Permit<CreateClient> = ask(asker(owner), NewClientFor(owner.id)).unwrap();
+    let permit: Permit<CreateClient> = ask(principal(owner), NewClientResource(owner.id)).unwrap();
     store.clients.create_client(permit, new).await.unwrap()
 }
 
-/// Asks like the portal: for the owner as the store has it.
+/// Reads like the portal: the policy gets the owner from the store.
 pub async fn read(store: &Store, by: &Person, id: ClientId) -> Result<Option<ClientRecord>, ClientError> {
     let owner = store.clients.owner_of(id).await?;
-    let permit: Permit<ReadClient> = ask(asker(by), ClientInQuestion { id, owner }).unwrap();
+    let permit: Permit<ReadClient> = ask(principal(by), ClientResource { id, owner }).unwrap();
     store.clients.read_client(permit, &NEWEST).await
 }
 
@@ -107,15 +111,15 @@ pub async fn listed(store: &Store, by: &Person, query: &ClientQuery) -> (Vec<i64
     (page.lines.iter().map(|line| line.client.id.0).collect(), page.total)
 }
 
-pub fn words(words: &str) -> ClientQuery {
-    ClientQuery { words: words.to_owned(), page: 1, ..ClientQuery::default() }
+pub fn search_for(text: &str) -> ClientQuery {
+    ClientQuery { words: text.to_owned(), page: 1, ..ClientQuery::default() }
 }
 
-/// Reads every chain of the audit, a few rows at a time, and holds it against its end; gives the rows of each.
-pub async fn sound_audit(store: &Store) -> BTreeMap<WriterId, Vec<AuditRow>> {
+/// Reads every audit chain, a few rows at a time, checks it against its head, and returns the rows of each.
+pub async fn verified_audit_chains(store: &Store) -> BTreeMap<WriterId, Vec<AuditRow>> {
     let mut chains = BTreeMap::new();
     let mut last = None;
-    while let Some(writer) = store.audit_chains.audit_writer_after(last).await.unwrap() {
+    while let Some(writer) = store.audit_chains.next_audit_writer(last).await.unwrap() {
         assert!(last < Some(writer));
         last = Some(writer);
         let (mut head, mut rows) = (ChainHead::default(), Vec::new());
@@ -125,8 +129,8 @@ pub async fn sound_audit(store: &Store) -> BTreeMap<WriterId, Vec<AuditRow>> {
                 break;
             }
             for chained in page {
-                assert_eq!(chained.place, head.rows);
-                head = head.followed_by(writer, &chained.row);
+                assert_eq!(chained.position, head.rows);
+                head = head.with_row(writer, &chained.row);
                 assert_eq!(chained.hash, head.hash);
                 rows.push(chained.row);
             }
@@ -137,16 +141,15 @@ pub async fn sound_audit(store: &Store) -> BTreeMap<WriterId, Vec<AuditRow>> {
     chains
 }
 
-/// All decisions of a store that nobody else has written to, but for those that gave the test its accounts and keys. What
-/// happened besides is `events`.
+/// All decisions, except those that created the test's accounts and keys. Events are in `events`.
 pub async fn decisions(store: &Store) -> Vec<AuditedDecision> {
-    let rows = sound_audit(store).await.into_values().flatten();
+    let rows = verified_audit_chains(store).await.into_values().flatten();
     let decisions = rows.filter_map(|row| row.as_decision().cloned());
-    decisions.filter(|decision| decision.asked.request_id.as_str() != testing::REQUEST_ID).collect()
+    decisions.filter(|decision| decision.access_request.request_id.as_str() != testing::REQUEST_ID).collect()
 }
 
 pub async fn events(store: &Store) -> Vec<AuditedEvent> {
-    let rows = sound_audit(store).await.into_values().flatten();
+    let rows = verified_audit_chains(store).await.into_values().flatten();
     let event = |row| match row {
         AuditRow::Event(event) => Some(event),
         AuditRow::Decision(_) => None,
@@ -154,9 +157,9 @@ pub async fn events(store: &Store) -> Vec<AuditedEvent> {
     rows.filter_map(event).collect()
 }
 
-/// The command line changes something about the team.
+/// A permit for the command line to manage the team.
 pub fn manage(at: UnixMillis) -> Permit<ManageTeam> {
-    POLICY.decide(&asking(Asker::Operator, at), TheFirm).unwrap()
+    POLICY.decide(&authz_request(Principal::Operator, at), FirmResource).unwrap()
 }
 
 pub fn origin(at: UnixMillis) -> EventOrigin {

@@ -1,17 +1,19 @@
-//! Conformance: invoices and what is not invoiced yet are the ledger, exactly.
+//! Conformance: invoices and unbilled usage together equal the ledger exactly.
 
 use crate::billing::{
-    all, credit, issue, issue_new, listed, month, noon_of, order, permit_at, read_invoice, render, terms,
-    use_a_million, used,
+    all, credit, issue, issue_new, issue_request, listed, month, noon_of, permit_at, read_invoice,
+    record_million_tokens, render, terms, used,
 };
 use crate::databases::TestDatabase;
-use crate::samples::{account, key, payer, prices, request, whole_ledger};
+use crate::samples::{account, all_ledger_rows, billed_key, key, prices, request};
 use chancery_domain::{
-    AccountId, Asker, Bill, CreditAmount, Credited, Currency, Direction, Invoice, InvoiceKind, InvoiceState,
-    InvoiceTerms, KeyId, LineItem, MinorUnits, Month, Nanos, OsRandomness, Randomness, TaxRate, TokenPrice,
-    UnixMillis, UsageRow,
+    AccountId, CreditAmount, Credited, Currency, Direction, Invoice, InvoiceAmounts, InvoiceKind,
+    InvoiceState, InvoiceTerms, KeyId, LineItem, MinorUnits, Month, Nanos, OsRandomness, Principal,
+    Randomness, TaxRate, TokenPrice, UnixMillis, UsageRow,
 };
-use chancery_store::{InvoiceError, InvoiceQuery, InvoiceRecord, IssueOrder, Issued, LedgerError, Store};
+use chancery_store::{
+    InvoiceError, InvoiceQuery, InvoiceRecord, IssueOutcome, IssueRequest, LedgerError, Store,
+};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -19,43 +21,41 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-pub async fn nothing_is_settled_into_an_invoiced_month_and_nobody_else_is_held_up<D: TestDatabase>(
-    database: Arc<D>,
-) {
+pub async fn settling_into_invoiced_month_fails_without_blocking_others<D: TestDatabase>(database: Arc<D>) {
     const ROWS: usize = 120;
     let store = database.open().await;
-    let one = payer(&store).await;
+    let one = billed_key(&store).await;
     let account = account(&store, "Calder & Sons").await.id;
     let other = (account, key(&store, Some(account)).await.id);
-    use_a_million(&store, 1000, one, "2026-10-15").await;
-    use_a_million(&store, 1001, other, "2026-10-15").await;
-    let before = whole_ledger(&store).await;
+    record_million_tokens(&store, 1000, one, "2026-10-15").await;
+    record_million_tokens(&store, 1001, other, "2026-10-15").await;
+    let before = all_ledger_rows(&store).await;
     let invoice = issue_new(&store, one.0, "2026-10", "2026-11-02").await;
     let issued = read_invoice(&store, invoice).await;
 
-    // To sums that are there and to new ones; of the same account in other months, and of another account in this one.
+    // Usage for existing and new sums; also for the same account in other months, and for another account in this month.
     let late = |number: usize| number.is_multiple_of(3);
     let mut settling = JoinSet::new();
     for number in 0..ROWS {
-        let (payer, day) = match number % 3 {
+        let (billed_key, day) = match number % 3 {
             0 => (one, ["2026-10-01", "2026-10-15", "2026-10-31"][number / 3 % 3]),
             1 => (other, "2026-10-15"),
             _ => (one, ["2026-09-30", "2026-11-01"][number / 3 % 2]),
         };
         let prices = if number % 2 == 0 { prices(3000, 9000) } else { prices(1, 2) };
-        let row = used(number, payer, noon_of(day), prices, [3, 4]);
+        let row = used(number, billed_key, noon_of(day), prices, [3, 4]);
         let store = Arc::clone(&store);
         settling.spawn(async move { (number, store.ledger.settle(row.into()).await) });
     }
     for (number, outcome) in settling.join_all().await {
         match outcome {
-            Err(LedgerError::MonthInvoiced { request: refused, month: of }) if late(number) => {
-                assert_eq!((refused, of), (request(number), month("2026-10")));
+            Err(LedgerError::MonthInvoiced { request: rejected, month: of }) if late(number) => {
+                assert_eq!((rejected, of), (request(number), month("2026-10")));
             }
             outcome => assert!(outcome.is_ok() && !late(number), "{number}: {outcome:?}"),
         }
     }
-    let rows = whole_ledger(&store).await;
+    let rows = all_ledger_rows(&store).await;
     assert_eq!(rows.len(), before.len() + ROWS / 3 * 2);
     assert_eq!(read_invoice(&store, invoice).await, issued);
     assert_eq!(
@@ -69,31 +69,29 @@ pub async fn nothing_is_settled_into_an_invoiced_month_and_nobody_else_is_held_u
             .sum::<i64>(),
         issued.invoice.bill.exact.0
     );
-    // Who settles a second time what is there already, not knowing whether the first time was heard, is told that it is.
+    // Settling a stored row again, as after a lost response, still succeeds.
     for row in before {
         store.ledger.settle(row.into()).await.unwrap();
     }
     store.ledger.settle(used(5000, one, noon_of("2026-11-02"), prices(1, 2), [1, 1]).into()).await.unwrap();
 }
 
-pub async fn what_is_settled_while_an_invoice_is_issued_is_on_it_or_refused<D: TestDatabase>(
-    database: Arc<D>,
-) {
+pub async fn usage_settled_during_issue_is_invoiced_or_rejected<D: TestDatabase>(database: Arc<D>) {
     const ROUNDS: usize = 4;
     const ROWS: usize = 60;
     let stores = [database.open().await, database.open().await];
-    let payer = payer(&stores[0]).await;
+    let billed_key = billed_key(&stores[0]).await;
     for round in 0..ROUNDS {
-        let of = Month::from_number(month("2026-01").number() + i32::try_from(round).unwrap());
+        let of = Month::from_months(month("2026-01").number() + i32::try_from(round).unwrap());
         let noon = |number: usize| UnixMillis(of.first_day().start().0 + (number as i64 % 28) * 86_400_000);
-        let first = used(round * 1000 + 999, payer, noon(1), prices(100, 400), [1, 1]);
+        let first = used(round * 1000 + 999, billed_key, noon(1), prices(100, 400), [1, 1]);
         stores[0].ledger.settle(first.into()).await.unwrap();
         let mut settling = JoinSet::new();
         for number in 0..ROWS {
-            let row = used(round * 1000 + number, payer, noon(number), prices(100, 400), [1, 1]);
+            let row = used(round * 1000 + number, billed_key, noon(number), prices(100, 400), [1, 1]);
             let store = Arc::clone(&stores[number % 2]);
             settling.spawn(async move {
-                // One after the other in this task, so that some come before the invoice and some after it.
+                // Spawned in order, so that some run before the invoice and some after it.
                 tokio::task::yield_now().await;
                 (row.request_id.clone(), store.ledger.settle(row.into()).await)
             });
@@ -101,8 +99,9 @@ pub async fn what_is_settled_while_an_invoice_is_issued_is_on_it_or_refused<D: T
         let mut issuing = JoinSet::new();
         for store in &stores {
             let store = Arc::clone(store);
-            issuing
-                .spawn(async move { issue(&store, payer.0, &of.to_string(), "2026-11-02").await.unwrap() });
+            issuing.spawn(async move {
+                issue(&store, billed_key.0, &of.to_string(), "2026-11-02").await.unwrap()
+            });
         }
         let settled: HashSet<_> = settling
             .join_all()
@@ -116,15 +115,18 @@ pub async fn what_is_settled_while_an_invoice_is_issued_is_on_it_or_refused<D: T
             .collect();
         let issued = issuing.join_all().await;
         let new = issued.iter().find_map(|issued| match issued {
-            Issued::New(number) => Some(*number),
-            Issued::Already(_) => None,
+            IssueOutcome::New(number) => Some(*number),
+            IssueOutcome::AlreadyIssued(_) => None,
         });
         let invoice = read_invoice(&stores[0], new.unwrap()).await.invoice;
-        let in_ledger: Vec<UsageRow> =
-            whole_ledger(&stores[0]).await.into_iter().filter(|row| Month::of(row.at) == of).collect();
+        let in_ledger: Vec<UsageRow> = all_ledger_rows(&stores[0])
+            .await
+            .into_iter()
+            .filter(|row| Month::containing(row.at) == of)
+            .collect();
         assert_eq!(in_ledger.len(), settled.len() + 1);
-        let is_told = |row: &&UsageRow| settled.contains(&row.request_id);
-        assert_eq!(in_ledger.iter().filter(is_told).count(), settled.len());
+        let is_settled = |row: &&UsageRow| settled.contains(&row.request_id);
+        assert_eq!(in_ledger.iter().filter(is_settled).count(), settled.len());
         let cost: i64 = in_ledger.iter().map(|row| row.cost.0).sum();
         assert_eq!(invoice.bill.exact, Nanos(cost), "round {round}");
     }
@@ -132,43 +134,43 @@ pub async fn what_is_settled_while_an_invoice_is_issued_is_on_it_or_refused<D: T
 
 const LEDGERS: usize = 6;
 const ACCOUNTS: usize = 3;
-/// The last of them is still running.
+/// The last month has not ended.
 const MONTHS: [&str; 4] = ["2026-08", "2026-09", "2026-10", "2026-11"];
 const TODAY: &str = "2026-11-15";
 
-/// What is drawn of a row: whose, which key and model, in which month, on which day, and how much.
-type Draw = (usize, usize, usize, usize, i64, [u32; 2]);
+/// A random row: its account, key, model, month, day and token counts.
+type RandomCase = (usize, usize, usize, usize, i64, [u32; 2]);
 
-/// What becomes of an account's month that has ended.
+/// What happens to an account's ended month.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    LeftOpen,
+enum Scenario {
+    Unbilled,
     Issued,
-    /// By one note after the other, each over so many thousandths of the subtotal. They may come to all of it, or to more.
-    CreditedInParts([u16; 3]),
-    CreditedAsAWhole,
-    IssuedAnew,
+    /// By three credit notes in turn, each for this many thousandths of the subtotal. Their sum may reach or exceed it.
+    PartiallyCredited([u16; 3]),
+    FullyCredited,
+    Reissued,
 }
 
 #[derive(Clone, Debug)]
-struct Drawn {
-    rows: Vec<Draw>,
-    /// Of each model: its prices before the middle of a month and after it.
+struct RandomLedger {
+    rows: Vec<RandomCase>,
+    /// For each model: its prices before and after the middle of a month.
     prices: Vec<[i64; 4]>,
-    fates: Vec<Fate>,
+    fates: Vec<Scenario>,
     currency: Currency,
-    /// In millionths.
+    /// In millionths (ppm).
     tax: Option<u32>,
 }
 
-impl Drawn {
+impl RandomLedger {
     fn terms(&self) -> InvoiceTerms {
         let tax = self.tax.map(|rate| ("VAT".to_owned(), TaxRate::from_ppm(rate)));
         InvoiceTerms { currency: self.currency, tax, ..terms() }
     }
 }
 
-/// Another one every time; `CHANCERY_TEST_SEED` repeats what a failed test has printed.
+/// A new seed for every run; `CHANCERY_TEST_SEED` repeats a failed run with the seed that it printed.
 fn seed() -> u64 {
     let given = std::env::var("CHANCERY_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = given.unwrap_or_else(|| OsRandomness.next_u64());
@@ -181,24 +183,24 @@ fn runner(seed: u64) -> TestRunner {
     TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
 }
 
-fn drawn() -> impl Strategy<Value = Drawn> {
+fn random_ledger() -> impl Strategy<Value = RandomLedger> {
     let tokens = prop_oneof![0..2000_u32, 0..3_000_000_u32];
     let row = (0..ACCOUNTS, 0..2_usize, 0..2_usize, 0..MONTHS.len(), 1..=28_i64, [tokens.clone(), tokens]);
-    let fate = prop_oneof![
-        Just(Fate::LeftOpen),
-        Just(Fate::Issued),
-        [1..=1000_u16, 1..=1000_u16, 1..=1000_u16].prop_map(Fate::CreditedInParts),
-        Just(Fate::CreditedAsAWhole),
-        Just(Fate::IssuedAnew),
+    let scenario = prop_oneof![
+        Just(Scenario::Unbilled),
+        Just(Scenario::Issued),
+        [1..=1000_u16, 1..=1000_u16, 1..=1000_u16].prop_map(Scenario::PartiallyCredited),
+        Just(Scenario::FullyCredited),
+        Just(Scenario::Reissued),
     ];
     let rows = prop::collection::vec(row, 1..70);
     let prices = prop::collection::vec([0..9000_i64, 1..9000_i64, 0..9000_i64, 1..9000_i64], 2);
-    let fates = prop::collection::vec(fate, ACCOUNTS * MONTHS.len());
-    // With two decimals, none and three.
+    let fates = prop::collection::vec(scenario, ACCOUNTS * MONTHS.len());
+    // Currencies with two decimals, none and three.
     let currency =
         prop::sample::select(["USD", "JPY", "KWD"].map(|code| code.parse::<Currency>().unwrap()).to_vec());
     let tax = prop::option::of(0..300_000_u32);
-    (rows, prices, fates, currency, tax).prop_map(|(rows, prices, fates, currency, tax)| Drawn {
+    (rows, prices, fates, currency, tax).prop_map(|(rows, prices, fates, currency, tax)| RandomLedger {
         rows,
         prices,
         fates,
@@ -207,14 +209,14 @@ fn drawn() -> impl Strategy<Value = Drawn> {
     })
 }
 
-/// The lines that an invoice must have, from the ledger's rows alone.
+/// The expected invoice lines, from the ledger's rows alone.
 fn lines(
     rows: &[UsageRow],
     account: AccountId,
     month: Month,
 ) -> BTreeMap<(String, Direction, TokenPrice), u64> {
     let mut lines = BTreeMap::new();
-    for row in rows.iter().filter(|row| row.account == account && Month::of(row.at) == month) {
+    for row in rows.iter().filter(|row| row.account == account && Month::containing(row.at) == month) {
         for (direction, price, tokens) in [
             (Direction::Input, row.prices.input, row.input_tokens),
             (Direction::Output, row.prices.output, row.output_tokens),
@@ -227,10 +229,10 @@ fn lines(
     lines
 }
 
-fn holds_against_the_ledger(record: &InvoiceRecord, rows: &[UsageRow]) {
+fn assert_matches_ledger(record: &InvoiceRecord, rows: &[UsageRow]) {
     let (invoice, bill) = (&record.invoice, &record.invoice.bill);
     let expected = lines(rows, invoice.buyer.account, invoice.month);
-    let unit = i128::from(bill.currency.exactly(MinorUnits(1)).unwrap().0);
+    let unit = i128::from(bill.currency.to_nanos(MinorUnits(1)).unwrap().0);
     assert_eq!(bill.lines.len(), expected.len(), "{}", invoice.number);
     for (line, ((model, direction, price), tokens)) in bill.lines.iter().zip(expected) {
         let exact = i128::from(tokens) * i128::from(price.nanos_per_token());
@@ -242,19 +244,20 @@ fn holds_against_the_ledger(record: &InvoiceRecord, rows: &[UsageRow]) {
     assert_eq!(bill.subtotal, MinorUnits::sum(bill.lines.iter().map(|line| line.amount)).unwrap());
 }
 
-/// The tax is within half a minor unit of its rate, and the credit notes of an invoice take back what is said to be credited, and
-/// all of it where it is void.
-fn is_taxed_and_credited(record: &InvoiceRecord, drawn: &Drawn, notes: &[&Invoice]) {
+/// Asserts that the tax is within half a minor unit of its rate, that the credit notes add up to the credited amounts, and
+/// that the invoice is void if and only if all of it is credited.
+fn assert_tax_and_credits(record: &InvoiceRecord, random_ledger: &RandomLedger, notes: &[&Invoice]) {
     let bill = &record.invoice.bill;
     let tax = bill.total.checked_sub(bill.subtotal).unwrap();
     assert_eq!(
         (bill.currency, bill.tax.as_ref().map(|tax| tax.amount)),
-        (drawn.currency, drawn.tax.map(|_| tax))
+        (random_ledger.currency, random_ledger.tax.map(|_| tax))
     );
-    let exact = i128::from(bill.subtotal.0) * i128::from(drawn.tax.unwrap_or(0));
+    let exact = i128::from(bill.subtotal.0) * i128::from(random_ledger.tax.unwrap_or(0));
     assert!((exact - i128::from(tax.0) * 1_000_000).abs() * 2 <= 1_000_000, "{bill:?}");
-    let sum =
-        |part: fn(&Bill) -> MinorUnits| MinorUnits::sum(notes.iter().map(|note| part(&note.bill))).unwrap();
+    let sum = |part: fn(&InvoiceAmounts) -> MinorUnits| {
+        MinorUnits::sum(notes.iter().map(|note| part(&note.bill))).unwrap()
+    };
     let Credited { subtotal, total } = record.credited;
     assert_eq!(
         (sum(|bill| bill.subtotal), sum(|bill| bill.total)),
@@ -264,7 +267,7 @@ fn is_taxed_and_credited(record: &InvoiceRecord, drawn: &Drawn, notes: &[&Invoic
     assert_eq!(record.state == InvoiceState::Void, is_taken_back, "{record:?}");
 }
 
-/// Every month that no invoice bills: whose it is, which, and what it costs.
+/// Every unbilled month: its account, the month, and its cost.
 async fn open_months(store: &Store) -> Vec<(AccountId, Month, Nanos)> {
     let mut found = Vec::new();
     for page in 1.. {
@@ -283,82 +286,90 @@ async fn issue_on(
     terms: &InvoiceTerms,
     account: AccountId,
     of: &str,
-) -> Result<Issued, InvoiceError> {
-    let order = IssueOrder { terms: terms.clone(), ..order(account, of) };
-    store.invoices.issue_invoice(permit_at(Asker::Operator, noon_of(TODAY)), &order, &render).await
+) -> Result<IssueOutcome, InvoiceError> {
+    let order = IssueRequest { terms: terms.clone(), ..issue_request(account, of) };
+    store.invoices.issue_invoice(permit_at(Principal::Operator, noon_of(TODAY)), &order, &render).await
 }
 
-async fn bring_about(store: &Store, terms: &InvoiceTerms, fate: Fate, account: AccountId, of: &str) {
-    if fate == Fate::LeftOpen {
+async fn apply_scenario(
+    store: &Store,
+    terms: &InvoiceTerms,
+    scenario: Scenario,
+    account: AccountId,
+    of: &str,
+) {
+    if scenario == Scenario::Unbilled {
         return;
     }
     let number = match issue_on(store, terms, account, of).await {
-        Ok(Issued::New(number)) => number,
+        Ok(IssueOutcome::New(number)) => number,
         Err(InvoiceError::NothingToBill { .. }) => return,
         outcome => panic!("{outcome:?}"),
     };
-    match fate {
-        Fate::LeftOpen | Fate::Issued => {}
-        Fate::CreditedInParts(parts) => {
+    match scenario {
+        Scenario::Unbilled | Scenario::Issued => {}
+        Scenario::PartiallyCredited(parts) => {
             let subtotal = read_invoice(store, number).await.invoice.bill.subtotal.0;
             for thousandths in parts {
                 let part = MinorUnits((subtotal * i64::from(thousandths) / 1000).max(1));
                 match credit(store, number, CreditAmount::Part(part), TODAY).await {
                     Ok(_) => {}
-                    // There was less left.
-                    Err(InvoiceError::CreditRefused { .. } | InvoiceError::InvoiceIsVoid(_)) => break,
+                    // Less than that was left to credit.
+                    Err(InvoiceError::CreditRejected { .. } | InvoiceError::InvoiceIsVoid(_)) => break,
                     Err(error) => panic!("{error:?}"),
                 }
             }
         }
-        Fate::CreditedAsAWhole | Fate::IssuedAnew => {
-            credit(store, number, CreditAmount::Whole, TODAY).await.unwrap();
-            if fate == Fate::IssuedAnew {
-                let anew = issue_on(store, terms, account, of).await;
-                assert!(matches!(anew, Ok(Issued::New(_))), "{anew:?}");
+        Scenario::FullyCredited | Scenario::Reissued => {
+            credit(store, number, CreditAmount::Full, TODAY).await.unwrap();
+            if scenario == Scenario::Reissued {
+                let again = issue_on(store, terms, account, of).await;
+                assert!(matches!(again, Ok(IssueOutcome::New(_))), "{again:?}");
             }
         }
     }
 }
 
-pub async fn invoices_and_open_months_are_the_ledger_exactly<D: TestDatabase>(database: Arc<D>) {
+pub async fn invoices_and_unbilled_months_equal_ledger<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let mut runner = runner(seed());
     for ledger in 0..LEDGERS {
-        let drawn = drawn().new_tree(&mut runner).unwrap().current();
+        let random_ledger = random_ledger().new_tree(&mut runner).unwrap().current();
         let mut payers: Vec<(AccountId, [KeyId; 2])> = Vec::new();
-        for place in 0..ACCOUNTS {
-            let id = account(&store, &format!("Account {ledger}.{place}")).await.id;
+        for index in 0..ACCOUNTS {
+            let id = account(&store, &format!("Account {ledger}.{index}")).await.id;
             payers.push((id, [key(&store, Some(id)).await.id, key(&store, Some(id)).await.id]));
         }
         let mut settling = JoinSet::new();
-        for (place, (payer, key, model, of, day, tokens)) in drawn.rows.iter().copied().enumerate() {
-            let [input, more, later_input, later_more] = drawn.prices[model];
+        for (index, (billed_key, key, model, of, day, tokens)) in
+            random_ledger.rows.iter().copied().enumerate()
+        {
+            let [input, more, later_input, later_more] = random_ledger.prices[model];
             let prices = match day {
                 ..=15 => prices(input, input + more),
                 _ => prices(later_input, later_input + later_more),
             };
             let at = UnixMillis(month(MONTHS[of]).first_day().start().0 + day * 86_400_000 - 1);
-            let (account, keys) = payers[payer];
+            let (account, keys) = payers[billed_key];
             let row = UsageRow {
                 model: ["a", "B"][model].to_owned(),
-                ..used(ledger * 1000 + place, (account, keys[key]), at, prices, tokens)
+                ..used(ledger * 1000 + index, (account, keys[key]), at, prices, tokens)
             };
             let store = Arc::clone(&store);
             settling.spawn(async move { store.ledger.settle(row.into()).await });
         }
         assert!(settling.join_all().await.iter().all(Result::is_ok), "ledger {ledger}");
-        for (place, fate) in drawn.fates.iter().enumerate() {
-            let (account, of) = (payers[place / MONTHS.len()].0, MONTHS[place % MONTHS.len()]);
+        for (index, scenario) in random_ledger.fates.iter().enumerate() {
+            let (account, of) = (payers[index / MONTHS.len()].0, MONTHS[index % MONTHS.len()]);
             if of == MONTHS[MONTHS.len() - 1] {
                 let running = issue(&store, account, of, TODAY).await;
                 assert!(matches!(running, Err(InvoiceError::MonthStillOpen { .. })), "{running:?}");
             } else {
-                bring_about(&store, &drawn.terms(), *fate, account, of).await;
+                apply_scenario(&store, &random_ledger.terms(), *scenario, account, of).await;
             }
         }
 
-        let rows = whole_ledger(&store).await;
+        let rows = all_ledger_rows(&store).await;
         let issued = store.issued_invoices.issued_invoices(None, u32::MAX).await.unwrap();
         let mut sums: BTreeMap<AccountId, i128> = BTreeMap::new();
         let mut billed = HashSet::new();
@@ -367,12 +378,12 @@ pub async fn invoices_and_open_months_are_the_ledger_exactly<D: TestDatabase>(da
             if invoice.kind != InvoiceKind::Invoice {
                 continue;
             }
-            holds_against_the_ledger(record, &rows);
+            assert_matches_ledger(record, &rows);
             if payers.iter().any(|(account, _)| *account == invoice.buyer.account) {
                 let is_note = |note: &&Invoice| matches!(note.kind, InvoiceKind::CreditNote { of, .. } if of == invoice.number);
                 let notes: Vec<&Invoice> =
                     issued.iter().map(|record| &record.invoice).filter(is_note).collect();
-                is_taxed_and_credited(record, &drawn, &notes);
+                assert_tax_and_credits(record, &random_ledger, &notes);
             }
             if record.state != InvoiceState::Void {
                 *sums.entry(invoice.buyer.account).or_default() += i128::from(invoice.bill.exact.0);
@@ -387,10 +398,10 @@ pub async fn invoices_and_open_months_are_the_ledger_exactly<D: TestDatabase>(da
         for row in &rows {
             *expected.entry(row.account).or_default() += i128::from(row.cost.0);
         }
-        assert_eq!(sums, expected, "ledger {ledger}: {drawn:?}");
+        assert_eq!(sums, expected, "ledger {ledger}: {random_ledger:?}");
         assert_eq!(
             billed,
-            rows.iter().map(|row| (row.account, Month::of(row.at))).collect::<HashSet<_>>(),
+            rows.iter().map(|row| (row.account, Month::containing(row.at))).collect::<HashSet<_>>(),
             "every month once"
         );
     }

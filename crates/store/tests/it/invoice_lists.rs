@@ -1,21 +1,22 @@
-//! Conformance: the list of invoices, what they come to, and the months that are still to be invoiced.
+//! Conformance: the invoice list, its totals, and unbilled months.
 
 use crate::billing::{
-    all, credit, issue_new, listed, month, noon_of, order, permit_at, render, use_a_million, used,
+    all, credit, issue_new, issue_request, listed, month, noon_of, permit_at, record_million_tokens, render,
+    used,
 };
 use crate::databases::TestDatabase;
-use crate::samples::{account, key, payer, prices};
+use crate::samples::{account, billed_key, key, prices};
 use chancery_domain::{
-    AccountId, Asker, CreditAmount, Credited, Currency, Day, InvoiceKind, InvoiceState, KeyId, MinorUnits,
-    Month, Nanos, UnixMillis,
+    AccountId, CreditAmount, Credited, Currency, Day, InvoiceKind, InvoiceState, KeyId, MinorUnits, Month,
+    Nanos, Principal, UnixMillis,
 };
 use chancery_policy::{ManageInvoices, ReadInvoices};
 use chancery_store::{
-    INVOICES_PER_PAGE, InvoiceQuery, InvoiceSums, ListedInvoice, PaymentDeed, Store, UsageTotals,
+    INVOICES_PER_PAGE, InvoiceQuery, InvoiceTotals, ListedInvoice, PaymentChange, Store, UsageTotals,
 };
 use std::sync::Arc;
 
-/// What a million tokens each way come to, before tax and after.
+/// The cost of a million tokens each way, before and after tax.
 const NET: i64 = 1200;
 const GROSS: i64 = 1275;
 
@@ -28,29 +29,29 @@ fn numbers(invoices: &[ListedInvoice]) -> Vec<String> {
     invoices.iter().map(|invoice| invoice.number.to_string()).collect()
 }
 
-pub async fn a_list_has_filters_pages_and_sums<D: TestDatabase>(database: Arc<D>) {
+pub async fn invoice_list_filters_pages_and_totals<D: TestDatabase>(database: Arc<D>) {
     const INVOICES: u32 = 30;
     let store = database.open().await;
     let one = new_payer(&store, "One").await;
     let other = new_payer(&store, "Other").await;
-    // Thirty months of one account; the last of them is issued in another year.
+    // Thirty months of one account; the last is issued in another year.
     let first = month("2024-01");
-    let use_and_issue = async |place: u32, on| {
-        let of = Month::from_number(first.number() + i32::try_from(place).unwrap());
-        let row = used(place as usize, one, of.first_day().start(), prices(3000, 9000), [1_000_000; 2]);
+    let use_and_issue = async |index: u32, on| {
+        let of = Month::from_months(first.number() + i32::try_from(index).unwrap());
+        let row = used(index as usize, one, of.first_day().start(), prices(3000, 9000), [1_000_000; 2]);
         store.ledger.settle(row.into()).await.unwrap();
         issue_new(&store, one.0, &of.to_string(), on).await;
     };
-    for place in 0..INVOICES - 1 {
-        use_and_issue(place, "2026-11-02").await;
+    for index in 0..INVOICES - 1 {
+        use_and_issue(index, "2026-11-02").await;
     }
-    use_a_million(&store, 1000, other, "2026-10-15").await;
+    record_million_tokens(&store, 1000, other, "2026-10-15").await;
     let others = issue_new(&store, other.0, "2026-10", "2026-11-02").await;
     let note = credit(&store, others, CreditAmount::Part(MinorUnits(200)), "2026-11-03").await.unwrap();
     use_and_issue(INVOICES - 1, "2027-01-02").await;
     let paid = "2026-0007".parse().unwrap();
-    let permit = permit_at::<ManageInvoices>(Asker::Operator, noon_of("2026-11-05"));
-    store.invoices.note_payment(permit, paid, PaymentDeed::Paid).await.unwrap();
+    let permit = permit_at::<ManageInvoices>(Principal::Operator, noon_of("2026-11-05"));
+    store.invoices.record_payment(permit, paid, PaymentChange::Paid).await.unwrap();
 
     let page = listed(&store, &all()).await;
     assert_eq!((page.invoices.len(), page.total), (INVOICES_PER_PAGE as usize, 32));
@@ -84,8 +85,12 @@ pub async fn a_list_has_filters_pages_and_sums<D: TestDatabase>(database: Arc<D>
     let of_other = listed(&store, &InvoiceQuery { account: Some(other.0), ..all() }).await;
     assert_eq!(numbers(&of_other.invoices), ["2026-0031", "2026-0030"]);
     let left = MinorUnits(GROSS - 212);
-    let sums =
-        |billed, outstanding, overdue| InvoiceSums { currency: Currency::USD, billed, outstanding, overdue };
+    let sums = |billed, outstanding, overdue| InvoiceTotals {
+        currency: Currency::USD,
+        billed,
+        outstanding,
+        overdue,
+    };
     assert_eq!(of_other.sums, [sums(left, left, left)]);
     let of_2027 = listed(&store, &InvoiceQuery { year: Some(2027), ..all() }).await;
     assert_eq!((numbers(&of_2027.invoices), of_2027.total), (vec!["2027-0001".to_owned()], 1));
@@ -104,25 +109,25 @@ pub async fn a_list_has_filters_pages_and_sums<D: TestDatabase>(database: Arc<D>
     assert_eq!((drafts.total, drafts.invoices, drafts.sums), (0, Vec::new(), Vec::new()));
 }
 
-pub async fn sums_tell_what_is_billed_outstanding_and_overdue<D: TestDatabase>(database: Arc<D>) {
+pub async fn totals_split_billed_outstanding_and_overdue<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&store).await;
+    let billed_key = billed_key(&store).await;
     let months = ["2026-05", "2026-06", "2026-07", "2026-08", "2026-09"];
-    for (place, of) in months.into_iter().enumerate() {
-        use_a_million(&store, place, payer, &format!("{of}-15")).await;
+    for (index, of) in months.into_iter().enumerate() {
+        record_million_tokens(&store, index, billed_key, &format!("{of}-15")).await;
     }
-    // Issued a day apart from each other, so they are due a day apart: from 12-02 on.
+    // Issued one day apart, so they are due one day apart: from 12-02 on.
     let mut issued = Vec::new();
     for (of, on) in months.into_iter().zip(["2026-11-02", "2026-11-03", "2026-11-04", "2026-11-05"]) {
-        issued.push(issue_new(&store, payer.0, of, on).await);
+        issued.push(issue_new(&store, billed_key.0, of, on).await);
     }
-    let mut in_euros = order(payer.0, "2026-09");
+    let mut in_euros = issue_request(billed_key.0, "2026-09");
     in_euros.terms.currency = "EUR".parse().unwrap();
-    let permit = permit_at(Asker::Operator, noon_of("2026-11-06"));
+    let permit = permit_at(Principal::Operator, noon_of("2026-11-06"));
     store.invoices.issue_invoice(permit, &in_euros, &render).await.unwrap();
-    let permit = permit_at::<ManageInvoices>(Asker::Operator, noon_of("2026-11-06"));
-    store.invoices.note_payment(permit, issued[0], PaymentDeed::Paid).await.unwrap();
-    credit(&store, issued[1], CreditAmount::Whole, "2026-11-06").await.unwrap();
+    let permit = permit_at::<ManageInvoices>(Principal::Operator, noon_of("2026-11-06"));
+    store.invoices.record_payment(permit, issued[0], PaymentChange::Paid).await.unwrap();
+    credit(&store, issued[1], CreditAmount::Full, "2026-11-06").await.unwrap();
     credit(&store, issued[2], CreditAmount::Part(MinorUnits(NET / 2)), "2026-11-06").await.unwrap();
 
     let sums = async |today: &str| {
@@ -135,13 +140,13 @@ pub async fn sums_tell_what_is_billed_outstanding_and_overdue<D: TestDatabase>(d
         ("2026-12-06", half + GROSS, 0),
         ("2026-12-07", half + GROSS, GROSS),
     ] {
-        let of_euros = InvoiceSums {
+        let of_euros = InvoiceTotals {
             currency: "EUR".parse().unwrap(),
             billed: MinorUnits(GROSS),
             outstanding: MinorUnits(GROSS),
             overdue: MinorUnits(euros_overdue),
         };
-        let of_dollars = InvoiceSums {
+        let of_dollars = InvoiceTotals {
             currency: Currency::USD,
             billed: MinorUnits(GROSS + half + GROSS),
             outstanding: MinorUnits(half + GROSS),
@@ -151,17 +156,17 @@ pub async fn sums_tell_what_is_billed_outstanding_and_overdue<D: TestDatabase>(d
     }
 }
 
-pub async fn months_to_invoice_are_listed_in_pages<D: TestDatabase>(database: Arc<D>) {
+pub async fn unbilled_months_are_paged<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let payers = [new_payer(&store, "Zed").await, new_payer(&store, "Abel").await];
     let first = month("2025-01");
-    let of = |place: usize| Month::from_number(first.number() + i32::try_from(place).unwrap());
-    for (place, payer) in (0..20).flat_map(|place| payers.map(|payer| (place, payer))) {
-        for day in [of(place).first_day(), of(place).last_day()] {
+    let of = |index: usize| Month::from_months(first.number() + i32::try_from(index).unwrap());
+    for (index, billed_key) in (0..20).flat_map(|index| payers.map(|billed_key| (index, billed_key))) {
+        for day in [of(index).first_day(), of(index).last_day()] {
             let number =
-                place * 10 + usize::try_from(payer.0.0).unwrap() * 1000 + usize::from(day.0 % 2 == 0);
-            let number = number + usize::from(day == of(place).last_day()) * 5;
-            let row = used(number, payer, day.start(), prices(100, 400), [7, 11]);
+                index * 10 + usize::try_from(billed_key.0.0).unwrap() * 1000 + usize::from(day.0 % 2 == 0);
+            let number = number + usize::from(day == of(index).last_day()) * 5;
+            let row = used(number, billed_key, day.start(), prices(100, 400), [7, 11]);
             store.ledger.settle(row.into()).await.unwrap();
         }
     }
@@ -187,7 +192,7 @@ pub async fn months_to_invoice_are_listed_in_pages<D: TestDatabase>(database: Ar
         found.extend(page.unbilled.into_iter().map(|month| (month.month, month.account)));
     }
     let mut expected: Vec<(Month, AccountId)> =
-        (0..20).flat_map(|place| payers.map(|payer| (of(place), payer.0))).collect();
+        (0..20).flat_map(|index| payers.map(|billed_key| (of(index), billed_key.0))).collect();
     expected.retain(|billed| *billed != (month("2025-03"), payers[0].0));
     expected.sort_by_key(|(month, account)| (std::cmp::Reverse(*month), *account));
     assert_eq!(found, expected);
@@ -200,23 +205,27 @@ pub async fn months_to_invoice_are_listed_in_pages<D: TestDatabase>(database: Ar
     assert_eq!((paid.unbilled_total, paid.unbilled.len()), (0, 0));
 }
 
-pub async fn what_is_used_after_the_year_9999_is_in_its_last_month<D: TestDatabase>(database: Arc<D>) {
+pub async fn usage_after_year_9999_counts_in_its_last_month<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&store).await;
+    let billed_key = billed_key(&store).await;
     let last = "9999-12-31".parse::<Day>().unwrap();
     for (number, at) in
         [UnixMillis(0), last.start(), last.end(), Day(last.0 + 700_000).start(), Day(i32::MAX - 1).start()]
             .into_iter()
             .enumerate()
     {
-        store.ledger.settle(used(number, payer, at, prices(100, 400), [1, 1]).into()).await.unwrap();
+        store.ledger.settle(used(number, billed_key, at, prices(100, 400), [1, 1]).into()).await.unwrap();
     }
     let page = listed(&store, &all()).await;
     let months: Vec<(String, u64)> =
         page.unbilled.iter().map(|month| (month.month.to_string(), month.totals.requests)).collect();
     assert_eq!(months, [("9999-12".to_owned(), 4), ("1970-01".to_owned(), 1)]);
-    let permit = permit_at::<ReadInvoices>(Asker::Operator, noon_of("2026-11-02"));
-    let month =
-        store.invoices.month_to_bill(permit, payer.0, Month::of(last.start())).await.unwrap().unwrap();
+    let permit = permit_at::<ReadInvoices>(Principal::Operator, noon_of("2026-11-02"));
+    let month = store
+        .invoices
+        .billable_month(permit, billed_key.0, Month::containing(last.start()))
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(month.usage[0].requests, 4);
 }

@@ -1,32 +1,35 @@
 //! Conformance: API keys.
 
 use crate::databases::TestDatabase;
-use crate::samples::{HOSTILE, NOON, account, key, new_key};
+use crate::samples::{HOSTILE_TEXTS, NOON, account, key, new_key};
 use chancery_domain::{AccountId, KeyId, KeyPrefix, KeyState, UnixMillis};
 use chancery_store::{AccountError, DbError};
 use std::sync::Arc;
 
-pub async fn a_created_key_is_found_with_its_account<D: TestDatabase>(database: Arc<D>) {
+pub async fn created_key_is_found_with_its_account<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let account = account(&store, "Hale & Ward").await;
     let new = new_key(Some(account.id));
-    let made = store.create_key(new.clone()).await.unwrap();
-    assert_eq!((made.prefix.clone(), made.label.clone()), (new.prefix, new.label));
-    assert_eq!((made.account, made.created_at, made.state), (Some(account.id), NOON, KeyState::Active));
-    let found = store.keys.key_with_prefix(&made.prefix).await.unwrap().unwrap();
-    assert_eq!(found.key.id, made.id);
+    let created = store.create_key(new.clone()).await.unwrap();
+    assert_eq!((created.prefix.clone(), created.label.clone()), (new.prefix, new.label));
+    assert_eq!(
+        (created.account, created.created_at, created.state),
+        (Some(account.id), NOON, KeyState::Active)
+    );
+    let found = store.keys.key_by_prefix(&created.prefix).await.unwrap().unwrap();
+    assert_eq!(found.key.id, created.id);
     assert!(found.key.hash.matches(&new.hash));
     assert_eq!(found.account, Some(account.clone()));
 
     let closed = store.close_account(&account.name, NOON).await.unwrap();
-    let found = store.keys.key_with_prefix(&made.prefix).await.unwrap().unwrap();
+    let found = store.keys.key_by_prefix(&created.prefix).await.unwrap().unwrap();
     assert_eq!(found.account, Some(closed), "closing is seen by the next lookup");
 }
 
-pub async fn a_key_without_an_account_has_no_owner<D: TestDatabase>(database: Arc<D>) {
+pub async fn key_without_account_has_none<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let made = key(&store, None).await;
-    let found = store.keys.key_with_prefix(&made.prefix).await.unwrap().unwrap();
+    let created = key(&store, None).await;
+    let found = store.keys.key_by_prefix(&created.prefix).await.unwrap().unwrap();
     assert!(found.key.account.is_none() && found.account.is_none());
 }
 
@@ -35,11 +38,11 @@ pub async fn an_unknown_prefix_finds_nothing<D: TestDatabase>(database: Arc<D>) 
     key(&store, None).await;
     for prefix in ["ck_nobody00", "", "%", "ck_\0", "' OR ''='"] {
         let prefix = KeyPrefix::from_stored(prefix.to_owned());
-        assert!(store.keys.key_with_prefix(&prefix).await.unwrap().is_none());
+        assert!(store.keys.key_by_prefix(&prefix).await.unwrap().is_none());
     }
 }
 
-pub async fn a_second_key_of_the_same_prefix_is_refused<D: TestDatabase>(database: Arc<D>) {
+pub async fn duplicate_key_prefix_is_rejected<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let account = account(&store, "Hale & Ward").await;
     let first = key(&store, None).await;
@@ -49,11 +52,11 @@ pub async fn a_second_key_of_the_same_prefix_is_refused<D: TestDatabase>(databas
         let error = store.create_key(twin).await.unwrap_err();
         assert!(matches!(error, AccountError::KeyPrefixTaken(taken) if taken == first.prefix));
     }
-    let kept = store.keys.key_with_prefix(&first.prefix).await.unwrap().unwrap();
-    assert!(kept.key.hash.matches(&first.hash));
+    let stored = store.keys.key_by_prefix(&first.prefix).await.unwrap().unwrap();
+    assert!(stored.key.hash.matches(&first.hash));
 }
 
-pub async fn a_key_for_a_closed_or_unknown_account_is_refused<D: TestDatabase>(database: Arc<D>) {
+pub async fn creating_key_for_closed_or_unknown_account_is_rejected<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let account = account(&store, "Hale & Ward").await;
     store.close_account(&account.name, NOON).await.unwrap();
@@ -64,7 +67,7 @@ pub async fn a_key_for_a_closed_or_unknown_account_is_refused<D: TestDatabase>(d
     assert!(store.account_lookup.list_keys().await.unwrap().is_empty());
 }
 
-pub async fn keys_are_listed_oldest_first_with_revoked_ones<D: TestDatabase>(database: Arc<D>) {
+pub async fn key_list_is_oldest_first_and_includes_revoked<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let account = account(&store, "Hale & Ward").await;
     let mut expected = Vec::new();
@@ -85,18 +88,18 @@ pub async fn keys_are_listed_oldest_first_with_revoked_ones<D: TestDatabase>(dat
     assert_eq!(listed.iter().filter(|owner| owner.key.state != KeyState::Active).count(), 1);
 }
 
-pub async fn attaching_moves_the_key_to_the_account<D: TestDatabase>(database: Arc<D>) {
+pub async fn attaching_assigns_key_to_account<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let (one, two) = (account(&store, "One").await, account(&store, "Two").await);
     let key = key(&store, None).await;
     for account in [one, two] {
         store.attach_key(&key.prefix, account.id).await.unwrap();
-        let found = store.keys.key_with_prefix(&key.prefix).await.unwrap().unwrap();
+        let found = store.keys.key_by_prefix(&key.prefix).await.unwrap().unwrap();
         assert_eq!((found.key.account, found.account), (Some(account.id), Some(account)));
     }
 }
 
-pub async fn attaching_to_a_closed_or_unknown_account_is_refused<D: TestDatabase>(database: Arc<D>) {
+pub async fn attaching_to_closed_or_unknown_account_is_rejected<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let (open, shut) = (account(&store, "Open").await, account(&store, "Shut").await);
     store.close_account(&shut.name, NOON).await.unwrap();
@@ -105,11 +108,11 @@ pub async fn attaching_to_a_closed_or_unknown_account_is_refused<D: TestDatabase
     assert!(matches!(error, AccountError::AccountClosed(closed) if closed == shut.name));
     let error = store.attach_key(&key.prefix, AccountId(777)).await.unwrap_err();
     assert!(matches!(error, AccountError::NoSuchAccountId(AccountId(777))));
-    let found = store.keys.key_with_prefix(&key.prefix).await.unwrap().unwrap();
+    let found = store.keys.key_by_prefix(&key.prefix).await.unwrap().unwrap();
     assert_eq!(found.account, Some(open), "a refused change changes nothing");
 }
 
-pub async fn attaching_a_revoked_or_unknown_key_is_refused<D: TestDatabase>(database: Arc<D>) {
+pub async fn attaching_revoked_or_unknown_key_is_rejected<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let account = account(&store, "Hale & Ward").await;
     let key = key(&store, None).await;
@@ -119,16 +122,16 @@ pub async fn attaching_a_revoked_or_unknown_key_is_refused<D: TestDatabase>(data
     let unknown = KeyPrefix::from_stored("ck_nobody00".to_owned());
     let error = store.attach_key(&unknown, account.id).await.unwrap_err();
     assert!(matches!(error, AccountError::NoSuchKey));
-    let found = store.keys.key_with_prefix(&key.prefix).await.unwrap().unwrap();
+    let found = store.keys.key_by_prefix(&key.prefix).await.unwrap().unwrap();
     assert!(found.account.is_none(), "a refused change changes nothing");
 }
 
-pub async fn revoking_twice_keeps_the_first_time<D: TestDatabase>(database: Arc<D>) {
+pub async fn revoking_twice_keeps_first_revoked_at<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let key = key(&store, None).await;
     for at_ms in [NOON.0, NOON.0 + 1, NOON.0 - 1] {
         store.revoke_key(&key.prefix, UnixMillis(at_ms)).await.unwrap();
-        let found = store.keys.key_with_prefix(&key.prefix).await.unwrap().unwrap();
+        let found = store.keys.key_by_prefix(&key.prefix).await.unwrap().unwrap();
         assert_eq!(found.key.state, KeyState::Revoked { at: NOON });
     }
     let unknown = KeyPrefix::from_stored("ck_nobody00".to_owned());
@@ -136,18 +139,18 @@ pub async fn revoking_twice_keeps_the_first_time<D: TestDatabase>(database: Arc<
     assert!(matches!(error, AccountError::NoSuchKey));
 }
 
-pub async fn hostile_labels_come_back_unchanged<D: TestDatabase>(database: Arc<D>) {
+pub async fn hostile_labels_round_trip<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    for label in HOSTILE.into_iter().chain(["", " ", "two\nlines\ttabbed", "\u{7f}\u{1}"]) {
+    for label in HOSTILE_TEXTS.into_iter().chain(["", " ", "two\nlines\ttabbed", "\u{7f}\u{1}"]) {
         let mut new = new_key(None);
         new.label = label.to_owned();
-        let made = store.create_key(new).await.unwrap();
-        assert_eq!(made.label, label);
-        assert_eq!(store.keys.key_with_prefix(&made.prefix).await.unwrap().unwrap().key.label, label);
+        let created = store.create_key(new).await.unwrap();
+        assert_eq!(created.label, label);
+        assert_eq!(store.keys.key_by_prefix(&created.prefix).await.unwrap().unwrap().key.label, label);
     }
 }
 
-pub async fn a_nul_in_a_label_is_an_error<D: TestDatabase>(database: Arc<D>) {
+pub async fn nul_in_label_is_rejected<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let mut new = new_key(None);
     new.label = "before\0after".to_owned();

@@ -2,9 +2,10 @@
 
 use crate::databases::TestDatabase;
 use crate::samples::{
-    HOSTILE, NOON, account, insert_row, key, payer, prices, request, row, whole_ledger, with_tokens,
+    HOSTILE_TEXTS, NOON, account, all_ledger_rows, billed_key, insert_row, key, prices, request, row,
+    with_tokens,
 };
-use chancery_domain::{AccountId, Day, HowEnded, Nanos, RequestId, UnixMillis, UsageRow};
+use chancery_domain::{AccountId, Day, Nanos, RequestId, StopReason, UnixMillis, UsageRow};
 use chancery_store::{DbError, LedgerError, UsageBy, UsageGroup, UsageQuery, UsageSum, UsageTotals};
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -13,108 +14,111 @@ fn every(by: UsageBy) -> UsageQuery {
     UsageQuery { account: None, from: None, to: None, by }
 }
 
-pub async fn a_settled_row_is_read_back_unchanged<D: TestDatabase>(database: Arc<D>) {
+pub async fn settled_row_round_trips<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&store).await;
-    let mut rows: Vec<UsageRow> =
-        HowEnded::ALL.into_iter().enumerate().map(|(n, ended)| UsageRow { ended, ..row(n, payer) }).collect();
-    let extreme = UsageRow { prices: prices(0, 1 << 30), at: UnixMillis(0), ..row(10, payer) };
+    let billed_key = billed_key(&store).await;
+    let mut rows: Vec<UsageRow> = StopReason::ALL
+        .into_iter()
+        .enumerate()
+        .map(|(n, stop_reason)| UsageRow { stop_reason, ..row(n, billed_key) })
+        .collect();
+    let extreme = UsageRow { prices: prices(0, 1 << 30), at: UnixMillis(0), ..row(10, billed_key) };
     rows.push(with_tokens(extreme, u32::MAX, u32::MAX));
-    rows.push(with_tokens(row(11, payer), 0, 0));
+    rows.push(with_tokens(row(11, billed_key), 0, 0));
     for row in rows.clone() {
         store.ledger.settle(row.into()).await.unwrap();
     }
-    assert_eq!(whole_ledger(&store).await, rows);
+    assert_eq!(all_ledger_rows(&store).await, rows);
 }
 
 pub async fn settling_the_same_row_twice_bills_it_once<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let row = row(1, payer(&store).await);
+    let row = row(1, billed_key(&store).await);
     for _ in 0..3 {
         store.ledger.settle(row.clone().into()).await.unwrap();
     }
-    assert_eq!(whole_ledger(&store).await, [row]);
+    assert_eq!(all_ledger_rows(&store).await, [row]);
 }
 
-pub async fn the_same_request_with_other_values_is_refused<D: TestDatabase>(database: Arc<D>) {
+pub async fn same_request_id_with_other_values_is_rejected<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let first = row(1, payer(&store).await);
+    let first = row(1, billed_key(&store).await);
     store.ledger.settle(first.clone().into()).await.unwrap();
     for other in [
         with_tokens(first.clone(), 290, 65),
         UsageRow { model: "another".to_owned(), ..first.clone() },
         UsageRow { at: UnixMillis(first.at.0 + 1), ..first.clone() },
-        UsageRow { ended: HowEnded::Cancelled, ..first.clone() },
+        UsageRow { stop_reason: StopReason::Cancelled, ..first.clone() },
     ] {
         let error = store.ledger.settle(other.into()).await.unwrap_err();
         assert!(matches!(error, LedgerError::RequestAlreadyBilled(billed) if billed == first.request_id));
     }
-    assert_eq!(whole_ledger(&store).await, [first]);
+    assert_eq!(all_ledger_rows(&store).await, [first]);
 }
 
-pub async fn twins_in_one_batch_bill_once<D: TestDatabase>(database: Arc<D>) {
+pub async fn duplicate_requests_in_one_batch_bill_once<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&store).await;
-    let (first, other) = (row(1, payer), with_tokens(row(1, payer), 1, 1));
+    let billed_key = billed_key(&store).await;
+    let (first, other) = (row(1, billed_key), with_tokens(row(1, billed_key), 1, 1));
     // Joined futures are polled in turn before the writer runs, so all five are one batch.
     let (a, b, c, d, e) = tokio::join!(
         store.ledger.settle(first.clone().into()),
         store.ledger.settle(first.clone().into()),
         store.ledger.settle(other.into()),
-        store.ledger.settle(row(2, payer).into()),
+        store.ledger.settle(row(2, billed_key).into()),
         store.ledger.settle(first.clone().into()),
     );
     assert!(a.is_ok() && b.is_ok() && d.is_ok() && e.is_ok());
     assert!(matches!(c, Err(LedgerError::RequestAlreadyBilled(_))));
-    assert_eq!(whole_ledger(&store).await, [first, row(2, payer)]);
+    assert_eq!(all_ledger_rows(&store).await, [first, row(2, billed_key)]);
 }
 
-pub async fn many_settling_at_once_share_commits_and_lose_nothing<D: TestDatabase>(database: Arc<D>) {
+pub async fn concurrent_settlements_share_commits_without_loss<D: TestDatabase>(database: Arc<D>) {
     const ROWS: usize = 500;
     let store = database.open().await;
-    let payer = payer(&store).await;
+    let billed_key = billed_key(&store).await;
     let mut settling = JoinSet::new();
     for number in 0..ROWS {
         let store = Arc::clone(&store);
-        settling.spawn(async move { store.ledger.settle(row(number, payer).into()).await });
+        settling.spawn(async move { store.ledger.settle(row(number, billed_key).into()).await });
     }
     assert!(settling.join_all().await.iter().all(Result::is_ok));
     let commits = store.ledger_commits();
     assert!(commits >= 1 && commits <= ROWS as u64 / 10, "{ROWS} rows took {commits} commits");
 
     // A second store reads only what was committed.
-    let expected: Vec<UsageRow> = (0..ROWS).map(|number| row(number, payer)).collect();
-    assert_eq!(whole_ledger(&*database.open().await).await, expected);
+    let expected: Vec<UsageRow> = (0..ROWS).map(|number| row(number, billed_key)).collect();
+    assert_eq!(all_ledger_rows(&*database.open().await).await, expected);
 }
 
-pub async fn one_bad_row_does_not_spoil_its_batch<D: TestDatabase>(database: Arc<D>) {
+pub async fn invalid_row_does_not_fail_its_batch<D: TestDatabase>(database: Arc<D>) {
     const ROWS: usize = 41;
     let store = database.open().await;
-    let payer = payer(&store).await;
+    let billed_key = billed_key(&store).await;
     let mut settling = JoinSet::new();
     for number in 0..ROWS {
         let store = Arc::clone(&store);
-        let payer = if number % 20 == 7 { (AccountId(777), payer.1) } else { payer };
-        settling.spawn(async move { (number, store.ledger.settle(row(number, payer).into()).await) });
+        let billed_key = if number % 20 == 7 { (AccountId(777), billed_key.1) } else { billed_key };
+        settling.spawn(async move { (number, store.ledger.settle(row(number, billed_key).into()).await) });
     }
     for (number, outcome) in settling.join_all().await {
         if number % 20 == 7 {
             let error = outcome.unwrap_err();
             assert!(
-                matches!(&error, LedgerError::LedgerRefused { request: refused, .. } if *refused == request(number))
+                matches!(&error, LedgerError::RowRejected { request: rejected, .. } if *rejected == request(number))
             );
         } else {
             outcome.unwrap();
         }
     }
     let expected: Vec<UsageRow> =
-        (0..ROWS).filter(|number| number % 20 != 7).map(|number| row(number, payer)).collect();
-    assert_eq!(whole_ledger(&store).await, expected);
+        (0..ROWS).filter(|number| number % 20 != 7).map(|number| row(number, billed_key)).collect();
+    assert_eq!(all_ledger_rows(&store).await, expected);
 }
 
-pub async fn a_cost_other_than_tokens_times_prices_is_refused<D: TestDatabase>(database: Arc<D>) {
+pub async fn cost_must_equal_tokens_times_prices<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let good = row(1, payer(&store).await);
+    let good = row(1, billed_key(&store).await);
     let overflowing = UsageRow {
         input_tokens: u32::MAX,
         output_tokens: u32::MAX,
@@ -129,87 +133,91 @@ pub async fn a_cost_other_than_tokens_times_prices_is_refused<D: TestDatabase>(d
         overflowing,
     ] {
         let error = store.ledger.settle(bad.into()).await.unwrap_err();
-        assert!(matches!(error, LedgerError::LedgerRefused { .. }), "{error:?}");
+        assert!(matches!(error, LedgerError::RowRejected { .. }), "{error:?}");
     }
-    assert!(whole_ledger(&store).await.is_empty());
+    assert!(all_ledger_rows(&store).await.is_empty());
     store.ledger.settle(good.into()).await.unwrap();
 }
 
-pub async fn a_row_before_1970_is_refused<D: TestDatabase>(database: Arc<D>) {
+pub async fn row_before_1970_is_rejected<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let early = UsageRow { at: UnixMillis(-1), ..row(1, payer(&store).await) };
-    assert!(matches!(store.ledger.settle(early.into()).await, Err(LedgerError::LedgerRefused { .. })));
+    let early = UsageRow { at: UnixMillis(-1), ..row(1, billed_key(&store).await) };
+    assert!(matches!(store.ledger.settle(early.into()).await, Err(LedgerError::RowRejected { .. })));
 }
 
-pub async fn a_nul_in_a_model_is_an_error<D: TestDatabase>(database: Arc<D>) {
+pub async fn nul_in_model_name_is_rejected<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&store).await;
-    let bad = UsageRow { model: "a\0b".to_owned(), ..row(1, payer) };
+    let billed_key = billed_key(&store).await;
+    let bad = UsageRow { model: "a\0b".to_owned(), ..row(1, billed_key) };
     assert!(matches!(
         store.ledger.settle(bad.into()).await,
         Err(LedgerError::Database(DbError::NulCharacter { .. }))
     ));
-    let bad = UsageRow { request_id: RequestId::from_stored("req_\0".to_owned()), ..row(1, payer) };
+    let bad = UsageRow { request_id: RequestId::from_stored("req_\0".to_owned()), ..row(1, billed_key) };
     assert!(matches!(
         store.ledger.settle(bad.into()).await,
         Err(LedgerError::Database(DbError::NulCharacter { .. }))
     ));
-    assert!(whole_ledger(&store).await.is_empty());
+    assert!(all_ledger_rows(&store).await.is_empty());
 }
 
-pub async fn hostile_model_names_come_back_unchanged<D: TestDatabase>(database: Arc<D>) {
+pub async fn hostile_model_names_round_trip<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&store).await;
-    for (number, model) in HOSTILE.into_iter().enumerate() {
-        store.ledger.settle(UsageRow { model: model.to_owned(), ..row(number, payer) }.into()).await.unwrap();
+    let billed_key = billed_key(&store).await;
+    for (number, model) in HOSTILE_TEXTS.into_iter().enumerate() {
+        store
+            .ledger
+            .settle(UsageRow { model: model.to_owned(), ..row(number, billed_key) }.into())
+            .await
+            .unwrap();
     }
-    let mut expected = HOSTILE;
+    let mut expected = HOSTILE_TEXTS;
     expected.sort_unstable();
     let sums = store.ledger.usage(every(UsageBy::Model)).await.unwrap();
     let models: Vec<UsageGroup> = sums.into_iter().map(|sum| sum.group).collect();
     assert_eq!(models, expected.map(|model| UsageGroup::Model(model.to_owned())));
 }
 
-pub async fn a_caller_that_goes_away_does_not_take_its_row_along<D: TestDatabase>(database: Arc<D>) {
+pub async fn dropped_caller_still_settles_its_row<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&store).await;
+    let billed_key = billed_key(&store).await;
     for number in 0..50 {
         // Polled once, then dropped.
         tokio::select! {
             biased;
-            outcome = store.ledger.settle(row(number, payer).into()) => outcome.unwrap(),
+            outcome = store.ledger.settle(row(number, billed_key).into()) => outcome.unwrap(),
             () = std::future::ready(()) => {}
         }
     }
-    // Rows are written in the order they came in, so this one is behind them all.
-    store.ledger.settle(row(50, payer).into()).await.unwrap();
-    let expected: Vec<UsageRow> = (0..=50).map(|number| row(number, payer)).collect();
-    assert_eq!(whole_ledger(&store).await, expected);
+    // Rows are written in the order of arrival, so this one comes after all the others.
+    store.ledger.settle(row(50, billed_key).into()).await.unwrap();
+    let expected: Vec<UsageRow> = (0..=50).map(|number| row(number, billed_key)).collect();
+    assert_eq!(all_ledger_rows(&store).await, expected);
 }
 
-pub async fn closing_writes_what_is_queued<D: TestDatabase>(database: Arc<D>) {
+pub async fn close_flushes_queued_rows<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&store).await;
+    let billed_key = billed_key(&store).await;
     for number in 0..50 {
         tokio::select! {
             biased;
-            outcome = store.ledger.settle(row(number, payer).into()) => outcome.unwrap(),
+            outcome = store.ledger.settle(row(number, billed_key).into()) => outcome.unwrap(),
             () = std::future::ready(()) => {}
         }
     }
     tokio::join!(store.close(), store.close());
-    assert_eq!(whole_ledger(&*database.open().await).await.len(), 50);
+    assert_eq!(all_ledger_rows(&*database.open().await).await.len(), 50);
 }
 
-pub async fn usage_by_day_turns_over_at_midnight_utc<D: TestDatabase>(database: Arc<D>) {
+pub async fn usage_days_start_at_midnight_utc<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&store).await;
-    let day = Day::of(NOON);
+    let billed_key = billed_key(&store).await;
+    let day = Day::containing(NOON);
     let (before, after) = (Day(day.0 - 1), Day(day.0 + 1));
     for (number, at_ms) in
         [day.start().0 - 1, day.start().0, NOON.0, day.end().0 - 1, day.end().0].into_iter().enumerate()
     {
-        let at = UsageRow { at: UnixMillis(at_ms), ..row(number, payer) };
+        let at = UsageRow { at: UnixMillis(at_ms), ..row(number, billed_key) };
         store.ledger.settle(with_tokens(at, 10, 1 << number).into()).await.unwrap();
     }
     let sum = |day: Day, requests: u64, output_tokens: u64| UsageSum {
@@ -229,12 +237,12 @@ pub async fn usage_by_day_turns_over_at_midnight_utc<D: TestDatabase>(database: 
         (Some(Day(-5)), Some(Day(-1)), vec![]),
         (Some(after), Some(before), vec![]),
     ] {
-        let query = UsageQuery { account: Some(payer.0), from, to, by: UsageBy::Day };
+        let query = UsageQuery { account: Some(billed_key.0), from, to, by: UsageBy::Day };
         assert_eq!(store.ledger.usage(query).await.unwrap(), expected, "from {from:?} to {to:?}");
     }
 }
 
-pub async fn usage_by_key_and_model_is_in_order<D: TestDatabase>(database: Arc<D>) {
+pub async fn usage_by_key_and_model_is_sorted<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let account = account(&store, "Hale & Ward").await.id;
     let mut prefixes = Vec::new();
@@ -259,18 +267,19 @@ pub async fn usage_by_key_and_model_is_in_order<D: TestDatabase>(database: Arc<D
     assert_eq!(by_model, expected);
 }
 
-pub async fn usage_of_one_account_leaves_out_the_others<D: TestDatabase>(database: Arc<D>) {
+pub async fn usage_of_one_account_excludes_others<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let mut payers = Vec::new();
     for (number, name) in ["One", "Two"].into_iter().enumerate() {
         let account = account(&store, name).await.id;
-        let payer = (account, key(&store, Some(account)).await.id);
-        store.ledger.settle(with_tokens(row(number, payer), 1, number as u32 + 1).into()).await.unwrap();
-        payers.push(payer);
+        let billed_key = (account, key(&store, Some(account)).await.id);
+        store.ledger.settle(with_tokens(row(number, billed_key), 1, number as u32 + 1).into()).await.unwrap();
+        payers.push(billed_key);
     }
     for by in [UsageBy::Day, UsageBy::Model, UsageBy::Key] {
-        for (payer, output_tokens) in payers.iter().zip(1..) {
-            let sums = store.ledger.usage(UsageQuery { account: Some(payer.0), ..every(by) }).await.unwrap();
+        for (billed_key, output_tokens) in payers.iter().zip(1..) {
+            let sums =
+                store.ledger.usage(UsageQuery { account: Some(billed_key.0), ..every(by) }).await.unwrap();
             assert_eq!(sums.len(), 1);
             assert_eq!((sums[0].requests, sums[0].output_tokens), (1, output_tokens));
         }
@@ -280,7 +289,7 @@ pub async fn usage_of_one_account_leaves_out_the_others<D: TestDatabase>(databas
     }
 }
 
-pub async fn usage_of_nothing_is_empty<D: TestDatabase>(database: Arc<D>) {
+pub async fn usage_without_rows_is_empty<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     for by in [UsageBy::Day, UsageBy::Model, UsageBy::Key] {
         assert!(store.ledger.usage(every(by)).await.unwrap().is_empty());
@@ -293,10 +302,10 @@ pub async fn usage_of_nothing_is_empty<D: TestDatabase>(database: Arc<D>) {
                 .is_empty()
         );
     }
-    assert!(whole_ledger(&store).await.is_empty());
+    assert!(all_ledger_rows(&store).await.is_empty());
 }
 
-pub async fn a_key_that_moved_is_billed_where_it_was<D: TestDatabase>(database: Arc<D>) {
+pub async fn usage_stays_with_the_account_a_key_had_then<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let (one, two) = (account(&store, "One").await.id, account(&store, "Two").await.id);
     let key = key(&store, Some(one)).await;
@@ -309,17 +318,17 @@ pub async fn a_key_that_moved_is_billed_where_it_was<D: TestDatabase>(database: 
     }
 }
 
-/// It costs a little over a third of the largest amount.
-fn dear(row: UsageRow) -> UsageRow {
+/// The row with a cost of a little over a third of the largest amount.
+fn expensive(row: UsageRow) -> UsageRow {
     with_tokens(UsageRow { prices: prices(0, 716_000_000), ..row }, 0, u32::MAX)
 }
 
-pub async fn a_sum_too_large_to_be_exact_is_an_error<D: TestDatabase>(database: Arc<D>) {
+pub async fn overflowing_sum_is_an_error<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&store).await;
+    let billed_key = billed_key(&store).await;
     for number in 0..3 {
-        let on_its_own_day = UsageRow { at: Day(number).start(), ..row(number as usize, payer) };
-        store.ledger.settle(dear(on_its_own_day).into()).await.unwrap();
+        let on_its_own_day = UsageRow { at: Day(number).start(), ..row(number as usize, billed_key) };
+        store.ledger.settle(expensive(on_its_own_day).into()).await.unwrap();
         let last_fits = number < 2;
         for by in [UsageBy::Model, UsageBy::Key] {
             match store.ledger.usage(every(by)).await {
@@ -337,33 +346,33 @@ pub async fn a_sum_too_large_to_be_exact_is_an_error<D: TestDatabase>(database: 
     }
 }
 
-pub async fn a_row_that_makes_its_days_sum_too_large_is_refused<D: TestDatabase>(database: Arc<D>) {
+pub async fn row_that_overflows_daily_sum_is_rejected<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&store).await;
-    // All in one batch: the third of them has no room, whichever that is.
+    let billed_key = billed_key(&store).await;
+    // All in one batch: the third expensive one overflows, whichever that is.
     let (one, two, three, small) = tokio::join!(
-        store.ledger.settle(dear(row(1, payer)).into()),
-        store.ledger.settle(dear(row(2, payer)).into()),
-        store.ledger.settle(dear(row(3, payer)).into()),
-        store.ledger.settle(with_tokens(row(4, payer), 1, 1).into()),
+        store.ledger.settle(expensive(row(1, billed_key)).into()),
+        store.ledger.settle(expensive(row(2, billed_key)).into()),
+        store.ledger.settle(expensive(row(3, billed_key)).into()),
+        store.ledger.settle(with_tokens(row(4, billed_key), 1, 1).into()),
     );
-    let refused = [&one, &two, &three].into_iter().filter(|outcome| outcome.is_err()).count();
-    assert!(refused == 1 && small.is_ok(), "{one:?} {two:?} {three:?} {small:?}");
+    let rejected = [&one, &two, &three].into_iter().filter(|outcome| outcome.is_err()).count();
+    assert!(rejected == 1 && small.is_ok(), "{one:?} {two:?} {three:?} {small:?}");
     let error = [one, two, three].into_iter().find_map(Result::err).unwrap();
-    assert!(matches!(error, LedgerError::LedgerRefused { .. }), "{error:?}");
-    let rows = whole_ledger(&store).await;
+    assert!(matches!(error, LedgerError::RowRejected { .. }), "{error:?}");
+    let rows = all_ledger_rows(&store).await;
     let sums = store.ledger.usage(every(UsageBy::Day)).await.unwrap();
     assert_eq!((sums[0].requests, sums[0].cost), (3, Nanos(rows.iter().map(|row| row.cost.0).sum())));
 }
 
-pub async fn paging_visits_every_row_once_in_order<D: TestDatabase>(database: Arc<D>) {
+pub async fn ledger_paging_visits_every_row_once<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&store).await;
+    let billed_key = billed_key(&store).await;
     let mut settling = JoinSet::new();
     for number in 0..100_usize {
         let store = Arc::clone(&store);
         // Settled out of order: 37 and 100 have no common divisor.
-        settling.spawn(async move { store.ledger.settle(row(number * 37 % 100, payer).into()).await });
+        settling.spawn(async move { store.ledger.settle(row(number * 37 % 100, billed_key).into()).await });
     }
     assert!(settling.join_all().await.iter().all(Result::is_ok));
     for limit in [1, 7, 99, 100, 101, u32::MAX] {
@@ -377,15 +386,15 @@ pub async fn paging_visits_every_row_once_in_order<D: TestDatabase>(database: Ar
             }
             seen.extend(page);
         }
-        let expected: Vec<UsageRow> = (0..100).map(|number| row(number, payer)).collect();
+        let expected: Vec<UsageRow> = (0..100).map(|number| row(number, billed_key)).collect();
         assert_eq!(seen, expected, "{limit} at a time");
     }
     assert!(store.ledger_chains.ledger_rows(None, 0).await.unwrap().is_empty());
 }
 
-pub async fn raw_sql_cannot_change_or_remove_a_row<D: TestDatabase>(database: Arc<D>) {
+pub async fn raw_sql_cannot_update_or_delete_ledger_rows<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let row = row(1, payer(&store).await);
+    let row = row(1, billed_key(&store).await);
     store.ledger.settle(row.clone().into()).await.unwrap();
     for sql in [
         "UPDATE ledger SET cost_nanos = 0, output_tokens = 0, input_tokens = 0",
@@ -396,12 +405,12 @@ pub async fn raw_sql_cannot_change_or_remove_a_row<D: TestDatabase>(database: Ar
     ] {
         assert!(database.raw(sql).await.is_err(), "{sql}");
     }
-    assert_eq!(whole_ledger(&store).await, [row]);
+    assert_eq!(all_ledger_rows(&store).await, [row]);
 }
 
-pub async fn raw_sql_cannot_add_a_row_that_breaks_a_rule<D: TestDatabase>(database: Arc<D>) {
+pub async fn raw_sql_cannot_insert_invalid_ledger_row<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let (account, key) = payer(&store).await;
+    let (account, key) = billed_key(&store).await;
     let insert = |values: String| {
         let database = Arc::clone(&database);
         async move { database.raw(&insert_row::<D>(&format!("{values}, 1, 0"))).await }
@@ -417,13 +426,13 @@ pub async fn raw_sql_cannot_add_a_row_that_breaks_a_rule<D: TestDatabase>(databa
     ] {
         assert!(insert(bad.clone()).await.is_err(), "{bad}");
     }
-    // The same statement without the fault is taken, so each refusal above was for its fault.
+    // The same statement without the fault is accepted, so each rejection above was for its fault.
     insert(format!("'r', {account}, {key}, 'm', 1, 1, 1, 2, 3, 1, 'complete'")).await.unwrap();
 }
 
-pub async fn raw_sql_cannot_add_a_row_without_its_place_and_hash<D: TestDatabase>(database: Arc<D>) {
+pub async fn raw_sql_cannot_insert_ledger_row_without_position_and_hash<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let (account, key) = payer(&store).await;
+    let (account, key) = billed_key(&store).await;
     let row = format!("'r', {account}, {key}, 'm', 1, 1, 1, 2, 3, 1, 'complete'");
     for bad in [
         insert_row::<D>(&format!("{row}, 1, -1")),
@@ -437,9 +446,9 @@ pub async fn raw_sql_cannot_add_a_row_without_its_place_and_hash<D: TestDatabase
     database.raw(&insert_row::<D>(&format!("{row}, 1, 0"))).await.unwrap();
 }
 
-pub async fn a_row_that_cannot_be_read_back_names_its_request<D: TestDatabase>(database: Arc<D>) {
+pub async fn corrupt_row_error_names_its_request<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let (account, key) = payer(&store).await;
+    let (account, key) = billed_key(&store).await;
     let tokens = u64::from(u32::MAX) + 1;
     let values =
         format!("'req_too_long', {account}, {key}, 'm', {tokens}, 0, 1, 1, {tokens}, 1, 'complete', 1, 0");

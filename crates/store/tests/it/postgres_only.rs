@@ -1,18 +1,18 @@
-//! What only a server can show: sessions that end, servers that are gone or silent, and their settings.
+//! Tests specific to PostgreSQL: sessions that end, unreachable or unresponsive servers, and server settings.
 
-use crate::billing::{issue_new, use_a_million};
-use crate::databases::{PostgresDatabase, TestDatabase, on_a_fresh};
-use crate::firm::{after_s, ask, firm_permit, new_client, note, people, words};
-use crate::samples::{NOON, account, key, new_account, payer, request, row, whole_ledger};
+use crate::billing::{issue_new, record_million_tokens};
+use crate::databases::{PostgresDatabase, TestDatabase, with_fresh_database};
+use crate::firm::{after_s, ask, firm_permit, new_client, note, people, search_for};
+use crate::samples::{NOON, account, all_ledger_rows, billed_key, key, new_account, request, row};
 use chancery_domain::{
-    Asker, ContactFacts, Fingerprint, IdempotencyKey, Month, Nanos, OsRandomness, RequestId, UnixMillis,
-    UsageRow,
+    ContactDetails, Fingerprint, IdempotencyKey, Month, Nanos, OsRandomness, Principal, RequestId,
+    UnixMillis, UsageRow,
 };
-use chancery_policy::NewClientFor;
+use chancery_policy::NewClientResource;
 use chancery_store::{
-    AccountError, CapChange, Claim, ClientOrder, ClientQuery, DatabaseUrl, DbError, KeptReply, LedgerError,
-    LimitsChange, NewClient, OpenError, Reserved, Settlement, SpendingReservation, Store, UsageBy,
-    UsageMonth, UsageQuery,
+    AccountError, CapChange, ClientOrder, ClientQuery, DatabaseUrl, DbError, KeyClaim, LedgerError,
+    LimitsChange, MonthlyUsageQuery, NewClient, OpenError, ReserveOutcome, Settlement, SpendingReservation,
+    Store, StoredReply, UsageBy, UsageQuery,
 };
 use sqlx::PgConnection;
 use std::collections::BTreeMap;
@@ -22,12 +22,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long a server may take to end the sessions of a store that was closed.
+/// How long a server may take to end the sessions of a closed store.
 const SESSIONS_END_TIMEOUT: Duration = Duration::from_secs(30);
 
 const EVERY_DAY: UsageQuery = UsageQuery { account: None, from: None, to: None, by: UsageBy::Day };
 
-async fn refusal(url: &str) -> OpenError {
+async fn open_error(url: &str) -> OpenError {
     match Store::open(&url.parse().unwrap()).await {
         Ok(_) => panic!("{url} was opened"),
         Err(error) => error,
@@ -35,7 +35,7 @@ async fn refusal(url: &str) -> OpenError {
 }
 
 /// Ends every session of the store, as a restart of the server would.
-async fn end_sessions(database: &PostgresDatabase) {
+async fn terminate_backends(database: &PostgresDatabase) {
     database
         .raw(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity \
@@ -45,8 +45,8 @@ async fn end_sessions(database: &PostgresDatabase) {
         .unwrap();
 }
 
-/// Waits until so many statements of the store stand behind a lock.
-async fn wait_until_locked_out(database: &PostgresDatabase, statements: i64) {
+/// Waits until this many statements of the store are blocked by a lock.
+async fn wait_for_blocked_statements(database: &PostgresDatabase, statements: i64) {
     let mut connection = database.connect().await;
     loop {
         let waiting: i64 = sqlx::query_scalar(
@@ -70,19 +70,20 @@ async fn rows_by_partition(database: &PostgresDatabase) -> Vec<(String, i64)> {
         .unwrap()
 }
 
-/// A way to the database that breaks the connection on which a statement with this text is first sent.
-fn through_a_breaking_wire(database: &PostgresDatabase, statement: &'static str) -> DatabaseUrl {
+/// The URL of a proxy that breaks the connection on which a statement with this text is first sent.
+fn via_breaking_proxy(database: &PostgresDatabase, statement: &'static str) -> DatabaseUrl {
     let url = database.url_text();
-    let (user, place) = url.trim_start_matches("postgres://").split_once('@').unwrap();
-    let (server, name) = place.split_once('/').unwrap();
+    let (user, location) = url.trim_start_matches("postgres://").split_once('@').unwrap();
+    let (server, name) = location.split_once('/').unwrap();
     let wire = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let through = format!("postgres://{user}@{}/{name}", wire.local_addr().unwrap());
     let (server, is_broken) = (server.to_owned(), Arc::new(AtomicBool::new(false)));
     std::thread::spawn(move || {
         for client in wire.incoming() {
             let (mut client, mut server) = (client.unwrap(), TcpStream::connect(&server).unwrap());
-            let (mut answers, mut answered) = (server.try_clone().unwrap(), client.try_clone().unwrap());
-            std::thread::spawn(move || std::io::copy(&mut answers, &mut answered));
+            let (mut responses, mut client_writer) =
+                (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut responses, &mut client_writer));
             let is_broken = Arc::clone(&is_broken);
             std::thread::spawn(move || {
                 let mut bytes = [0; 65_536];
@@ -94,7 +95,7 @@ fn through_a_breaking_wire(database: &PostgresDatabase, statement: &'static str)
                     }
                     server.write_all(sent).unwrap();
                 }
-                // Either may have been shut by the other side before.
+                // The other side may have closed either one first.
                 let _ = (client.shutdown(Shutdown::Both), server.shutdown(Shutdown::Both));
             });
         }
@@ -103,39 +104,39 @@ fn through_a_breaking_wire(database: &PostgresDatabase, statement: &'static str)
 }
 
 #[tokio::test]
-async fn broken_sessions_are_replaced_and_no_row_is_lost() {
-    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+async fn lost_connections_are_replaced_without_losing_rows() {
+    with_fresh_database(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        let payer = payer(&store).await;
+        let billed_key = billed_key(&store).await;
         for number in 0..10 {
-            store.ledger.settle(row(number, payer).into()).await.unwrap();
-            end_sessions(&database).await;
+            store.ledger.settle(row(number, billed_key).into()).await.unwrap();
+            terminate_backends(&database).await;
             store.health.ping().await.unwrap();
         }
-        assert_eq!(whole_ledger(&store).await.len(), 10);
+        assert_eq!(all_ledger_rows(&store).await.len(), 10);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_session_that_ended_before_a_new_months_first_row_loses_nothing() {
-    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+async fn connection_lost_before_first_row_of_month_loses_nothing() {
+    with_fresh_database(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        let payer = payer(&store).await;
-        let later = Month::of(NOON).next().next().next().first_day().start();
+        let billed_key = billed_key(&store).await;
+        let later = Month::containing(NOON).next().next().next().first_day().start();
         for at in [NOON, later] {
-            let row = UsageRow { request_id: RequestId::new(at, &OsRandomness), at, ..row(1, payer) };
+            let row = UsageRow { request_id: RequestId::new(at, &OsRandomness), at, ..row(1, billed_key) };
             store.ledger.settle(row.into()).await.unwrap();
-            end_sessions(&database).await;
+            terminate_backends(&database).await;
         }
-        assert_eq!(whole_ledger(&store).await.len(), 2);
+        assert_eq!(all_ledger_rows(&store).await.len(), 2);
     })
     .await;
 }
 
 #[tokio::test]
-async fn requests_that_wait_for_their_accounts_caps_keep_nobody_from_authenticating() {
-    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+async fn reservations_waiting_on_a_cap_do_not_block_key_lookup() {
+    with_fresh_database(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
         let key = key(&store, None).await;
         let mut accounts = Vec::new();
@@ -146,7 +147,7 @@ async fn requests_that_wait_for_their_accounts_caps_keep_nobody_from_authenticat
             let change = LimitsChange { spend_per_month, ..LimitsChange::default() };
             store.set_limits(&name.parse().unwrap(), change).await.unwrap();
         }
-        // Another node is slow to let go of the accounts.
+        // Another node holds the lock on the accounts.
         let mut other = database.connect().await;
         sqlx::raw_sql("BEGIN; SELECT 1 FROM accounts FOR UPDATE").execute(&mut other).await.unwrap();
         let mut reserving = tokio::task::JoinSet::new();
@@ -162,32 +163,36 @@ async fn requests_that_wait_for_their_accounts_caps_keep_nobody_from_authenticat
             };
             reserving.spawn(async move { store.spending.reserve_spending(reservation).await });
         }
-        wait_until_locked_out(&database, 8).await;
+        wait_for_blocked_statements(&database, 8).await;
         let looked_up = async {
             for _ in 0..20 {
-                assert!(store.keys.key_with_prefix(&key.prefix).await.unwrap().is_some());
+                assert!(store.keys.key_by_prefix(&key.prefix).await.unwrap().is_some());
             }
         };
         tokio::time::timeout(Duration::from_secs(2), looked_up).await.unwrap();
         sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
         let outcomes = reserving.join_all().await;
-        assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(Reserved::Yes))), "{outcomes:?}");
+        assert!(
+            outcomes.iter().all(|outcome| matches!(outcome, Ok(ReserveOutcome::Reserved))),
+            "{outcomes:?}"
+        );
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_commit_whose_answer_was_lost_is_not_billed_twice() {
-    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+async fn commit_with_lost_response_bills_once() {
+    with_fresh_database(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        let payer = payer(&store).await;
+        let billed_key = billed_key(&store).await;
         let mut settling = tokio::task::JoinSet::new();
         for number in 0..2000 {
             let store = Arc::clone(&store);
-            settling.spawn(async move { (number, store.ledger.settle(row(number, payer).into()).await) });
+            settling
+                .spawn(async move { (number, store.ledger.settle(row(number, billed_key).into()).await) });
         }
         for _ in 0..10 {
-            end_sessions(&database).await;
+            terminate_backends(&database).await;
         }
         let settled: Vec<usize> = settling
             .join_all()
@@ -199,9 +204,9 @@ async fn a_commit_whose_answer_was_lost_is_not_billed_twice() {
                 Err(error) => panic!("{error:?}"),
             })
             .collect();
-        let stored = whole_ledger(&store).await;
+        let stored = all_ledger_rows(&store).await;
         for number in settled {
-            let row: UsageRow = row(number, payer);
+            let row: UsageRow = row(number, billed_key);
             assert_eq!(stored.iter().filter(|stored| **stored == row).count(), 1, "{number}");
         }
     })
@@ -209,15 +214,15 @@ async fn a_commit_whose_answer_was_lost_is_not_billed_twice() {
 }
 
 #[tokio::test]
-async fn a_server_set_to_answer_before_the_disk_is_overruled() {
-    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+async fn synchronous_commit_off_is_overridden() {
+    with_fresh_database(|database: Arc<PostgresDatabase>| async move {
         database
             .raw(&format!("ALTER DATABASE {} SET synchronous_commit = off", database.name()))
             .await
             .unwrap();
         let store = database.open().await;
-        let payer = payer(&store).await;
-        // The check is made inside the very transactions that must be durable.
+        let billed_key = billed_key(&store).await;
+        // The check runs inside the transactions that must be durable.
         database
             .raw(
                 "CREATE FUNCTION check_durable() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
@@ -228,15 +233,15 @@ async fn a_server_set_to_answer_before_the_disk_is_overruled() {
             )
             .await
             .unwrap();
-        store.ledger.settle(row(1, payer).into()).await.unwrap();
+        store.ledger.settle(row(1, billed_key).into()).await.unwrap();
         account(&store, "Another").await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_server_that_takes_no_writes_is_named() {
-    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+async fn read_only_server_is_reported() {
+    with_fresh_database(|database: Arc<PostgresDatabase>| async move {
         database.open().await.close().await;
         let read_only = format!("ALTER DATABASE {} SET default_transaction_read_only = on", database.name());
         database.raw(&read_only).await.unwrap();
@@ -249,13 +254,13 @@ async fn a_server_that_takes_no_writes_is_named() {
 }
 
 #[tokio::test]
-async fn a_user_without_rights_is_told_which_it_needs() {
-    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+async fn missing_privileges_are_reported() {
+    with_fresh_database(|database: Arc<PostgresDatabase>| async move {
         let role = format!("{}_guest", database.name());
         database.raw(&format!("CREATE ROLE {role} LOGIN")).await.unwrap();
         let (_, host) =
             database.url_text().rsplit_once('@').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
-        let error = refusal(&format!("postgres://{role}@{host}")).await;
+        let error = open_error(&format!("postgres://{role}@{host}")).await;
         database.raw(&format!("DROP ROLE {role}")).await.unwrap();
         assert!(error.to_string().contains("create and write tables"), "{error:?}");
     })
@@ -264,43 +269,45 @@ async fn a_user_without_rights_is_told_which_it_needs() {
 
 #[tokio::test]
 async fn the_ledger_cannot_be_truncated() {
-    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+    with_fresh_database(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        store.ledger.settle(row(1, payer(&store).await).into()).await.unwrap();
-        store.partitions.make_months_ready(NOON).await.unwrap();
-        database.raw("SELECT * FROM ledger_of_no_month, ledger_2026_12").await.unwrap();
-        for sql in ["TRUNCATE ledger", "TRUNCATE ledger_of_no_month", "TRUNCATE ledger_2026_12"] {
+        store.ledger.settle(row(1, billed_key(&store).await).into()).await.unwrap();
+        store.partitions.create_month_partitions(NOON).await.unwrap();
+        database.raw("SELECT * FROM ledger_default, ledger_2026_12").await.unwrap();
+        for sql in ["TRUNCATE ledger", "TRUNCATE ledger_default", "TRUNCATE ledger_2026_12"] {
             assert!(database.raw(sql).await.is_err(), "{sql}");
         }
         assert!(database.raw("TRUNCATE accounts CASCADE").await.is_err());
-        assert_eq!(whole_ledger(&store).await.len(), 1);
+        assert_eq!(all_ledger_rows(&store).await.len(), 1);
     })
     .await;
 }
 
 #[tokio::test]
-async fn rows_lie_in_the_partition_of_their_month_and_the_next_one_is_ready() {
-    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+async fn rows_go_to_their_months_partition_and_next_exists() {
+    with_fresh_database(|database: Arc<PostgresDatabase>| async move {
         let (store, other) = (database.open().await, database.open().await);
-        let payer = payer(&store).await;
-        let month = Month::of(NOON);
+        let billed_key = billed_key(&store).await;
+        let month = Month::containing(NOON);
         let (first, last) = (month.first_day().start(), month.last_day().end());
         let moments = [first.0 - 1, first.0, NOON.0, last.0 - 1, last.0].map(UnixMillis);
         let mut settling = tokio::task::JoinSet::new();
-        for (place, at) in moments.into_iter().enumerate() {
+        for (index, at) in moments.into_iter().enumerate() {
             // Two nodes find at the same time that a partition is missing.
             for store in [Arc::clone(&store), Arc::clone(&other)] {
                 let request_id = RequestId::new(at, &OsRandomness);
-                let row = UsageRow { request_id, at, ..row(place, payer) };
+                let row = UsageRow { request_id, at, ..row(index, billed_key) };
                 settling.spawn(async move { store.ledger.settle(row.into()).await });
             }
         }
         assert!(settling.join_all().await.iter().all(Result::is_ok));
         let expected = [("ledger_2026_10", 2), ("ledger_2026_11", 6), ("ledger_2026_12", 2)];
         assert_eq!(rows_by_partition(&database).await, expected.map(|(name, rows)| (name.to_owned(), rows)));
-        // Both nodes see at the same time to the months to come.
-        let (one, two) =
-            tokio::join!(store.partitions.make_months_ready(last), other.partitions.make_months_ready(last));
+        // Both nodes create the next months' partitions at the same time.
+        let (one, two) = tokio::join!(
+            store.partitions.create_month_partitions(last),
+            other.partitions.create_month_partitions(last)
+        );
         one.and(two).unwrap();
         database.raw("SELECT * FROM ledger_2027_01").await.unwrap();
     })
@@ -308,48 +315,48 @@ async fn rows_lie_in_the_partition_of_their_month_and_the_next_one_is_ready() {
 }
 
 #[tokio::test]
-async fn rows_of_a_month_whose_partition_cannot_be_made_are_kept_all_the_same() {
-    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+async fn rows_without_partition_go_to_default_partition() {
+    with_fresh_database(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        let payer = payer(&store).await;
+        let billed_key = billed_key(&store).await;
         database.raw("CREATE TABLE ledger_2026_11 (theirs INTEGER)").await.unwrap();
         let request_id = RequestId::new(NOON, &OsRandomness);
-        let row = UsageRow { request_id, ..row(1, payer) };
+        let row = UsageRow { request_id, ..row(1, billed_key) };
         store.ledger.settle(row.clone().into()).await.unwrap();
-        assert_eq!(whole_ledger(&store).await, [row]);
-        // A later process finds rows where the partition's should be, and leaves them there when it settles.
+        assert_eq!(all_ledger_rows(&store).await, [row]);
+        // A later process finds the partition's rows in the default partition, and leaves them there when it settles.
         database.raw("DROP TABLE ledger_2026_11").await.unwrap();
         let later = database.open().await;
         let request_id = RequestId::new(NOON, &OsRandomness);
-        later.ledger.settle(UsageRow { request_id, ..self::row(2, payer) }.into()).await.unwrap();
-        assert_eq!(rows_by_partition(&database).await, [("ledger_of_no_month".to_owned(), 2)]);
-        let before = whole_ledger(&store).await;
-        // Its upkeep moves them, and nobody can remove a row afterwards any more than before.
-        later.partitions.make_months_ready(NOON).await.unwrap();
+        later.ledger.settle(UsageRow { request_id, ..self::row(2, billed_key) }.into()).await.unwrap();
+        assert_eq!(rows_by_partition(&database).await, [("ledger_default".to_owned(), 2)]);
+        let before = all_ledger_rows(&store).await;
+        // Its maintenance moves them, and rows still cannot be deleted afterwards.
+        later.partitions.create_month_partitions(NOON).await.unwrap();
         assert_eq!(rows_by_partition(&database).await, [("ledger_2026_11".to_owned(), 2)]);
-        assert_eq!(whole_ledger(&store).await, before);
+        assert_eq!(all_ledger_rows(&store).await, before);
         let request_id = RequestId::from_stored("no time at all".to_owned());
-        later.ledger.settle(UsageRow { request_id, ..self::row(3, payer) }.into()).await.unwrap();
-        for sql in ["DELETE FROM ledger_of_no_month", "DELETE FROM ledger_2026_11", "DELETE FROM ledger"] {
+        later.ledger.settle(UsageRow { request_id, ..self::row(3, billed_key) }.into()).await.unwrap();
+        for sql in ["DELETE FROM ledger_default", "DELETE FROM ledger_2026_11", "DELETE FROM ledger"] {
             assert!(database.raw(sql).await.is_err(), "{sql}");
         }
-        assert_eq!(whole_ledger(&store).await.len(), 3);
+        assert_eq!(all_ledger_rows(&store).await.len(), 3);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_month_that_could_not_be_made_is_made_later_by_the_same_process() {
-    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+async fn failed_partition_is_created_on_retry() {
+    with_fresh_database(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        let payer = payer(&store).await;
-        database.raw("ALTER FUNCTION add_ledger_month RENAME TO away").await.unwrap();
-        let row = UsageRow { request_id: RequestId::new(NOON, &OsRandomness), ..row(1, payer) };
+        let billed_key = billed_key(&store).await;
+        database.raw("ALTER FUNCTION create_ledger_partition RENAME TO away").await.unwrap();
+        let row = UsageRow { request_id: RequestId::new(NOON, &OsRandomness), ..row(1, billed_key) };
         store.ledger.settle(row.into()).await.unwrap();
-        let error = store.partitions.make_months_ready(NOON).await.unwrap_err();
+        let error = store.partitions.create_month_partitions(NOON).await.unwrap_err();
         assert!(error.to_string().contains("2026-1"), "{error}");
-        database.raw("ALTER FUNCTION away RENAME TO add_ledger_month").await.unwrap();
-        store.partitions.make_months_ready(UnixMillis(NOON.0 + 1_000_000)).await.unwrap();
+        database.raw("ALTER FUNCTION away RENAME TO create_ledger_partition").await.unwrap();
+        store.partitions.create_month_partitions(UnixMillis(NOON.0 + 1_000_000)).await.unwrap();
         assert_eq!(rows_by_partition(&database).await, [("ledger_2026_11".to_owned(), 1)]);
         database.raw("SELECT * FROM ledger_2026_12").await.unwrap();
     })
@@ -357,8 +364,8 @@ async fn a_month_that_could_not_be_made_is_made_later_by_the_same_process() {
 }
 
 #[tokio::test]
-async fn a_statement_behind_a_lock_ends_with_the_cause() {
-    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+async fn statement_blocked_by_lock_times_out_with_cause() {
+    with_fresh_database(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
         account(&store, "Hale & Ward").await;
         let mut other = database.connect().await;
@@ -375,12 +382,12 @@ async fn a_statement_behind_a_lock_ends_with_the_cause() {
 }
 
 #[tokio::test]
-async fn sums_and_pages_may_take_longer_than_other_statements() {
-    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+async fn report_queries_have_longer_timeout() {
+    with_fresh_database(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        store.ledger.settle(row(1, payer(&store).await).into()).await.unwrap();
+        store.ledger.settle(row(1, billed_key(&store).await).into()).await.unwrap();
         let mut other = database.connect().await;
-        sqlx::raw_sql("BEGIN; LOCK TABLE accounts, usage_days, ledger IN ACCESS EXCLUSIVE MODE")
+        sqlx::raw_sql("BEGIN; LOCK TABLE accounts, daily_usage, ledger IN ACCESS EXCLUSIVE MODE")
             .execute(&mut other)
             .await
             .unwrap();
@@ -392,8 +399,8 @@ async fn sums_and_pages_may_take_longer_than_other_statements() {
             let store = Arc::clone(&store);
             async move { store.ledger_chains.ledger_rows(None, 10).await }
         });
-        wait_until_locked_out(&database, 2).await;
-        // Its five seconds are the longest that the others could have.
+        wait_for_blocked_statements(&database, 2).await;
+        // This one times out after five seconds, the longest that the reports could wait without their longer timeout.
         store.account_lookup.list_accounts().await.unwrap_err();
         sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
         assert_eq!(sums.await.unwrap().unwrap().len(), 1);
@@ -403,12 +410,12 @@ async fn sums_and_pages_may_take_longer_than_other_statements() {
 }
 
 #[tokio::test]
-async fn sums_that_take_long_keep_nobody_else_waiting() {
-    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+async fn long_reports_do_not_block_other_reads() {
+    with_fresh_database(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
         account(&store, "Hale & Ward").await;
         let mut other = database.connect().await;
-        sqlx::raw_sql("BEGIN; LOCK TABLE usage_days IN ACCESS EXCLUSIVE MODE")
+        sqlx::raw_sql("BEGIN; LOCK TABLE daily_usage IN ACCESS EXCLUSIVE MODE")
             .execute(&mut other)
             .await
             .unwrap();
@@ -417,8 +424,8 @@ async fn sums_that_take_long_keep_nobody_else_waiting() {
             let store = Arc::clone(&store);
             sums.spawn(async move { store.ledger.usage(EVERY_DAY).await });
         }
-        wait_until_locked_out(&database, 2).await;
-        // These have connections of their own, and closing does not wait for the sums' end.
+        wait_for_blocked_statements(&database, 2).await;
+        // These have their own connections, and closing does not wait until the sums end.
         for _ in 0..20 {
             store.account_lookup.list_accounts().await.unwrap();
         }
@@ -430,13 +437,13 @@ async fn sums_that_take_long_keep_nobody_else_waiting() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_while_a_row_is_compared_is_replaced() {
-    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+async fn connection_lost_during_duplicate_check_is_replaced() {
+    with_fresh_database(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        let row = row(1, payer(&store).await);
+        let row = row(1, billed_key(&store).await);
         store.ledger.settle(row.clone().into()).await.unwrap();
         let comparing = "SELECT * FROM ledger WHERE request_id = $1";
-        let store = Store::open(&through_a_breaking_wire(&database, comparing)).await.unwrap();
+        let store = Store::open(&via_breaking_proxy(&database, comparing)).await.unwrap();
         store.ledger.settle(row.clone().into()).await.unwrap();
         store.ledger.settle(row.into()).await.unwrap();
         store.close().await;
@@ -445,29 +452,29 @@ async fn a_connection_that_breaks_while_a_row_is_compared_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_named_without_the_password() {
+async fn unreachable_server_error_hides_password() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);
-    let error = refusal(&format!("postgres://ann:hunter2@127.0.0.1:{port}/firm")).await;
+    let error = open_error(&format!("postgres://ann:hunter2@127.0.0.1:{port}/firm")).await;
     assert!(matches!(error, OpenError::Database(DbError::Unavailable(_))), "{error:?}");
     let text = format!("{error} {error:?}");
     assert!(text.contains(&format!("127.0.0.1:{port}")) && !text.contains("hunter2"), "{text}");
 }
 
 #[tokio::test]
-async fn a_silent_server_is_given_up_in_time() {
-    // Takes connections into its backlog and never says a word.
+async fn unresponsive_server_times_out() {
+    // Accepts connections into its backlog and never responds.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let error = refusal(&format!("postgres://ann@127.0.0.1:{port}/firm")).await;
+    let error = open_error(&format!("postgres://ann@127.0.0.1:{port}/firm")).await;
     assert!(matches!(error, OpenError::Database(DbError::Unavailable(_))), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_database_that_does_not_exist_is_named_with_the_fix() {
-    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
-        let error = refusal(&format!("{}_missing", database.url_text())).await;
+async fn missing_database_error_suggests_createdb() {
+    with_fresh_database(|database: Arc<PostgresDatabase>| async move {
+        let error = open_error(&format!("{}_missing", database.url_text())).await;
         let text = error.to_string();
         assert!(text.contains("_missing") && text.contains("createdb"), "{text}");
     })
@@ -475,30 +482,30 @@ async fn a_database_that_does_not_exist_is_named_with_the_fix() {
 }
 
 #[tokio::test]
-async fn an_invoice_is_issued_while_the_sums_are_vacuumed_and_others_settle() {
-    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+async fn issue_is_not_blocked_by_vacuum_and_settlements() {
+    with_fresh_database(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        let payer = payer(&store).await;
-        use_a_million(&store, 1, payer, "2026-10-15").await;
+        let billed_key = billed_key(&store).await;
+        record_million_tokens(&store, 1, billed_key, "2026-10-15").await;
         let (mut vacuuming, mut settling) = (database.connect().await, database.connect().await);
-        sqlx::raw_sql("BEGIN; LOCK TABLE usage_days IN SHARE UPDATE EXCLUSIVE MODE")
+        sqlx::raw_sql("BEGIN; LOCK TABLE daily_usage IN SHARE UPDATE EXCLUSIVE MODE")
             .execute(&mut vacuuming)
             .await
             .unwrap();
-        // Another node's settlement of the next month, which takes its time.
+        // Another node's slow settlement into the next month.
         sqlx::raw_sql(
-            "BEGIN; INSERT INTO usage_days SELECT account_id, day + 31, key_id, model, 1, 1, 1, 1, 1, 2 FROM usage_days",
+            "BEGIN; INSERT INTO daily_usage SELECT account_id, day + 31, key_id, model, 1, 1, 1, 1, 1, 2 FROM daily_usage",
         )
         .execute(&mut settling)
         .await
         .unwrap();
-        issue_new(&store, payer.0, "2026-10", "2026-11-02").await;
+        issue_new(&store, billed_key.0, "2026-10", "2026-11-02").await;
     })
     .await;
 }
 
-/// What a session has read is told when it ends.
-async fn wait_for_the_sessions_end(connection: &mut PgConnection) {
+/// The server publishes the read statistics of a session when it ends.
+async fn wait_for_session_end(connection: &mut PgConnection) {
     let ended = async {
         loop {
             let sessions: i64 = sqlx::query_scalar(
@@ -517,10 +524,10 @@ async fn wait_for_the_sessions_end(connection: &mut PgConnection) {
     assert!(ended.is_ok(), "the store was closed and its sessions go on");
 }
 
-/// Rows of the clients' table and of its indexes that the server has read so far.
+/// Rows of the `clients` table and its indexes that the server has read so far.
 async fn client_rows_read(database: &PostgresDatabase) -> i64 {
     let mut connection = database.connect().await;
-    wait_for_the_sessions_end(&mut connection).await;
+    wait_for_session_end(&mut connection).await;
     sqlx::query_scalar(
         "SELECT CAST((SELECT SUM(seq_tup_read) FROM pg_stat_user_tables WHERE relname = 'clients') \
          + (SELECT SUM(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'clients') AS BIGINT)",
@@ -531,20 +538,21 @@ async fn client_rows_read(database: &PostgresDatabase) -> i64 {
 }
 
 #[tokio::test]
-async fn a_page_of_the_list_reads_its_own_rows_and_not_the_table() {
+async fn client_list_page_reads_no_full_table() {
     const CLIENTS: usize = 4000;
-    on_a_fresh::<PostgresDatabase, _>(|database| async move {
+    with_fresh_database::<PostgresDatabase, _>(|database| async move {
         let store = database.open().await;
         let people = people(&store).await;
         let owner = |number: usize| if number.is_multiple_of(2) { people.maya.id } else { people.tom.id };
         let new = (0..CLIENTS).map(|number| {
             let at = after_s((number * 7919 % CLIENTS) as i64);
             let entries = vec![note(owner(number), at, "A note")];
-            // Rows as wide as they may be: a small table is quicker read whole.
-            let facts = ContactFacts { address: "x".repeat(400).parse().unwrap(), ..ContactFacts::default() };
+            // Wide rows, because the planner scans a small table in full.
+            let details =
+                ContactDetails { address: "x".repeat(400).parse().unwrap(), ..ContactDetails::default() };
             let new =
-                NewClient { facts, entries, ..new_client(&format!("Client {}", number * 7919 % CLIENTS)) };
-            (ask(Asker::Operator, NewClientFor(owner(number))).unwrap(), new)
+                NewClient { details, entries, ..new_client(&format!("Client {}", number * 7919 % CLIENTS)) };
+            (ask(Principal::Operator, NewClientResource(owner(number))).unwrap(), new)
         });
         store.client_imports.import_clients(new.collect(), &|_| {}).await.unwrap();
         store.close().await;
@@ -553,11 +561,11 @@ async fn a_page_of_the_list_reads_its_own_rows_and_not_the_table() {
             ClientOrder::RecentFirst,
             ClientOrder::OldestFirst,
             ClientOrder::Name,
-            ClientOrder::NameBackwards,
+            ClientOrder::NameDescending,
             ClientOrder::Id,
-            ClientOrder::IdBackwards,
+            ClientOrder::IdDescending,
             ClientOrder::Owner,
-            ClientOrder::OwnerBackwards,
+            ClientOrder::OwnerDescending,
         ];
         for order in orders {
             let before = client_rows_read(&database).await;
@@ -565,27 +573,27 @@ async fn a_page_of_the_list_reads_its_own_rows_and_not_the_table() {
             for person in [&people.maya, &people.ruth] {
                 let page = store
                     .clients
-                    .list_clients(firm_permit(person), &ClientQuery { order, ..words("") })
+                    .list_clients(firm_permit(person), &ClientQuery { order, ..search_for("") })
                     .await
                     .unwrap();
                 assert_eq!(page.lines.len(), 25);
             }
             store.close().await;
             let read = client_rows_read(&database).await - before;
-            // Each line is read in the index of the order and in the table. Planning looks at a few rows more.
+            // Each row is read from the index and from the table. Planning reads a few rows more.
             assert!(read <= 2 * (2 * 25 + 50), "{order:?}: {read} rows for two pages");
         }
     })
     .await;
 }
 
-/// Whole scans of the sums by day, lines of them that were fetched by an index, and looks at the ledger of either kind.
-async fn reads(database: &PostgresDatabase) -> (i64, i64, i64) {
+/// Sequential scans of the sums by day, their rows fetched by an index, and all scans of the ledger.
+async fn read_stats(database: &PostgresDatabase) -> (i64, i64, i64) {
     let mut connection = database.connect().await;
-    wait_for_the_sessions_end(&mut connection).await;
+    wait_for_session_end(&mut connection).await;
     sqlx::query_as(
-        "SELECT CAST(SUM(seq_scan) FILTER (WHERE relname = 'usage_days') AS BIGINT), \
-         CAST(SUM(idx_tup_fetch) FILTER (WHERE relname = 'usage_days') AS BIGINT), \
+        "SELECT CAST(SUM(seq_scan) FILTER (WHERE relname = 'daily_usage') AS BIGINT), \
+         CAST(SUM(idx_tup_fetch) FILTER (WHERE relname = 'daily_usage') AS BIGINT), \
          CAST(SUM(seq_scan + COALESCE(idx_scan, 0)) FILTER (WHERE relname LIKE 'ledger%') AS BIGINT) \
          FROM pg_stat_user_tables",
     )
@@ -595,12 +603,12 @@ async fn reads(database: &PostgresDatabase) -> (i64, i64, i64) {
 }
 
 #[tokio::test]
-async fn a_month_of_usage_is_read_by_index_whatever_the_ledger_and_the_other_months_hold() {
+async fn monthly_usage_reads_only_its_index_range() {
     const ACCOUNTS: usize = 20;
     const DAYS: i64 = 731;
-    /// Groupings of the month, and the month before.
+    /// Groupings of the month, and the previous month.
     const QUERIES: i64 = 5;
-    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+    with_fresh_database(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
         let mut one = None;
         for number in 0..ACCOUNTS {
@@ -608,27 +616,28 @@ async fn a_month_of_usage_is_read_by_index_whatever_the_ledger_and_the_other_mon
             key(&store, Some(account)).await;
             one = Some(account);
         }
-        let month = Month::of(NOON);
+        let month = Month::containing(NOON);
         let last_day = month.last_day().0;
         store.close().await;
         database
             .raw(&format!(
-                "INSERT INTO usage_days SELECT k.account_id, d, k.id, 'model', 100, 400, 1, 1, 1, 500 \
+                "INSERT INTO daily_usage SELECT k.account_id, d, k.id, 'model', 100, 400, 1, 1, 1, 500 \
                  FROM generate_series({last_day} - {DAYS} + 1, {last_day}) AS d, api_keys k; ANALYZE"
             ))
             .await
             .unwrap();
         for (account, accounts) in [(None, ACCOUNTS as i64), (one, 1)] {
-            let before = reads(&database).await;
+            let before = read_stats(&database).await;
             let store = database.open().await;
-            let permit = ask(Asker::Operator, chancery_policy::TheFirm).unwrap();
-            let report = store.usage_reports.read_usage(permit, UsageMonth { account, month }).await.unwrap();
+            let permit = ask(Principal::Operator, chancery_policy::FirmResource).unwrap();
+            let report =
+                store.usage_reports.read_usage(permit, MonthlyUsageQuery { account, month }).await.unwrap();
             assert_eq!(report.days.len(), 30);
             assert_eq!(report.days[0].requests, accounts as u64);
             store.close().await;
-            let after = reads(&database).await;
-            let (scans, fetched, looks) = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
-            assert_eq!((scans, looks), (0, 0), "{account:?}");
+            let after = read_stats(&database).await;
+            let (scans, fetched, ledger_scans) = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
+            assert_eq!((scans, ledger_scans), (0, 0), "{account:?}");
             assert!(fetched > 0, "{account:?}: nothing was counted");
             assert!(fetched <= QUERIES * 31 * accounts + 1, "{account:?}: {fetched} lines were fetched");
         }
@@ -636,31 +645,34 @@ async fn a_month_of_usage_is_read_by_index_whatever_the_ledger_and_the_other_mon
     .await;
 }
 
-/// How often each partition of the ledger was looked at so far, for rows that were asked for.
-async fn looks_by_partition(database: &PostgresDatabase) -> BTreeMap<String, i64> {
+/// Number of scans of each ledger partition so far.
+async fn scans_by_partition(database: &PostgresDatabase) -> BTreeMap<String, i64> {
     let mut connection = database.connect().await;
-    wait_for_the_sessions_end(&mut connection).await;
-    let looks: Vec<(String, i64)> = sqlx::query_as(
+    wait_for_session_end(&mut connection).await;
+    let scans: Vec<(String, i64)> = sqlx::query_as(
         "SELECT relname::text, seq_scan + COALESCE(idx_scan, 0) FROM pg_stat_user_tables \
          WHERE relid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = 'ledger'::regclass)",
     )
     .fetch_all(&mut connection)
     .await
     .unwrap();
-    looks.into_iter().collect()
+    scans.into_iter().collect()
 }
 
 #[tokio::test]
-async fn what_a_request_asks_of_the_ledger_is_asked_of_its_months_partition_alone() {
+async fn request_lookup_scans_one_partition() {
     const MONTHS: i64 = 14;
-    /// Past the number after which PostgreSQL may settle on one plan for every value.
+    /// Beyond the number of executions after which PostgreSQL may choose a generic plan.
     const REQUESTS: usize = 12;
     const A_MONTH_MS: i64 = 31 * 86_400_000;
-    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+    with_fresh_database(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        let payer = payer(&store).await;
-        let of_moment =
-            |at: UnixMillis| UsageRow { request_id: RequestId::new(at, &OsRandomness), at, ..row(0, payer) };
+        let billed_key = billed_key(&store).await;
+        let of_moment = |at: UnixMillis| UsageRow {
+            request_id: RequestId::new(at, &OsRandomness),
+            at,
+            ..row(0, billed_key)
+        };
         for month in 1..MONTHS {
             store.ledger.settle(of_moment(UnixMillis(NOON.0 - month * A_MONTH_MS)).into()).await.unwrap();
         }
@@ -668,14 +680,14 @@ async fn what_a_request_asks_of_the_ledger_is_asked_of_its_months_partition_alon
         store.ledger.settle(of_moment(NOON).into()).await.unwrap();
         store.close().await;
         database.raw("ANALYZE").await.unwrap();
-        let before = looks_by_partition(&database).await;
+        let before = scans_by_partition(&database).await;
         assert_eq!(before.len() as i64, MONTHS + 1, "one for each month, and the one for what has none");
         let store = database.open().await;
         for (number, row) in rows.iter().enumerate() {
             let (key, expires_at): (IdempotencyKey, _) =
                 (format!("order-{number}").parse().unwrap(), UnixMillis(NOON.0 + 1_000));
-            let claim = Claim {
-                account: payer.0,
+            let claim = KeyClaim {
+                account: billed_key.0,
                 key: key.clone(),
                 fingerprint: Fingerprint([7; 32]),
                 request_id: row.request_id.clone(),
@@ -683,17 +695,23 @@ async fn what_a_request_asks_of_the_ledger_is_asked_of_its_months_partition_alon
                 expires_at,
             };
             store.idempotency.claim_key(&claim).await.unwrap();
-            let kept =
-                KeptReply { key: key.clone(), output_text: "text".to_owned(), cached_tokens: 0, expires_at };
-            let settlement = Settlement { row: row.clone(), is_reserved: false, kept: Some(kept) };
+            let stored_reply = StoredReply {
+                key: key.clone(),
+                output_text: "text".to_owned(),
+                cached_tokens: 0,
+                expires_at,
+            };
+            let settlement =
+                Settlement { row: row.clone(), is_reserved: false, stored_reply: Some(stored_reply) };
             store.ledger.settle(settlement.clone()).await.unwrap();
-            // A second time it is compared with what is there.
+            // The second time, it is compared with the stored row.
             store.ledger.settle(settlement).await.unwrap();
-            let holder = store.idempotency.key_holder(payer.0, &key, NOON).await.unwrap().unwrap();
+            let holder =
+                store.idempotency.idempotency_record(billed_key.0, &key, NOON).await.unwrap().unwrap();
             assert_eq!(holder.reply.unwrap().row, *row);
         }
         store.close().await;
-        let after = looks_by_partition(&database).await;
+        let after = scans_by_partition(&database).await;
         let looked_at: Vec<&String> = after.keys().filter(|name| after[*name] > before[*name]).collect();
         assert_eq!(looked_at, ["ledger_2026_11"], "before {before:?}, after {after:?}");
     })

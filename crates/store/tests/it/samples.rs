@@ -1,17 +1,17 @@
-//! Accounts, keys and rows to test with.
+//! Sample accounts, keys and rows.
 
 use crate::databases::TestDatabase;
 use chancery_domain::{
-    Account, AccountId, AccountName, ApiKey, HowEnded, Key, KeyId, Nanos, OsRandomness, Prices, RateLimits,
-    RequestId, TokenPrice, UnixMillis, UsageRow,
+    Account, AccountId, AccountName, ApiKey, Key, KeyId, Nanos, OsRandomness, Prices, RateLimits, RequestId,
+    StopReason, TokenPrice, UnixMillis, UsageRow,
 };
 use chancery_store::{NewAccount, NewKey, Store};
 
 /// Noon of 2026-11-15 UTC.
 pub const NOON: UnixMillis = UnixMillis(1_794_744_000_000);
 
-/// Texts that break a query which is glued together, or a database that is not in UTF-8.
-pub const HOSTILE: [&str; 9] = [
+/// Texts that break SQL built by concatenation, or a database that is not UTF-8.
+pub const HOSTILE_TEXTS: [&str; 9] = [
     "'; DROP TABLE ledger; --",
     "\"quoted\"",
     "back\\slash",
@@ -46,7 +46,7 @@ pub async fn key(store: &Store, account: Option<AccountId>) -> Key {
 }
 
 /// An account with a key.
-pub async fn payer(store: &Store) -> (AccountId, KeyId) {
+pub async fn billed_key(store: &Store) -> (AccountId, KeyId) {
     let account = account(store, "Hale & Ward").await.id;
     (account, key(store, Some(account)).await.id)
 }
@@ -73,23 +73,23 @@ pub fn row(number: usize, (account, key): (AccountId, KeyId)) -> UsageRow {
         prices: prices(100, 400),
         cost: Nanos(290 * 100 + 64 * 400),
         at: NOON,
-        ended: HowEnded::Complete,
+        stop_reason: StopReason::Complete,
     }
 }
 
-/// The row with these counts and the cost that follows from them.
+/// The row with these token counts and the resulting cost.
 pub fn with_tokens(mut row: UsageRow, input_tokens: u32, output_tokens: u32) -> UsageRow {
     (row.input_tokens, row.output_tokens) = (input_tokens, output_tokens);
     row.cost = row.recomputed_cost().unwrap();
     row
 }
 
-pub async fn whole_ledger(store: &Store) -> Vec<UsageRow> {
+pub async fn all_ledger_rows(store: &Store) -> Vec<UsageRow> {
     store.ledger_chains.ledger_rows(None, u32::MAX).await.unwrap()
 }
 
-/// A statement that adds a row to the ledger behind the store's back. The values are those of its columns up to
-/// `place`; a hash comes along, which does not fit.
+/// A statement that adds a row to the ledger without the store. The values are those of its columns up to `position`; the
+/// hash is wrong.
 pub fn insert_row<D: TestDatabase>(values: &str) -> String {
     format!("INSERT INTO ledger VALUES ({values}, {})", D::SOME_HASH)
 }

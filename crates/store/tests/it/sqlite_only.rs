@@ -1,8 +1,8 @@
-//! What only a file can show: modes, missing folders, foreign and broken files, and the lock between processes.
+//! Tests specific to SQLite: file modes, missing folders, foreign and corrupt files, and the lock between processes.
 
-use crate::billing::{issue_new, read_invoice, use_a_million};
+use crate::billing::{issue_new, read_invoice, record_million_tokens};
 use crate::databases::{SqliteFile, TestDatabase};
-use crate::samples::{NOON, account, insert_row, name, new_account, payer, row, whole_ledger};
+use crate::samples::{NOON, account, all_ledger_rows, billed_key, insert_row, name, new_account, row};
 use chancery_store::{DatabaseUrl, DbError, LedgerError, OpenError, Store};
 use sqlx::Connection;
 use std::io::{Seek, SeekFrom, Write};
@@ -11,14 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-async fn refusal(file: &Path) -> OpenError {
+async fn open_error(file: &Path) -> OpenError {
     match Store::open_file(file).await {
         Ok(_) => panic!("{} was opened", file.display()),
         Err(error) => error,
     }
 }
 
-async fn refusal_to_look(file: &Path) -> OpenError {
+async fn open_existing_error(file: &Path) -> OpenError {
     match Store::open_existing(&DatabaseUrl::sqlite_file(file)).await {
         Ok(_) => panic!("{} was opened", file.display()),
         Err(error) => error,
@@ -27,7 +27,7 @@ async fn refusal_to_look(file: &Path) -> OpenError {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn only_the_owner_may_read_the_files() {
+async fn database_files_are_mode_0600() {
     use std::os::unix::fs::PermissionsExt;
     let database = SqliteFile::create().await;
     let store = database.open().await;
@@ -42,7 +42,7 @@ async fn only_the_owner_may_read_the_files() {
 }
 
 #[tokio::test]
-async fn a_path_with_odd_characters_is_taken_as_it_stands() {
+async fn path_characters_are_not_interpreted() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("büro süd?mode=ro#1 %41.db");
     let url: DatabaseUrl = format!("sqlite:{}", file.display()).parse().unwrap();
@@ -53,45 +53,45 @@ async fn a_path_with_odd_characters_is_taken_as_it_stands() {
 }
 
 #[tokio::test]
-async fn a_missing_folder_is_named() {
+async fn missing_folder_error_names_it() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing");
-    let error = refusal(&missing.join("chancery.db")).await;
+    let error = open_error(&missing.join("chancery.db")).await;
     assert!(error.to_string().contains(&missing.display().to_string()), "{error}");
     assert!(matches!(error, OpenError::NoFolder { .. }));
     assert!(!missing.exists());
 }
 
 #[tokio::test]
-async fn a_folder_that_is_a_file_is_named() {
+async fn file_as_parent_folder_error_names_it() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("data");
     std::fs::write(&file, "not a folder").unwrap();
-    let error = refusal(&file.join("chancery.db")).await;
+    let error = open_error(&file.join("chancery.db")).await;
     assert!(matches!(error, OpenError::NoFolder { folder } if folder == file));
 }
 
 #[tokio::test]
-async fn a_folder_in_the_files_place_is_named() {
+async fn folder_as_database_file_error_names_it() {
     let folder = tempfile::tempdir().unwrap();
-    let error = refusal(folder.path()).await;
+    let error = open_error(folder.path()).await;
     assert!(error.to_string().contains(&folder.path().display().to_string()), "{error}");
     assert!(matches!(error, OpenError::CannotOpen { .. }));
 }
 
 #[tokio::test]
-async fn a_file_that_is_not_a_database_is_named_and_left_alone() {
+async fn non_database_file_is_rejected_and_untouched() {
     let database = SqliteFile::create().await;
     let text = "Minutes of the meeting of 15 November. ".repeat(100);
     std::fs::write(database.path(), &text).unwrap();
-    let error = refusal(&database.path()).await;
+    let error = open_error(&database.path()).await;
     assert!(error.to_string().contains("is not a database"), "{error}");
     assert!(matches!(error, OpenError::NotADatabase { file } if file == database.path()));
     assert_eq!(std::fs::read_to_string(database.path()).unwrap(), text);
 }
 
 #[tokio::test]
-async fn a_broken_database_is_an_error_that_says_so() {
+async fn corrupt_database_is_reported() {
     let database = SqliteFile::create().await;
     let store = database.open().await;
     for number in 0..200 {
@@ -112,7 +112,7 @@ async fn a_broken_database_is_an_error_that_says_so() {
 }
 
 #[tokio::test]
-async fn looking_leaves_the_folder_as_it_was() {
+async fn open_existing_leaves_folder_untouched() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing");
     let text_file = folder.path().join("minutes.txt");
@@ -120,36 +120,36 @@ async fn looking_leaves_the_folder_as_it_was() {
     for file in
         [folder.path().join("chancery.db"), missing.join("chancery.db"), text_file.join("chancery.db")]
     {
-        let error = refusal_to_look(&file).await;
+        let error = open_existing_error(&file).await;
         assert!(
-            matches!(&error, OpenError::NoDatabase { place } if *place == file.display().to_string()),
+            matches!(&error, OpenError::NoDatabase { location } if *location == file.display().to_string()),
             "{error:?}"
         );
     }
-    assert!(matches!(refusal_to_look(&text_file).await, OpenError::NotADatabase { .. }));
-    assert!(matches!(refusal_to_look(folder.path()).await, OpenError::CannotOpen { .. }));
+    assert!(matches!(open_existing_error(&text_file).await, OpenError::NotADatabase { .. }));
+    assert!(matches!(open_existing_error(folder.path()).await, OpenError::CannotOpen { .. }));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "only the text file is there");
 
     let empty = folder.path().join("empty.db");
     std::fs::write(&empty, "").unwrap();
-    assert!(matches!(refusal_to_look(&empty).await, OpenError::NoDatabase { .. }));
+    assert!(matches!(open_existing_error(&empty).await, OpenError::NoDatabase { .. }));
     assert_eq!(std::fs::metadata(&empty).unwrap().len(), 0, "it is still empty");
 }
 
 #[tokio::test]
-async fn looking_at_another_programs_file_changes_no_byte_of_it() {
+async fn open_existing_leaves_foreign_file_untouched() {
     let database = SqliteFile::create().await;
     database.raw("CREATE TABLE theirs (a INTEGER)").await.unwrap();
     let before = std::fs::read(database.path()).unwrap();
-    assert!(matches!(refusal_to_look(&database.path()).await, OpenError::NoDatabase { .. }));
+    assert!(matches!(open_existing_error(&database.path()).await, OpenError::NoDatabase { .. }));
     assert_eq!(std::fs::read(database.path()).unwrap(), before);
 }
 
 #[tokio::test]
-async fn a_row_whose_text_is_not_utf_8_names_its_request() {
+async fn non_utf8_row_error_names_its_request() {
     let database = SqliteFile::create().await;
     let store = database.open().await;
-    let (account, key) = payer(&store).await;
+    let (account, key) = billed_key(&store).await;
     let values =
         format!("'req_odd', {account}, {key}, CAST(x'ff' AS TEXT), 1, 0, 1, 1, 1, 1, 'complete', 1, 0");
     database.raw(&insert_row::<SqliteFile>(&values)).await.unwrap();
@@ -160,48 +160,48 @@ async fn a_row_whose_text_is_not_utf_8_names_its_request() {
 }
 
 #[tokio::test]
-async fn a_row_cannot_be_replaced_either() {
+async fn insert_or_replace_cannot_replace_ledger_row() {
     let database = SqliteFile::create().await;
     let store = database.open().await;
-    let row = row(1, payer(&store).await);
+    let row = row(1, billed_key(&store).await);
     store.ledger.settle(row.clone().into()).await.unwrap();
     let (account, key, request) = (row.account, row.key, &row.request_id);
-    let writer = store.ledger_chains.writer_after(None).await.unwrap().unwrap();
-    // Both the request and the place in the chain are taken.
-    for (request, writer, place) in [(request.as_str(), 1, 0), ("req_other", writer.0, 0)] {
+    let writer = store.ledger_chains.next_writer(None).await.unwrap().unwrap();
+    // Both the request id and the position in the chain are taken.
+    for (request, writer, position) in [(request.as_str(), 1, 0), ("req_other", writer.0, 0)] {
         let values =
-            format!("'{request}', {account}, {key}, 'm', 0, 0, 0, 0, 0, 0, 'complete', {writer}, {place}");
+            format!("'{request}', {account}, {key}, 'm', 0, 0, 0, 0, 0, 0, 'complete', {writer}, {position}");
         let replace = insert_row::<SqliteFile>(&values).replace("INSERT", "INSERT OR REPLACE");
         let _ = database.raw(&replace).await;
-        assert_eq!(whole_ledger(&store).await, std::slice::from_ref(&row));
+        assert_eq!(all_ledger_rows(&store).await, std::slice::from_ref(&row));
     }
 }
 
 #[tokio::test]
-async fn writes_wait_for_another_process_and_then_happen() {
+async fn writes_wait_for_write_lock_of_other_process() {
     let database = SqliteFile::create().await;
     let store = database.open().await;
-    let payer = payer(&store).await;
+    let billed_key = billed_key(&store).await;
     let mut other = database.connect().await;
     let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
     let settling = tokio::spawn({
         let store = Arc::clone(&store);
-        async move { store.ledger.settle(row(1, payer).into()).await }
+        async move { store.ledger.settle(row(1, billed_key).into()).await }
     });
-    // Reading goes on meanwhile, and sees the row only once it is committed.
+    // Reads continue meanwhile, and see the row only once it is committed.
     for _ in 0..20 {
-        assert!(whole_ledger(&store).await.is_empty());
+        assert!(all_ledger_rows(&store).await.is_empty());
     }
     lock.rollback().await.unwrap();
     settling.await.unwrap().unwrap();
-    assert_eq!(whole_ledger(&store).await.len(), 1);
+    assert_eq!(all_ledger_rows(&store).await.len(), 1);
 }
 
 #[tokio::test]
-async fn opening_waits_while_another_process_sets_the_file_up() {
+async fn open_waits_for_concurrent_setup() {
     let database = SqliteFile::create().await;
     let mut other = database.connect().await;
-    // On a file that is not in WAL mode yet, SQLite answers "locked" to this without waiting.
+    // On a file that is not in WAL mode yet, SQLite returns "locked" here without waiting.
     let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
     let mut opening = tokio::spawn({
         let file = database.path();
@@ -214,49 +214,50 @@ async fn opening_waits_while_another_process_sets_the_file_up() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_never_released_is_an_error_and_no_write() {
+async fn held_write_lock_times_out_without_writing() {
     let database = SqliteFile::create().await;
     let store = database.open().await;
-    let payer = payer(&store).await;
+    let billed_key = billed_key(&store).await;
     let mut other = database.connect().await;
     let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
-    let error = store.ledger.settle(row(1, payer).into()).await.unwrap_err();
+    let error = store.ledger.settle(row(1, billed_key).into()).await.unwrap_err();
     assert!(
         matches!(&error, LedgerError::Database(DbError::Unavailable(why)) if why.contains("another process")),
         "{error:?}"
     );
     lock.rollback().await.unwrap();
-    assert!(whole_ledger(&store).await.is_empty());
-    store.ledger.settle(row(1, payer).into()).await.unwrap();
+    assert!(all_ledger_rows(&store).await.is_empty());
+    store.ledger.settle(row(1, billed_key).into()).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_command_waits_longer_for_its_turn_than_a_settlement() {
+async fn commands_wait_longer_than_settlements_for_write_lock() {
     let database = SqliteFile::create().await;
     let store = database.open().await;
-    let payer = payer(&store).await;
+    let billed_key = billed_key(&store).await;
     let mut other = database.connect().await;
     let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
     let command = tokio::spawn({
         let store = Arc::clone(&store);
         async move { store.create_account(new_account("Late")).await }
     });
-    // Settling gives up first, and is not kept from trying by the command that waits beside it.
+    // Settling times out first, and the waiting command does not block its attempts.
     for _ in 0..2 {
-        store.ledger.settle(row(1, payer).into()).await.unwrap_err();
+        store.ledger.settle(row(1, billed_key).into()).await.unwrap_err();
         assert!(!command.is_finished(), "the command waits on");
     }
     lock.rollback().await.unwrap();
     command.await.unwrap().unwrap();
 }
 
-/// The command's turns are not timed: a slow disk makes each of them slow. Without turns it would give up.
+/// The command's writes are not timed, because a slow disk slows each of them. Without gaps between the server's commits, the
+/// command would time out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_gets_its_turn_while_a_server_settles_without_pause() {
+async fn command_gets_write_lock_under_constant_settlement() {
     const TURNS: usize = 5;
     let database = SqliteFile::create().await;
     let server = database.open().await;
-    let payer = payer(&server).await;
+    let billed_key = billed_key(&server).await;
     let command = database.open().await;
     let is_over = Arc::new(AtomicBool::new(false));
     let mut settling = tokio::task::JoinSet::new();
@@ -264,12 +265,12 @@ async fn a_command_gets_its_turn_while_a_server_settles_without_pause() {
         let (server, is_over) = (Arc::clone(&server), Arc::clone(&is_over));
         settling.spawn(async move {
             for number in (client * 1_000_000..).take_while(|_| !is_over.load(Ordering::Relaxed)) {
-                server.ledger.settle(row(number, payer).into()).await.unwrap();
+                server.ledger.settle(row(number, billed_key).into()).await.unwrap();
             }
         });
     }
     for turn in 0..TURNS {
-        // The server is back at full pace before the command asks again.
+        // The server is back at full speed before the command's next write.
         let commits_before = server.ledger_commits();
         while server.ledger_commits() < commits_before + 5 {
             tokio::task::yield_now().await;
@@ -282,33 +283,50 @@ async fn a_command_gets_its_turn_while_a_server_settles_without_pause() {
     server.close().await;
 }
 
-/// SQLite's way to remove a row without a trigger that sees it go.
+/// INSERT OR REPLACE removes a row without firing a delete trigger.
 #[tokio::test]
-async fn an_invoice_cannot_be_replaced() {
+async fn insert_or_replace_cannot_replace_invoice() {
     let database = SqliteFile::create().await;
     let store = database.open().await;
-    let payer = payer(&store).await;
-    use_a_million(&store, 1, payer, "2026-10-15").await;
-    let number = issue_new(&store, payer.0, "2026-10", "2026-11-02").await;
+    let billed_key = billed_key(&store).await;
+    record_million_tokens(&store, 1, billed_key, "2026-10-15").await;
+    let number = issue_new(&store, billed_key.0, "2026-10", "2026-11-02").await;
     database
-        .raw("INSERT INTO account_events (deed, detail, at_ms) VALUES ('make', 'made it', 1)")
+        .raw("INSERT INTO account_events (kind, detail, at_ms) VALUES ('make', 'made it', 1)")
         .await
         .unwrap();
     let (before, bytes) =
         (read_invoice(&store, number).await, store.issued_invoices.issued_document(number).await.unwrap());
-    for sql in [
-        "INSERT OR REPLACE INTO invoices SELECT * FROM invoices",
-        "INSERT OR REPLACE INTO invoice_lines SELECT * FROM invoice_lines",
-        "INSERT OR REPLACE INTO invoice_documents SELECT year, serial, x'00' FROM invoice_documents",
-        "REPLACE INTO invoice_events SELECT * FROM invoice_events",
-        "REPLACE INTO account_months (account_id, month) SELECT account_id, month FROM account_months",
-        "INSERT OR REPLACE INTO invoice_events (year, serial, deed, at_ms) VALUES (2026, 1, 'issued', 0)",
-        "INSERT OR REPLACE INTO invoice_serials (year, serial) VALUES (2026, 1)",
-        "INSERT OR REPLACE INTO account_events (id, deed, detail, at_ms) SELECT id, '', '', 0 FROM account_events",
-        "UPDATE OR REPLACE invoice_lines SET place = 1 WHERE place = 0",
+    let unchangeable = "issued invoices cannot be changed";
+    for (sql, expected) in [
+        ("INSERT OR REPLACE INTO invoices SELECT * FROM invoices", unchangeable),
+        // Two triggers reject this, and SQLite does not define which comes first.
+        ("INSERT OR REPLACE INTO invoice_lines SELECT * FROM invoice_lines", "; issue a credit note"),
+        (
+            "INSERT OR REPLACE INTO invoice_documents SELECT year, serial, x'00' FROM invoice_documents",
+            unchangeable,
+        ),
+        ("REPLACE INTO invoice_events SELECT * FROM invoice_events", unchangeable),
+        (
+            "REPLACE INTO billing_months (account_id, month) SELECT account_id, month FROM billing_months",
+            "billing months with usage cannot be deleted",
+        ),
+        (
+            "INSERT OR REPLACE INTO invoice_events (year, serial, kind, at_ms) VALUES (2026, 1, 'issued', 0)",
+            unchangeable,
+        ),
+        (
+            "INSERT OR REPLACE INTO invoice_serials (year, serial) VALUES (2026, 1)",
+            "invoice numbers must be consecutive",
+        ),
+        (
+            "INSERT OR REPLACE INTO account_events (id, kind, detail, at_ms) SELECT id, '', '', 0 FROM account_events",
+            "the account history is append-only",
+        ),
+        ("UPDATE OR REPLACE invoice_lines SET position = 1 WHERE position = 0", unchangeable),
     ] {
         let error = database.raw(sql).await.unwrap_err().to_string();
-        assert!(error.contains("is never"), "{sql}: {error}");
+        assert!(error.contains(expected), "{sql}: {error}");
     }
     assert_eq!(read_invoice(&store, number).await, before);
     assert_eq!(store.issued_invoices.issued_document(number).await.unwrap(), bytes);

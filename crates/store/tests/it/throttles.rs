@@ -1,4 +1,4 @@
-//! Conformance: throttles, which the databases must decide as the model of the domain does.
+//! Conformance: both databases decide on throttles as the domain model does.
 
 use crate::databases::TestDatabase;
 use crate::samples::NOON;
@@ -30,9 +30,7 @@ fn allowed(count: u32, expires_at: UnixMillis) -> ThrottleDecision {
     ThrottleDecision::Allowed(ThrottleCount { count, expires_at })
 }
 
-pub async fn racing_attempts_each_get_a_number_of_their_own_and_none_beyond_the_limit<D: TestDatabase>(
-    database: Arc<D>,
-) {
+pub async fn concurrent_attempts_never_exceed_throttle_limit<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let ann = address("ann@example.com");
     // 10 in 900 seconds.
@@ -65,7 +63,7 @@ pub async fn racing_attempts_each_get_a_number_of_their_own_and_none_beyond_the_
     assert_eq!(stored.count, 10, "what is denied is not counted");
 }
 
-pub async fn attempts_expire_when_the_first_ones_time_is_over<D: TestDatabase>(database: Arc<D>) {
+pub async fn attempts_expire_one_window_after_the_first<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let (ann, ben) = (address("ann@example.com"), address("ben@example.com"));
     // 25 in 900 seconds.
@@ -83,7 +81,7 @@ pub async fn attempts_expire_when_the_first_ones_time_is_over<D: TestDatabase>(d
     assert!(store.throttles.throttle_count(key, after_s(900)).await.unwrap().is_some());
 }
 
-pub async fn attempts_that_a_wrong_clock_counted_far_ahead_are_over<D: TestDatabase>(database: Arc<D>) {
+pub async fn counts_from_a_clock_far_ahead_are_ignored<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let (ann, a_year) = (address("ann@example.com"), 365 * 86_400);
     // 5 in 900 seconds.
@@ -99,7 +97,7 @@ pub async fn attempts_that_a_wrong_clock_counted_far_ahead_are_over<D: TestDatab
     assert_eq!(a_little_behind, allowed(2, after_s(900)), "nodes need not agree to the second");
 }
 
-pub async fn an_attempt_can_be_refunded_and_all_be_reset<D: TestDatabase>(database: Arc<D>) {
+pub async fn attempts_can_be_refunded_and_reset<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let ann = address("ann@example.com");
     let key = ThrottleKey::CodePerAddress(&ann);
@@ -124,8 +122,8 @@ enum Op {
 
 const KEYS: usize = 4;
 
-/// What is done, to which key, and how long after the step before: mostly a little, sometimes a window, and now and then by a
-/// clock that is a little behind, or set wrong.
+/// An operation, its key, and the time since the step before: mostly short, sometimes a window. Now and then the clock
+/// is a little behind, or wrong.
 fn steps() -> impl Strategy<Value = Vec<(Op, usize, i64)>> {
     let op = prop_oneof![
         8 => Just(Op::Count),
@@ -145,7 +143,7 @@ fn steps() -> impl Strategy<Value = Vec<(Op, usize, i64)>> {
     proptest::collection::vec((op, 0..KEYS, pause_ms), 1..60)
 }
 
-pub async fn every_sequence_of_attempts_is_decided_as_the_model_decides<D: TestDatabase>(database: Arc<D>) {
+pub async fn throttle_decisions_match_domain_model<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let mut runner = TestRunner::default();
     for case in 0..24 {
@@ -157,7 +155,7 @@ pub async fn every_sequence_of_attempts_is_decided_as_the_model_decides<D: TestD
             ThrottleKey::PasswordPerAddressAndSubnet(&ann, SUBNET),
             ThrottleKey::CodePerProof(token()),
             ThrottleKey::WrongCodePerIdentity(&identity),
-            ThrottleKey::SignInDetour(&mark),
+            ThrottleKey::SignInRedirect(&mark),
         ];
         let mut model: [Option<ThrottleCount>; KEYS] = [None; KEYS];
         let mut now = NOON;

@@ -1,9 +1,9 @@
-//! One invoice or credit note: reading it again, and what it is called in findings.
+//! Reads one invoice or credit note again, and names it in findings.
 
 use chancery_domain::{Invoice, InvoiceKind, InvoiceNumber};
 use chancery_store::{DbError, InvoiceRecord, VerifyStore};
 
-/// One document as it is now.
+/// Reads the current state of one document.
 pub(super) async fn read(
     store: &VerifyStore,
     number: InvoiceNumber,
@@ -13,8 +13,8 @@ pub(super) async fn read(
     Ok(page.into_iter().next().filter(|record| record.invoice.number == number))
 }
 
-pub(super) fn gone(number: InvoiceNumber) -> Vec<String> {
-    vec![format!("invoice {number}: it was there, and is gone")]
+pub(super) fn missing_finding(number: InvoiceNumber) -> Vec<String> {
+    vec![format!("invoice {number}: disappeared during verification")]
 }
 
 pub(super) fn name(invoice: &Invoice) -> String {

@@ -1,14 +1,14 @@
-//! How the lines, sums and tax of a document differ from what they should be.
+//! Compares the lines, sums and tax of a document with the expected ones.
 
 use super::documents::name;
 use chancery_domain::{
-    Bill, Direction, Invoice, InvoiceLine, InvoiceState, InvoiceTerms, LineItem, MinorUnits, ModelUsage,
-    Nanos, Prices, TokenPrice,
+    Direction, Invoice, InvoiceAmounts, InvoiceLine, InvoiceState, InvoiceTerms, LineItem, MinorUnits,
+    ModelUsage, Nanos, Prices, TokenPrice,
 };
 use chancery_store::{DbError, InvoiceRecord, VerifyStore};
 use std::collections::BTreeMap;
 
-/// How the figures of an invoice differ from the ledger.
+/// Differences between the figures of an invoice and the ledger.
 pub(super) async fn figure_differences(
     store: &VerifyStore,
     record: &InvoiceRecord,
@@ -16,16 +16,16 @@ pub(super) async fn figure_differences(
     let invoice = &record.invoice;
     let usage = store.issued_invoices.month_usage(invoice.buyer.account, invoice.month).await?;
     if record.state != InvoiceState::Void {
-        return Ok(compare(invoice, bill_of(&usage, invoice), "the ledger makes"));
+        return Ok(compare(invoice, bill_of(&usage, invoice), "ledger"));
     }
     let own = usage_of_lines(invoice);
-    let mut findings = compare(invoice, bill_of(&own, invoice), "its tokens and prices make");
-    findings.extend(more_than_the_ledger(invoice, &usage));
+    let mut findings = compare(invoice, bill_of(&own, invoice), "recomputed");
+    findings.extend(excess_over_ledger(invoice, &usage));
     Ok(findings)
 }
 
 /// The lines of an invoice that have more tokens than were used at their price.
-fn more_than_the_ledger(invoice: &Invoice, usage: &[ModelUsage]) -> Vec<String> {
+fn excess_over_ledger(invoice: &Invoice, usage: &[ModelUsage]) -> Vec<String> {
     let more = |line: &InvoiceLine| {
         let LineItem::Tokens { model, direction, tokens, price } = &line.item else { return None };
         let used = |usage: &ModelUsage| match direction {
@@ -37,68 +37,72 @@ fn more_than_the_ledger(invoice: &Invoice, usage: &[ModelUsage]) -> Vec<String> 
             usage.iter().filter(|usage| usage.model == *model).map(used).fold(0, u64::saturating_add);
         (*tokens > in_ledger).then(|| {
             let (name, line) = (name(invoice), line_name(line));
-            format!("{name}, {line}: it says {tokens} tokens, and the ledger has {in_ledger}")
+            format!("{name}, {line}: {tokens} tokens, ledger {in_ledger}")
         })
     };
     invoice.bill.lines.iter().filter_map(more).collect()
 }
 
-/// How a document differs from what it should say.
-pub(super) fn compare(invoice: &Invoice, expected: Result<Bill, String>, source: &str) -> Vec<String> {
-    let (said, name) = (&invoice.bill, name(invoice));
+/// Differences between a document and its expected amounts.
+pub(super) fn compare(
+    invoice: &Invoice,
+    expected: Result<InvoiceAmounts, String>,
+    source: &str,
+) -> Vec<String> {
+    let (stated, name) = (&invoice.bill, name(invoice));
     let expected = match expected {
         Ok(expected) => expected,
-        Err(why) => return vec![format!("{name}: its figures cannot be made again: {why}")],
+        Err(error) => return vec![format!("{name}: cannot recompute: {error}")],
     };
     let key = |line: &InvoiceLine| match &line.item {
         LineItem::Tokens { model, direction, price, .. } => (model.clone(), Some((*direction, *price))),
         LineItem::Part => (String::new(), None),
     };
-    // There may be several of what should be there once.
+    // A document may contain duplicates of a line that should be unique.
     let mut lines: BTreeMap<_, (Vec<&InvoiceLine>, Vec<&InvoiceLine>)> = BTreeMap::new();
-    said.lines.iter().for_each(|line| lines.entry(key(line)).or_default().0.push(line));
+    stated.lines.iter().for_each(|line| lines.entry(key(line)).or_default().0.push(line));
     expected.lines.iter().for_each(|line| lines.entry(key(line)).or_default().1.push(line));
     let mut findings = Vec::new();
-    for (said, made) in lines.values() {
-        for place in 0..said.len().max(made.len()) {
-            let (is, made) = (said.get(place), made.get(place));
-            if is == made {
+    for (stated, recomputed) in lines.values() {
+        for position in 0..stated.len().max(recomputed.len()) {
+            let (is, recomputed) = (stated.get(position), recomputed.get(position));
+            if is == recomputed {
                 continue;
             }
-            let line = is.or(made).map_or(String::new(), |line| line_name(line));
-            let [is, made] =
-                [is, made].map(|line| line.map_or("nothing".to_owned(), |line| line_figures(line, invoice)));
-            findings.push(format!("{name}, {line}: it says {is}, {source} {made}"));
+            let line = is.or(recomputed).map_or(String::new(), |line| line_name(line));
+            let [is, recomputed] = [is, recomputed]
+                .map(|line| line.map_or("nothing".to_owned(), |line| line_figures(line, invoice)));
+            findings.push(format!("{name}, {line}: stated {is}, {source} {recomputed}"));
         }
     }
-    if findings.is_empty() && said.lines != expected.lines {
-        findings.push(format!("{name}: its lines are not in the order of models, directions and prices"));
+    if findings.is_empty() && stated.lines != expected.lines {
+        findings.push(format!("{name}: lines are not sorted by model, direction and price"));
     }
-    let amount = |amount: MinorUnits| said.currency.decimal(amount);
-    let tax = |bill: &Bill| bill.tax.as_ref().map_or("none".to_owned(), |tax| amount(tax.amount));
-    let kind_of_tax = |bill: &Bill| {
+    let amount = |amount: MinorUnits| stated.currency.to_decimal_string(amount);
+    let tax = |bill: &InvoiceAmounts| bill.tax.as_ref().map_or("none".to_owned(), |tax| amount(tax.amount));
+    let kind_of_tax = |bill: &InvoiceAmounts| {
         bill.tax.as_ref().map_or("none".to_owned(), |tax| format!("{}, {} %", tax.name, tax.rate))
     };
     for (what, is, should) in [
-        ("currency", said.currency.to_string(), expected.currency.to_string()),
-        ("kind of tax", kind_of_tax(said), kind_of_tax(&expected)),
-        ("subtotal", amount(said.subtotal), amount(expected.subtotal)),
-        ("tax", tax(said), tax(&expected)),
-        ("total", amount(said.total), amount(expected.total)),
-        ("exact amount", said.exact.to_string(), expected.exact.to_string()),
+        ("currency", stated.currency.to_string(), expected.currency.to_string()),
+        ("kind of tax", kind_of_tax(stated), kind_of_tax(&expected)),
+        ("subtotal", amount(stated.subtotal), amount(expected.subtotal)),
+        ("tax", tax(stated), tax(&expected)),
+        ("total", amount(stated.total), amount(expected.total)),
+        ("exact amount", stated.exact.to_string(), expected.exact.to_string()),
     ] {
         if is != should {
-            findings.push(format!("{name}: its {what} is {is}, {source} {should}"));
+            findings.push(format!("{name}: {what} is {is}, {source} {should}"));
         }
     }
     findings
 }
 
-fn bill_of(usage: &[ModelUsage], invoice: &Invoice) -> Result<Bill, String> {
-    Bill::of(usage, &terms_of(invoice)).map_err(|error| error.to_string())
+fn bill_of(usage: &[ModelUsage], invoice: &Invoice) -> Result<InvoiceAmounts, String> {
+    InvoiceAmounts::of(usage, &terms_of(invoice)).map_err(|error| error.to_string())
 }
 
-/// What its lines say was used.
+/// The usage according to the invoice's lines.
 fn usage_of_lines(invoice: &Invoice) -> Vec<ModelUsage> {
     let free = TokenPrice::from_nanos_per_token(0);
     let usage = |line: &InvoiceLine| {
@@ -119,7 +123,7 @@ fn usage_of_lines(invoice: &Invoice) -> Vec<ModelUsage> {
     invoice.bill.lines.iter().filter_map(usage).collect()
 }
 
-/// The terms that an invoice was made on, as far as its figures go.
+/// The terms of an invoice, as far as they affect its figures.
 fn terms_of(invoice: &Invoice) -> InvoiceTerms {
     InvoiceTerms {
         currency: invoice.bill.currency,
@@ -132,14 +136,14 @@ fn terms_of(invoice: &Invoice) -> InvoiceTerms {
 fn line_name(line: &InvoiceLine) -> String {
     match &line.item {
         LineItem::Tokens { model, direction, price, .. } => {
-            format!("{model} {} at {price} a million", direction.as_str())
+            format!("{model} {} at {price} per million", direction.as_str())
         }
-        LineItem::Part => "the part that is credited".to_owned(),
+        LineItem::Part => "credited part".to_owned(),
     }
 }
 
 fn line_figures(line: &InvoiceLine, invoice: &Invoice) -> String {
-    let amount = invoice.bill.currency.decimal(line.amount);
+    let amount = invoice.bill.currency.to_decimal_string(line.amount);
     match &line.item {
         LineItem::Tokens { tokens, .. } => format!("{tokens} tokens, exactly {}, {amount}", line.exact),
         LineItem::Part => format!("exactly {}, {amount}", line.exact),

@@ -1,4 +1,4 @@
-//! A database of its own for a test, of either kind, and a way to change it that no trigger stops.
+//! A separate database per test, of either kind, and a way to change it that bypasses triggers.
 
 use chancery_store::DatabaseUrl;
 use chancery_test_support::PostgresDatabase;
@@ -30,14 +30,14 @@ impl Database {
         }
     }
 
-    /// As somebody does who may do everything: triggers and references do not hold.
-    pub async fn change_behind_the_back(&self, sql: &str) {
+    /// Runs SQL with full privileges: without triggers and foreign keys.
+    pub async fn tamper(&self, sql: &str) {
         match self {
             Self::Sqlite(folder) => {
                 let url = format!("sqlite:{}", folder.path().join("chancery.db").display());
                 let mut connection = SqliteConnection::connect(&url).await.unwrap();
-                let guards = "PRAGMA foreign_keys = OFF; DROP TRIGGER ledger_is_never_updated; \
-                    DROP TRIGGER ledger_is_never_deleted; DROP TRIGGER ledger_is_never_replaced; ";
+                let guards = "PRAGMA foreign_keys = OFF; DROP TRIGGER ledger_no_update; \
+                    DROP TRIGGER ledger_no_delete; DROP TRIGGER ledger_no_replace; ";
                 sqlx::raw_sql(AssertSqlSafe(format!("{guards}{sql}")))
                     .execute(&mut connection)
                     .await

@@ -1,4 +1,4 @@
-//! Verification on real databases that somebody has changed behind Chancery's back.
+//! Verification of real databases that were tampered with.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in what it shares with others too")]
 

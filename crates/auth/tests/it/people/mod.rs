@@ -1,7 +1,7 @@
-//! The provider's pages on a real database, as people and their browsers meet them.
+//! The provider's pages on a real database, as browsers see them.
 
 mod forgotten_password;
-mod served;
+mod harness;
 mod sign_in;
 mod sign_up;
 mod throttling;

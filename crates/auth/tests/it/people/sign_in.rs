@@ -1,11 +1,11 @@
 //! Signing in and out.
 
-use super::served::{PASSWORD, Served};
+use super::harness::{PASSWORD, TestProvider};
 use axum::http::Method;
 
 #[tokio::test]
-async fn the_right_password_starts_a_session_and_leads_to_where_one_was_going() {
-    let served = Served::start().await;
+async fn sign_in_starts_a_session_and_redirects_to_return_to() {
+    let served = TestProvider::start().await;
     served.account("maya@example.com").await;
     let mut browser = served.browser();
     let onward = "/authorize?client_id=portal&state=a%20b";
@@ -19,18 +19,18 @@ async fn the_right_password_starts_a_session_and_leads_to_where_one_was_going() 
     );
     let fields = [("email", " Maya@EXAMPLE.com "), ("password", PASSWORD), ("return_to", onward)];
     let reply = browser.post("/sign-in", &fields).await;
-    assert_eq!(reply.leads_to(), onward);
+    assert_eq!(reply.redirect_to(), onward);
     assert!(browser.get("/").await.body.contains("maya@example.com"));
 }
 
 #[tokio::test]
-async fn a_wrong_password_and_an_unknown_address_get_the_same_answer() {
-    let served = Served::start().await;
+async fn wrong_password_and_unknown_email_get_the_same_response() {
+    let served = TestProvider::start().await;
     served.account("maya@example.com").await;
     let mut browser = served.browser();
     let wrong = browser.sign_in("maya@example.com", "not her password").await;
     let unknown = browser.sign_in("omar@example.com", "not her password").await;
-    wrong.assert_form_again("do not belong together");
+    wrong.assert_form_again("Incorrect email or password");
     assert!(wrong.body.contains("value=\"maya@example.com\""), "what was typed is kept");
     assert!(!wrong.body.contains("not her password"), "but never a password");
     assert_eq!((wrong.status, &wrong.body), (unknown.status, &unknown.body.replace("omar@", "maya@")));
@@ -40,12 +40,12 @@ async fn a_wrong_password_and_an_unknown_address_get_the_same_answer() {
 }
 
 #[tokio::test]
-async fn what_is_missing_or_no_address_is_said_at_its_field() {
-    let served = Served::start().await;
+async fn sign_in_errors_are_shown_at_their_fields() {
+    let served = TestProvider::start().await;
     let mut browser = served.browser();
     let reply = browser.sign_in("", "").await;
-    reply.assert_form_again("Two things to put right");
-    for text in ["href=\"#email\">Enter your e-mail address", "href=\"#password\">Enter your password"] {
+    reply.assert_form_again("Fix 2 problems");
+    for text in ["href=\"#email\">Enter your email address", "href=\"#password\">Enter your password"] {
         assert!(reply.body.contains(text), "{}", reply.body);
     }
     let reply = browser.sign_in("maya<script>", "x").await;
@@ -56,28 +56,28 @@ async fn what_is_missing_or_no_address_is_said_at_its_field() {
 }
 
 #[tokio::test]
-async fn signing_in_leads_to_no_other_site() {
-    let served = Served::start().await;
+async fn sign_in_never_redirects_to_another_site() {
+    let served = TestProvider::start().await;
     served.account("maya@example.com").await;
     for elsewhere in ["//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)", ""]
     {
         let mut browser = served.browser();
         let fields = [("email", "maya@example.com"), ("password", PASSWORD), ("return_to", elsewhere)];
-        assert_eq!(browser.post("/sign-in", &fields).await.leads_to(), "/", "{elsewhere}");
+        assert_eq!(browser.post("/sign-in", &fields).await.redirect_to(), "/", "{elsewhere}");
     }
 }
 
 #[tokio::test]
-async fn every_sign_in_has_a_new_session_and_a_planted_one_is_worth_nothing() {
-    let served = Served::start().await;
+async fn sign_in_prevents_session_fixation() {
+    let served = TestProvider::start().await;
     served.account("maya@example.com").await;
     let mut browser = served.browser();
     let planted = "a".repeat(43);
     browser.cookies.insert("auth_session", planted.clone());
-    browser.sign_in("maya@example.com", PASSWORD).await.leads_to();
+    browser.sign_in("maya@example.com", PASSWORD).await.redirect_to();
     let first = browser.cookies["auth_session"].clone();
     assert_ne!(first, planted);
-    browser.sign_in("maya@example.com", PASSWORD).await.leads_to();
+    browser.sign_in("maya@example.com", PASSWORD).await.redirect_to();
     assert_ne!(browser.cookies["auth_session"], first);
     assert!(browser.is_signed_in().await);
     for old in [planted, first] {
@@ -88,14 +88,14 @@ async fn every_sign_in_has_a_new_session_and_a_planted_one_is_worth_nothing() {
 }
 
 #[tokio::test]
-async fn signing_out_ends_the_session_on_the_server_too() {
-    let served = Served::start().await;
+async fn sign_out_ends_the_server_session() {
+    let served = TestProvider::start().await;
     served.account("maya@example.com").await;
     let mut browser = served.browser();
-    browser.sign_in("maya@example.com", PASSWORD).await.leads_to();
+    browser.sign_in("maya@example.com", PASSWORD).await.redirect_to();
     let mut thief = browser.clone();
     assert!(thief.is_signed_in().await);
-    assert_eq!(browser.post("/sign-out", &[]).await.leads_to(), "/signed-out");
+    assert_eq!(browser.post("/sign-out", &[]).await.redirect_to(), "/signed-out");
     assert!(browser.cookies.is_empty());
     assert!(!thief.is_signed_in().await);
     let page = browser.get("/signed-out").await;
@@ -103,11 +103,11 @@ async fn signing_out_ends_the_session_on_the_server_too() {
 }
 
 #[tokio::test]
-async fn a_session_ends_idle_and_old() {
-    let served = Served::start().await;
+async fn session_ends_after_idle_and_absolute_timeouts() {
+    let served = TestProvider::start().await;
     served.account("maya@example.com").await;
     let mut browser = served.browser();
-    browser.sign_in("maya@example.com", PASSWORD).await.leads_to();
+    browser.sign_in("maya@example.com", PASSWORD).await.redirect_to();
     let minutes = |count: u64| served.clock.advance(std::time::Duration::from_secs(count * 60));
     minutes(29);
     assert!(browser.is_signed_in().await);
@@ -116,40 +116,40 @@ async fn a_session_ends_idle_and_old() {
 }
 
 #[tokio::test]
-async fn another_sites_form_signs_nobody_in_or_out() {
-    let served = Served::start().await;
+async fn cross_site_forms_cannot_sign_in_or_out() {
+    let served = TestProvider::start().await;
     served.account("maya@example.com").await;
     let mut browser = served.browser();
     let fields = [("email", "maya@example.com"), ("password", PASSWORD)];
     let foreign = [("sec-fetch-site", "cross-site")];
     let reply = browser.send(Method::POST, "/sign-in", &fields, &foreign).await;
     assert_eq!((reply.status, browser.cookies.is_empty()), (403, true), "{reply:?}");
-    browser.sign_in("maya@example.com", PASSWORD).await.leads_to();
+    browser.sign_in("maya@example.com", PASSWORD).await.redirect_to();
     assert_eq!(browser.send(Method::POST, "/sign-out", &[], &foreign).await.status, 403);
     assert!(browser.is_signed_in().await);
 }
 
 #[tokio::test]
-async fn a_form_that_is_too_large_or_no_form_is_refused_as_a_page_and_odd_passwords_are_only_wrong() {
-    let served = Served::start().await;
+async fn invalid_forms_are_rejected_and_odd_passwords_are_just_wrong() {
+    let served = TestProvider::start().await;
     let mut browser = served.browser();
     let reply = browser.sign_in("maya@example.com", &"x".repeat(1_000_000)).await;
     assert_eq!(reply.status, 413, "{reply:?}");
     let reply = browser.post("/sign-in", &[("email", "a@example.com"), ("email", "b@example.com")]).await;
     assert_eq!(reply.status, 400, "{reply:?}");
-    assert!(reply.body.contains("send the form again"));
+    assert!(reply.body.contains("reload the page and try again"));
     for password in ["a\0b", "\u{10ffff}", &"x".repeat(5_000)] {
         assert_eq!(browser.sign_in("maya@example.com", password).await.status, 422);
     }
 }
 
 #[tokio::test]
-async fn a_browser_with_two_sessions_is_told_so_and_signing_out_ends_both() {
-    let served = Served::start().await;
+async fn duplicate_sessions_are_reported_and_sign_out_ends_both() {
+    let served = TestProvider::start().await;
     served.account("maya@example.com").await;
     let (mut one, mut two) = (served.browser(), served.browser());
-    one.sign_in("maya@example.com", PASSWORD).await.leads_to();
-    two.sign_in("maya@example.com", PASSWORD).await.leads_to();
+    one.sign_in("maya@example.com", PASSWORD).await.redirect_to();
+    two.sign_in("maya@example.com", PASSWORD).await.redirect_to();
     let mut both = one.clone();
     let [first, second] = [&one, &two].map(|browser| &browser.cookies["auth_session"]);
     both.cookies.insert("auth_session", format!("{first}; auth_session={second}"));
@@ -157,18 +157,22 @@ async fn a_browser_with_two_sessions_is_told_so_and_signing_out_ends_both() {
         let mut both = both.clone();
         let reply = both.get(path).await;
         assert_eq!(reply.status, 400, "{path}");
-        assert!(reply.body.contains("two sessions") && reply.body.contains("cookies"), "{}", reply.body);
+        assert!(
+            reply.body.contains("Two session cookies") && reply.body.contains("cookies"),
+            "{}",
+            reply.body
+        );
         assert!(reply.header("set-cookie").starts_with("auth_session=; Path=/; Max-Age=0"), "{reply:?}");
     }
     assert_eq!(both.clone().sign_in("maya@example.com", PASSWORD).await.status, 400);
     assert!(one.is_signed_in().await && two.is_signed_in().await, "nothing was changed");
-    assert_eq!(both.post("/sign-out", &[]).await.leads_to(), "/signed-out");
+    assert_eq!(both.post("/sign-out", &[]).await.redirect_to(), "/signed-out");
     assert!(!one.is_signed_in().await && !two.is_signed_in().await, "signed out means signed out");
 }
 
 #[tokio::test]
-async fn the_session_goes_with_the_browser() {
-    let served = Served::start().await;
+async fn session_cookie_has_no_max_age() {
+    let served = TestProvider::start().await;
     served.account("maya@example.com").await;
     let reply = served.browser().sign_in("maya@example.com", PASSWORD).await;
     let cookie = reply.header("set-cookie");

@@ -1,16 +1,16 @@
-//! How much may be tried: by address, whether it has an account or not, and by place.
+//! Throttling of attempts: by address, with or without an account, and by subnet.
 
-use super::served::{PASSWORD, Served};
+use super::harness::{PASSWORD, TestProvider};
 use std::time::Duration;
 
 #[tokio::test]
-async fn past_ten_tries_even_the_right_password_is_refused_and_unknown_addresses_just_the_same() {
-    let served = Served::start().await;
+async fn ten_wrong_passwords_lock_known_and_unknown_emails_alike() {
+    let served = TestProvider::start().await;
     served.account("maya@example.com").await;
     let mut browser = served.browser();
     for _ in 0..10 {
         for email in ["maya@example.com", "omar@example.com"] {
-            browser.sign_in(email, "a wrong guess").await.assert_form_again("do not belong together");
+            browser.sign_in(email, "a wrong guess").await.assert_form_again("Incorrect email or password");
         }
     }
     let right = browser.sign_in("maya@example.com", PASSWORD).await;
@@ -21,29 +21,32 @@ async fn past_ten_tries_even_the_right_password_is_refused_and_unknown_addresses
         assert_eq!((right.status, &right.body), (other.status, &other.body));
         assert_eq!(right.header("retry-after"), other.header("retry-after"));
     }
-    served.browser_at("198.51.100.7").sign_in("maya@example.com", PASSWORD).await.leads_to();
+    served.browser_at("198.51.100.7").sign_in("maya@example.com", PASSWORD).await.redirect_to();
     served.clock.advance(wait - Duration::from_secs(1));
     browser.sign_in("maya@example.com", PASSWORD).await.assert_too_many();
     served.clock.advance(Duration::from_secs(1));
-    browser.sign_in("maya@example.com", PASSWORD).await.leads_to();
+    browser.sign_in("maya@example.com", PASSWORD).await.redirect_to();
 }
 
 #[tokio::test]
-async fn a_right_password_forgets_the_wrong_ones_before_it() {
-    let served = Served::start().await;
+async fn correct_password_resets_the_attempt_count() {
+    let served = TestProvider::start().await;
     served.account("maya@example.com").await;
     let mut browser = served.browser();
     for _ in 0..2 {
         for _ in 0..9 {
-            browser.sign_in("maya@example.com", "a wrong guess").await.assert_form_again("do not belong");
+            browser
+                .sign_in("maya@example.com", "a wrong guess")
+                .await
+                .assert_form_again("Incorrect email or password");
         }
-        browser.sign_in("maya@example.com", PASSWORD).await.leads_to();
+        browser.sign_in("maya@example.com", PASSWORD).await.redirect_to();
     }
 }
 
 #[tokio::test]
-async fn however_many_race_no_more_than_ten_passwords_are_compared() {
-    let served = Served::start().await;
+async fn concurrent_passwords_are_limited_to_ten() {
+    let served = TestProvider::start().await;
     served.account("maya@example.com").await;
     let racing: Vec<_> = (0..25)
         .map(|number| {
@@ -63,8 +66,8 @@ async fn however_many_race_no_more_than_ten_passwords_are_compared() {
 }
 
 #[tokio::test]
-async fn one_place_cannot_go_on_to_ever_more_addresses() {
-    let served = Served::start().await;
+async fn one_subnet_cannot_try_many_addresses() {
+    let served = TestProvider::start().await;
     served.account("maya@example.com").await;
     let mut browser = served.browser_at("2001:db8::1");
     for number in 0..100 {
@@ -73,18 +76,18 @@ async fn one_place_cannot_go_on_to_ever_more_addresses() {
     }
     let mut neighbour = served.browser_at("2001:db8::2");
     let wait = neighbour.sign_in("maya@example.com", PASSWORD).await.assert_too_many();
-    served.browser_at("2001:db8:0:1::1").sign_in("maya@example.com", PASSWORD).await.leads_to();
+    served.browser_at("2001:db8:0:1::1").sign_in("maya@example.com", PASSWORD).await.redirect_to();
     served.clock.advance(wait);
-    neighbour.sign_in("maya@example.com", PASSWORD).await.leads_to();
+    neighbour.sign_in("maya@example.com", PASSWORD).await.redirect_to();
 }
 
 #[tokio::test]
-async fn letters_to_one_address_are_bounded_over_all_browsers_names_and_both_errands() {
-    let served = Served::start().await;
+async fn emails_per_address_are_limited_across_browsers_and_flows() {
+    let served = TestProvider::start().await;
     let mut one = served.browser_at("192.0.2.200");
     for number in 0..6 {
         let email = format!("maya+{number}@example.com");
-        one.post("/forgotten-password", &[("email", &email)]).await.leads_to();
+        one.post("/forgotten-password", &[("email", &email)]).await.redirect_to();
     }
     one.post("/forgotten-password", &[("email", "maya@example.com")]).await.assert_too_many();
     for number in 6..18_u8 {
@@ -93,40 +96,43 @@ async fn letters_to_one_address_are_bounded_over_all_browsers_names_and_both_err
             0 => browser.post("/sign-up", &[("email", "maya@example.com"), ("password", PASSWORD)]).await,
             _ => browser.post("/forgotten-password", &[("email", "maya@example.com")]).await,
         };
-        reply.leads_to();
+        reply.redirect_to();
     }
     let mut browser = served.browser_at("192.0.2.77");
     let wait = browser.post("/forgotten-password", &[("email", "maya@example.com")]).await.assert_too_many();
-    browser.post("/forgotten-password", &[("email", "omar@example.com")]).await.leads_to();
+    browser.post("/forgotten-password", &[("email", "omar@example.com")]).await.redirect_to();
     served.clock.advance(wait);
-    browser.post("/forgotten-password", &[("email", "maya@example.com")]).await.leads_to();
+    browser.post("/forgotten-password", &[("email", "maya@example.com")]).await.redirect_to();
 }
 
 #[tokio::test]
-async fn letters_from_one_place_are_bounded_whomever_they_go_to() {
-    let served = Served::start().await;
+async fn emails_per_subnet_are_limited() {
+    let served = TestProvider::start().await;
     let mut browser = served.browser();
     for number in 0..30 {
         let email = format!("person{number}@example.com");
-        browser.post("/forgotten-password", &[("email", &email)]).await.leads_to();
+        browser.post("/forgotten-password", &[("email", &email)]).await.redirect_to();
     }
     browser.post("/forgotten-password", &[("email", "maya@example.com")]).await.assert_too_many();
     served
         .browser_at("192.0.2.2")
         .post("/forgotten-password", &[("email", "maya@example.com")])
         .await
-        .leads_to();
+        .redirect_to();
 }
 
 #[tokio::test]
-async fn from_everywhere_together_passwords_are_bounded_too_and_the_owner_is_told_three_times_at_most() {
-    let served = Served::start().await;
+async fn distributed_guessing_is_limited_and_emailed_at_most_three_times() {
+    let served = TestProvider::start().await;
     served.account("maya@example.com").await;
-    for place in 0..5 {
-        let mut browser = served.browser_at(&format!("192.0.2.{place}"));
+    for host in 0..5 {
+        let mut browser = served.browser_at(&format!("192.0.2.{host}"));
         for _ in 0..10 {
             for email in ["maya@example.com", "omar@example.com"] {
-                browser.sign_in(email, "a wrong guess").await.assert_form_again("do not belong");
+                browser
+                    .sign_in(email, "a wrong guess")
+                    .await
+                    .assert_form_again("Incorrect email or password");
             }
         }
     }
@@ -138,40 +144,46 @@ async fn from_everywhere_together_passwords_are_bounded_too_and_the_owner_is_tol
     let wait = known.assert_too_many();
     assert_eq!((known.status, &known.body), (unknown.status, &unknown.body));
     assert_eq!(known.header("retry-after"), unknown.header("retry-after"));
-    let letters = served.letters_when(3).await;
-    assert!(letters.iter().all(|letter| letter.to == "maya@example.com"), "{letters:?}");
-    assert!(letters.iter().all(|letter| letter.subject == "Too many tries to sign in"), "{letters:?}");
+    let emails = served.emails_when(3).await;
+    assert!(emails.iter().all(|email| email.to == "maya@example.com"), "{emails:?}");
+    assert!(emails.iter().all(|email| email.subject == "Too many sign-in attempts"), "{emails:?}");
     served.clock.advance(wait);
-    elsewhere.sign_in("maya@example.com", PASSWORD).await.leads_to();
+    elsewhere.sign_in("maya@example.com", PASSWORD).await.redirect_to();
 }
 
 #[tokio::test]
-async fn what_is_refused_is_not_counted_so_that_the_wait_stays_the_short_one() {
-    let served = Served::start().await;
+async fn throttled_attempts_do_not_extend_the_wait() {
+    let served = TestProvider::start().await;
     served.account("maya@example.com").await;
     let mut browser = served.browser();
     for _ in 0..10 {
-        browser.sign_in("maya@example.com", "a wrong guess").await.assert_form_again("do not belong");
+        browser
+            .sign_in("maya@example.com", "a wrong guess")
+            .await
+            .assert_form_again("Incorrect email or password");
     }
     for _ in 0..200 {
         browser.sign_in("maya@example.com", "a wrong guess").await.assert_too_many();
     }
-    browser.sign_in("omar@example.com", "a wrong guess").await.assert_form_again("do not belong");
+    browser
+        .sign_in("omar@example.com", "a wrong guess")
+        .await
+        .assert_form_again("Incorrect email or password");
     served.clock.advance(Duration::from_secs(15 * 60));
-    browser.sign_in("maya@example.com", PASSWORD).await.leads_to();
+    browser.sign_in("maya@example.com", PASSWORD).await.redirect_to();
 }
 
 #[tokio::test]
-async fn a_mail_server_that_takes_nothing_does_not_tell_who_has_an_account() {
+async fn failing_mail_server_does_not_reveal_accounts() {
     let tarpit = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let served = Served::with_mail_server(tarpit.local_addr().unwrap()).await;
+    let served = TestProvider::with_mail_server(tarpit.local_addr().unwrap()).await;
     for number in 0..40 {
         let mut browser = served.browser_at(&format!("192.0.2.{number}"));
         let known = format!("person{number}@example.com");
         served.account_without_password(&known).await;
         for email in [known, format!("nobody{number}@example.com")] {
             let reply = browser.post("/forgotten-password", &[("email", &email)]).await;
-            assert_eq!(reply.leads_to(), "/forgotten-password/code", "{email}");
+            assert_eq!(reply.redirect_to(), "/forgotten-password/code", "{email}");
         }
     }
 }

@@ -1,12 +1,12 @@
-//! `/authorize`: who is told what, and when nobody is asked anything.
+//! `/authorize`: who sees which error, and when the user is not asked at all.
 
-use super::served::{Browser, CALLBACK, Served, authorize_path, claims, encoded};
+use super::harness::{Browser, CALLBACK, TestProvider, authorize_path, claims, encoded};
 use chancery_domain::Clock as _;
 use std::time::Duration;
 
 #[tokio::test]
-async fn a_wrong_application_or_address_gets_a_page_and_no_redirect() {
-    let served = Served::start().await;
+async fn bad_client_or_redirect_uri_gets_a_page_and_no_redirect() {
+    let served = TestProvider::start().await;
     let (_, browser) = served.consenting("ann@example.com").await;
     for changes in [
         [("client_id", "")],
@@ -19,7 +19,7 @@ async fn a_wrong_application_or_address_gets_a_page_and_no_redirect() {
         let reply = served.get(&browser, &authorize_path(&changes)).await;
         assert_eq!(reply.status, 400, "{changes:?}");
         assert_eq!(reply.header("location"), "");
-        assert!(reply.body.contains("This sign-in cannot go on"), "{}", reply.body);
+        assert!(reply.body.contains("Invalid sign-in request"), "{}", reply.body);
         assert!(reply.body.contains(changes[0].0), "the page names the parameter: {}", reply.body);
         assert!(!reply.body.contains("evil.example"));
     }
@@ -28,8 +28,8 @@ async fn a_wrong_application_or_address_gets_a_page_and_no_redirect() {
 }
 
 #[tokio::test]
-async fn every_other_fault_returns_to_the_application_with_state_and_issuer() {
-    let served = Served::start().await;
+async fn other_errors_redirect_with_state_and_iss() {
+    let served = TestProvider::start().await;
     for (changes, error) in [
         ([("response_type", "")], "invalid_request"),
         ([("response_type", "id_token")], "unsupported_response_type"),
@@ -52,11 +52,11 @@ async fn every_other_fault_returns_to_the_application_with_state_and_issuer() {
 }
 
 #[tokio::test]
-async fn whoever_is_not_signed_in_signs_in_and_comes_back_to_the_same_request() {
-    let served = Served::start().await;
+async fn sign_in_resumes_the_authorization_request() {
+    let served = TestProvider::start().await;
     let reply = served.get(&Browser::default(), &authorize_path(&[])).await;
-    let (place, parameters) = reply.leads_to();
-    assert_eq!(place, "/sign-in");
+    let (path, parameters) = reply.redirect_to();
+    assert_eq!(path, "/sign-in");
     let (_, browser) = served.consenting("ann@example.com").await;
     let returned = served.get(&browser, &parameters["return_to"]).await.returned();
     assert_eq!(returned["state"], "the state");
@@ -64,8 +64,8 @@ async fn whoever_is_not_signed_in_signs_in_and_comes_back_to_the_same_request() 
 }
 
 #[tokio::test]
-async fn the_sign_in_page_has_the_expected_address_in_it() {
-    let served = Served::start().await;
+async fn login_hint_prefills_the_sign_in_page() {
+    let served = TestProvider::start().await;
     let hinted = authorize_path(&[("login_hint", "Ann@example.com")]);
     let reply = served.get(&Browser::default(), &hinted).await;
     let page = served.get(&Browser::default(), reply.header("location")).await;
@@ -78,8 +78,8 @@ async fn the_sign_in_page_has_the_expected_address_in_it() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_too_long_is_refused_plainly() {
-    let served = Served::start().await;
+async fn too_long_request_is_rejected() {
+    let served = TestProvider::start().await;
     let long = "x".repeat(3_000);
     let reply = served.get(&Browser::default(), &authorize_path(&[("state", &long)])).await;
     assert_eq!(reply.status, 400);
@@ -89,12 +89,12 @@ async fn a_request_that_is_too_long_is_refused_plainly() {
 }
 
 #[tokio::test]
-async fn a_posted_request_becomes_a_link_wherever_it_came_from() {
-    let served = Served::start().await;
+async fn posted_authorization_request_redirects_to_get() {
+    let served = TestProvider::start().await;
     let (_, browser) = served.consenting("ann@example.com").await;
     let path = authorize_path(&[]);
     let (_, query) = path.split_once('?').unwrap();
-    // Another site's form comes without our cookie.
+    // A cross-site form is sent without our cookie.
     let reply = served.post_from("cross-site", &Browser::default(), "/authorize", query).await;
     assert_eq!(reply.status, 303);
     assert_eq!(reply.header("location"), path);
@@ -106,8 +106,8 @@ async fn a_posted_request_becomes_a_link_wherever_it_came_from() {
 }
 
 #[tokio::test]
-async fn prompt_none_asks_nothing_and_says_what_is_missing() {
-    let served = Served::start().await;
+async fn prompt_none_returns_login_or_consent_required() {
+    let served = TestProvider::start().await;
     let account = served.account("ann@example.com").await;
     let browser = served.sign_in(&account).await;
     let silent = authorize_path(&[("prompt", "none")]);
@@ -117,16 +117,16 @@ async fn prompt_none_asks_nothing_and_says_what_is_missing() {
 }
 
 #[tokio::test]
-async fn prompt_login_and_max_age_make_a_signed_in_person_sign_in_again() {
-    let served = Served::start().await;
+async fn prompt_login_and_max_age_force_reauthentication() {
+    let served = TestProvider::start().await;
     let (account, browser) = served.consenting("ann@example.com").await;
     served.clock.advance(Duration::from_secs(100));
     for changes in
         [[("prompt", "login")], [("prompt", "select_account")], [("max_age", "99")], [("max_age", "0")]]
     {
-        let (place, parameters) = served.get(&browser, &authorize_path(&changes)).await.leads_to();
-        assert_eq!(place, "/sign-in", "{changes:?}");
-        let again = served.get(&browser, &parameters["return_to"]).await.leads_to();
+        let (path, parameters) = served.get(&browser, &authorize_path(&changes)).await.redirect_to();
+        assert_eq!(path, "/sign-in", "{changes:?}");
+        let again = served.get(&browser, &parameters["return_to"]).await.redirect_to();
         assert_eq!(again.0, "/sign-in", "coming back without having signed in changes nothing");
         served.clock.advance(Duration::from_secs(5));
         let fresh = served.sign_in(&account).await;
@@ -139,8 +139,8 @@ async fn prompt_login_and_max_age_make_a_signed_in_person_sign_in_again() {
 }
 
 #[tokio::test]
-async fn that_somebody_has_just_signed_in_cannot_be_forged_and_counts_once() {
-    let served = Served::start().await;
+async fn reauthentication_mark_cannot_be_forged_or_reused() {
+    let served = TestProvider::start().await;
     let (account, browser) = served.consenting("ann@example.com").await;
     let now = served.clock.now().0;
     for forged in [
@@ -150,51 +150,55 @@ async fn that_somebody_has_just_signed_in_cannot_be_forged_and_counts_once() {
         ("detour", format!("{now}.")),
     ] {
         let path = authorize_path(&[("prompt", "login"), (forged.0, &forged.1)]);
-        assert_eq!(served.get(&browser, &path).await.leads_to().0, "/sign-in", "{forged:?}");
+        assert_eq!(served.get(&browser, &path).await.redirect_to().0, "/sign-in", "{forged:?}");
     }
-    let (_, parameters) = served.get(&browser, &authorize_path(&[("prompt", "login")])).await.leads_to();
+    let (_, parameters) = served.get(&browser, &authorize_path(&[("prompt", "login")])).await.redirect_to();
     let way_back = &parameters["return_to"];
     let fresh = served.sign_in(&account).await;
     let for_another_request = way_back.replace("the+nonce", "another");
     assert_ne!(way_back, &for_another_request);
-    assert_eq!(served.get(&fresh, &for_another_request).await.leads_to().0, "/sign-in", "its own alone");
+    assert_eq!(served.get(&fresh, &for_another_request).await.redirect_to().0, "/sign-in", "its own alone");
     let earlier = way_back.replace(&format!("detour={now}"), &format!("detour={}", now - 1));
     assert_ne!(way_back, &earlier);
-    assert_eq!(served.get(&fresh, &earlier).await.leads_to().0, "/sign-in");
+    assert_eq!(served.get(&fresh, &earlier).await.redirect_to().0, "/sign-in");
     assert!(served.get(&fresh, way_back).await.returned().contains_key("code"));
-    assert_eq!(served.get(&fresh, way_back).await.leads_to().0, "/sign-in", "once");
-    let (_, parameters) = served.get(&fresh, &authorize_path(&[("prompt", "login")])).await.leads_to();
+    assert_eq!(served.get(&fresh, way_back).await.redirect_to().0, "/sign-in", "once");
+    let (_, parameters) = served.get(&fresh, &authorize_path(&[("prompt", "login")])).await.redirect_to();
     let fresher = served.sign_in(&account).await;
     served.clock.advance(Duration::from_secs(1_700));
     served.get(&fresher, "/authorize").await;
     served.clock.advance(Duration::from_secs(1_700));
     served.get(&fresher, &authorize_path(&[])).await;
     served.clock.advance(Duration::from_secs(200));
-    assert_eq!(served.get(&fresher, &parameters["return_to"]).await.leads_to().0, "/sign-in", "for an hour");
+    assert_eq!(
+        served.get(&fresher, &parameters["return_to"]).await.redirect_to().0,
+        "/sign-in",
+        "for an hour"
+    );
 }
 
 #[tokio::test]
-async fn one_person_cannot_fill_the_database_with_questions_and_codes() {
-    let served = Served::start().await;
+async fn consent_pages_and_codes_are_limited_per_account() {
+    let served = TestProvider::start().await;
     let (_, browser) = served.consenting("ann@example.com").await;
-    let mut refused = 0;
+    let mut rejected = 0;
     for _ in 0..120 {
-        refused += u32::from(served.get(&browser, &authorize_path(&[])).await.status == 429);
+        rejected += u32::from(served.get(&browser, &authorize_path(&[])).await.status == 429);
     }
-    assert_eq!(refused, 21, "one code was given with the consent");
-    let mut refused = 0;
+    assert_eq!(rejected, 21, "one code was given with the consent");
+    let mut rejected = 0;
     for _ in 0..120 {
-        let asked = served.get(&browser, &authorize_path(&[("prompt", "consent")])).await;
-        refused += u32::from(asked.status == 429);
+        let reply = served.get(&browser, &authorize_path(&[("prompt", "consent")])).await;
+        rejected += u32::from(reply.status == 429);
     }
-    assert_eq!(refused, 21);
+    assert_eq!(rejected, 21);
     served.clock.advance(Duration::from_secs(600));
     assert!(served.get(&browser, &authorize_path(&[])).await.returned().contains_key("code"));
 }
 
 #[tokio::test]
-async fn max_age_zero_with_no_prompt_allowed_is_login_required() {
-    let served = Served::start().await;
+async fn max_age_zero_with_prompt_none_is_login_required() {
+    let served = TestProvider::start().await;
     let (_, browser) = served.consenting("ann@example.com").await;
     served.clock.advance(Duration::from_secs(1));
     let silent = authorize_path(&[("prompt", "none"), ("max_age", "0")]);
@@ -202,8 +206,8 @@ async fn max_age_zero_with_no_prompt_allowed_is_login_required() {
 }
 
 #[tokio::test]
-async fn a_hint_of_another_person_is_not_answered_with_this_one() {
-    let served = Served::start().await;
+async fn id_token_hint_of_another_user_is_login_required() {
+    let served = TestProvider::start().await;
     let (_, ann) = served.consenting("ann@example.com").await;
     let code = served.code(&ann, &[]).await;
     let id_token = served.exchange(&code).await.json()["id_token"].as_str().unwrap().to_owned();
@@ -212,8 +216,8 @@ async fn a_hint_of_another_person_is_not_answered_with_this_one() {
 
     let hinted = authorize_path(&[("id_token_hint", &id_token)]);
     assert!(served.get(&ann, &hinted).await.returned().contains_key("code"));
-    let (place, parameters) = served.get(&ben, &hinted).await.leads_to();
-    assert_eq!(place, "/sign-in");
+    let (path, parameters) = served.get(&ben, &hinted).await.redirect_to();
+    assert_eq!(path, "/sign-in");
     let ben = served.sign_in(&ben_account).await;
     let returned = served.get(&ben, &parameters["return_to"]).await.returned();
     assert_eq!(returned["error"], "login_required", "no endless asking");

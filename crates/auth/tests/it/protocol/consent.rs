@@ -1,18 +1,18 @@
 //! The consent page and its form.
 
-use super::served::{Browser, Served, authorize_path};
+use super::harness::{Browser, TestProvider, authorize_path};
 use std::time::Duration;
 
 #[tokio::test]
-async fn the_page_names_what_the_application_learns_and_nothing_more() {
-    let served = Served::start().await;
+async fn consent_page_lists_exactly_the_shared_claims() {
+    let served = TestProvider::start().await;
     let browser = served.sign_in(&served.account("ann@example.com").await).await;
     let page = served.get(&browser, &authorize_path(&[])).await;
     assert_eq!(page.status, 200);
     for text in [
         "Client &#60;portal&#62;",
-        "That it is you",
-        "Your e-mail address</dt><dd>ann@<wbr>example.com",
+        "Your user ID",
+        "Your email address</dt><dd>ann@<wbr>example.com",
         "localhost:8081",
     ] {
         assert!(page.body.contains(text), "{text}: {}", page.body);
@@ -20,12 +20,12 @@ async fn the_page_names_what_the_application_learns_and_nothing_more() {
     assert!(page.header("content-security-policy").contains("form-action 'self' http://localhost:8081"));
     assert_eq!(page.header("cache-control"), "no-store");
     let little = served.get(&browser, &authorize_path(&[("scope", "openid")])).await;
-    assert!(!little.body.contains("e-mail address"), "{}", little.body);
+    assert!(!little.body.contains("email address"), "{}", little.body);
 }
 
 #[tokio::test]
-async fn who_allowed_once_is_not_asked_again_for_as_much_or_less() {
-    let served = Served::start().await;
+async fn consent_is_remembered_for_equal_or_narrower_scope() {
+    let served = TestProvider::start().await;
     let account = served.account("ann@example.com").await;
     let browser = served.sign_in(&account).await;
     let returned = served.allow(&browser, &authorize_path(&[("scope", "openid")])).await.returned();
@@ -39,13 +39,13 @@ async fn who_allowed_once_is_not_asked_again_for_as_much_or_less() {
     assert!(served.get(&later, &authorize_path(&[])).await.returned().contains_key("code"));
     let other_client = served.get(&browser, &authorize_path(&[("client_id", "public")])).await;
     assert_eq!(other_client.status, 200, "another application is another question");
-    let asked = served.get(&browser, &authorize_path(&[("prompt", "consent")])).await;
-    assert_eq!(asked.status, 200, "unless the application wants it");
+    let reply = served.get(&browser, &authorize_path(&[("prompt", "consent")])).await;
+    assert_eq!(reply.status, 200, "unless the application wants it");
 }
 
 #[tokio::test]
-async fn a_refusal_goes_back_as_access_denied_and_is_not_remembered() {
-    let served = Served::start().await;
+async fn denied_consent_returns_access_denied_and_is_not_stored() {
+    let served = TestProvider::start().await;
     let browser = served.sign_in(&served.account("ann@example.com").await).await;
     let question = served.get(&browser, &authorize_path(&[])).await.hidden("question");
     let form = [("question", question.as_str()), ("decision", "refuse")];
@@ -55,8 +55,8 @@ async fn a_refusal_goes_back_as_access_denied_and_is_not_remembered() {
 }
 
 #[tokio::test]
-async fn a_refusal_takes_back_what_was_allowed_before() {
-    let served = Served::start().await;
+async fn denied_consent_revokes_earlier_consent() {
+    let served = TestProvider::start().await;
     let (_, browser) = served.consenting("ann@example.com").await;
     assert!(served.get(&browser, &authorize_path(&[])).await.returned().contains_key("code"));
     let question = served.get(&browser, &authorize_path(&[("prompt", "consent")])).await.hidden("question");
@@ -67,30 +67,30 @@ async fn a_refusal_takes_back_what_was_allowed_before() {
 }
 
 #[tokio::test]
-async fn the_form_works_once_in_its_own_session_and_in_time() {
-    let served = Served::start().await;
+async fn consent_form_works_once_in_its_session_before_it_expires() {
+    let served = TestProvider::start().await;
     let account = served.account("ann@example.com").await;
     let browser = served.sign_in(&account).await;
     let ask =
         async || served.get(&browser, &authorize_path(&[("prompt", "consent")])).await.hidden("question");
-    let answer = async |browser: &Browser, question: &str| {
+    let submit = async |browser: &Browser, question: &str| {
         served.post(browser, "/consent", &[("question", question), ("decision", "allow")]).await
     };
 
     let question = ask().await;
-    assert!(answer(&browser, &question).await.returned().contains_key("code"));
-    assert_eq!(answer(&browser, &question).await.status, 410, "once");
+    assert!(submit(&browser, &question).await.returned().contains_key("code"));
+    assert_eq!(submit(&browser, &question).await.status, 410, "once");
 
     let question = ask().await;
     let elsewhere = served.sign_in(&account).await;
-    assert_eq!(answer(&elsewhere, &question).await.status, 410, "another session of the same person");
+    assert_eq!(submit(&elsewhere, &question).await.status, 410, "another session of the same person");
     let question = ask().await;
     let ben = served.sign_in(&served.account("ben@example.com").await).await;
-    assert_eq!(answer(&ben, &question).await.status, 410, "another person");
+    assert_eq!(submit(&ben, &question).await.status, 410, "another person");
     let question = ask().await;
-    assert_eq!(answer(&Browser::default(), &question).await.status, 410, "nobody");
-    assert_eq!(answer(&browser, &"x".repeat(43)).await.status, 410, "a question that was never asked");
-    assert_eq!(answer(&browser, "").await.status, 410);
+    assert_eq!(submit(&Browser::default(), &question).await.status, 410, "nobody");
+    assert_eq!(submit(&browser, &"x".repeat(43)).await.status, 410, "a question that was never asked");
+    assert_eq!(submit(&browser, "").await.status, 410);
 
     let question = ask().await;
     let form = format!("question={question}&decision=allow");
@@ -102,22 +102,22 @@ async fn the_form_works_once_in_its_own_session_and_in_time() {
     served.clock.advance(Duration::from_secs(29 * 60));
     served.get(&browser, &authorize_path(&[])).await;
     served.clock.advance(Duration::from_secs(2 * 60));
-    assert_eq!(answer(&browser, &question).await.status, 410, "after an hour");
+    assert_eq!(submit(&browser, &question).await.status, 410, "after an hour");
 }
 
 #[tokio::test]
-async fn another_account_can_be_used_instead() {
-    let served = Served::start().await;
+async fn consent_page_offers_another_account() {
+    let served = TestProvider::start().await;
     let browser = served.sign_in(&served.account("ann@example.com").await).await;
     let page = served.get(&browser, &authorize_path(&[])).await;
     let (_, rest) = page.body.split_once("Not you? <a href=\"").unwrap();
     let link = rest.split('"').next().unwrap().replace("&#38;", "&");
-    assert_eq!(served.get(&browser, &link).await.leads_to().0, "/sign-in");
+    assert_eq!(served.get(&browser, &link).await.redirect_to().0, "/sign-in");
 }
 
 #[tokio::test]
-async fn a_form_that_is_sent_twice_is_no_dead_end() {
-    let served = Served::start().await;
+async fn resubmitted_consent_form_recovers() {
+    let served = TestProvider::start().await;
     let browser = served.sign_in(&served.account("ann@example.com").await).await;
     for (decision, expected) in [("refuse", "error"), ("allow", "code")] {
         let page = served.get(&browser, &authorize_path(&[])).await;
@@ -126,7 +126,7 @@ async fn a_form_that_is_sent_twice_is_no_dead_end() {
         assert!(served.post(&browser, "/consent", &form).await.returned().contains_key(expected));
         let mut again = served.post(&browser, "/consent", &form).await;
         if decision == "allow" {
-            // Not answered by the form, but by the consent that is remembered.
+            // Allowed by the stored consent, not by the form.
             assert_eq!((again.status, again.header("location").starts_with("/authorize?")), (303, true));
             again = served.get(&browser, again.header("location")).await;
         }

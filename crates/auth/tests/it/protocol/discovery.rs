@@ -1,11 +1,11 @@
 //! `/.well-known/openid-configuration`.
 
-use super::served::{Browser, ISSUER, Served};
+use super::harness::{Browser, ISSUER, TestProvider};
 use serde_json::json;
 
 #[tokio::test]
-async fn the_description_is_exact_and_complete() {
-    let served = Served::start().await;
+async fn discovery_document_is_exact() {
+    let served = TestProvider::start().await;
     let reply = served.get(&Browser::default(), "/.well-known/openid-configuration").await;
     assert_eq!((reply.status, reply.header("content-type")), (200, "application/json"));
     assert_eq!(reply.header("cache-control"), "public, max-age=3600");

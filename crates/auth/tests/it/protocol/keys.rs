@@ -1,9 +1,9 @@
-//! `/jwks.json`, and keys that take over from each other while people sign in.
+//! `/jwks.json`, and key rotation while users sign in.
 
-use super::served::{Browser, Served};
-use chancery_auth::protocol_upkeep;
+use super::harness::{Browser, TestProvider};
+use chancery_auth::run_protocol_maintenance;
 use chancery_domain::{Clock, OsRandomness, SecretToken, TokenHash, UnixMillis};
-use chancery_store::{ConsentQuestion, SigningKey};
+use chancery_store::{ConsentRequest, SigningKey};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use std::time::Duration;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-async fn published(served: &Served) -> Vec<String> {
+async fn published(served: &TestProvider) -> Vec<String> {
     let reply = served.get(&Browser::default(), "/jwks.json").await;
     assert_eq!(reply.status, 200);
     let set = reply.json();
     set["keys"].as_array().unwrap().iter().map(|key| key["kid"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The key that an ID token is signed with just now.
-async fn signs(served: &Served, email: &str) -> String {
+/// Id of the key that currently signs ID tokens.
+async fn signs(served: &TestProvider, email: &str) -> String {
     use base64::Engine as _;
     let (_, browser) = served.consenting(email).await;
     let code = served.code(&browser, &[]).await;
@@ -32,8 +32,8 @@ async fn signs(served: &Served, email: &str) -> String {
 }
 
 #[tokio::test]
-async fn keys_are_public_and_may_be_kept_for_a_while() {
-    let served = Served::start().await;
+async fn jwks_is_public_and_cacheable() {
+    let served = TestProvider::start().await;
     let reply = served.get(&Browser::default(), "/jwks.json").await;
     assert_eq!(reply.header("cache-control"), "public, max-age=900");
     let keys = reply.json();
@@ -45,8 +45,8 @@ async fn keys_are_public_and_may_be_kept_for_a_while() {
 }
 
 #[tokio::test]
-async fn however_many_ask_first_one_key_is_made() {
-    let served = Arc::new(Served::start().await);
+async fn concurrent_first_requests_create_one_key() {
+    let served = Arc::new(TestProvider::start().await);
     let racers: Vec<_> = (0..8)
         .map(|_| {
             let served = Arc::clone(&served);
@@ -62,8 +62,8 @@ async fn however_many_ask_first_one_key_is_made() {
 }
 
 #[tokio::test]
-async fn a_key_is_known_a_day_before_it_signs_and_the_old_one_until_its_last_token_has_expired() {
-    let served = Served::start().await;
+async fn key_rotation_publishes_new_keys_early_and_old_keys_long_enough() {
+    let served = TestProvider::start().await;
     let first = signs(&served, "a@example.com").await;
     assert_eq!(published(&served).await, std::slice::from_ref(&first));
     served.clock.advance(29 * DAY - HOUR);
@@ -81,7 +81,7 @@ async fn a_key_is_known_a_day_before_it_signs_and_the_old_one_until_its_last_tok
     assert_eq!(published(&served).await, both);
     served.clock.advance(Duration::from_secs(5 * 60));
     assert_eq!(published(&served).await, both[1..]);
-    protocol_upkeep(&served.provider).await.unwrap();
+    run_protocol_maintenance(&served.provider).await.unwrap();
     assert_eq!(
         served.provider.store.signing_keys.signing_keys().await.unwrap().len(),
         1,
@@ -90,31 +90,31 @@ async fn a_key_is_known_a_day_before_it_signs_and_the_old_one_until_its_last_tok
 }
 
 #[tokio::test]
-async fn upkeep_alone_makes_the_next_key_in_time() {
-    let served = Served::start().await;
+async fn maintenance_creates_the_next_key_in_time() {
+    let served = TestProvider::start().await;
     let first = published(&served).await;
     served.clock.advance(29 * DAY + HOUR);
-    protocol_upkeep(&served.provider).await.unwrap();
+    run_protocol_maintenance(&served.provider).await.unwrap();
     served.clock.advance(22 * HOUR);
-    let kept = served.provider.store.signing_keys.signing_keys().await.unwrap();
-    assert_eq!(kept.len(), 2);
-    assert_eq!(kept[0].key_id, first[0]);
+    let stored = served.provider.store.signing_keys.signing_keys().await.unwrap();
+    assert_eq!(stored.len(), 2);
+    assert_eq!(stored[0].key_id, first[0]);
 }
 
 #[tokio::test]
-async fn upkeep_removes_all_that_is_over_however_much_there_is() {
-    let served = Served::start().await;
-    let question = ConsentQuestion {
+async fn maintenance_deletes_everything_expired() {
+    let served = TestProvider::start().await;
+    let question = ConsentRequest {
         subject: "ann".to_owned(),
         session: token(),
         request: "scope=openid".to_owned(),
         expires_at: served.clock.now(),
     };
     for _ in 0..1_001 {
-        served.provider.store.grants.ask_for_consent(token(), question.clone()).await.unwrap();
+        served.provider.store.grants.create_consent_request(token(), question.clone()).await.unwrap();
     }
-    protocol_upkeep(&served.provider).await.unwrap();
-    assert_eq!(served.provider.store.grants.forget_old_grants(served.clock.now(), 10).await.unwrap(), 0);
+    run_protocol_maintenance(&served.provider).await.unwrap();
+    assert_eq!(served.provider.store.grants.delete_expired_grants(served.clock.now(), 10).await.unwrap(), 0);
 }
 
 fn token() -> TokenHash {
@@ -122,8 +122,8 @@ fn token() -> TokenHash {
 }
 
 #[tokio::test]
-async fn a_key_that_cannot_be_read_does_not_stop_the_others() {
-    let served = Served::start().await;
+async fn unreadable_key_does_not_stop_the_others() {
+    let served = TestProvider::start().await;
     let first = signs(&served, "a@example.com").await;
     let now = served.clock.now();
     let broken = SigningKey {

@@ -1,11 +1,11 @@
-//! The provider's protocol on a real database, as applications and browsers meet it.
+//! The provider's protocol on a real database, as clients and browsers see it.
 
 mod authorize;
 mod consent;
 mod discovery;
+mod harness;
 mod keys;
 mod logout;
 mod openidconnect_client;
-mod served;
 mod token;
 mod userinfo;

@@ -1,7 +1,7 @@
-//! A whole sign-in by the `openidconnect` crate, over TCP: it checks signature, issuer, audience, nonce, times and
-//! `at_hash` by itself.
+//! A complete sign-in by the `openidconnect` crate, over TCP. The crate itself checks signature, issuer, audience,
+//! nonce, times and `at_hash`.
 
-use super::served::{SECRET, Served};
+use super::harness::{SECRET, TestProvider};
 use chancery_domain::{Clock, ManualClock, SystemClock};
 use openidconnect::core::{CoreAuthenticationFlow, CoreClient, CoreGenderClaim, CoreUserInfoClaims};
 use openidconnect::{
@@ -15,7 +15,7 @@ use std::sync::Arc;
 const CALLBACK: &str = "http://localhost:8081/auth/callback";
 
 async fn send(request: HttpRequest) -> Result<HttpResponse, reqwest::Error> {
-    // The client wants a TLS provider before it is built, though this test speaks plain HTTP.
+    // The client needs a TLS provider even though this test uses plain HTTP.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build()?;
     let (parts, body) = request.into_parts();
@@ -29,11 +29,11 @@ async fn send(request: HttpRequest) -> Result<HttpResponse, reqwest::Error> {
 }
 
 #[tokio::test]
-async fn the_openidconnect_crate_signs_somebody_in() {
+async fn openidconnect_crate_can_sign_in() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let issuer = format!("http://{}", listener.local_addr().unwrap());
     let clock = Arc::new(ManualClock::at(SystemClock.now()));
-    let served = Served::start_with(&issuer, CALLBACK, clock).await;
+    let served = TestProvider::start_with(&issuer, CALLBACK, clock).await;
     let server = tokio::spawn(axum::serve(listener, served.router.clone()).into_future());
 
     let issuer_url = IssuerUrl::new(issuer.clone()).unwrap();
@@ -58,8 +58,12 @@ async fn the_openidconnect_crate_signs_somebody_in() {
     let account = served.account("ann@example.com").await;
     let browser = served.sign_in(&account).await;
     let path = address.as_str().strip_prefix(&issuer).unwrap();
-    let (place, returned): (String, HashMap<String, String>) = served.allow(&browser, path).await.leads_to();
-    assert_eq!((place.as_str(), &returned["state"], &returned["iss"]), (CALLBACK, state.secret(), &issuer));
+    let (redirect, returned): (String, HashMap<String, String>) =
+        served.allow(&browser, path).await.redirect_to();
+    assert_eq!(
+        (redirect.as_str(), &returned["state"], &returned["iss"]),
+        (CALLBACK, state.secret(), &issuer)
+    );
 
     let code = AuthorizationCode::new(returned["code"].clone());
     let exchange = client.exchange_code(code).unwrap().set_pkce_verifier(verifier);

@@ -1,6 +1,6 @@
 //! `/token`.
 
-use super::served::{ISSUER, SECRET, Served, claims, exchange_form};
+use super::harness::{ISSUER, SECRET, TestProvider, claims, exchange_form};
 use axum::http::Method;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[tokio::test]
-async fn a_code_becomes_an_id_token_with_exactly_what_was_allowed() {
-    let served = Served::start().await;
+async fn id_token_has_exactly_the_consented_claims() {
+    let served = TestProvider::start().await;
     let (account, browser) = served.consenting("ann@example.com").await;
     let signed_in_at_s = served.clock.now().0 / 1000;
     served.clock.advance(Duration::from_secs(120));
@@ -42,26 +42,26 @@ async fn a_code_becomes_an_id_token_with_exactly_what_was_allowed() {
     let code = served.code(&browser, &[("scope", "openid profile"), ("nonce", "")]).await;
     let tokens = served.exchange(&code).await.json();
     assert_eq!(tokens["scope"], "openid");
-    let claims = super::served::claims(tokens["id_token"].as_str().unwrap());
+    let claims = super::harness::claims(tokens["id_token"].as_str().unwrap());
     for absent in ["email", "email_verified", "nonce"] {
         assert_eq!(claims[absent], Value::Null, "{absent}");
     }
 }
 
 #[tokio::test]
-async fn a_public_application_proves_itself_by_its_verifier_alone() {
-    let served = Served::start().await;
+async fn public_client_authenticates_with_pkce_only() {
+    let served = TestProvider::start().await;
     let browser = served.sign_in(&served.account("ann@example.com").await).await;
     let public = [("client_id", "public")];
     let code =
-        served.allow(&browser, &super::served::authorize_path(&public)).await.returned()["code"].clone();
+        served.allow(&browser, &super::harness::authorize_path(&public)).await.returned()["code"].clone();
     let form = exchange_form(&code, &[("client_id", "public"), ("client_secret", "")]);
     assert_eq!(served.token(None, &form).await.status, 200);
 }
 
 #[tokio::test]
-async fn every_fault_has_the_standards_own_words() {
-    let served = Served::start().await;
+async fn token_errors_use_the_standard_codes() {
+    let served = TestProvider::start().await;
     let (_, browser) = served.consenting("ann@example.com").await;
     let wrong_basic = format!("Basic {}", STANDARD.encode("portal:wrong"));
     let basic = format!("Basic {}", STANDARD.encode(format!("portal:{SECRET}")));
@@ -101,8 +101,8 @@ async fn every_fault_has_the_standards_own_words() {
 }
 
 #[tokio::test]
-async fn only_forms_are_read() {
-    let served = Served::start().await;
+async fn token_endpoint_accepts_only_forms() {
+    let served = TestProvider::start().await;
     let request = axum::http::Request::builder().method(Method::POST).uri("/token");
     let request = request.header("content-type", "application/json").body("{}".into()).unwrap();
     let reply = served.send(request).await;
@@ -110,8 +110,8 @@ async fn only_forms_are_read() {
 }
 
 #[tokio::test]
-async fn a_code_lasts_a_minute() {
-    let served = Served::start().await;
+async fn authorization_code_expires_after_a_minute() {
+    let served = TestProvider::start().await;
     let (_, browser) = served.consenting("ann@example.com").await;
     let code = served.code(&browser, &[]).await;
     served.clock.advance(Duration::from_millis(59_999));
@@ -122,8 +122,8 @@ async fn a_code_lasts_a_minute() {
 }
 
 #[tokio::test]
-async fn a_code_that_comes_again_takes_back_what_was_given_for_it() {
-    let served = Served::start().await;
+async fn replayed_code_revokes_its_tokens() {
+    let served = TestProvider::start().await;
     let (_, browser) = served.consenting("ann@example.com").await;
     let code = served.code(&browser, &[]).await;
     let access_token = served.exchange(&code).await.json()["access_token"].as_str().unwrap().to_owned();
@@ -134,8 +134,8 @@ async fn a_code_that_comes_again_takes_back_what_was_given_for_it() {
 }
 
 #[tokio::test]
-async fn of_many_exchanging_one_code_one_succeeds() {
-    let served = Arc::new(Served::start().await);
+async fn concurrent_code_exchanges_succeed_once() {
+    let served = Arc::new(TestProvider::start().await);
     let (_, browser) = served.consenting("ann@example.com").await;
     let code = served.code(&browser, &[]).await;
     let racers: Vec<_> = (0..8)
@@ -153,8 +153,8 @@ async fn of_many_exchanging_one_code_one_succeeds() {
 }
 
 #[tokio::test]
-async fn a_new_password_ends_what_was_granted_under_the_old_one() {
-    let served = Served::start().await;
+async fn password_change_revokes_grants() {
+    let served = TestProvider::start().await;
     let (account, browser) = served.consenting("ann@example.com").await;
     let (first, second) = (served.code(&browser, &[]).await, served.code(&browser, &[]).await);
     let tokens = served.exchange(&first).await.json();

@@ -1,13 +1,13 @@
 //! `/userinfo`.
 
-use super::served::{Browser, Served};
+use super::harness::{Browser, TestProvider};
 use axum::http::Method;
 use serde_json::json;
 use std::time::Duration;
 
 #[tokio::test]
-async fn an_access_token_opens_what_was_allowed_for_ten_minutes() {
-    let served = Served::start().await;
+async fn access_token_works_for_ten_minutes() {
+    let served = TestProvider::start().await;
     let (account, browser) = served.consenting("ann@example.com").await;
     let code = served.code(&browser, &[]).await;
     let bearer = format!("Bearer {}", served.exchange(&code).await.json()["access_token"].as_str().unwrap());
@@ -30,8 +30,8 @@ async fn an_access_token_opens_what_was_allowed_for_ten_minutes() {
 }
 
 #[tokio::test]
-async fn refusals_say_what_is_wrong_as_bearer_tokens_do() {
-    let served = Served::start().await;
+async fn userinfo_errors_follow_rfc_6750() {
+    let served = TestProvider::start().await;
     let (_, browser) = served.consenting("ann@example.com").await;
     let code = served.code(&browser, &[]).await;
     let tokens = served.exchange(&code).await.json();

@@ -1,40 +1,40 @@
-//! `chancery client assign`: a client gets another owner, from the next request on.
+//! `chancery client assign`: gives a client another owner, effective from the next request.
 
-use crate::cli::Who;
+use crate::cli::UserSelector;
 use crate::commands::user;
 use crate::operator::Operator;
-use crate::output::say;
+use crate::output::outln;
 use anyhow::bail;
 use chancery_domain::ClientId;
-use chancery_policy::{ClientInQuestion, ReassignClient};
-use chancery_store::{AdminStore, Changed, ClientError};
+use chancery_policy::{ClientResource, ReassignClient};
+use chancery_store::{AdminStore, ClientError, SaveOutcome};
 
-/// How often it is tried anew when somebody else gives the client away in the same moment.
+/// Attempts when another process reassigns the client at the same time.
 const ATTEMPTS: usize = 3;
 
-pub async fn run(store: &AdminStore, id: ClientId, who: &Who) -> anyhow::Result<()> {
-    let to = user::find(store, who).await?;
+pub async fn run(store: &AdminStore, id: ClientId, selector: &UserSelector) -> anyhow::Result<()> {
+    let to = user::find(store, selector).await?;
     let operator = Operator::new()?;
     for _ in 0..ATTEMPTS {
         let Some(owner) = store.clients.owner_of(id).await? else { break };
         if owner == to.id {
-            say!("client {id} is {}'s already", to.email);
+            outln!("client {id} is already assigned to {}", to.email);
             return Ok(());
         }
-        let about = ClientInQuestion { id, owner: Some(owner) };
-        let permit = operator.ask::<ReassignClient>(store, about).await?;
+        let resource = ClientResource { id, owner: Some(owner) };
+        let permit = operator.authorize::<ReassignClient>(store, resource).await?;
         match store.clients.reassign_client(permit, to.id).await {
-            Ok(Changed::Saved(client)) => {
-                say!("client {id}, {}, is {}'s from the next request on", client.name, to.email);
+            Ok(SaveOutcome::Saved(client)) => {
+                outln!("client {id} ({}) assigned to {}", client.name, to.email);
                 return Ok(());
             }
-            Ok(Changed::Gone) => break,
-            Ok(Changed::Conflict(_)) | Err(ClientError::OwnerChanged(_)) => {}
+            Ok(SaveOutcome::NotFound) => break,
+            Ok(SaveOutcome::Conflict(_)) | Err(ClientError::OwnerChanged(_)) => {}
             Err(error) => return Err(error.into()),
         }
     }
     match store.clients.owner_of(id).await? {
-        None => bail!("there is no client {id}; `chancery client list` shows the numbers"),
-        Some(_) => bail!("client {id} is being changed by somebody else; try again"),
+        None => bail!("client {id} not found; run `chancery client list` to see all clients"),
+        Some(_) => bail!("client {id} was changed at the same time; try again"),
     }
 }

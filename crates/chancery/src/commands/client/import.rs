@@ -1,14 +1,14 @@
-//! `chancery client import`: all clients of a file or none of them, after everything in it was looked at.
+//! `chancery client import`: validates a whole file, then imports all of its clients or none.
 
-use super::import_alone::{Size, alone_if_large};
+use super::import_lock::{ImportSize, lock_if_large};
 use crate::cli::ImportClients;
-use crate::client_file::{format_of, is_standard, read_source};
+use crate::client_file::{format_of, is_stdio, read_source};
 use crate::operator::Operator;
-use crate::output::{byte_progress, print_json, row_progress, say};
+use crate::output::{byte_progress, outln, print_json, row_progress};
 use anyhow::bail;
-use chancery_client_files::{CheckedClient, ClientFile, PeopleByAddress, read_clients};
-use chancery_domain::{ClientId, Clock, Person, SystemClock, grouped};
-use chancery_policy::NewClientFor;
+use chancery_client_files::{CheckedClient, ClientFile, UsersByEmail, read_clients};
+use chancery_domain::{ClientId, Clock, Person, SystemClock, group_thousands};
+use chancery_policy::NewClientResource;
 use chancery_store::{AdminStore, DatabaseUrl};
 
 #[derive(serde::Serialize)]
@@ -17,7 +17,7 @@ struct Summary {
     entries: u64,
     first_id: Option<ClientId>,
     last_id: Option<ClientId>,
-    /// Whether the file had numbers, which are not taken over.
+    /// Whether the file had client numbers; imported clients get new ones.
     renumbered: bool,
     dry_run: bool,
 }
@@ -32,13 +32,14 @@ pub async fn run(store: &AdminStore, database: &DatabaseUrl, options: &ImportCli
     let file = match file {
         Ok(file) => file,
         Err(problems) => {
-            let name = if is_standard(&options.file) {
+            let name = if is_stdio(&options.file) {
                 "standard input".into()
             } else {
                 options.file.to_string_lossy()
             };
-            let (count, s) = (grouped(problems.count()), if problems.count() == 1 { "" } else { "s" });
-            bail!("{name} has {count} problem{s}, and nothing was imported:\n{problems}")
+            let (count, s) =
+                (group_thousands(problems.count()), if problems.count() == 1 { "" } else { "s" });
+            bail!("{name}: {count} problem{s}, nothing imported:\n{problems}")
         }
     };
     let mut summary = Summary {
@@ -49,18 +50,18 @@ pub async fn run(store: &AdminStore, database: &DatabaseUrl, options: &ImportCli
         renumbered: file.has_numbers,
         dry_run: options.dry_run,
     };
-    let size = Size { clients: summary.clients, entries: summary.entries, bytes: text.len() as u64 };
-    let alone = alone_if_large(database, size).await;
+    let size = ImportSize { clients: summary.clients, entries: summary.entries, bytes: text.len() as u64 };
+    let serving_lock = lock_if_large(database, size).await;
     if options.dry_run {
-        // What is in the way today need not be tomorrow.
-        if let Err(in_the_way) = &alone {
-            eprintln!("not just now: {in_the_way}");
+        // A dry run only warns: the obstacle may be gone by the time of the import.
+        if let Err(error) = &serving_lock {
+            eprintln!("warning: the import would fail now: {error}");
         }
     } else {
-        let alone = alone?;
+        let serving_lock = serving_lock?;
         let ids = write(store, file).await?;
-        if let Some(alone) = alone {
-            alone.release().await;
+        if let Some(serving_lock) = serving_lock {
+            serving_lock.release().await;
         }
         (summary.first_id, summary.last_id) = (ids.first().copied(), ids.last().copied());
     }
@@ -71,14 +72,14 @@ pub async fn run(store: &AdminStore, database: &DatabaseUrl, options: &ImportCli
     Ok(())
 }
 
-/// Everybody who is or was of the firm.
-async fn people(store: &AdminStore) -> anyhow::Result<PeopleByAddress> {
+/// Includes people who were removed.
+async fn people(store: &AdminStore) -> anyhow::Result<UsersByEmail> {
     let removed: Vec<Person> =
         store.people.list_removed_people().await?.into_iter().map(|removed| removed.person).collect();
-    Ok(PeopleByAddress::new(&store.people.list_people().await?, &removed))
+    Ok(UsersByEmail::new(&store.people.list_people().await?, &removed))
 }
 
-/// Gives the clients' numbers. The demonstration firm is made by it too.
+/// Returns the ids of the new clients. The demo firm uses this too.
 pub async fn write(store: &AdminStore, file: ClientFile) -> anyhow::Result<Vec<ClientId>> {
     if file.clients.is_empty() {
         return Ok(Vec::new());
@@ -86,7 +87,7 @@ pub async fn write(store: &AdminStore, file: ClientFile) -> anyhow::Result<Vec<C
     let operator = Operator::new()?;
     let mut permitted = Vec::with_capacity(file.clients.len());
     for CheckedClient { owner, new } in file.clients {
-        permitted.push((operator.ask(store, NewClientFor(owner)).await?, new));
+        permitted.push((operator.authorize(store, NewClientResource(owner)).await?, new));
     }
     let progress = row_progress(permitted.len() as u64, "importing clients");
     let written = store.client_imports.import_clients(permitted, &|done| progress.set_position(done)).await;
@@ -96,19 +97,19 @@ pub async fn write(store: &AdminStore, file: ClientFile) -> anyhow::Result<Vec<C
 
 fn print(summary: &Summary) {
     let count = |number: u64, one: &str, many: &str| {
-        format!("{} {}", grouped(number), if number == 1 { one } else { many })
+        format!("{} {}", group_thousands(number), if number == 1 { one } else { many })
     };
     let clients = count(summary.clients, "client", "clients");
     let entries = count(summary.entries, "entry", "entries");
     match (summary.first_id, summary.last_id) {
         (Some(first), Some(last)) if first == last => {
-            say!("imported {clients} with {entries}, as number {first}");
+            outln!("imported {clients} and {entries}: number {first}");
         }
-        (Some(first), Some(last)) => say!("imported {clients} with {entries}, as numbers {first} to {last}"),
-        _ if summary.dry_run => say!("{clients} with {entries} can be imported; nothing was written"),
-        _ => say!("the file has no clients; nothing was written"),
+        (Some(first), Some(last)) => outln!("imported {clients} and {entries}: numbers {first} to {last}"),
+        _ if summary.dry_run => outln!("dry run: {clients} and {entries} can be imported"),
+        _ => outln!("no clients in the file; nothing imported"),
     }
     if summary.renumbered {
-        say!("the file's own numbers (`id`) are not taken over: the firm counts its clients itself");
+        outln!("the file's `id` values are ignored: imported clients get new numbers");
     }
 }

@@ -1,12 +1,12 @@
 //! `chancery client list`: every client by number, or those of one owner.
 
-use crate::cli::{ListClients as Options, Who};
+use crate::cli::{ListClients as Options, UserSelector};
 use crate::commands::user;
 use crate::operator::Operator;
 use crate::output::{counting_progress, print_json, print_table};
 use chancery_domain::UnixMillis;
-use chancery_policy::{ListClients, TheFirm};
-use chancery_store::{AdminStore, ClientLine, ClientOrder, ClientQuery};
+use chancery_policy::{FirmResource, ListClients};
+use chancery_store::{AdminStore, ClientOrder, ClientQuery, ClientSummary};
 
 #[derive(serde::Serialize)]
 struct Row {
@@ -23,8 +23,8 @@ struct Row {
 pub async fn run(store: &AdminStore, options: &Options) -> anyhow::Result<()> {
     let owner = match &options.owner {
         Some(email) => {
-            let who = Who { email: email.clone(), subject: None, issuer: None };
-            Some(user::find(store, &who).await?.id)
+            let selector = UserSelector { email: email.clone(), subject: None, issuer: None };
+            Some(user::find(store, &selector).await?.id)
         }
         None => None,
     };
@@ -39,7 +39,7 @@ pub async fn run(store: &AdminStore, options: &Options) -> anyhow::Result<()> {
             page,
             ..ClientQuery::default()
         };
-        let permit = operator.ask::<ListClients>(store, TheFirm).await?;
+        let permit = operator.authorize::<ListClients>(store, FirmResource).await?;
         let found = store.clients.list_clients(permit, &query).await?;
         let is_last = found.lines.is_empty();
         rows.extend(found.lines.into_iter().map(row));
@@ -55,9 +55,9 @@ pub async fn run(store: &AdminStore, options: &Options) -> anyhow::Result<()> {
     let cells = |row: &Row| {
         let to_do = match (row.open_disputes, row.open_letters) {
             (0, 0) => "",
-            (0, _) => "letter in draft",
-            (_, 0) => "dispute open",
-            _ => "dispute open, letter in draft",
+            (0, _) => "draft letter",
+            (_, 0) => "open dispute",
+            _ => "open dispute, draft letter",
         };
         let last = row.last_entry_at.as_ref().map_or("", |at| at.get(..10).unwrap_or(at));
         vec![row.id.to_string(), row.name.clone(), row.owner.clone(), to_do.to_owned(), last.to_owned()]
@@ -69,13 +69,13 @@ pub async fn run(store: &AdminStore, options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn row(line: ClientLine) -> Row {
-    let ClientLine { client, open_disputes, open_letters } = line;
+fn row(line: ClientSummary) -> Row {
+    let ClientSummary { client, open_disputes, open_letters } = line;
     Row {
         id: client.id.0,
         name: client.name.to_string(),
         owner: client.owner.email.to_string(),
-        contact: client.facts.contact.to_string(),
+        contact: client.details.contact.to_string(),
         archived: client.archived_at.is_some(),
         open_disputes,
         open_letters,

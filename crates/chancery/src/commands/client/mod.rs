@@ -1,23 +1,23 @@
-//! `chancery client`: the clients of the firm, brought in, given to somebody, listed and taken along. It asks the policy like
-//! everybody else, as the operator, and is on record.
+//! `chancery client`: imports, assigns, lists and exports clients. The policy decides every action, with the operator as
+//! principal, and the audit log records it.
 
 mod assign;
 mod export;
 mod import;
-mod import_alone;
+mod import_lock;
 mod list;
 
 pub use import::write as import_clients;
 
-use super::{Missing, open};
-use crate::cli::{Client as Command, Place};
+use super::{IfMissing, open};
+use crate::cli::{Client as Command, GlobalArgs};
 
-pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
-    let (config, store) = open(place, Missing::Refuse).await?;
+pub async fn run(global_args: &GlobalArgs, command: Command) -> anyhow::Result<()> {
+    let (config, store) = open(global_args, IfMissing::Fail).await?;
     let admin = store.admin();
     match command {
         Command::Import(options) => import::run(&admin, &config.database_url, &options).await?,
-        Command::Assign { id, who } => assign::run(&admin, id, &who).await?,
+        Command::Assign { id, selector } => assign::run(&admin, id, &selector).await?,
         Command::List(options) => list::run(&admin, &options).await?,
         Command::Export(options) => export::run(&admin, &options).await?,
     }

@@ -1,55 +1,53 @@
-//! `chancery invoice credit`: a credit note over an invoice, or over a part of it.
+//! `chancery invoice credit`: issues a credit note for all or part of an invoice.
 
 use crate::cli::CreditInvoice as Options;
 use crate::operator::Operator;
-use crate::output::{print_json, say};
+use crate::output::{outln, print_json};
 use anyhow::bail;
 use chancery_domain::{CreditAmount, Currency, InvoiceState, InvoiceTerms, MinorUnits, Nanos};
-use chancery_policy::{ManageInvoices, ReadInvoices, TheFirm};
-use chancery_store::{AdminStore, CreditOrder, InvoiceError};
+use chancery_policy::{FirmResource, ManageInvoices, ReadInvoices};
+use chancery_store::{AdminStore, CreditRequest, InvoiceError};
 use serde_json::json;
 
 pub async fn run(store: &AdminStore, terms: InvoiceTerms, options: &Options) -> anyhow::Result<()> {
     let number = options.number;
     let operator = Operator::new()?;
-    let permit = operator.ask::<ReadInvoices>(store, TheFirm).await?;
+    let permit = operator.authorize::<ReadInvoices>(store, FirmResource).await?;
     let record =
         store.invoices.read_invoice(permit, number).await?.ok_or(InvoiceError::NoSuchInvoice(number))?;
     let amount = match &options.amount {
-        None => CreditAmount::Whole,
-        // How many decimals an amount has is up to the invoice's currency.
+        None => CreditAmount::Full,
+        // The invoice's currency determines the number of decimals.
         Some(amount) => CreditAmount::Part(in_minor_units(*amount, record.invoice.bill.currency)?),
     };
-    let credited_before = record.credited;
-    let permit = operator.ask::<ManageInvoices>(store, TheFirm).await?;
-    let order =
-        CreditOrder { invoice: number, amount, credited_before, reason: options.reason.clone(), terms };
-    let note = store.invoices.credit_invoice(permit, &order, &chancery_invoicing::pdf).await?;
+    let expected_credited = record.credited;
+    let permit = operator.authorize::<ManageInvoices>(store, FirmResource).await?;
+    let request =
+        CreditRequest { invoice: number, amount, expected_credited, reason: options.reason.clone(), terms };
+    let note = store.invoices.credit_invoice(permit, &request, &chancery_invoicing::pdf).await?;
     if options.json {
         return print_json(&json!({ "number": note, "credit_of": number }));
     }
-    let permit = operator.ask::<ReadInvoices>(store, TheFirm).await?;
+    let permit = operator.authorize::<ReadInvoices>(store, FirmResource).await?;
     let is_void = store
         .invoices
         .read_invoice(permit, number)
         .await?
         .is_some_and(|record| record.state == InvoiceState::Void);
     if is_void {
-        say!(
-            "credit note {note} issued: nothing is left of invoice {number}, so it is void, and its month can be issued anew"
-        );
+        outln!("credit note {note} issued: invoice {number} is void, and its month can be invoiced again");
     } else {
-        say!("credit note {note} issued: a part of invoice {number}");
+        outln!("credit note {note} issued for part of invoice {number}");
     }
-    say!("its PDF: chancery invoice show {note} --pdf {note}.pdf");
+    outln!("PDF: chancery invoice show {note} --pdf {note}.pdf");
     Ok(())
 }
 
 fn in_minor_units(amount: Nanos, currency: Currency) -> anyhow::Result<MinorUnits> {
     let rounded = currency.round(amount);
-    if currency.exactly(rounded)? != amount {
+    if currency.to_nanos(rounded)? != amount {
         let digits = currency.minor_digits();
-        bail!("--amount {amount}: an amount in {currency} has at most {digits} decimals");
+        bail!("invalid --amount {amount}: {currency} has at most {digits} decimals");
     }
     Ok(rounded)
 }

@@ -1,38 +1,38 @@
-//! `chancery invoice issue`: the invoice of one account's month. Asking again for one that is there already changes nothing and
-//! gives its number.
+//! `chancery invoice issue`: issues the invoice for one account and month. If it already exists, prints its number and changes
+//! nothing.
 
 use crate::cli::IssueInvoice as Options;
 use crate::operator::Operator;
-use crate::output::{print_json, say};
+use crate::output::{outln, print_json};
 use chancery_domain::{InvoiceNumber, InvoiceTerms};
-use chancery_policy::{ManageInvoices, TheFirm};
-use chancery_store::{AdminStore, IssueOrder, Issued};
+use chancery_policy::{FirmResource, ManageInvoices};
+use chancery_store::{AdminStore, IssueOutcome, IssueRequest};
 
 #[derive(serde::Serialize)]
-struct Answer {
+struct IssueOutput {
     number: InvoiceNumber,
-    /// Whether it was issued by this command.
+    /// Whether this command issued it.
     is_new: bool,
 }
 
 pub async fn run(store: &AdminStore, terms: InvoiceTerms, options: &Options) -> anyhow::Result<()> {
     let Options { account, month, json } = options;
-    let account_id = store.account_lookup.account_named(account).await?.id;
-    let permit = Operator::new()?.ask::<ManageInvoices>(store, TheFirm).await?;
-    let order = IssueOrder { account: account_id, month: *month, terms };
+    let account_id = store.account_lookup.account_by_name(account).await?.id;
+    let permit = Operator::new()?.authorize::<ManageInvoices>(store, FirmResource).await?;
+    let request = IssueRequest { account: account_id, month: *month, terms };
     let (number, is_new) =
-        match store.invoices.issue_invoice(permit, &order, &chancery_invoicing::pdf).await? {
-            Issued::New(number) => (number, true),
-            Issued::Already(number) => (number, false),
+        match store.invoices.issue_invoice(permit, &request, &chancery_invoicing::pdf).await? {
+            IssueOutcome::New(number) => (number, true),
+            IssueOutcome::AlreadyIssued(number) => (number, false),
         };
     if *json {
-        return print_json(&Answer { number, is_new });
+        return print_json(&IssueOutput { number, is_new });
     }
     if is_new {
-        say!("invoice {number} issued: {account}, {month}");
-        say!("its PDF: chancery invoice show {number} --pdf {number}.pdf");
+        outln!("invoice {number} issued: {account}, {month}");
+        outln!("PDF: chancery invoice show {number} --pdf {number}.pdf");
     } else {
-        say!("invoice {number} bills {month} of {account} already; nothing was changed");
+        outln!("invoice {number} already covers {account}, {month}; no change");
     }
     Ok(())
 }

@@ -1,26 +1,26 @@
-//! `chancery invoice list`: what was issued, the latest first, what it comes to, and the months that are still to be invoiced.
+//! `chancery invoice list`: issued invoices, latest first, with their totals and the months still to be invoiced.
 
 use crate::cli::ListInvoices as Options;
 use crate::operator::Operator;
-use crate::output::{print_json, print_table, say};
+use crate::output::{outln, print_json, print_table};
 use chancery_domain::{
     AccountName, Clock, Day, InvoiceKind, InvoiceNumber, InvoiceState, MinorUnits, MoneyError, Month,
     SystemClock, UnixMillis,
 };
-use chancery_policy::{ReadInvoices, TheFirm};
-use chancery_store::{AdminStore, InvoicePage, InvoiceQuery, InvoiceSums, ListedInvoice, UnbilledMonth};
+use chancery_policy::{FirmResource, ReadInvoices};
+use chancery_store::{AdminStore, InvoicePage, InvoiceQuery, InvoiceTotals, ListedInvoice, UnbilledMonth};
 use serde_json::{Value, json};
 
-/// Everything that fits.
-struct Found {
+/// All results that match the filters.
+struct InvoiceListing {
     invoices: Vec<ListedInvoice>,
-    sums: Vec<InvoiceSums>,
+    sums: Vec<InvoiceTotals>,
     unbilled: Vec<UnbilledMonth>,
 }
 
 pub async fn run(store: &AdminStore, options: &Options) -> anyhow::Result<()> {
     let account = match &options.account {
-        Some(name) => Some(store.account_lookup.account_named(name).await?.id),
+        Some(name) => Some(store.account_lookup.account_by_name(name).await?.id),
         None => None,
     };
     let query = InvoiceQuery {
@@ -28,22 +28,22 @@ pub async fn run(store: &AdminStore, options: &Options) -> anyhow::Result<()> {
         state: options.state,
         year: options.year,
         page: 1,
-        today: Day::of(SystemClock.now()),
+        today: Day::containing(SystemClock.now()),
     };
     let mut found = all_pages(store, query.clone()).await?;
     if options.state.is_none() {
-        // The first page has the first of them only.
+        // The first page of invoices includes only the first unbilled months.
         let drafts = InvoiceQuery { state: Some(InvoiceState::Draft), ..query };
         found.unbilled = all_pages(store, drafts).await?.unbilled;
     }
     if options.json { print_as_json(&found) } else { print(&found, options) }
 }
 
-async fn all_pages(store: &AdminStore, mut query: InvoiceQuery) -> anyhow::Result<Found> {
+async fn all_pages(store: &AdminStore, mut query: InvoiceQuery) -> anyhow::Result<InvoiceListing> {
     let operator = Operator::new()?;
-    let mut found = Found { invoices: Vec::new(), sums: Vec::new(), unbilled: Vec::new() };
+    let mut found = InvoiceListing { invoices: Vec::new(), sums: Vec::new(), unbilled: Vec::new() };
     loop {
-        let permit = operator.ask::<ReadInvoices>(store, TheFirm).await?;
+        let permit = operator.authorize::<ReadInvoices>(store, FirmResource).await?;
         let page: InvoicePage = store.invoices.list_invoices(permit, &query).await?;
         let is_of_drafts = query.state == Some(InvoiceState::Draft);
         let is_last = if is_of_drafts { page.unbilled.is_empty() } else { page.invoices.is_empty() };
@@ -54,11 +54,11 @@ async fn all_pages(store: &AdminStore, mut query: InvoiceQuery) -> anyhow::Resul
         if is_of_drafts {
             found.unbilled.extend(page.unbilled);
         }
-        let (held, total) = match is_of_drafts {
+        let (fetched, total) = match is_of_drafts {
             true => (found.unbilled.len(), page.unbilled_total),
             false => (found.invoices.len(), page.total),
         };
-        if is_last || held as u64 >= total {
+        if is_last || fetched as u64 >= total {
             return Ok(found);
         }
         query.page += 1;
@@ -76,11 +76,11 @@ fn outstanding(listed: &ListedInvoice) -> Result<MinorUnits, MoneyError> {
     chancery_domain::outstanding(&listed.kind, listed.state, listed.total, listed.credited)
 }
 
-fn print_as_json(found: &Found) -> anyhow::Result<()> {
+fn print_as_json(found: &InvoiceListing) -> anyhow::Result<()> {
     let account = |id: i64, name: &AccountName| json!({ "id": id, "name": name.as_str() });
     let invoice = |listed: &ListedInvoice| -> anyhow::Result<Value> {
         let (kind, credit_of) = kind(listed);
-        let amount = |amount| listed.currency.decimal(amount);
+        let amount = |amount| listed.currency.to_decimal_string(amount);
         Ok(json!({
             "number": listed.number,
             "kind": kind,
@@ -100,11 +100,11 @@ fn print_as_json(found: &Found) -> anyhow::Result<()> {
             "account": account(id.0, name),
             "month": month.to_string(),
             "exact": totals.cost.to_string(),
-            "can_be_issued_from": month.can_be_issued_from().to_iso(),
+            "can_be_issued_from": month.invoiceable_from().to_iso(),
         })
     };
-    let sums = |sums: &InvoiceSums| {
-        let amount = |amount| sums.currency.decimal(amount);
+    let sums = |sums: &InvoiceTotals| {
+        let amount = |amount| sums.currency.to_decimal_string(amount);
         json!({
             "currency": sums.currency.as_str(),
             "billed": amount(sums.billed),
@@ -120,11 +120,11 @@ fn print_as_json(found: &Found) -> anyhow::Result<()> {
     }))
 }
 
-fn print(found: &Found, options: &Options) -> anyhow::Result<()> {
+fn print(found: &InvoiceListing, options: &Options) -> anyhow::Result<()> {
     let row = |listed: &ListedInvoice| -> anyhow::Result<Vec<String>> {
         let what = match kind(listed).1 {
             None => listed.state.as_str().to_owned(),
-            Some(of) => format!("credits {of}"),
+            Some(of) => format!("credit for {of}"),
         };
         Ok(vec![
             listed.number.to_string(),
@@ -132,34 +132,34 @@ fn print(found: &Found, options: &Options) -> anyhow::Result<()> {
             listed.month.to_string(),
             what,
             listed.due.to_string(),
-            listed.currency.to_read(listed.total),
-            listed.currency.to_read(outstanding(listed)?),
+            listed.currency.format_amount(listed.total),
+            listed.currency.format_amount(outstanding(listed)?),
         ])
     };
     if options.state != Some(InvoiceState::Draft) {
         let rows = found.invoices.iter().map(row).collect::<anyhow::Result<Vec<_>>>()?;
         print_table(&["NUMBER", "ACCOUNT", "MONTH", "STATE", "DUE", "TOTAL", "OUTSTANDING"], &rows);
-        for InvoiceSums { currency, billed, outstanding, overdue } in &found.sums {
+        for InvoiceTotals { currency, billed, outstanding, overdue } in &found.sums {
             let [billed, outstanding, overdue] =
-                [*billed, *outstanding, *overdue].map(|amount| currency.to_read(amount));
-            say!("billed {billed}, outstanding {outstanding}, overdue {overdue}");
+                [*billed, *outstanding, *overdue].map(|amount| currency.format_amount(amount));
+            outln!("billed {billed}, outstanding {outstanding}, overdue {overdue}");
         }
     }
     if !found.unbilled.is_empty() {
         if options.state.is_none() {
-            say!("\nnot invoiced yet:");
+            outln!("\nnot yet invoiced:");
         }
         let now = SystemClock.now();
         let row = |UnbilledMonth { name, month, totals, .. }: &UnbilledMonth| {
-            vec![name.to_string(), month.to_string(), totals.cost.to_string(), readiness(*month, now)]
+            vec![name.to_string(), month.to_string(), totals.cost.to_string(), issuable_from(*month, now)]
         };
         let rows: Vec<Vec<String>> = found.unbilled.iter().map(row).collect();
-        print_table(&["ACCOUNT", "MONTH", "EXACT", "CAN BE ISSUED"], &rows);
+        print_table(&["ACCOUNT", "MONTH", "EXACT", "ISSUABLE"], &rows);
     }
     Ok(())
 }
 
-fn readiness(month: Month, now: UnixMillis) -> String {
-    let from = month.can_be_issued_from();
+fn issuable_from(month: Month, now: UnixMillis) -> String {
+    let from = month.invoiceable_from();
     if from <= now { "now".to_owned() } else { format!("from {}", from.to_iso()) }
 }

@@ -1,5 +1,5 @@
-//! `chancery invoice`: invoices and credit notes, issued, listed, read, noted as paid and credited. It asks the policy like
-//! everybody else, as the operator, and is on record.
+//! `chancery invoice`: issues, lists, shows, credits and marks invoices as paid. The policy decides every action, with the
+//! operator as principal, and the audit log records it.
 
 mod credit;
 mod issue;
@@ -7,11 +7,11 @@ mod list;
 mod paid;
 mod show;
 
-use super::{Missing, open};
-use crate::cli::{Invoice as Command, Place};
+use super::{IfMissing, open};
+use crate::cli::{GlobalArgs, Invoice as Command};
 
-pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
-    let (config, store) = open(place, Missing::Refuse).await?;
+pub async fn run(global_args: &GlobalArgs, command: Command) -> anyhow::Result<()> {
+    let (config, store) = open(global_args, IfMissing::Fail).await?;
     let admin = store.admin();
     match command {
         Command::Issue(options) => issue::run(&admin, config.invoice_terms(), &options).await?,

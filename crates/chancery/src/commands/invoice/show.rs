@@ -1,26 +1,28 @@
-//! `chancery invoice show`: one invoice or credit note, for reading, as JSON, or as the file that was issued.
+//! `chancery invoice show`: prints one invoice or credit note as text or JSON, or writes the issued file.
 
 use crate::cli::ShowInvoice as Options;
-use crate::new_file;
 use crate::operator::Operator;
-use crate::output::{print_json, print_table, say};
+use crate::output::{outln, print_json, print_table};
+use crate::output_file;
 use anyhow::Context;
-use chancery_domain::{Day, Invoice, InvoiceDeed, InvoiceEvent, InvoiceKind, InvoiceLine, LineItem, grouped};
-use chancery_policy::{ReadInvoices, TheFirm};
+use chancery_domain::{
+    Day, Invoice, InvoiceEvent, InvoiceEventKind, InvoiceKind, InvoiceLine, LineItem, group_thousands,
+};
+use chancery_policy::{FirmResource, ReadInvoices};
 use chancery_store::{AdminStore, InvoiceError, InvoiceRecord};
 
 pub async fn run(store: &AdminStore, options: &Options) -> anyhow::Result<()> {
     let number = options.number;
-    let permit = Operator::new()?.ask::<ReadInvoices>(store, TheFirm).await?;
+    let permit = Operator::new()?.authorize::<ReadInvoices>(store, FirmResource).await?;
     let no_such = || InvoiceError::NoSuchInvoice(number);
     if let Some(path) = &options.pdf {
         let document = store.invoices.read_invoice_document(permit, number).await?.ok_or_else(no_such)?;
-        return new_file::write(path, &document, options.force).context("the PDF was not written");
+        return output_file::write(path, &document, options.force).context("cannot save the PDF");
     }
     let record = store.invoices.read_invoice(permit, number).await?.ok_or_else(no_such)?;
     if let Some(path) = &options.csv {
-        let file = chancery_invoicing::csv(&record.invoice).context("the CSV was not made")?;
-        return new_file::write(path, &file, options.force).context("the CSV was not written");
+        let file = chancery_invoicing::csv(&record.invoice).context("cannot create the CSV")?;
+        return output_file::write(path, &file, options.force).context("cannot save the CSV");
     }
     if options.json {
         return print_json(&chancery_invoicing::record_json(&record)?);
@@ -33,35 +35,39 @@ fn print(record: &InvoiceRecord) {
     let InvoiceRecord { invoice, state, credited, events, .. } = record;
     let Invoice { number, kind, month, issued_at, due, buyer, bill, .. } = invoice;
     let currency = &bill.currency;
-    let issued = Day::of(*issued_at);
+    let issued = Day::containing(*issued_at);
     match kind {
         InvoiceKind::Invoice => {
-            say!(
+            outln!(
                 "invoice {number}: {}, {month} (UTC), issued {issued}, due {due}, {}",
                 buyer.name,
                 state.as_str()
             );
         }
         InvoiceKind::CreditNote { of, reason } => {
-            say!("credit note {number} for invoice {of}: {}, {month} (UTC), issued {issued}", buyer.name);
-            say!("reason: {reason}");
+            outln!("credit note {number} for invoice {of}: {}, {month} (UTC), issued {issued}", buyer.name);
+            outln!("reason: {reason}");
         }
     }
-    say!("");
+    outln!("");
     let rows: Vec<Vec<String>> = bill.lines.iter().map(|line| cells(line, invoice)).collect();
     let amount = format!("AMOUNT {currency}");
     print_table(&["MODEL", "DIRECTION", "TOKENS", "PER MILLION", "EXACT", &amount], &rows);
-    say!("");
-    say!("subtotal {}", currency.to_read(bill.subtotal));
+    outln!("");
+    outln!("subtotal {}", currency.format_amount(bill.subtotal));
     if let Some(tax) = &bill.tax {
-        say!("{}, {} % {}", tax.name, tax.rate, currency.to_read(tax.amount));
+        outln!("{}, {} % {}", tax.name, tax.rate, currency.format_amount(tax.amount));
     }
-    say!("total {} (exactly {} before rounding and tax)", currency.to_read(bill.total), bill.exact);
+    outln!(
+        "total {} (exact amount before rounding and tax: {})",
+        currency.format_amount(bill.total),
+        bill.exact
+    );
     if credited.total.0 != 0 {
-        say!("credited {}", currency.to_read(credited.total));
+        outln!("credited {}", currency.format_amount(credited.total));
     }
-    say!("");
-    events.iter().for_each(|event| say!("{}  {}", event.at.to_iso(), deed(event)));
+    outln!("");
+    events.iter().for_each(|event| outln!("{}  {}", event.at.to_iso(), event_text(event)));
 }
 
 fn cells(line: &InvoiceLine, invoice: &Invoice) -> Vec<String> {
@@ -70,24 +76,24 @@ fn cells(line: &InvoiceLine, invoice: &Invoice) -> Vec<String> {
         LineItem::Tokens { model, direction, tokens, price } => vec![
             model.clone(),
             direction.as_str().to_owned(),
-            grouped(*tokens),
+            group_thousands(*tokens),
             price.to_string(),
             exact,
             amount,
         ],
         LineItem::Part => {
-            vec!["(a part)".to_owned(), String::new(), String::new(), String::new(), exact, amount]
+            vec!["(partial credit)".to_owned(), String::new(), String::new(), String::new(), exact, amount]
         }
     }
 }
 
-fn deed(event: &InvoiceEvent) -> String {
-    let by = event.by.as_ref().map_or("the command line".to_owned(), |person| person.email.to_string());
-    match event.deed {
-        InvoiceDeed::Issued => format!("issued by {by}"),
-        InvoiceDeed::Paid => format!("marked as paid by {by}"),
-        InvoiceDeed::PaymentTakenBack => format!("marked as not paid by {by}"),
-        InvoiceDeed::Credited(note) => format!("credited in part with {note} by {by}"),
-        InvoiceDeed::Voided(note) => format!("credited as a whole with {note} by {by}: void"),
+fn event_text(event: &InvoiceEvent) -> String {
+    let by = event.by.as_ref().map_or("command line".to_owned(), |person| person.email.to_string());
+    match event.kind {
+        InvoiceEventKind::Issued => format!("issued by {by}"),
+        InvoiceEventKind::Paid => format!("marked as paid by {by}"),
+        InvoiceEventKind::MarkedUnpaid => format!("marked as unpaid by {by}"),
+        InvoiceEventKind::Credited(note) => format!("partially credited with {note} by {by}"),
+        InvoiceEventKind::Voided(note) => format!("fully credited with {note} by {by}: void"),
     }
 }

@@ -1,12 +1,12 @@
-//! A consultant's browser finds no way to invoices, usage and accounts, and none of their addresses opens.
+//! Consultants see no links to invoices, usage and accounts, and none of these pages opens for them.
 
+use super::billing_history::{BRIGHTWATER, Past, office_that_bills};
 use super::open_as;
-use super::past::{BRIGHTWATER, Past, office_that_bills};
 use crate::browser::Browser;
 use serde_json::json;
 
 #[tokio::test]
-async fn a_consultant_sees_no_link_to_invoices_usage_or_accounts_and_opens_none_of_them() {
+async fn consultant_can_neither_see_nor_open_billing_pages() {
     let office = office_that_bills();
     let (maya, ruth) = (office.sign_in("maya").await, office.sign_in("ruth").await);
     let past = Past::of(&office, &ruth).await;
@@ -42,7 +42,7 @@ async fn a_consultant_sees_no_link_to_invoices_usage_or_accounts_and_opens_none_
         "/accounts/999999".to_owned(),
     ] {
         browser.open(&office.portal(&path)).await;
-        browser.shows("You cannot open this page").await;
+        browser.shows("Only partners can open").await;
         assert_eq!(browser.status().await, 403, "{path}");
         let shown = browser.page_text().await;
         assert!(!shown.contains(BRIGHTWATER), "{path}: {shown}");

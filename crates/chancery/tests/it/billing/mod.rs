@@ -1,16 +1,16 @@
-//! Invoices, usage and accounts in a real browser, over a believable past of the demonstration firm: how the pages serve people on a
-//! phone, in the dark and without scripts, and that consultants find none of it.
+//! Invoices, usage and accounts in a real browser, with a realistic history of the demo firm: on a phone, in dark mode and
+//! without scripts. Consultants have no access.
 
+pub mod billing_history;
 mod consultants;
-pub mod past;
 mod tour;
 mod without_scripts;
 
 use crate::browser::Browser;
-use crate::office::{Office, Somebody};
+use crate::office::{Office, SignedInUser};
 
-/// The browser, at this address of the portal, for this person.
-async fn open_as(office: &Office, browser: &Browser, who: &Somebody, path: &str) {
-    who.sit_down_at(browser).await;
+/// Opens this portal path in the browser as this person.
+async fn open_as(office: &Office, browser: &Browser, user: &SignedInUser, path: &str) {
+    user.use_in_browser(browser).await;
     browser.open(&office.portal(path)).await;
 }

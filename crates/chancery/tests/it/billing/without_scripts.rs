@@ -1,9 +1,9 @@
-//! Invoices, accounts and keys in a browser that runs no scripts.
+//! Invoices, accounts and keys in a browser without scripts.
 
+use super::billing_history::{Past, office_that_bills};
 use super::open_as;
-use super::past::{Past, office_that_bills};
 use crate::browser::Browser;
-use crate::office::{Office, Somebody};
+use crate::office::{Office, SignedInUser};
 use chancery_domain::ApiKey;
 use serde_json::{Value, json};
 
@@ -21,39 +21,39 @@ async fn invoices_accounts_and_keys_work_without_scripts() {
     browser.follow(&format!("a[href='{draft}']")).await;
     let number = it_is_issued(&office, &browser).await;
     it_is_paid_and_not_paid_after_all(&browser, &ruth, &number).await;
-    a_part_is_credited_then_the_rest(&browser, &ruth, &number).await;
-    it_is_issued_anew(&office, &browser, &ruth, &number).await;
+    credit_part_then_the_rest(&browser, &ruth, &number).await;
+    it_is_issued_again(&office, &browser, &ruth, &number).await;
 
     let account = format!("/accounts/{}", past.brightwater.account);
     limits_are_changed(&office, &browser, &ruth, &account).await;
-    a_key_is_made_shown_once_and_revoked(&browser, &ruth, &account).await;
+    key_is_created_shown_once_and_revoked(&browser, &ruth, &account).await;
     usage_is_chosen(&office, &browser, &past).await;
 }
 
-/// From the draft that the browser is at; gives its number.
+/// Issues the draft that the browser shows; returns its number.
 async fn it_is_issued(office: &Office, browser: &Browser) -> String {
-    browser.shows("Issuing is final").await;
+    browser.shows("You cannot change an invoice after you issue it.").await;
     browser.follow("form[action$='/issue'] button").await;
-    browser.shows("can no longer change").await;
-    let url = browser.arrive(&office.portal("/invoices/")).await;
+    browser.shows("can no longer be changed").await;
+    let url = browser.wait_for_url(&office.portal("/invoices/")).await;
     url.path().trim_start_matches("/invoices/").to_owned()
 }
 
-async fn record(ruth: &Somebody, number: &str) -> Value {
+async fn record(ruth: &SignedInUser, number: &str) -> Value {
     ruth.json(&format!("/invoices/{number}")).await.value()
 }
 
-async fn it_is_paid_and_not_paid_after_all(browser: &Browser, ruth: &Somebody, number: &str) {
+async fn it_is_paid_and_not_paid_after_all(browser: &Browser, ruth: &SignedInUser, number: &str) {
     assert_eq!(record(ruth, number).await["state"], "issued");
     browser.follow("form[action$='/paid'] button").await;
     browser.shows("Marked as paid.").await;
     assert_eq!(record(ruth, number).await["state"], "paid");
     browser.follow("form[action$='/not-paid'] button").await;
-    browser.shows("is waiting for its payment again").await;
+    browser.shows("is awaiting payment again").await;
     assert_eq!(record(ruth, number).await["state"], "issued");
 }
 
-async fn a_part_is_credited_then_the_rest(browser: &Browser, ruth: &Somebody, number: &str) {
+async fn credit_part_then_the_rest(browser: &Browser, ruth: &SignedInUser, number: &str) {
     browser.follow("a[href$='/credit']").await;
     browser.press("#part").await;
     browser.fill("#amount", "12.5x").await;
@@ -62,7 +62,7 @@ async fn a_part_is_credited_then_the_rest(browser: &Browser, ruth: &Somebody, nu
     assert_eq!(browser.status().await, 422);
     browser.fill("#amount", "12.50").await;
     browser.follow("form[data-guard] button").await;
-    browser.shows("What it will say").await;
+    browser.shows("Preview").await;
     assert_eq!(record(ruth, number).await["credited"], "0.00", "looking at it changes nothing");
     browser.follow("form.actions button.button-primary").await;
     browser.shows("The outage of Tuesday").await;
@@ -87,18 +87,18 @@ async fn a_part_is_credited_then_the_rest(browser: &Browser, ruth: &Somebody, nu
     );
 }
 
-async fn it_is_issued_anew(office: &Office, browser: &Browser, ruth: &Somebody, void: &str) {
+async fn it_is_issued_again(office: &Office, browser: &Browser, ruth: &SignedInUser, void: &str) {
     browser.follow(&format!("a[href='/invoices/{void}']")).await;
     browser.follow("a[href^='/invoices/drafts/']").await;
     let number = it_is_issued(office, browser).await;
     assert_ne!(number, void);
     let (new, old) = (record(ruth, &number).await, record(ruth, void).await);
     assert_eq!((&new["state"], &new["lines"]), (&json!("issued"), &old["lines"]));
-    let deeds: Vec<_> = old["events"].as_array().unwrap().iter().map(|event| &event["deed"]).collect();
-    assert_eq!(deeds.len(), 5, "{deeds:?}");
+    let changes: Vec<_> = old["events"].as_array().unwrap().iter().map(|event| &event["deed"]).collect();
+    assert_eq!(changes.len(), 5, "{changes:?}");
 }
 
-async fn limits_are_changed(office: &Office, browser: &Browser, ruth: &Somebody, account: &str) {
+async fn limits_are_changed(office: &Office, browser: &Browser, ruth: &SignedInUser, account: &str) {
     browser.open(&office.portal(account)).await;
     browser.press("section[aria-labelledby=limits] summary").await;
     browser.fill("#rpm", "0").await;
@@ -107,12 +107,12 @@ async fn limits_are_changed(office: &Office, browser: &Browser, ruth: &Somebody,
     browser.fill("#rpm", "90").await;
     browser.fill("#cap", "512.5").await;
     browser.follow("section[aria-labelledby=limits] form button").await;
-    browser.arrive(&office.portal(&format!("{account}?done="))).await;
+    browser.wait_for_url(&office.portal(&format!("{account}?done="))).await;
     let changed = ruth.json(account).await.value();
     assert_eq!((&changed["rpm"], &changed["spend_per_month"]), (&json!(90), &json!("512.50")));
 }
 
-async fn a_key_is_made_shown_once_and_revoked(browser: &Browser, ruth: &Somebody, account: &str) {
+async fn key_is_created_shown_once_and_revoked(browser: &Browser, ruth: &SignedInUser, account: &str) {
     browser.press("section[aria-labelledby=new-key] summary").await;
     browser.fill("#label", "night shift").await;
     browser.follow("section[aria-labelledby=new-key] form button").await;
@@ -136,10 +136,10 @@ async fn a_key_is_made_shown_once_and_revoked(browser: &Browser, ruth: &Somebody
 
 async fn usage_is_chosen(office: &Office, browser: &Browser, past: &Past) {
     browser.open(&office.portal(&format!("/usage?month={}", past.last))).await;
-    browser.fill_choice("#account", super::past::NORTHGATE).await;
+    browser.fill_choice("#account", super::billing_history::NORTHGATE).await;
     browser.follow("form[action='/usage'] button").await;
     let account = past.northgate.account;
-    browser.arrive(&office.portal(&format!("/usage?account={account}&month={}", past.last))).await;
+    browser.wait_for_url(&office.portal(&format!("/usage?account={account}&month={}", past.last))).await;
     browser.press("section[aria-labelledby=tokens] summary").await;
-    browser.shows("Each day’s spend is rounded for reading.").await;
+    browser.shows("Daily amounts are rounded.").await;
 }

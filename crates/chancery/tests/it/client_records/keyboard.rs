@@ -1,13 +1,13 @@
-//! Client records with the keyboard alone.
+//! Client records with the keyboard only.
 
 use super::open_as;
 use crate::browser::{Browser, ENTER, ESCAPE, TAB};
 use crate::office::Office;
 
-/// What has the focus, in a word or two.
+/// A short label of the focused element.
 const FOCUS: &str = "const at = document.activeElement; \
     return at.id && !at.matches('[data-row]') ? '#' + at.id : (at.getAttribute('aria-label') || at.innerText || at.tagName).trim()";
-/// More than any page has to tab through.
+/// More tab stops than any page has.
 const MAX_TABS: usize = 60;
 
 async fn focus(browser: &Browser) -> String {
@@ -18,37 +18,37 @@ async fn keys(browser: &Browser, keys: impl ToString) {
     browser.type_keys(&keys.to_string()).await;
 }
 
-/// Tabs on until this has the focus.
-async fn tab_to(browser: &Browser, wanted: &str) {
+/// Presses Tab until this element has the focus.
+async fn tab_to(browser: &Browser, expected: &str) {
     for _ in 0..MAX_TABS {
         keys(browser, TAB).await;
-        if focus(browser).await == wanted {
+        if focus(browser).await == expected {
             return;
         }
     }
-    panic!("no way to {wanted:?} by Tab, but to {:?}", focus(browser).await);
+    panic!("no way to {expected:?} by Tab, but to {:?}", focus(browser).await);
 }
 
 #[tokio::test]
-async fn the_list_and_a_record_need_no_mouse() {
+async fn client_list_and_record_work_with_the_keyboard_only() {
     let office = Office::open();
     let maya = office.sign_in("maya").await;
     let browser = Browser::start().await;
     open_as(&office, &browser, &maya, "/clients").await;
 
-    the_skip_link_comes_first_and_leads_past_the_bar(&browser).await;
-    slash_searches_and_j_k_and_enter_open_a_row(&office, &browser).await;
-    a_question_mark_shows_the_keys_and_escape_closes_them(&browser).await;
+    skip_link_comes_first_and_skips_the_navigation(&browser).await;
+    slash_searches_and_j_k_enter_open_a_row(&office, &browser).await;
+    question_mark_opens_shortcuts_and_escape_closes_them(&browser).await;
     tab_goes_through_the_page_in_its_order(&office, &browser).await;
-    a_note_is_added_and_saved(&office, &browser).await;
+    add_and_save_note(&office, &browser).await;
 
     let record = maya.json("/clients/1037").await.value();
     assert_eq!(record["meeting_notes"][0]["title"], "By keyboard");
     assert_eq!(record["meeting_notes"][0]["text"], "No mouse was near.");
-    assert_eq!(browser.complaints().await, Vec::<String>::new());
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
-async fn the_skip_link_comes_first_and_leads_past_the_bar(browser: &Browser) {
+async fn skip_link_comes_first_and_skips_the_navigation(browser: &Browser) {
     keys(browser, TAB).await;
     assert_eq!(focus(browser).await, "Skip to content");
     let is_seen = "const box = document.activeElement.getBoundingClientRect(); return box.top >= 0 && box.left >= 0 && box.height > 10";
@@ -59,7 +59,7 @@ async fn the_skip_link_comes_first_and_leads_past_the_bar(browser: &Browser) {
     assert_eq!(focus(browser).await, "New client", "the first thing after the bar");
 }
 
-async fn slash_searches_and_j_k_and_enter_open_a_row(office: &Office, browser: &Browser) {
+async fn slash_searches_and_j_k_enter_open_a_row(office: &Office, browser: &Browser) {
     keys(browser, "/").await;
     assert_eq!(focus(browser).await, "#q");
     keys(browser, "lane j/k?").await;
@@ -90,17 +90,17 @@ async fn slash_searches_and_j_k_and_enter_open_a_row(office: &Office, browser: &
     keys(browser, "j").await;
     assert_eq!(focus(browser).await, "Harbour Lane Bakery");
     keys(browser, ENTER).await;
-    browser.arrive(&office.portal("/clients/1037")).await;
+    browser.wait_for_url(&office.portal("/clients/1037")).await;
     super::ready(browser).await;
 }
 
-async fn a_question_mark_shows_the_keys_and_escape_closes_them(browser: &Browser) {
+async fn question_mark_opens_shortcuts_and_escape_closes_them(browser: &Browser) {
     let is_open = "return document.querySelector('#keys').open";
     assert_eq!(browser.script(is_open).await, false);
     keys(browser, "?").await;
     assert_eq!(browser.script(is_open).await, true);
-    browser.shows("to the search").await;
-    assert_eq!(focus(browser).await, "Keys");
+    browser.shows("Search").await;
+    assert_eq!(focus(browser).await, "Keyboard shortcuts");
     keys(browser, ESCAPE).await;
     assert_eq!(browser.script(is_open).await, false);
     keys(browser, "j").await;
@@ -131,15 +131,15 @@ async fn tab_goes_through_the_page_in_its_order(office: &Office, browser: &Brows
     assert!(steps > 15, "only {steps} places to tab to");
 }
 
-async fn a_note_is_added_and_saved(office: &Office, browser: &Browser) {
+async fn add_and_save_note(office: &Office, browser: &Browser) {
     browser.open(&office.portal("/clients/1037")).await;
     tab_to(browser, "Add note").await;
     keys(browser, ENTER).await;
-    browser.arrive(&office.portal("/clients/1037?open=note")).await;
+    browser.wait_for_url(&office.portal("/clients/1037?open=note")).await;
     browser.until("document.activeElement.id === 'title'").await;
     keys(browser, format!("By keyboard{TAB}No mouse was near.")).await;
     tab_to(browser, "Save note").await;
     keys(browser, ENTER).await;
-    browser.arrive(&office.portal("/clients/1037?done=")).await;
+    browser.wait_for_url(&office.portal("/clients/1037?done=")).await;
     browser.shows("By keyboard").await;
 }

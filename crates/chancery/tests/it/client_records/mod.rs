@@ -1,7 +1,7 @@
-//! Client records on the real server with the demonstration firm: who may open which, over HTTP and in a browser, and how the pages
-//! serve people with a keyboard, without scripts, on a phone, and with texts that mean harm.
+//! Client records on the real server with the demo firm: who can open which, over HTTP and in a browser, and how the pages work
+//! with a keyboard, without scripts, on a phone, and with malicious text.
 
-mod hostile_texts;
+mod html_escaping;
 mod keyboard;
 mod object_authorization;
 mod scripts;
@@ -10,22 +10,21 @@ mod url_swap;
 mod without_scripts;
 
 use crate::browser::Browser;
-use crate::office::{Office, Somebody};
+use crate::office::{Office, SignedInUser};
 use serde_json::Value;
 
-/// The number of a client in JSON.
 fn number(client: &Value) -> i64 {
     client["id"].as_i64().unwrap()
 }
 
-/// Waits until scripts have bound themselves to the page.
+/// Waits until scripts have attached to the page.
 async fn ready(browser: &Browser) {
     browser.until("document.readyState === 'complete'").await;
 }
 
-/// The browser, at this address of the portal, for this person.
-async fn open_as(office: &Office, browser: &Browser, who: &Somebody, path: &str) {
-    who.sit_down_at(browser).await;
+/// Opens this portal path in the browser as this person.
+async fn open_as(office: &Office, browser: &Browser, user: &SignedInUser, path: &str) {
+    user.use_in_browser(browser).await;
     browser.open(&office.portal(path)).await;
     ready(browser).await;
 }

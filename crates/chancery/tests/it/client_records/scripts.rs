@@ -1,42 +1,42 @@
-//! What scripts add: a list that answers while one types, a guard for what is not saved, and a way on when the session has ended.
+//! What scripts add: a list that filters as you type, a warning about unsaved changes, and a redirect when the session has ended.
 
 use super::{open_as, ready};
 use crate::browser::Browser;
 use crate::office::Office;
 use serde_json::json;
 
-/// Notes, when the page is left, whether it has the browser ask first.
+/// Records whether the page asks for confirmation when it is left.
 const WATCH: &str = "sessionStorage.removeItem('asked'); addEventListener('beforeunload', (event) => \
     sessionStorage.setItem('asked', String(event.defaultPrevented)))";
-const ASKED: &str = "return sessionStorage.getItem('asked')";
+const CONFIRMATION_SHOWN: &str = "return sessionStorage.getItem('asked')";
 
 #[tokio::test]
-async fn scripts_make_it_quicker_and_lose_nothing() {
+async fn scripts_enhance_pages_without_losing_data() {
     let office = Office::open();
     let (maya, ruth) = (office.sign_in("maya").await, office.sign_in("ruth").await);
     let browser = Browser::start().await;
     open_as(&office, &browser, &maya, "/clients").await;
 
-    the_list_answers_while_one_types(&browser).await;
-    tabs_and_orders_change_a_part_of_the_page(&office, &browser).await;
-    what_is_not_saved_is_guarded(&office, &browser).await;
-    a_draft_comes_into_the_editor_and_is_guarded_too(&office, &browser).await;
-    assert_eq!(browser.complaints().await, Vec::<String>::new());
+    client_list_filters_while_typing(&browser).await;
+    tabs_and_sort_orders_swap_part_of_the_page(&office, &browser).await;
+    unsaved_changes_are_guarded(&office, &browser).await;
+    draft_fills_the_editor_and_counts_as_unsaved(&office, &browser).await;
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
 
-    // The session ends while the list is open: the next part that is asked for brings the whole page to sign-in.
+    // The session ends while the list is open: the next partial request redirects the whole page to sign-in.
     open_as(&office, &browser, &maya, "/clients").await;
     let people = ruth.json("/team").await.value();
     let id = people["people"].as_array().unwrap().iter().find(|one| one["email"] == "maya@example.com");
     let id = id.unwrap()["id"].to_string();
     assert_eq!(ruth.post("/team/sign-out", &[("person", &id)]).await.status.as_u16(), 303);
     browser.type_keys("/bakery").await;
-    browser.arrive(&format!("{}/sign-in", office.server.auth)).await;
+    browser.wait_for_url(&format!("{}/sign-in", office.server.auth)).await;
     browser.shows("Sign in").await;
     let (title, page) = (browser.title().await, browser.page_text().await);
     assert!(!title.contains("Clients") && !page.contains("Harbour"), "{title}: {page}");
 }
 
-async fn the_list_answers_while_one_types(browser: &Browser) {
+async fn client_list_filters_while_typing(browser: &Browser) {
     browser.script("window.isTheSamePage = true").await;
     browser.type_keys("/harb").await;
     browser.until("document.querySelectorAll('[data-row]').length === 1").await;
@@ -50,52 +50,52 @@ async fn the_list_answers_while_one_types(browser: &Browser) {
         browser.script("return [document.activeElement.id, location.search]").await,
         json!(["q", "?q=harbzzz"])
     );
-    // The address that it wrote is one that answers.
+    // The URL that the script wrote also works on reload.
     browser.script("location.reload()").await;
     browser.until("!window.isTheSamePage").await;
     ready(browser).await;
     browser.shows("Nothing matches “harbzzz”").await;
 }
 
-async fn tabs_and_orders_change_a_part_of_the_page(office: &Office, browser: &Browser) {
+async fn tabs_and_sort_orders_swap_part_of_the_page(office: &Office, browser: &Browser) {
     browser.open(&office.portal("/clients")).await;
     ready(browser).await;
     browser.script("window.isTheSamePage = true").await;
     browser.press("#sort-name").await;
-    browser.arrive(&office.portal("/clients?sort=name")).await;
+    browser.wait_for_url(&office.portal("/clients?sort=name")).await;
     browser.until("document.querySelector('th[aria-sort=ascending] #sort-name')").await;
     assert_eq!(
         browser.script("return [window.isTheSamePage, document.activeElement.id]").await,
         json!([true, "sort-name"])
     );
     browser.script("history.back()").await;
-    browser.arrive(&office.portal("/clients")).await;
+    browser.wait_for_url(&office.portal("/clients")).await;
     browser.until("!document.querySelector('th[aria-sort=ascending]')").await;
 
     browser.open(&office.portal("/clients/1037")).await;
     ready(browser).await;
     browser.script("window.isTheSamePage = true").await;
     browser.press("#tab-letters").await;
-    browser.arrive(&office.portal("/clients/1037?tab=letters")).await;
+    browser.wait_for_url(&office.portal("/clients/1037?tab=letters")).await;
     browser.until("document.querySelector('#tab-letters[aria-current=page]')").await;
     let kinds = "return [window.isTheSamePage, new Set([...document.querySelectorAll('.timeline > li')].map(li => li.className)).size]";
     assert_eq!(browser.script(kinds).await, json!([true, 1]));
 }
 
-/// By the real model.
-async fn a_draft_comes_into_the_editor_and_is_guarded_too(office: &Office, browser: &Browser) {
+/// Uses the real model.
+async fn draft_fills_the_editor_and_counts_as_unsaved(office: &Office, browser: &Browser) {
     browser.open(&office.portal("/clients/1037?open=letter")).await;
     ready(browser).await;
     browser.script(WATCH).await;
     browser.fill("#text", "My own words.").await;
     browser.press("[data-draft]").await;
-    browser.until("!document.querySelector('[data-draft-failure]').hidden").await; // it does not say what it is for
+    browser.until("!document.querySelector('[data-draft-failure]').hidden").await; // the purpose is missing
     assert_eq!(browser.script("return document.querySelector('#text').value").await, "My own words.");
 
     browser.fill("#draft-purpose", "Thank her for the meeting of yesterday.").await;
     browser.fill("#draft-max", "16").await;
     browser.press("[data-draft]").await;
-    browser.shows("The draft is in the editor.").await;
+    browser.shows("Draft ready. Cost: ").await;
     let state = "const text = document.querySelector('#text'); \
         return [text.value.length > 0 && text.value !== 'My own words.', text.readOnly, \
         document.querySelector('[data-draft-receipt]').hidden, document.querySelector('[data-draft-failure]').hidden]";
@@ -104,11 +104,11 @@ async fn a_draft_comes_into_the_editor_and_is_guarded_too(office: &Office, brows
     assert_eq!(browser.script("return document.querySelector('#text').value").await, "My own words.");
     browser.press("a.wordmark").await;
     browser.until("location.pathname === '/clients'").await;
-    assert_eq!(browser.script(ASKED).await, "true", "a draft is not saved by itself");
+    assert_eq!(browser.script(CONFIRMATION_SHOWN).await, "true", "a draft is not saved by itself");
 }
 
-/// WebDriver answers the browser's own question by itself, so the page's part is looked at: whether it has the browser ask.
-async fn what_is_not_saved_is_guarded(office: &Office, browser: &Browser) {
+/// WebDriver answers the browser's confirmation by itself, so the test checks whether the page requests one.
+async fn unsaved_changes_are_guarded(office: &Office, browser: &Browser) {
     let form = office.portal("/clients/1037?open=note");
     for (leave, by) in [
         ("a.wordmark", "a link"),
@@ -121,24 +121,28 @@ async fn what_is_not_saved_is_guarded(office: &Office, browser: &Browser) {
         browser.fill("#title", "Half a title").await;
         browser.press(leave).await;
         browser.until("!location.search.includes('open=note')").await;
-        assert_eq!(browser.script(ASKED).await, "true", "left by {by}");
+        assert_eq!(browser.script(CONFIRMATION_SHOWN).await, "true", "left by {by}");
     }
     browser.open(&form).await;
     ready(browser).await;
     browser.script(WATCH).await;
     browser.press("a.button-quiet").await;
     browser.until("!location.search.includes('open=note')").await;
-    assert_eq!(browser.script(ASKED).await, "false", "nothing was typed");
+    assert_eq!(browser.script(CONFIRMATION_SHOWN).await, "false", "nothing was typed");
 
     browser.open(&form).await;
     ready(browser).await;
     browser.fill("#title", "A whole title").await;
     browser.script(WATCH).await;
-    browser.press(".editor button.button-primary").await; // without a text
+    browser.press(".editor button.button-primary").await; // without text
     browser.until("document.title.startsWith('Error: ')").await;
-    assert_eq!(browser.script(ASKED).await, "false", "saving is not leaving");
+    assert_eq!(browser.script(CONFIRMATION_SHOWN).await, "false", "saving is not leaving");
     browser.script(WATCH).await;
     browser.press("a.wordmark").await;
     browser.until("location.pathname === '/clients'").await;
-    assert_eq!(browser.script(ASKED).await, "true", "what came back unsaved is guarded as it stands");
+    assert_eq!(
+        browser.script(CONFIRMATION_SHOWN).await,
+        "true",
+        "what came back unsaved is guarded as it stands"
+    );
 }

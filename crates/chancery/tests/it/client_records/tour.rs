@@ -1,9 +1,9 @@
-//! Every page of client records, of the team and of the audit, in every state, looked at (`crate::tour`). `make screenshots`
-//! pictures those that docs/portal.md shows.
+//! Checks every page of client records, the team and the audit log in every state (`crate::tour`). `make screenshots` takes
+//! those shown in docs/portal.md.
 
 use super::{number, open_as};
 use crate::browser::{Browser, Screen};
-use crate::office::{Office, Somebody};
+use crate::office::{Office, SignedInUser};
 use crate::tour::Tour;
 
 /// Has a note, a dispute and letters.
@@ -13,13 +13,13 @@ fn tour_of(browser: &Browser) -> Tour<'_> {
     Tour::of(browser, Screen::Wide, "portal")
 }
 
-async fn client_called(person: &Somebody, name: &str) -> i64 {
+async fn client_called(person: &SignedInUser, name: &str) -> i64 {
     let clients = person.clients().await;
     number(clients.iter().find(|client| client["name"] == name).unwrap())
 }
 
 #[tokio::test]
-async fn the_pages_of_a_consultant_keep_nobody_out() {
+async fn consultant_pages_are_accessible() {
     let office = Office::open();
     let (maya, ruth) = (office.sign_in("maya").await, office.sign_in("ruth").await);
     let client = client_called(&maya, CLIENT).await;
@@ -32,10 +32,10 @@ async fn the_pages_of_a_consultant_keep_nobody_out() {
     tour.picture("01-list").await;
     for (page, path, text) in [
         ("empty search", "/clients?q=zeppelin", "Nothing matches “zeppelin”"),
-        ("empty shelf", "/clients?archived=1", "Nothing is archived"),
-        ("past the last page", "/clients?page=99", "There is no page 99"),
-        ("address not read", "/clients?page=x", "This address cannot be read"),
-        ("new client", "/clients/new", "Only the name is needed now"),
+        ("empty archive", "/clients?archived=1", "No archived clients"),
+        ("past the last page", "/clients?page=99", "No page 99"),
+        ("invalid link", "/clients?page=x", "Invalid link"),
+        ("new client", "/clients/new", "Only the name is required."),
         ("not yours", "/clients/999999", "You cannot open this page"),
         ("sessions", "/sessions", "Your sessions"),
     ] {
@@ -51,9 +51,9 @@ async fn the_pages_of_a_consultant_keep_nobody_out() {
         tour.look(tab, CLIENT).await;
     }
     browser.script("document.querySelector('#keys').open = true").await;
-    tour.look_everywhere("keys", "to the search").await;
+    tour.look_everywhere("keys", "Search").await;
     for (form, text) in [
-        ("facts", "Save facts"),
+        ("facts", "Save details"),
         ("note", "Save note"),
         ("dispute", "Save dispute"),
         ("letter", "Save letter"),
@@ -64,16 +64,16 @@ async fn the_pages_of_a_consultant_keep_nobody_out() {
     browser.fill("#draft-purpose", "Thank her for the meeting of yesterday.").await;
     browser.fill("#draft-max", "16").await;
     browser.press("[data-draft]").await;
-    tour.look_everywhere("drafted letter", "The draft is in the editor.").await;
+    tour.look_everywhere("drafted letter", "Draft ready. Cost: ").await;
     forms_with_something_to_put_right(&office, &browser, &mut tour, &record).await;
-    a_conflict_and_its_versions(&office, &browser, &mut tour, &record, [&maya, &ruth]).await;
+    visit_conflict_and_history(&office, &browser, &mut tour, &record, [&maya, &ruth]).await;
 
     browser.open(&office.portal(&record)).await;
     browser.press(".history form[action$='/archive'] button").await;
     tour.look_everywhere("archived client", "Restore client").await;
     browser.open(&office.portal("/clients?archived=1")).await;
-    tour.look("shelf", CLIENT).await;
-    assert_eq!(browser.complaints().await, Vec::<String>::new());
+    tour.look("archive", CLIENT).await;
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
     tour.end();
 }
 
@@ -85,27 +85,27 @@ async fn forms_with_something_to_put_right(
 ) {
     browser.open(&office.portal(&format!("{record}?open=note"))).await;
     browser.press(".editor button.button-primary").await;
-    tour.look_everywhere("note with errors", "to put right").await;
+    tour.look_everywhere("note with errors", "Fix 2 problems").await;
     assert!(browser.title().await.starts_with("Error: "));
     browser.open(&office.portal("/clients/new")).await;
     browser.fill("#email", "not an address").await;
     browser.press("main form button.button-primary").await;
-    tour.look_everywhere("new client with errors", "to put right").await;
+    tour.look_everywhere("new client with errors", "Fix 2 problems").await;
     assert_eq!(browser.status().await, 422);
     browser.open(&office.portal(&format!("{record}?open=facts"))).await;
     browser.fill("#name", "").await;
     browser.press("#facts-form button.button-primary").await;
-    tour.look("facts with an error", "Edit facts").await;
+    tour.look("facts with an error", "Edit details").await;
     assert_eq!(browser.status().await, 422);
 }
 
-/// Ruth saves while Maya writes.
-async fn a_conflict_and_its_versions(
+/// Ruth saves while Maya is editing.
+async fn visit_conflict_and_history(
     office: &Office,
     browser: &Browser,
     tour: &mut Tour<'_>,
     record: &str,
-    [maya, ruth]: [&Somebody; 2],
+    [maya, ruth]: [&SignedInUser; 2],
 ) {
     let letters = maya.json(record).await.value()["draft_letters"].take();
     let (id, letter) = (&letters[0]["id"], &letters[1]);
@@ -127,7 +127,7 @@ async fn a_conflict_and_its_versions(
     ];
     assert_eq!(ruth.post(&format!("{record}/entries/{id}"), &form).await.status.as_u16(), 303);
     browser.press(".editor button.button-primary").await;
-    tour.look_everywhere("conflict", "Save mine over theirs").await;
+    tour.look_everywhere("conflict", "Save my version").await;
     assert_eq!(browser.status().await, 409);
     tour.picture_from("04-conflict", ".entry-open").await;
     browser.press(".editor button.button-primary").await;
@@ -138,18 +138,18 @@ async fn a_conflict_and_its_versions(
 
     browser.open(&office.portal(&format!("{record}?open=facts"))).await;
     browser.fill("#contact", "Priya Raman and her brother").await;
-    let facts = [("version", "1"), ("name", CLIENT), ("contact", "Priya Raman"), ("address", "Boston")];
-    assert_eq!(ruth.post(record, &facts).await.status.as_u16(), 303);
+    let details = [("version", "1"), ("name", CLIENT), ("contact", "Priya Raman"), ("address", "Boston")];
+    assert_eq!(ruth.post(record, &details).await.status.as_u16(), 303);
     browser.press("#facts-form button.button-primary").await;
-    tour.look_everywhere("conflict of facts", "Save mine over theirs").await;
+    tour.look_everywhere("conflict of facts", "Save my version").await;
     browser.press("#facts-form button.button-primary").await;
-    browser.shows("Now version 3").await;
+    browser.shows("Version 3").await;
     browser.open(&office.portal(&format!("{record}/versions"))).await;
     tour.look_everywhere("versions of the facts", "Version 3").await;
 }
 
 #[tokio::test]
-async fn the_pages_of_a_partner_keep_nobody_out() {
+async fn partner_pages_are_accessible() {
     let office = Office::open();
     let (maya, ruth) = (office.sign_in("maya").await, office.sign_in("ruth").await);
     let omar = office.sign_in("omar").await;
@@ -159,15 +159,15 @@ async fn the_pages_of_a_partner_keep_nobody_out() {
     let mut tour = tour_of(&browser);
 
     open_as(&office, &browser, &ruth, "/clients").await;
-    tour.look_everywhere("list of all", "Every owner").await;
+    tour.look_everywhere("list of all", "All owners").await;
     browser.open(&office.portal(&format!("/clients/{client}"))).await;
     tour.look_everywhere("record of another", "Reassign").await;
     for (page, path, text) in [
         ("second page", "/clients?page=2", "of 38"),
-        ("new client for somebody", "/clients/new", "Whose client it is"),
-        ("no such client", "/clients/999999", "There is no such client"),
-        ("audit of nothing", "/audit?client=424242", "Nothing fits these filters"),
-        ("audit with errors", "/audit?client=x&from=y", "2 filters cannot be read"),
+        ("new client of another owner", "/clients/new", "The consultant who works with this client."),
+        ("no such client", "/clients/999999", "Client not found"),
+        ("audit of nothing", "/audit?client=424242", "No entries match these filters"),
+        ("audit with errors", "/audit?client=x&from=y", "Fix 2 problems"),
     ] {
         browser.open(&office.portal(path)).await;
         tour.look_everywhere(page, text).await;
@@ -178,7 +178,7 @@ async fn the_pages_of_a_partner_keep_nobody_out() {
         omar.page(path).await;
     }
     browser.open(&office.portal("/audit")).await;
-    tour.look_everywhere("audit", "Refused").await;
+    tour.look_everywhere("audit", "Denied").await;
     tour.picture("06-audit").await;
 
     browser.open(&office.portal("/team")).await;
@@ -197,10 +197,10 @@ async fn the_pages_of_a_partner_keep_nobody_out() {
     let omar = omar.unwrap()["id"].to_string();
     assert_eq!(ruth.post("/team/remove", &[("person", &omar)]).await.status.as_u16(), 303);
     browser.open(&office.portal(&format!("/team?person={omar}&done=removed"))).await;
-    tour.look_everywhere("somebody removed", "Let them in again").await;
+    tour.look_everywhere("removed person", "Access").await;
     browser.open(&office.portal("/team")).await;
-    tour.look("team with somebody removed", "Still owns clients").await;
+    tour.look("team with a removed person", "Owns clients").await;
 
-    assert_eq!(browser.complaints().await, Vec::<String>::new());
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
     tour.end();
 }

@@ -1,17 +1,17 @@
-//! The rule that must never fail: signed in as a consultant, another consultant's client by its number is 403. Over every pair of
-//! the demonstration firm, over HTTP and in the browser's address bar; and nothing outlives what it was granted by.
+//! The rule that must never fail: a consultant who opens another consultant's client by number gets 403. Covers every pair in the
+//! demo firm, over HTTP and in the browser's address bar. Access ends as soon as its reason does.
 
 use super::{number, open_as};
 use crate::browser::Browser;
-use crate::office::{Office, Somebody};
+use crate::office::{Office, SignedInUser};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// No client of the firm has it.
-const NOBODYS: i64 = 999_999;
+/// No client has this number.
+const NONEXISTENT: i64 = 999_999;
 
 #[tokio::test]
-async fn every_client_opens_for_its_owner_and_the_partner_and_for_nobody_else() {
+async fn every_client_opens_only_for_its_owner_and_partners() {
     let office = Office::open();
     let (maya, omar, ruth) =
         (office.sign_in("maya").await, office.sign_in("omar").await, office.sign_in("ruth").await);
@@ -26,12 +26,12 @@ async fn every_client_opens_for_its_owner_and_the_partner_and_for_nobody_else() 
     posts_to_anothers_client_change_nothing(&clients, [&maya, &omar], &ruth).await;
 }
 
-fn is_of(client: &Value, person: &Somebody) -> bool {
+fn is_of(client: &Value, person: &SignedInUser) -> bool {
     client["owner"] == person.email.as_str()
 }
 
 /// Every client × every person, as a page and as JSON.
-async fn lists_and_records_agree(clients: &[Value], consultants: [&Somebody; 2], partner: &Somebody) {
+async fn lists_and_records_agree(clients: &[Value], consultants: [&SignedInUser; 2], partner: &SignedInUser) {
     for consultant in consultants {
         let mut listed: Vec<_> = consultant.clients().await.iter().map(number).collect();
         let mut owned: Vec<_> =
@@ -40,7 +40,7 @@ async fn lists_and_records_agree(clients: &[Value], consultants: [&Somebody; 2],
         owned.sort_unstable();
         assert_eq!(listed, owned, "the list of {}", consultant.email);
 
-        let not_there = format!("/clients/{NOBODYS}");
+        let not_there = format!("/clients/{NONEXISTENT}");
         let (no_page, no_json) = (consultant.page(&not_there).await, consultant.json(&not_there).await);
         assert_eq!((no_page.status.as_u16(), no_json.status.as_u16()), (403, 403));
         assert!(no_json.body.contains(r#""code":"forbidden""#), "{}", no_json.body);
@@ -53,9 +53,9 @@ async fn lists_and_records_agree(clients: &[Value], consultants: [&Somebody; 2],
                 assert_eq!(page.status.as_u16(), 200, "{path} for {}", consultant.email);
                 assert!(page.body.contains(&escaped(name)), "{name}");
             } else {
-                let who = &consultant.email;
-                assert_eq!(page.without_its_request(), no_page.without_its_request(), "{path} for {who}");
-                assert_eq!(json.without_its_request(), no_json.without_its_request(), "{path} for {who}");
+                let email = &consultant.email;
+                assert_eq!(page.without_its_request(), no_page.without_its_request(), "{path} for {email}");
+                assert_eq!(json.without_its_request(), no_json.without_its_request(), "{path} for {email}");
             }
         }
     }
@@ -64,22 +64,22 @@ async fn lists_and_records_agree(clients: &[Value], consultants: [&Somebody; 2],
         assert_eq!(partner.json(&path).await.value()["name"], client["name"]);
         assert_eq!(partner.page(&path).await.status.as_u16(), 200, "{path}");
     }
-    assert_eq!(partner.json(&format!("/clients/{NOBODYS}")).await.status.as_u16(), 404);
+    assert_eq!(partner.json(&format!("/clients/{NONEXISTENT}")).await.status.as_u16(), 404);
 }
 
-/// As the pages write it.
+/// Escapes HTML as the pages do.
 fn escaped(text: &str) -> String {
     text.replace('&', "&#38;").replace('\'', "&#39;")
 }
 
-/// Each ordered pair of people at least twice.
-async fn typed_into_the_address_bar(office: &Office, clients: &[Value], everybody: [&Somebody; 3]) {
+/// Covers each ordered pair of people at least twice.
+async fn typed_into_the_address_bar(office: &Office, clients: &[Value], everybody: [&SignedInUser; 3]) {
     let browser = Browser::start().await;
     for person in everybody {
         open_as(office, &browser, person, "/clients").await;
         for owner in everybody {
-            let theirs: Vec<_> = clients.iter().filter(|client| is_of(client, owner)).collect();
-            for client in [theirs[0], theirs[theirs.len() - 1]] {
+            let owned: Vec<_> = clients.iter().filter(|client| is_of(client, owner)).collect();
+            for client in [owned[0], owned[owned.len() - 1]] {
                 browser.open(&office.portal(&format!("/clients/{}", client["id"]))).await;
                 let name = client["name"].as_str().unwrap();
                 let seen = browser.script("return document.title + document.body.innerText").await;
@@ -101,11 +101,11 @@ async fn typed_into_the_address_bar(office: &Office, clients: &[Value], everybod
     }
 }
 
-/// Every route that changes a record, for another's client and for another's entry under one's own client.
+/// Covers every route that changes a record, for another person's client and for another's entry under one's own client.
 async fn posts_to_anothers_client_change_nothing(
     clients: &[Value],
-    consultants: [&Somebody; 2],
-    partner: &Somebody,
+    consultants: [&SignedInUser; 2],
+    partner: &SignedInUser,
 ) {
     for consultant in consultants {
         let own = clients.iter().find(|client| is_of(client, consultant)).unwrap();
@@ -117,11 +117,11 @@ async fn posts_to_anothers_client_change_nothing(
             let kinds = ["meeting_notes", "billing_disputes", "draft_letters"];
             let entry = kinds.iter().find_map(|kind| before[kind].as_array().unwrap().first()).unwrap();
             let (entry, own) = (&entry["id"], &own["id"]);
-            let facts = [("version", "1"), ("name", "Taken over")];
+            let details = [("version", "1"), ("name", "Taken over")];
             let note =
                 [("kind", "meeting_note"), ("title", "Taken over"), ("text", "Taken over"), ("version", "1")];
             let targets = [
-                (path.clone(), &facts[..]),
+                (path.clone(), &details[..]),
                 (format!("{path}/archive"), &[]),
                 (format!("{path}/restore"), &[]),
                 (format!("{path}/reassign"), &[("owner", "1")]),
@@ -132,16 +132,16 @@ async fn posts_to_anothers_client_change_nothing(
                 (format!("{path}/letters/draft"), &[("purpose", "Tell me all"), ("kind", "draft_letter")]),
             ];
             for (target, form) in &targets {
-                let nobodys = target.replacen(&client["id"].to_string(), &NOBODYS.to_string(), 1);
-                let (refused, not_there) =
-                    (consultant.post(target, form).await, consultant.post(&nobodys, form).await);
-                assert!([403, 404].contains(&refused.status.as_u16()), "{target}: {}", refused.status);
-                assert_eq!(refused.without_its_request(), not_there.without_its_request(), "{target}");
+                let nonexistent = target.replacen(&client["id"].to_string(), &NONEXISTENT.to_string(), 1);
+                let (rejected, not_there) =
+                    (consultant.post(target, form).await, consultant.post(&nonexistent, form).await);
+                assert!([403, 404].contains(&rejected.status.as_u16()), "{target}: {}", rejected.status);
+                assert_eq!(rejected.without_its_request(), not_there.without_its_request(), "{target}");
             }
             for end in ["", "/archive"] {
                 let target = format!("/clients/{own}/entries/{entry}{end}");
-                let refused = consultant.post(&target, &note).await;
-                assert_eq!(refused.status.as_u16(), 404, "{target}: {}", refused.body);
+                let rejected = consultant.post(&target, &note).await;
+                assert_eq!(rejected.status.as_u16(), 404, "{target}: {}", rejected.body);
             }
             assert_eq!(partner.json(&path).await.value(), before, "{} changed {path}", consultant.email);
         }
@@ -149,20 +149,20 @@ async fn posts_to_anothers_client_change_nothing(
 }
 
 #[tokio::test]
-async fn what_was_granted_ends_with_the_next_request() {
+async fn revoked_access_ends_with_the_next_request() {
     let office = Office::open();
     let (maya, omar, ruth) =
         (office.sign_in("maya").await, office.sign_in("omar").await, office.sign_in("ruth").await);
     let team = ruth.json("/team").await.value();
-    let id_of = |person: &Somebody| {
+    let id_of = |person: &SignedInUser| {
         let people = team["people"].as_array().unwrap();
         people.iter().find(|one| one["email"] == person.email.as_str()).unwrap()["id"].to_string()
     };
     let client = format!("/clients/{}", maya.clients().await[0]["id"]);
-    let status = async |person: &Somebody| person.json(&client).await.status.as_u16();
+    let status = async |person: &SignedInUser| person.json(&client).await.status.as_u16();
     assert_eq!((status(&maya).await, status(&omar).await), (200, 403));
 
-    // Another owner.
+    // The client gets another owner.
     let reassign = format!("{client}/reassign");
     assert_eq!(
         maya.post(&reassign, &[("owner", &id_of(&omar))]).await.status.as_u16(),
@@ -172,10 +172,10 @@ async fn what_was_granted_ends_with_the_next_request() {
     assert_eq!(ruth.post(&reassign, &[("owner", &id_of(&omar))]).await.status.as_u16(), 303);
     assert_eq!((status(&maya).await, status(&omar).await), (403, 200));
 
-    // A partner, and one no longer.
-    let role = async |person: &Somebody, role| {
-        let answer = ruth.post("/team/role", &[("person", &id_of(person)), ("role", role)]).await;
-        assert_eq!(answer.status.as_u16(), 303, "{}", answer.body);
+    // A person becomes a partner and loses the role again.
+    let role = async |person: &SignedInUser, role| {
+        let response = ruth.post("/team/role", &[("person", &id_of(person)), ("role", role)]).await;
+        assert_eq!(response.status.as_u16(), 303, "{}", response.body);
     };
     role(&maya, "partner").await;
     assert_eq!((status(&maya).await, maya.json("/audit").await.status.as_u16()), (200, 200));
@@ -184,7 +184,7 @@ async fn what_was_granted_ends_with_the_next_request() {
     assert_eq!((status(&maya).await, maya.json("/audit").await.status.as_u16()), (403, 403));
     assert!(maya.clients().await.len() < 38);
 
-    // A session that a partner ends, and one that the command line ends.
+    // A partner ends one session, and the command line ends another.
     assert_eq!(ruth.post("/team/sign-out", &[("person", &id_of(&omar))]).await.status.as_u16(), 303);
     assert_eq!(status(&omar).await, 401);
     let away = omar.page(&client).await;

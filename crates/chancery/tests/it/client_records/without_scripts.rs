@@ -1,11 +1,11 @@
-//! Client records, the team and the audit in a browser that runs no scripts.
+//! Client records, the team and the audit log in a browser without scripts.
 
 use super::open_as;
 use crate::browser::Browser;
-use crate::office::{Office, Somebody};
+use crate::office::{Office, SignedInUser};
 
 #[tokio::test]
-async fn everything_works_without_scripts() {
+async fn client_records_work_without_scripts() {
     let office = Office::open();
     let (maya, omar, ruth) =
         (office.sign_in("maya").await, office.sign_in("omar").await, office.sign_in("ruth").await);
@@ -18,53 +18,48 @@ async fn everything_works_without_scripts() {
     );
 
     pages_are_turned_sorted_and_searched(&office, &browser).await;
-    maya.sit_down_at(&browser).await;
-    let record = a_client_is_made(&office, &browser).await;
-    a_note_is_added_edited_and_in_conflict(&office, &browser, &record, &ruth).await;
-    a_letter_is_drafted(&office, &browser, &record).await;
+    maya.use_in_browser(&browser).await;
+    let record = create_client_in_browser(&office, &browser).await;
+    add_edit_and_conflict_note(&office, &browser, &record, &ruth).await;
+    draft_letter_in_browser(&office, &browser, &record).await;
     it_is_archived_and_restored(&office, &browser, &record).await;
-    ruth.sit_down_at(&browser).await;
+    ruth.use_in_browser(&browser).await;
     it_gets_another_owner(&office, &browser, &record, [&maya, &omar]).await;
-    somebody_gets_another_role(&office, &browser, &omar).await;
-    the_audit_is_filtered(&office, &browser).await;
+    change_role_in_browser(&office, &browser, &omar).await;
+    filter_audit_in_browser(&office, &browser).await;
 }
 
 async fn pages_are_turned_sorted_and_searched(office: &Office, browser: &Browser) {
     browser.shows("1–25 of 38").await;
     browser.follow("#page-next").await;
-    browser.arrive(&office.portal("/clients?page=2")).await;
+    browser.wait_for_url(&office.portal("/clients?page=2")).await;
     browser.shows("26–38 of 38").await;
     browser.follow("#sort-name").await;
-    browser.arrive(&office.portal("/clients?sort=name")).await;
+    browser.wait_for_url(&office.portal("/clients?sort=name")).await;
     assert_eq!(browser.text("tbody [data-row]").await, "Abbots Mill Brewery");
     browser.follow("#sort-name").await;
-    browser.arrive(&office.portal("/clients?sort=-name")).await;
+    browser.wait_for_url(&office.portal("/clients?sort=-name")).await;
     browser.fill("#q", "garage").await;
     browser.follow("form.search button").await;
-    browser.arrive(&office.portal("/clients?q=garage")).await;
+    browser.wait_for_url(&office.portal("/clients?q=garage")).await;
     assert_eq!(browser.text("tbody [data-row]").await, "D'Angelo's Garage");
     assert!(browser.url().await.as_str().contains("sort=-name"), "the order stays");
 }
 
-/// Gives its path.
-async fn a_client_is_made(office: &Office, browser: &Browser) -> String {
+/// Returns the client's path.
+async fn create_client_in_browser(office: &Office, browser: &Browser) -> String {
     browser.open(&office.portal("/clients/new")).await;
     browser.follow("main form button.button-primary").await;
     assert_eq!(browser.status().await, 422);
     browser.fill("#name", "Plain Paper Mill").await;
     browser.fill("#contact", "Nora Quill").await;
     browser.follow("main form button.button-primary").await;
-    let url = browser.arrive(&office.portal("/clients/1039")).await;
+    let url = browser.wait_for_url(&office.portal("/clients/1039")).await;
     assert_eq!(browser.text("h1").await, "Plain Paper Mill");
     url.path().to_owned()
 }
 
-async fn a_note_is_added_edited_and_in_conflict(
-    office: &Office,
-    browser: &Browser,
-    record: &str,
-    ruth: &Somebody,
-) {
+async fn add_edit_and_conflict_note(office: &Office, browser: &Browser, record: &str, ruth: &SignedInUser) {
     browser.follow("a[href*='open=note']").await;
     browser.fill("#title", "First meeting").await;
     browser.fill("#text", "They like it plain.").await;
@@ -73,7 +68,7 @@ async fn a_note_is_added_edited_and_in_conflict(
 
     let note = ruth.json(record).await.value()["meeting_notes"][0].take();
     browser.follow("a[data-open]").await;
-    browser.arrive(&office.portal(&format!("{record}?open=entry-{}", note["id"]))).await;
+    browser.wait_for_url(&office.portal(&format!("{record}?open=entry-{}", note["id"]))).await;
     browser.fill("#text", "They like it plain, and white.").await;
     browser.follow(".editor button.button-primary").await;
     browser.shows("and white.").await;
@@ -82,17 +77,17 @@ async fn a_note_is_added_edited_and_in_conflict(
     browser.follow("a[data-open]").await;
     browser.fill("#text", "They like it plain, and grey.").await;
     let at = &note["at"].as_str().unwrap()[..16];
-    let theirs = [
+    let ruths_edit = [
         ("kind", "meeting_note"),
         ("version", "2"),
         ("title", "First meeting"),
         ("text", "They like it plain, and blue."),
         ("at", at),
     ];
-    let saved = ruth.post(&format!("{record}/entries/{}", note["id"]), &theirs).await;
+    let saved = ruth.post(&format!("{record}/entries/{}", note["id"]), &ruths_edit).await;
     assert_eq!(saved.status.as_u16(), 303, "{}", saved.body);
     browser.follow(".editor button.button-primary").await;
-    browser.shows("Changed meanwhile.").await;
+    browser.shows("Someone else edited this.").await;
     assert_eq!(browser.status().await, 409);
     browser.shows("They like it plain, and blue.").await;
     let mine = browser.script("return document.querySelector('#text').value").await;
@@ -103,8 +98,8 @@ async fn a_note_is_added_edited_and_in_conflict(
     browser.shows("Version 4").await;
 }
 
-/// By the real model, into the page that comes back; its text is saved like any other.
-async fn a_letter_is_drafted(office: &Office, browser: &Browser, record: &str) {
+/// Uses the real model; the draft comes back in the page and is saved like any other text.
+async fn draft_letter_in_browser(office: &Office, browser: &Browser, record: &str) {
     browser.open(&office.portal(&format!("{record}?open=letter"))).await;
     browser.fill("#title", "Thank you").await;
     browser.follow("[data-draft]").await;
@@ -112,12 +107,12 @@ async fn a_letter_is_drafted(office: &Office, browser: &Browser, record: &str) {
     browser.fill("#draft-purpose", "Thank them for the first meeting.").await;
     browser.fill("#draft-max", "16").await;
     browser.follow("[data-draft]").await;
-    browser.shows("Last draft").await;
+    browser.shows("Total").await;
     let fields =
         "return [document.querySelector('#title').value, document.querySelector('#text').value.length > 0]";
     assert_eq!(browser.script(fields).await, serde_json::json!(["Thank you", true]));
     browser.follow(".editor button.button-primary").await;
-    browser.arrive(&office.portal(&format!("{record}?done="))).await;
+    browser.wait_for_url(&office.portal(&format!("{record}?done="))).await;
     browser.shows("Thank you").await;
 }
 
@@ -125,7 +120,7 @@ async fn it_is_archived_and_restored(office: &Office, browser: &Browser, record:
     browser.open(&office.portal(record)).await;
     browser.follow("#tab-notes").await;
     browser.follow("article form[action$='/archive'] button").await;
-    browser.shows("left out of the record").await;
+    browser.shows("Entry archived.").await;
     browser.follow("#tab-archived").await;
     browser.follow("article form[action$='/restore'] button").await;
     browser.shows("They like it plain, and grey.").await;
@@ -143,37 +138,37 @@ async fn it_gets_another_owner(
     office: &Office,
     browser: &Browser,
     record: &str,
-    [maya, omar]: [&Somebody; 2],
+    [maya, omar]: [&SignedInUser; 2],
 ) {
     browser.open(&office.portal(record)).await;
     browser.fill_choice("#new-owner", &omar.email).await;
     browser.follow("form[action$='/reassign'] button").await;
-    browser.arrive(&office.portal(&format!("{record}?done="))).await;
+    browser.wait_for_url(&office.portal(&format!("{record}?done="))).await;
     assert_eq!(maya.json(record).await.status.as_u16(), 403);
     assert_eq!(omar.json(record).await.status.as_u16(), 200);
 }
 
-async fn somebody_gets_another_role(office: &Office, browser: &Browser, omar: &Somebody) {
+async fn change_role_in_browser(office: &Office, browser: &Browser, omar: &SignedInUser) {
     browser.open(&office.portal("/team")).await;
     browser.press_link("omar@example.com").await;
     browser.shows("Make omar@example.com a partner").await;
     browser.press("section[aria-labelledby=role] summary").await;
     browser.follow("section[aria-labelledby=role] button").await;
-    browser.shows("omar@example.com is a partner from the next request on.").await;
+    browser.shows("omar@example.com is now a partner.").await;
     assert_eq!(omar.json("/team").await.status.as_u16(), 200);
 }
 
-async fn the_audit_is_filtered(office: &Office, browser: &Browser) {
+async fn filter_audit_in_browser(office: &Office, browser: &Browser) {
     browser.open(&office.portal("/audit")).await;
     browser.fill_choice("#person", "maya@example.com").await;
-    browser.fill_choice("#decision", "Refused").await;
+    browser.fill_choice("#decision", "Denied").await;
     browser.fill("#client", "1039").await;
     browser.follow(".filter-form button").await;
-    browser.arrive(&office.portal("/audit?person=")).await;
+    browser.wait_for_url(&office.portal("/audit?person=")).await;
     let rows =
         browser.script("return [...document.querySelectorAll('tbody tr')].map(row => row.innerText)").await;
     let rows = rows.as_array().unwrap();
     assert_eq!(rows.len(), 1, "{rows:?}");
     let row = rows[0].as_str().unwrap();
-    assert!(row.contains("maya@example.com") && row.contains("1039") && row.contains("Refused"), "{row}");
+    assert!(row.contains("maya@example.com") && row.contains("1039") && row.contains("Denied"), "{row}");
 }

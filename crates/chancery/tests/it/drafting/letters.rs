@@ -1,14 +1,14 @@
-//! Drafts by the real model, from the demonstration firm's records, over the portal's own HTTP.
+//! Drafts by the real model from the demo firm's records, over the portal's own HTTP.
 
 use crate::event_stream::EventStream;
 use crate::server::{Firm, Server, client, eventually};
-use chancery_domain::{Clock, EventOrigin, HowEnded, OsRandomness, SecretToken, SystemClock, UsageRow};
+use chancery_domain::{Clock, EventOrigin, OsRandomness, SecretToken, StopReason, SystemClock, UsageRow};
 use chancery_store::{NewSession, Store};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maya is signed in, and has a client with notes.
+/// Maya is signed in and has a client with notes.
 struct Scene {
     firm: Firm,
     server: Server,
@@ -47,12 +47,12 @@ impl Scene {
         EventStream::send(request).await
     }
 
-    /// The words of a draft that failed; none where it did not.
+    /// Returns the message of a failed draft; empty if it succeeded.
     async fn failure(&self) -> String {
         let events = self.events(16).await.rest().await;
         let end = events.last().unwrap();
-        let words = if end.name == "failed" { end.data["words"].as_str() } else { None };
-        words.unwrap_or_default().to_owned()
+        let message = if end.name == "failed" { end.data["words"].as_str() } else { None };
+        message.unwrap_or_default().to_owned()
     }
 
     async fn billed(&self) -> Vec<UsageRow> {
@@ -71,14 +71,14 @@ impl Scene {
 
 async fn sign_in(firm: &Firm, email: &str) -> String {
     let store = Arc::new(Store::open(&firm.database_url().parse().unwrap()).await.unwrap());
-    let people = store.people.people_with_email(&email.parse().unwrap()).await.unwrap();
+    let people = store.people.people_by_email(&email.parse().unwrap()).await.unwrap();
     let token = SecretToken::generate(&OsRandomness);
     let new = NewSession {
         token: token.hash(),
         person: people[0].id,
         origin: EventOrigin::local(SystemClock.now(), &OsRandomness),
-        place: "127.0.0.1".to_owned(),
-        browser: "Firefox".to_owned(),
+        ip_address: "127.0.0.1".to_owned(),
+        user_agent: "Firefox".to_owned(),
         replaces: None,
     };
     store.sessions.start_session(new).await.unwrap();
@@ -92,7 +92,7 @@ async fn get_json(server: &Server, cookie: &str, path: &str) -> Value {
 }
 
 #[tokio::test]
-async fn the_real_model_drafts_a_letter_and_the_receipt_is_what_the_ledger_bills() {
+async fn real_model_drafts_a_letter_and_the_receipt_matches_the_ledger() {
     let scene = Scene::open().await;
     let events = scene.events(64).await.rest().await;
     let (last, texts) = events.split_last().unwrap();
@@ -107,11 +107,11 @@ async fn the_real_model_drafts_a_letter_and_the_receipt_is_what_the_ledger_bills
     let usage = scene.firm.json(&["usage", "--account", "portal-drafting", "--json"]);
     assert!(usage.to_string().contains(&row.cost.to_string()), "{usage}");
 
-    // Without scripts: the same text in the editor of a page, and the person's own beside it.
+    // Without scripts: the same text in a page's editor, beside the user's own text.
     let page = scene.request(64).header("accept", "text/html").send().await.unwrap();
     assert_eq!(page.status(), 200);
     let page = page.text().await.unwrap();
-    assert!(page.contains("Put this text back") && page.contains("My own words."), "{page}");
+    assert!(page.contains("Restore this text") && page.contains("My own words."), "{page}");
     for secret in [key.as_str(), scene.server.api_address()] {
         assert!(!page.contains(secret) && !format!("{events:?}").contains(secret), "{secret} is in a reply");
     }
@@ -119,7 +119,7 @@ async fn the_real_model_drafts_a_letter_and_the_receipt_is_what_the_ledger_bills
 }
 
 #[tokio::test]
-async fn a_browser_that_hangs_up_stops_the_model() {
+async fn browser_hang_up_stops_the_model() {
     let scene = Scene::open().await;
     let mut events = scene.events(2_000).await;
     let first = events.next().await.unwrap();
@@ -127,10 +127,10 @@ async fn a_browser_that_hangs_up_stops_the_model() {
     drop(events);
     eventually("what was written until then is billed as cancelled", Duration::from_secs(30), async || {
         let rows = scene.billed().await;
-        rows.iter().any(|row| row.ended == HowEnded::Cancelled && row.output_tokens < 1_000)
+        rows.iter().any(|row| row.stop_reason == StopReason::Cancelled && row.output_tokens < 1_000)
     })
     .await;
-    // And one that waits for a page.
+    // Also a request for a page.
     let request = scene.request(2_000).header("accept", "text/html");
     let waiting = tokio::spawn(async move { request.send().await });
     scene.server.generating().await;
@@ -138,37 +138,37 @@ async fn a_browser_that_hangs_up_stops_the_model() {
     waiting.abort();
     eventually("the other is too", Duration::from_secs(30), async || {
         let rows = scene.billed().await;
-        rows.iter().filter(|row| row.ended == HowEnded::Cancelled).count() == 2
+        rows.iter().filter(|row| row.stop_reason == StopReason::Cancelled).count() == 2
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_spent_minute_a_revoked_key_and_a_closed_account_are_told_plainly() {
+async fn rate_limit_revoked_key_and_closed_account_have_clear_errors() {
     let scene = Scene::open().await;
     scene.firm.run(&["account", "limits", "portal-drafting", "--rpm", "1"]);
     scene.events(16).await.rest().await;
-    eventually("the spent minute is told", Duration::from_secs(5), async || {
-        let words = scene.failure().await;
-        words.starts_with("The model is busy. Your text is untouched and nothing was billed; try again in ")
+    eventually("the rate limit is reported", Duration::from_secs(5), async || {
+        let message = scene.failure().await;
+        message.starts_with("The model is busy. Your text is untouched and nothing was billed; try again in ")
     })
     .await;
     scene.firm.run(&["account", "limits", "portal-drafting", "--rpm", "1000"]);
     scene.firm.run(&["account", "limits", "portal-drafting", "--spend-per-month", "0.000000001"]);
-    // What running servers know of an account is a moment old.
-    eventually("the spent budget is told", Duration::from_secs(5), async || {
-        scene.failure().await.starts_with("This month’s budget for drafts is spent.")
+    // Running servers cache account details for a moment.
+    eventually("the spending cap is reported", Duration::from_secs(5), async || {
+        scene.failure().await.starts_with("This month’s spending cap for drafts is reached.")
     })
     .await;
     scene.firm.run(&["account", "close", "portal-drafting"]);
-    eventually("the closed account is told", Duration::from_secs(5), async || {
-        scene.failure().await.starts_with("There is no open account that pays for drafts.")
+    eventually("the closed account is reported", Duration::from_secs(5), async || {
+        scene.failure().await.starts_with("No open account pays for drafts.")
     })
     .await;
     scene.firm.run(&["key", "revoke", &scene.own_key()]);
-    eventually("the revoked key is told", Duration::from_secs(5), async || {
-        scene.failure().await.starts_with("The model no longer takes the portal’s requests.")
+    eventually("the revoked key is reported", Duration::from_secs(5), async || {
+        scene.failure().await.starts_with("The portal’s API key was rejected.")
     })
     .await;
-    assert!(scene.server.log().contains("no draft"));
+    assert!(scene.server.log().contains("draft rejected by the generation api"));
 }

@@ -1,4 +1,4 @@
 //! Letters that the model drafts for the portal.
 
 mod letters;
-mod set_up;
+mod portal_account;

@@ -1,12 +1,12 @@
-//! The machine's clock is set forward and back under a running server, by minutes and by years: limits per minute hold by
-//! real time, no month's spending passes its cap, every reply is in the ledger, and nothing panics. Debian's libfaketime
-//! tells the real binary the wrong time; the clock for durations is left alone, as setting a clock leaves it.
+//! The system clock jumps forward and back under a running server, by minutes and by years. Rate limits hold in real
+//! time, no month's spending exceeds its cap, every reply is in the ledger, and nothing panics. Debian's libfaketime
+//! gives the real binary the wrong time. It leaves the monotonic clock alone, as setting a clock does.
 
-use super::asks::in_peace;
-use super::clients::{CAP_REACHED, Clients, Manner, RATE_LIMITED, Target};
+use super::admission_windows::{Admitted, fullest};
+use super::client_requests::baseline_replies;
+use super::clients::{CAP_REACHED, ClientBehavior, Clients, RATE_LIMITED, Target};
 use super::ledger::{Delivered, assert_verified, deliver, rows, undelivered};
 use super::rounds::{Counts, Draw, rounds};
-use super::windows::{Admitted, fullest};
 use crate::server::Firm;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,39 +15,39 @@ const JUMPS_A_ROUND: u64 = 8;
 
 const LONGEST_JUMP_S: u64 = 3 * 366 * 24 * 3_600;
 
-/// Enough for a few of the clients' replies in a month.
+/// Enough for a few replies per month.
 const CAP: &str = "0.00002";
 const CAP_NANOS: i64 = 20_000;
 
-const MANNER: Manner = Manner {
+const BEHAVIOR: ClientBehavior = ClientBehavior {
     clients: 2,
     pause_ms: 0..=30,
-    may_be_refused: &[RATE_LIMITED, CAP_REACHED],
+    allowed_errors: &[RATE_LIMITED, CAP_REACHED],
     with_keys: true,
     may_be_cut: false,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_that_jumps_loosens_no_limit_and_spoils_no_ledger() {
+async fn clock_jumps_loosen_no_limit_and_keep_the_ledger_valid() {
     rounds("clock jumps on SQLite", 1, async |draw, counts| round(Firm::new(), draw, counts).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_that_jumps_loosens_no_limit_and_spoils_no_ledger_on_postgresql_and_redis() {
+async fn clock_jumps_loosen_no_limit_on_postgresql_and_redis() {
     rounds("clock jumps on PostgreSQL and Redis", 1, async |draw, counts| {
         round(Firm::on_postgres_and_redis("clocks"), draw, counts).await;
     })
     .await;
 }
 
-/// The part of libfaketime that is safe with threads.
+/// The thread-safe build of libfaketime.
 fn library() -> PathBuf {
     let folders = std::fs::read_dir("/usr/lib").unwrap().map(|entry| entry.unwrap().path());
     let mut files = folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1"));
     files.find(|file| file.exists()).expect("libfaketime is installed by `make test`")
 }
 
-/// Takes effect with the next look at the clock.
+/// Takes effect the next time the clock is read.
 fn set_clock(file: &Path, offset_s: i64) {
     let new = file.with_extension("new");
     std::fs::write(&new, format!("{offset_s:+}\n")).unwrap();
@@ -69,11 +69,11 @@ async fn round(firm: Firm, draw: Draw, counts: &mut Counts) {
     let capped = firm.account_with_key("Capped");
     firm.run(&["account", "limits", "Capped", "--spend-per-month", CAP]);
     let mut server = firm.start();
-    let (asks, received) = in_peace(&server, &free).await;
+    let (prompts, received) = baseline_replies(&server, &free).await;
     let mut delivered: Delivered = received.into_iter().collect();
-    let target = |key: String| Target { apis: vec![server.api.clone()], key, asks: asks.clone() };
+    let target = |key: String| Target { apis: vec![server.api.clone()], key, prompts: prompts.clone() };
     let [free, limited, capped] =
-        [free, limited, capped].map(|key| Clients::start(&target(key), &MANNER, &draw));
+        [free, limited, capped].map(|key| Clients::start(&target(key), &BEHAVIOR, &draw));
     for _ in 0..JUMPS_A_ROUND {
         let far = *draw.one_of(&[120, 7_200, 40 * 24 * 3_600, LONGEST_JUMP_S]);
         let offset_s = draw.number(0..=2 * far) as i64 - far as i64;
@@ -91,12 +91,12 @@ async fn round(firm: Firm, draw: Draw, counts: &mut Counts) {
     let (requests, _) = fullest(&admitted);
     assert!(requests <= u64::from(rpm), "{requests} requests within a minute, where {rpm} are allowed");
     counts.add("overshoot", requests.saturating_sub(rpm.into()) as usize);
-    let waits = limited.refusals.iter().map(|refused| refused.retry_after_s);
+    let waits = limited.rejections.iter().map(|rejected| rejected.retry_after_s);
     assert!(waits.clone().all(|wait| (1..=60).contains(&wait)), "{:?}", waits.collect::<Vec<_>>());
-    assert!(free.refusals.is_empty());
+    assert!(free.rejections.is_empty());
     for record in [&free, &limited, &capped] {
         counts.add("replies compared", record.replies.len());
-        counts.add("refused by a limit or a cap", record.refusals.len());
+        counts.add("refused by a limit or a cap", record.rejections.len());
         deliver(&mut delivered, &record.replies);
     }
     assert_verified(&firm, &[]);

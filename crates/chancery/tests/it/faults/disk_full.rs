@@ -1,56 +1,56 @@
-//! The disk is full for a while: requests are refused with 503, no reply is delivered that is not in the ledger, a caller
-//! who hung up meanwhile is billed when there is room again, and everything goes on without a restart.
+//! The disk is full for a while. Requests are rejected with 503, and no reply is delivered without its ledger row. A
+//! caller who hung up meanwhile is billed once there is space again. The server recovers without a restart.
 
-use super::asks::{Answer, Call, Outcome, Wanted, in_peace};
-use super::clients::{Clients, Manner, REPLIES_WITHIN, Target, UNAVAILABLE};
+use super::client_requests::{Call, Outcome, ReplyContent, ReplyMode, baseline_replies};
+use super::clients::{ClientBehavior, Clients, REPLIES_WITHIN, Target, UNAVAILABLE};
 use super::hang_ups::{When, endless, hang_up};
 use super::ledger::{Delivered, assert_explained, assert_verified, deliver, undelivered};
 use super::rounds::{Counts, Draw, rounds};
 use super::small_disk::SmallDisk;
 use crate::server::client;
-use chancery_domain::{HowEnded, UsageRow};
+use chancery_domain::{StopReason, UsageRow};
 use std::time::Duration;
 
 const FILLS_A_ROUND: u64 = 3;
 
-/// The last of the room may take some replies yet, and the first that finds none is told after seconds.
+/// The remaining space may still take some replies, and the first failed write is reported only after seconds.
 const FULL_WITHIN: Duration = Duration::from_secs(60);
 
-const MANNER: Manner = Manner {
+const BEHAVIOR: ClientBehavior = ClientBehavior {
     clients: 4,
     pause_ms: 0..=20,
-    may_be_refused: &[UNAVAILABLE],
+    allowed_errors: &[UNAVAILABLE],
     with_keys: false,
     may_be_cut: false,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_a_full_disk_nothing_is_delivered_unbilled_and_with_room_again_all_is_well() {
+async fn full_disk_delivers_nothing_unbilled_and_recovers() {
     rounds("disk full", 1, async |draw, counts| round(draw, counts).await).await;
 }
 
 async fn round(draw: Draw, counts: &mut Counts) {
     let disk = SmallDisk::new();
     let key = disk.firm.account_with_key("Hale & Ward");
-    // An account of their own tells the rows of those who hang up from the others.
+    // A separate account distinguishes the rows of callers who hang up.
     let key_of_cut = disk.firm.account_with_key("Cutler & Sons");
     let mut server = disk.start();
-    let (asks, received) = in_peace(&server, &key).await;
+    let (prompts, received) = baseline_replies(&server, &key).await;
     let mut delivered: Delivered = received.into_iter().collect();
-    let target = Target { apis: vec![server.api.clone()], key: key.clone(), asks };
-    let clients = Clients::start(&target, &MANNER, &draw);
+    let target = Target { apis: vec![server.api.clone()], key: key.clone(), prompts };
+    let clients = Clients::start(&target, &BEHAVIOR, &draw);
     let (mut unanswered, mut cut_amid_text) = (Vec::new(), 0);
     for _ in 0..FILLS_A_ROUND {
         clients.more_replies(draw.number(1..=20) as usize, REPLIES_WITHIN).await;
         disk.fill(&server, &draw);
-        let probing = until_refused(&target, &mut delivered, &mut unanswered);
+        let probing = until_rejected(&target, &mut delivered, &mut unanswered);
         tokio::time::timeout(FULL_WITHIN, probing).await.expect("somebody is refused while the disk is full");
-        let wanted = Wanted::drawn(&draw);
-        let when = match wanted {
-            Wanted::Whole => When::After(draw.pause(200..=500)),
-            Wanted::Streamed => When::AfterSomeText(draw.number(1..=8)),
+        let reply_mode = ReplyMode::random(&draw);
+        let when = match reply_mode {
+            ReplyMode::Whole => When::After(draw.pause(200..=500)),
+            ReplyMode::Streamed => When::AfterSomeText(draw.number(1..=8)),
         };
-        let pieces = hang_up(&server.api, &key_of_cut, &endless(), when, wanted).await;
+        let pieces = hang_up(&server.api, &key_of_cut, &endless(), when, reply_mode).await;
         cut_amid_text += usize::from(pieces > 0);
         disk.make_room(&server);
         clients.more_replies(5, REPLIES_WITHIN).await;
@@ -69,10 +69,10 @@ async fn round(draw: Draw, counts: &mut Counts) {
     let (left, cut): (Vec<UsageRow>, Vec<UsageRow>) =
         left.into_iter().partition(|row| row.account == staying);
     assert!(
-        cut.iter().all(|row| row.ended == HowEnded::Cancelled && row.output_tokens > 0),
+        cut.iter().all(|row| row.stop_reason == StopReason::Cancelled && row.output_tokens > 0),
         "who hangs up pays for what was generated until then: {cut:?}"
     );
-    // Of a whole reply that was given up nobody knows whether it had begun.
+    // If a caller abandons a whole reply, it is unknown whether generation had started.
     assert!(
         (cut_amid_text..=FILLS_A_ROUND as usize).contains(&cut.len()),
         "{FILLS_A_ROUND} hung up, {cut_amid_text} of them amid the text: {cut:?}"
@@ -82,24 +82,24 @@ async fn round(draw: Draw, counts: &mut Counts) {
     counts.add("refused, and in the ledger", left.len());
 }
 
-/// Asks for whole replies until one is refused: the last of the room may take some rows yet.
-async fn until_refused(target: &Target, delivered: &mut Delivered, unanswered: &mut Vec<Answer>) {
-    let (client, ask) = (client(), &target.asks[0]);
+/// Requests whole replies until one is rejected: the remaining space may still take some rows.
+async fn until_rejected(target: &Target, delivered: &mut Delivered, unanswered: &mut Vec<ReplyContent>) {
+    let (client, prompt) = (client(), &target.prompts[0]);
     let call = Call {
         api: &target.apis[0],
         key: &target.key,
-        body: &ask.body,
-        wanted: Wanted::Whole,
+        body: &prompt.body,
+        reply_mode: ReplyMode::Whole,
         idempotency_key: None,
     };
     loop {
         match call.send(&client).await {
-            Outcome::Received { id, answer, .. } => {
-                assert_eq!(delivered.insert(id, answer), None, "two replies with one id");
+            Outcome::Received { id, content, .. } => {
+                assert_eq!(delivered.insert(id, content), None, "two replies with one id");
             }
-            Outcome::Refused { status, code, .. } => {
+            Outcome::Rejected { status, code, .. } => {
                 assert_eq!((status, code.as_str()), UNAVAILABLE);
-                unanswered.push(ask.right.clone());
+                unanswered.push(prompt.expected.clone());
                 return;
             }
             other => panic!("{other:?}"),

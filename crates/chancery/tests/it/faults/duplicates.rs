@@ -1,7 +1,7 @@
-//! The same request under the same `Idempotency-Key` from many callers at once, on one node and on two, while some of them
-//! hang up: it runs once, one row is billed, and whoever stays gets the one reply or is told that it is under way.
+//! Many callers send the same request under the same `Idempotency-Key` at once, on one node and on two, while some hang
+//! up. It runs once, one row is billed, and the remaining callers get that reply or a conflict while it is in flight.
 
-use super::asks::{Answer, Call, Outcome, Wanted};
+use super::client_requests::{Call, Outcome, ReplyContent, ReplyMode};
 use super::ledger::{Delivered, assert_verified, rows, undelivered};
 use super::rounds::{Counts, Draw, rounds};
 use crate::server::{Firm, client, request};
@@ -10,13 +10,13 @@ use serde_json::json;
 use std::time::Duration;
 
 const KEYS: u64 = 12;
-/// Keys that are raced for side by side.
+/// Keys that are raced for in parallel.
 const AT_ONCE: usize = 3;
-/// A caller asks again at most so often while its request is under way.
-const MAX_TRIES: u32 = 2_000;
+/// Upper bound on a caller's retries while its request is in flight.
+const MAX_ATTEMPTS: u32 = 2_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn racing_duplicates_run_once_whoever_hangs_up() {
+async fn racing_duplicates_run_once_despite_hang_ups() {
     rounds("racing duplicates", 1, async |draw, counts| {
         race(&[Firm::new()], &draw, counts).await;
         let (redis, database) = (RedisServer::start(), PostgresDatabase::create("duplicates"));
@@ -45,11 +45,11 @@ async fn race(firms: &[Firm], draw: &Draw, counts: &mut Counts) {
         };
         racing.spawn(duplicates.race());
         if racing.len() >= AT_ONCE {
-            note(racing.join_next().await.unwrap().unwrap(), &mut delivered, counts);
+            record_race(racing.join_next().await.unwrap().unwrap(), &mut delivered, counts);
         }
     }
     for raced in racing.join_all().await {
-        note(raced, &mut delivered, counts);
+        record_race(raced, &mut delivered, counts);
     }
     servers.iter_mut().for_each(crate::server::Server::end);
     assert_verified(&firms[0], &[]);
@@ -57,15 +57,15 @@ async fn race(firms: &[Firm], draw: &Draw, counts: &mut Counts) {
     assert!(left.is_empty(), "rows that no key leads to: {left:?}");
 }
 
-fn note(raced: Raced, delivered: &mut Delivered, counts: &mut Counts) {
-    assert_eq!(delivered.insert(raced.id, raced.answer), None, "one row for two keys");
+fn record_race(raced: Raced, delivered: &mut Delivered, counts: &mut Counts) {
+    assert_eq!(delivered.insert(raced.id, raced.content), None, "one row for two keys");
     counts.add("keys", 1);
     counts.add("replies compared", raced.replies);
     counts.add("hung up", raced.hung_up);
     counts.add("told that it is under way", raced.in_flight);
 }
 
-/// One key that many race for.
+/// One key that many callers race for.
 struct Duplicates {
     apis: Vec<String>,
     key: String,
@@ -73,10 +73,10 @@ struct Duplicates {
     draw: Draw,
 }
 
-/// What all who stayed have got.
+/// What the remaining callers received.
 struct Raced {
     id: String,
-    answer: Answer,
+    content: ReplyContent,
     replies: usize,
     hung_up: usize,
     in_flight: usize,
@@ -84,10 +84,10 @@ struct Raced {
 
 impl Duplicates {
     async fn race(self) -> Raced {
-        // Its text is drawn, so that a second run would give another one.
+        // The text is sampled, so that a second run would give a different one.
         let mut body = request("Tell a story about a lighthouse.", "", self.draw.number(1..=24));
         body["temperature"] = json!(1.5);
-        let wanted = Wanted::drawn(&self.draw);
+        let reply_mode = ReplyMode::random(&self.draw);
         let (staying, leaving) = (self.draw.number(1..=6) as usize, self.draw.number(0..=4) as usize);
         let mut calls = tokio::task::JoinSet::new();
         for number in 0..staying + leaving {
@@ -97,9 +97,10 @@ impl Duplicates {
             let leaves_after = (number < leaving).then(|| self.draw.pause(0..=400));
             calls.spawn(async move {
                 tokio::time::sleep(start).await;
-                let call = Call { api: &api, key: &key, body: &body, wanted, idempotency_key: Some(&name) };
+                let call =
+                    Call { api: &api, key: &key, body: &body, reply_mode, idempotency_key: Some(&name) };
                 match leaves_after {
-                    Some(patience) => tokio::time::timeout(patience, until_answered(call, pause)).await.ok(),
+                    Some(timeout) => tokio::time::timeout(timeout, until_answered(call, pause)).await.ok(),
                     None => Some(until_answered(call, pause).await),
                 }
             });
@@ -107,19 +108,19 @@ impl Duplicates {
         let mut raced: Option<Raced> = None;
         let (mut first_runs, mut hung_up) = (0, 0);
         for answered in calls.join_all().await {
-            let Some((id, answer, is_replay, in_flight)) = answered else {
+            let Some((id, content, is_replay, in_flight)) = answered else {
                 hung_up += 1;
                 continue;
             };
             first_runs += usize::from(!is_replay);
             let raced = raced.get_or_insert_with(|| Raced {
                 id: id.clone(),
-                answer: answer.clone(),
+                content: content.clone(),
                 replies: 0,
                 hung_up: 0,
                 in_flight: 0,
             });
-            assert_eq!((&id, &answer), (&raced.id, &raced.answer), "two replies under one key");
+            assert_eq!((&id, &content), (&raced.id, &raced.content), "two replies under one key");
             raced.replies += 1;
             raced.in_flight += in_flight;
         }
@@ -128,16 +129,16 @@ impl Duplicates {
     }
 }
 
-/// Sends it until there is a reply; gives that, whether it was replayed, and how often it was told to wait.
-async fn until_answered(call: Call<'_>, pause: Duration) -> (String, Answer, bool, usize) {
+/// Sends the request until it gets a reply. Returns the reply, whether it was replayed, and the number of conflicts.
+async fn until_answered(call: Call<'_>, pause: Duration) -> (String, ReplyContent, bool, usize) {
     let client = client();
     let mut in_flight = 0;
-    for _ in 0..MAX_TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         match call.send(&client).await {
-            Outcome::Received { id, answer, is_replay } => return (id, answer, is_replay, in_flight),
-            Outcome::Refused { status: 409, code, .. } if code == "idempotency_in_flight" => in_flight += 1,
-            // A Redis that takes too long on a loaded machine.
-            Outcome::Refused { status: 503, code, .. } if code == "unavailable" => {}
+            Outcome::Received { id, content, is_replay } => return (id, content, is_replay, in_flight),
+            Outcome::Rejected { status: 409, code, .. } if code == "idempotency_in_flight" => in_flight += 1,
+            // Redis was too slow on a busy machine.
+            Outcome::Rejected { status: 503, code, .. } if code == "unavailable" => {}
             other => panic!("{other:?}"),
         }
         tokio::time::sleep(pause).await;

@@ -1,31 +1,31 @@
-//! Clients that go away: before their request is whole, before the first token, in the middle, after the last. What was
-//! generated until then is billed, exactly; where nothing was, nothing is; and the engine is free at once.
+//! Clients that hang up: before the request is complete, before the first token, in the middle, after the last. Exactly
+//! what was generated until then is billed, and nothing if nothing was. The engine is free at once.
 
-use super::asks::{Wanted, in_peace};
-use super::clients::{Clients, Manner, Target};
+use super::client_requests::{ReplyMode, baseline_replies};
+use super::clients::{ClientBehavior, Clients, Target};
 use super::ledger::{Delivered, assert_verified, deliver, rows, undelivered};
 use super::rounds::{Counts, Draw, rounds};
 use crate::event_stream::EventStream;
 use crate::server::{Firm, Server, client, eventually, request};
-use chancery_domain::HowEnded;
+use chancery_domain::StopReason;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// One after another, where the engine's own count of its work tells what each had.
+/// One after another, so that the engine's own counters show what each generated.
 const ALONE: u64 = 10;
 /// At once, beside clients that stay.
 const TOGETHER: u64 = 16;
-/// No reply of these ends by itself as soon as anybody hangs up here.
+/// Long enough that no reply ends before its client hangs up.
 const ENDLESS_CAP: u64 = 4_000;
-/// One decode step is milliseconds; the rest is for a loaded machine.
+/// One decode step takes milliseconds; the rest is headroom for a busy machine.
 const FREE_WITHIN: Duration = Duration::from_secs(5);
 
-const MANNER: Manner =
-    Manner { clients: 2, pause_ms: 0..=20, may_be_refused: &[], with_keys: false, may_be_cut: false };
+const BEHAVIOR: ClientBehavior =
+    ClientBehavior { clients: 2, pause_ms: 0..=20, allowed_errors: &[], with_keys: false, may_be_cut: false };
 
-/// When a client goes away.
+/// When a client hangs up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     WithHalfOfTheBodySent,
@@ -35,7 +35,7 @@ pub enum When {
 }
 
 impl When {
-    fn drawn(draw: &Draw) -> Self {
+    fn random(draw: &Draw) -> Self {
         match draw.number(0..=5) {
             0 => Self::WithHalfOfTheBodySent,
             1 => Self::AsSoonAsItIsSent,
@@ -45,9 +45,9 @@ impl When {
     }
 }
 
-/// The model does not end this by itself as long as each token is the likeliest; what is drawn freely mostly ends within a
-/// hundred tokens, which a fast machine generates before anybody hangs up. With a temperature the engine drafts nothing
-/// ahead, so that a step is a token, and `min_p` leaves nothing but the likeliest to draw from.
+/// The model never ends this reply while it picks the most likely token. Free sampling mostly ends within a hundred
+/// tokens, which a fast machine generates before the client hangs up. With a temperature the engine uses no speculative
+/// decoding, so that a step is a token, and `min_p` leaves only the most likely token to sample.
 pub fn endless() -> Value {
     let mut body = request("Translate to French.", "", ENDLESS_CAP);
     body["temperature"] = json!(0.2);
@@ -56,12 +56,12 @@ pub fn endless() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_hangs_up_pays_for_exactly_what_was_generated_and_frees_the_engine() {
+async fn hang_up_bills_exactly_the_generated_tokens_and_frees_the_engine() {
     rounds("hang-ups on SQLite", 1, async |draw, counts| round(Firm::new(), draw, counts).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_hangs_up_pays_for_exactly_what_was_generated_on_postgresql_and_redis() {
+async fn hang_up_bills_exactly_the_generated_tokens_on_postgresql_and_redis() {
     rounds("hang-ups on PostgreSQL and Redis", 1, async |draw, counts| {
         round(Firm::on_postgres_and_redis("hang_ups"), draw, counts).await;
     })
@@ -76,24 +76,24 @@ async fn round(firm: Firm, draw: Draw, counts: &mut Counts) {
     assert_verified(&firm, &[]);
 }
 
-/// Sends it and goes away; gives how many pieces of text had come.
-pub async fn hang_up(api: &str, key: &str, body: &Value, when: When, wanted: Wanted) -> u64 {
+/// Sends the request and hangs up; returns how many pieces of text had arrived.
+pub async fn hang_up(api: &str, key: &str, body: &Value, when: When, reply_mode: ReplyMode) -> u64 {
     let text = body.to_string();
     if when == When::WithHalfOfTheBodySent || when == When::AsSoonAsItIsSent {
-        let half = if when == When::AsSoonAsItIsSent { &text } else { &text[..text.len() / 2] };
+        let sent = if when == When::AsSoonAsItIsSent { &text } else { &text[..text.len() / 2] };
         let mut connection = TcpStream::connect(api.trim_start_matches("http://")).unwrap();
         write!(
             connection,
-            "POST /v1/generate HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{half}",
+            "POST /v1/generate HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{sent}",
             text.len()
         )
         .unwrap();
         return 0;
     }
     let mut body = body.clone();
-    body["stream"] = json!(wanted == Wanted::Streamed);
+    body["stream"] = json!(reply_mode == ReplyMode::Streamed);
     let call = client().post(format!("{api}/v1/generate")).bearer_auth(key).json(&body).send();
-    if let (When::AfterSomeText(pieces), Wanted::Streamed) = (when, wanted) {
+    if let (When::AfterSomeText(pieces), ReplyMode::Streamed) = (when, reply_mode) {
         let mut stream = EventStream::of(call.await.unwrap());
         for _ in 0..pieces {
             stream.first_text().await;
@@ -102,7 +102,7 @@ pub async fn hang_up(api: &str, key: &str, body: &Value, when: When, wanted: Wan
     }
     let pause = match when {
         When::After(pause) => pause,
-        // Of a whole reply nothing comes before its end.
+        // A whole reply sends nothing before its end.
         _ => Duration::from_millis(150),
     };
     let whole = async { call.await.unwrap().text().await };
@@ -122,10 +122,10 @@ async fn until_idle(server: &Server) {
 async fn one_by_one(firm: &Firm, key: &str, server: &Server, draw: &Draw, counts: &mut Counts) {
     let (mut pieces, mut fully_sent) = (0, 0);
     for _ in 0..ALONE {
-        let (when, wanted) = (When::drawn(draw), Wanted::drawn(draw));
-        pieces += hang_up(&server.api, key, &endless(), when, wanted).await;
+        let (when, reply_mode) = (When::random(draw), ReplyMode::random(draw));
+        pieces += hang_up(&server.api, key, &endless(), when, reply_mode).await;
         fully_sent += usize::from(when != When::WithHalfOfTheBodySent);
-        // One that is gone as soon as it is sent may yet have to be noticed; it then counts on the next turn.
+        // The server may not have noticed yet that a client hung up right after sending; its tokens then count on the next poll.
         eventually("exactly what was generated is billed", FREE_WITHIN, async || {
             until_idle(server).await;
             let generated = server.metric("chancery_engine_steps_total").await;
@@ -136,7 +136,7 @@ async fn one_by_one(firm: &Firm, key: &str, server: &Server, draw: &Draw, counts
     }
     let billed = rows(&firm.database_url()).await;
     assert!(
-        billed.values().all(|row| row.ended == HowEnded::Cancelled && row.output_tokens > 0),
+        billed.values().all(|row| row.stop_reason == StopReason::Cancelled && row.output_tokens > 0),
         "{billed:?}"
     );
     assert!(billed.len() <= fully_sent, "{} rows for {fully_sent} whole requests", billed.len());
@@ -149,17 +149,17 @@ async fn one_by_one(firm: &Firm, key: &str, server: &Server, draw: &Draw, counts
 
 async fn all_together(firm: &Firm, key: &str, server: &Server, draw: &Draw, counts: &mut Counts) {
     let before = rows(&firm.database_url()).await;
-    let (asks, received) = in_peace(server, key).await;
+    let (prompts, received) = baseline_replies(server, key).await;
     let mut delivered: Delivered = received.into_iter().collect();
-    let target = Target { apis: vec![server.api.clone()], key: key.to_owned(), asks };
-    let staying = Clients::start(&target, &MANNER, draw);
+    let target = Target { apis: vec![server.api.clone()], key: key.to_owned(), prompts };
+    let staying = Clients::start(&target, &BEHAVIOR, draw);
     let mut going = tokio::task::JoinSet::new();
     for _ in 0..TOGETHER {
         let (draw, api, key) = (draw.apart(), server.api.clone(), key.to_owned());
         going.spawn(async move {
             tokio::time::sleep(draw.pause(0..=800)).await;
             let body = endless();
-            hang_up(&api, &key, &body, When::drawn(&draw), Wanted::drawn(&draw)).await
+            hang_up(&api, &key, &body, When::random(&draw), ReplyMode::random(&draw)).await
         });
     }
     let pieces: u64 = going.join_all().await.iter().sum();
@@ -169,7 +169,10 @@ async fn all_together(firm: &Firm, key: &str, server: &Server, draw: &Draw, coun
     let now = rows(&firm.database_url()).await;
     let new = now.into_iter().filter(|(id, _)| !before.contains_key(id)).collect();
     let cut = undelivered(&new, &delivered);
-    assert!(cut.iter().all(|row| row.ended == HowEnded::Cancelled && row.output_tokens > 0), "{cut:?}");
+    assert!(
+        cut.iter().all(|row| row.stop_reason == StopReason::Cancelled && row.output_tokens > 0),
+        "{cut:?}"
+    );
     assert!(cut.len() <= TOGETHER as usize, "{} rows of {TOGETHER} clients", cut.len());
     let tokens = cut.iter().map(|row| u64::from(row.output_tokens)).sum::<u64>();
     assert!(tokens >= pieces, "{tokens} tokens are billed, and {pieces} pieces of text had come");

@@ -1,24 +1,24 @@
-//! `kill -9` at random moments, in the middle of load and while starting: every reply that a client received is in the
-//! ledger, once, with its tokens and their cost; a row without a reply is of a request that was under way.
+//! `kill -9` at random moments, under load and during startup. Every reply that a client received is in the ledger
+//! once, with its tokens and their cost. A row without a reply belongs to a request that was in progress.
 
-use super::asks::{Answer, in_peace};
-use super::clients::{Clients, Manner, REPLIES_WITHIN, Target};
+use super::client_requests::{ReplyContent, baseline_replies};
+use super::clients::{ClientBehavior, Clients, REPLIES_WITHIN, Target};
 use super::ledger::{Delivered, assert_explained, assert_verified, deliver, rows, undelivered};
 use super::rounds::{Counts, Draw, rounds};
 use crate::server::Firm;
 
 const KILLS_A_ROUND: u64 = 5;
 
-const MANNER: Manner =
-    Manner { clients: 6, pause_ms: 0..=0, may_be_refused: &[], with_keys: false, may_be_cut: true };
+const BEHAVIOR: ClientBehavior =
+    ClientBehavior { clients: 6, pause_ms: 0..=0, allowed_errors: &[], with_keys: false, may_be_cut: true };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_server_has_billed_every_delivered_reply_once() {
+async fn killed_server_has_billed_every_delivered_reply_once() {
     rounds("kill -9 on SQLite", 1, async |draw, counts| round(Firm::new(), draw, counts).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_server_has_billed_every_delivered_reply_once_on_postgresql_and_redis() {
+async fn killed_server_has_billed_every_reply_once_on_postgresql_and_redis() {
     rounds("kill -9 on PostgreSQL and Redis", 1, async |draw, counts| {
         round(Firm::on_postgres_and_redis("kills"), draw, counts).await;
     })
@@ -28,14 +28,14 @@ async fn a_killed_server_has_billed_every_delivered_reply_once_on_postgresql_and
 async fn round(firm: Firm, draw: Draw, counts: &mut Counts) {
     let key = firm.account_with_key("Hale & Ward");
     let mut server = firm.start();
-    let (asks, received) = in_peace(&server, &key).await;
-    let mut target = Target { apis: Vec::new(), key, asks };
+    let (prompts, received) = baseline_replies(&server, &key).await;
+    let mut target = Target { apis: Vec::new(), key, prompts };
     let mut delivered: Delivered = received.into_iter().collect();
-    let mut unanswered: Vec<Answer> = Vec::new();
+    let mut unanswered: Vec<ReplyContent> = Vec::new();
     for kill in 1..=KILLS_A_ROUND {
         target.apis = vec![server.api.clone()];
-        let clients = Clients::start(&target, &MANNER, &draw);
-        // Sometimes before anybody has a reply; often in the very moment when one has come and others are on their way.
+        let clients = Clients::start(&target, &BEHAVIOR, &draw);
+        // Sometimes before any reply; often right after one has arrived while others are still in flight.
         clients.more_replies(draw.number(0..=40) as usize, REPLIES_WITHIN).await;
         if draw.number(0..=1) == 0 {
             tokio::time::sleep(draw.pause(0..=20)).await;

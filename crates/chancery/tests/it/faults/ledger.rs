@@ -1,28 +1,28 @@
-//! The ledger as it stands in the database, and what must be true of it after every fault: whatever a client received is
-//! in it once, with the same tokens and the cost of those; and nothing else is, but what clients could not be told of.
+//! Ledger checks after every fault. Each reply that a client received has one row with the same tokens and their cost.
+//! Any other row belongs to a request whose client could not learn the outcome.
 
-use super::asks::Answer;
-use super::clients::Seen;
+use super::client_requests::ReplyContent;
+use super::clients::ReceivedReply;
 use crate::server::Firm;
 use chancery_domain::UsageRow;
 use chancery_store::Store;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The default model's prices, 0.10 and 0.40 for a million tokens, in nano-units for one.
+/// The default model's prices, 0.10 and 0.40 per million tokens, in nano-units per token.
 const INPUT_PRICE_NANOS: i64 = 100;
 const OUTPUT_PRICE_NANOS: i64 = 400;
 
-/// Replies that arrived whole, by request.
-pub type Delivered = BTreeMap<String, Answer>;
+/// Complete replies, by request id.
+pub type Delivered = BTreeMap<String, ReplyContent>;
 
-pub fn deliver(delivered: &mut Delivered, replies: &[Seen]) {
-    for Seen { id, answer, .. } in replies {
-        assert_eq!(delivered.insert(id.clone(), answer.clone()), None, "two replies with the id {id}");
+pub fn deliver(delivered: &mut Delivered, replies: &[ReceivedReply]) {
+    for ReceivedReply { id, content, .. } in replies {
+        assert_eq!(delivered.insert(id.clone(), content.clone()), None, "two replies with the id {id}");
     }
 }
 
-/// Every row, by request.
+/// Returns all rows, by request id.
 pub async fn rows(database_url: &str) -> BTreeMap<String, UsageRow> {
     let store = Arc::new(Store::open(&database_url.parse().unwrap()).await.unwrap());
     let rows = store.ledger_chains.ledger_rows(None, 1_000_000).await.unwrap();
@@ -33,23 +33,23 @@ pub async fn rows(database_url: &str) -> BTreeMap<String, UsageRow> {
     by_request
 }
 
-/// `chancery verify` agrees.
+/// Asserts that `chancery verify` finds no differences.
 pub fn assert_verified(firm: &Firm, arguments: &[&str]) {
     let output = firm.output(&[&["verify"], arguments].concat());
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("all agree"), "{text}");
+    assert!(output.status.success() && text.contains(": OK"), "{text}");
 }
 
-/// Compares every reply with its row; gives the rows that belong to no reply.
+/// Compares every reply with its row; returns the rows that belong to no reply.
 pub fn undelivered(rows: &BTreeMap<String, UsageRow>, delivered: &Delivered) -> Vec<UsageRow> {
-    for (id, answer) in delivered {
+    for (id, content) in delivered {
         let row = rows.get(id).unwrap_or_else(|| panic!("{id} was delivered and is not in the ledger"));
         assert_eq!(
             (row.input_tokens, row.output_tokens),
-            (answer.input_tokens, answer.output_tokens),
+            (content.input_tokens, content.output_tokens),
             "{id}"
         );
-        assert_eq!(row.ended.as_str(), answer.stop_reason, "{id}");
+        assert_eq!(row.stop_reason.as_str(), content.stop_reason, "{id}");
     }
     for (id, row) in rows {
         let cost = i64::from(row.input_tokens) * INPUT_PRICE_NANOS
@@ -59,17 +59,16 @@ pub fn undelivered(rows: &BTreeMap<String, UsageRow>, delivered: &Delivered) -> 
     rows.iter().filter(|(id, _)| !delivered.contains_key(*id)).map(|(_, row)| row.clone()).collect()
 }
 
-/// Rows without a reply are allowed for requests whose client could not be told how they ended, one for each at most, and
-/// only with the tokens that the request does generate.
-pub fn assert_explained(undelivered: &[UsageRow], unanswered: &[Answer]) {
-    let mut unanswered: Vec<&Answer> = unanswered.iter().collect();
+/// Each row without a reply must match a request whose client could not learn the outcome, with that request's tokens.
+pub fn assert_explained(undelivered: &[UsageRow], unanswered: &[ReplyContent]) {
+    let mut unanswered: Vec<&ReplyContent> = unanswered.iter().collect();
     for row in undelivered {
-        let matches = |answer: &&Answer| {
-            (answer.input_tokens, answer.output_tokens) == (row.input_tokens, row.output_tokens)
-                && answer.stop_reason == row.ended.as_str()
+        let matches = |content: &&ReplyContent| {
+            (content.input_tokens, content.output_tokens) == (row.input_tokens, row.output_tokens)
+                && content.stop_reason == row.stop_reason.as_str()
         };
-        let place = unanswered.iter().position(matches);
-        let place = place.unwrap_or_else(|| panic!("nobody asked for this, or it was refused: {row:?}"));
-        unanswered.remove(place);
+        let index = unanswered.iter().position(matches);
+        let index = index.unwrap_or_else(|| panic!("nobody asked for this, or it was refused: {row:?}"));
+        unanswered.remove(index);
     }
 }

@@ -1,10 +1,11 @@
-//! Faults on purpose: the real binary with the real model on real databases and a real Redis is killed, cut off, raced,
-//! starved of disk and misled about the time, and afterwards what its callers got is held against the ledger.
+//! Fault injection: the real binary, with the real model, real databases and a real Redis, is killed, disconnected, raced,
+//! starved of disk space and given the wrong time. Afterwards, what its callers received is compared with the ledger.
 //!
-//! Every case is made of rounds, and every round draws all its choices from one seed. `make test` runs a few rounds of
-//! each; `make torture` runs the same ones for as long as it is told to. How to repeat a round is in `rounds`.
+//! Every case consists of rounds, and every round makes all of its choices from one seed. `make test` runs a few rounds
+//! of each case; `make torture` runs rounds for as long as you choose. `rounds` explains how to repeat one.
 
-pub mod asks;
+pub mod admission_windows;
+pub mod client_requests;
 pub mod clients;
 mod clock_jumps;
 mod disk_full;
@@ -15,8 +16,7 @@ pub mod ledger;
 mod outages;
 mod proxy;
 pub mod races;
-pub mod repeats;
+pub mod retries;
 pub mod rounds;
 mod sigterm;
 mod small_disk;
-pub mod windows;

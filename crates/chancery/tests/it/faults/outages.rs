@@ -1,12 +1,12 @@
-//! The database, or the limits' store, is gone for a while in the middle of everything: cut off, or silent. Requests are
-//! refused meanwhile, served again afterwards, and nobody gets a reply that is not in the ledger or past its limit.
+//! The database or the limit store is unavailable for a while under load: disconnected or unresponsive. Requests are
+//! rejected meanwhile and served again afterwards. No reply is missing from the ledger or exceeds its limit.
 
-use super::asks::{Ask, Call, Outcome, Wanted, in_peace};
-use super::clients::{Clients, Manner, RATE_LIMITED, REPLIES_WITHIN, Target, UNAVAILABLE};
+use super::admission_windows::{Admitted, fullest};
+use super::client_requests::{Call, Outcome, Prompt, ReplyMode, baseline_replies};
+use super::clients::{ClientBehavior, Clients, RATE_LIMITED, REPLIES_WITHIN, Target, UNAVAILABLE};
 use super::ledger::{Delivered, assert_explained, assert_verified, deliver, rows, undelivered};
 use super::proxy::{Mode, Proxy};
 use super::rounds::{Counts, Draw, rounds};
-use super::windows::{Admitted, fullest};
 use crate::server::{Firm, client};
 use chancery_domain::{Clock, SystemClock};
 use chancery_test_support::{PostgresDatabase, RedisServer};
@@ -14,18 +14,18 @@ use std::time::Duration;
 
 const OUTAGES_A_ROUND: u64 = 3;
 
-/// Longer than the store waits for a silent database, and time to get a connection.
+/// Longer than the store waits for an unresponsive database, plus time to reconnect.
 const BACK_WITHIN: Duration = Duration::from_secs(40);
 
-const MANNER: Manner = Manner {
+const BEHAVIOR: ClientBehavior = ClientBehavior {
     clients: 5,
     pause_ms: 0..=60,
-    may_be_refused: &[UNAVAILABLE, RATE_LIMITED],
+    allowed_errors: &[UNAVAILABLE, RATE_LIMITED],
     with_keys: false,
     may_be_cut: false,
 };
 
-/// Mostly a moment; now and then longer than anybody waits for an answer.
+/// Mostly a moment; occasionally longer than any client waits for an answer.
 fn outage(draw: &Draw) -> (Mode, Duration) {
     let mode = *draw.one_of(&[Mode::Gone, Mode::Gone, Mode::Silent]);
     let pause = if draw.number(1..=10) == 1 { draw.pause(10_500..=13_000) } else { draw.pause(20..=2_500) };
@@ -33,7 +33,7 @@ fn outage(draw: &Draw) -> (Mode, Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_the_database_is_gone_nothing_is_delivered_unbilled_and_afterwards_all_is_well() {
+async fn database_outage_delivers_nothing_unbilled_and_recovers() {
     rounds("database gone", 1, async |draw, counts| without_the_database(draw, counts).await).await;
 }
 
@@ -43,10 +43,10 @@ async fn without_the_database(draw: Draw, counts: &mut Counts) {
     let firm = Firm::new().with("CHANCERY_DATABASE__URL", &url);
     let key = firm.account_with_key("Hale & Ward");
     let mut server = firm.start();
-    let (asks, received) = in_peace(&server, &key).await;
+    let (prompts, received) = baseline_replies(&server, &key).await;
     let mut delivered: Delivered = received.into_iter().collect();
-    let target = Target { apis: vec![server.api.clone()], key, asks };
-    let clients = Clients::start(&target, &MANNER, &draw);
+    let target = Target { apis: vec![server.api.clone()], key, prompts };
+    let clients = Clients::start(&target, &BEHAVIOR, &draw);
     for _ in 0..OUTAGES_A_ROUND {
         clients.more_replies(draw.number(1..=20) as usize, REPLIES_WITHIN).await;
         tokio::time::sleep(draw.pause(0..=30)).await;
@@ -60,7 +60,7 @@ async fn without_the_database(draw: Draw, counts: &mut Counts) {
     let record = clients.stop().await;
     server.end();
     counts.add("replies compared", record.replies.len());
-    counts.add("refused with 503", record.refusals.len());
+    counts.add("refused with 503", record.rejections.len());
     deliver(&mut delivered, &record.replies);
     assert_verified(&firm, &[]);
     let left = undelivered(&rows(&database.url()).await, &delivered);
@@ -69,7 +69,7 @@ async fn without_the_database(draw: Draw, counts: &mut Counts) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_redis_is_gone_nothing_is_admitted_and_no_limit_is_passed() {
+async fn redis_outage_admits_nothing_and_exceeds_no_limit() {
     rounds("Redis gone", 1, async |draw, counts| without_redis(draw, counts).await).await;
 }
 
@@ -81,31 +81,32 @@ async fn without_redis(draw: Draw, counts: &mut Counts) {
     let rpm = draw.number(100..=300) as u32;
     let key = firm.limited_account_with_key("Hale & Ward", rpm, 1_000_000);
     let mut server = firm.start();
-    let (asks, received) = in_peace(&server, &peaceful).await;
+    let (prompts, received) = baseline_replies(&server, &peaceful).await;
     let mut delivered: Delivered = received.into_iter().collect();
-    let asks: Vec<Ask> = asks.iter().filter(|ask| ask.right.output_tokens <= 2).cloned().collect();
-    let target = Target { apis: vec![server.api.clone()], key, asks: asks.into() };
-    let clients = Clients::start(&target, &MANNER, &draw);
+    let prompts: Vec<Prompt> =
+        prompts.iter().filter(|prompt| prompt.expected.output_tokens <= 2).cloned().collect();
+    let target = Target { apis: vec![server.api.clone()], key, prompts: prompts.into() };
+    let clients = Clients::start(&target, &BEHAVIOR, &draw);
     let (mut times, prober) = (Vec::new(), client());
-    let Target { apis, key, asks } = &target;
-    let (body, wanted) = (&asks[0].body, Wanted::Whole);
-    let probe = Call { api: &apis[0], key, body, wanted, idempotency_key: None };
+    let Target { apis, key, prompts } = &target;
+    let (body, reply_mode) = (&prompts[0].body, ReplyMode::Whole);
+    let probe = Call { api: &apis[0], key, body, reply_mode, idempotency_key: None };
     for _ in 0..OUTAGES_A_ROUND {
         tokio::time::sleep(draw.pause(100..=1_500)).await;
         let (mode, pause) = outage(&draw);
         proxy.set(mode);
         let from = SystemClock.monotonic();
-        // It lasts until somebody has been told, at least.
-        let (told, ()) = tokio::join!(probe.send(&prober), tokio::time::sleep(pause));
+        // The outage lasts at least until one request has failed.
+        let (outcome, ()) = tokio::join!(probe.send(&prober), tokio::time::sleep(pause));
         assert!(
-            matches!(&told, Outcome::Refused { status: 503, code, .. } if code == "unavailable"),
-            "{told:?}"
+            matches!(&outcome, Outcome::Rejected { status: 503, code, .. } if code == "unavailable"),
+            "{outcome:?}"
         );
         times.push((from, SystemClock.monotonic()));
         proxy.set(Mode::Through);
         counts.add("outages", 1);
     }
-    // Time to go as far as the limit allows.
+    // Time to use up the limit.
     tokio::time::sleep(draw.pause(3_000..=5_000)).await;
     let record = clients.stop().await;
     server.end();
@@ -117,10 +118,10 @@ async fn without_redis(draw: Draw, counts: &mut Counts) {
     let (requests, _) = fullest(&admitted);
     assert!(requests <= u64::from(rpm), "{requests} requests within a minute, and {rpm} are allowed");
     counts.add("replies compared", record.replies.len());
-    counts.add("refused", record.refusals.len());
+    counts.add("refused", record.rejections.len());
     deliver(&mut delivered, &record.replies);
     let left = undelivered(&rows(&firm.database_url()).await, &delivered);
     assert!(left.is_empty(), "where the limits' store cannot be asked, nothing is billed: {left:?}");
-    // The ledger's; that Redis still counts the last minute may be unsure after what happened to it.
+    // Checks only the ledger; Redis may have lost its count of the last minute.
     assert_verified(&firm, &[]);
 }

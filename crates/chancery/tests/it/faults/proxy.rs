@@ -1,4 +1,4 @@
-//! A proxy of the test's own between the binary and what it depends on, which can fall silent or cut every connection.
+//! A test proxy between the binary and its dependencies that can stall or cut every connection.
 
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -9,9 +9,9 @@ use tokio::sync::watch;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Through,
-    /// Connections stay open, and nothing passes until it goes through again; then nothing has been lost.
+    /// Connections stay open but stall; nothing is lost when traffic resumes.
     Silent,
-    /// Every connection is closed, new ones at once.
+    /// Existing connections are closed, and new ones are closed at once.
     Gone,
 }
 
@@ -22,7 +22,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// In front of the server that the URL names.
+    /// Starts a proxy in front of the URL's server.
     pub async fn before(url: &str) -> (Self, String) {
         let server: Arc<str> = host_and_port(url).into();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -40,7 +40,7 @@ impl Proxy {
         (Self { address, mode, task }, through)
     }
 
-    /// Whatever is sent after this has returned meets the new mode.
+    /// The new mode applies to anything sent after this returns.
     pub fn set(&self, mode: Mode) {
         println!("proxy {}: {mode:?}", self.address);
         self.mode.send_replace(mode);

@@ -1,10 +1,9 @@
-//! The rounds of a case, their seeds, and what they counted. From the environment:
+//! The rounds of a case, their seeds and their counts. Environment variables:
 //!
-//! - `CHANCERY_FAULTS_SEED`: the seed of the first round; each next round has the next number. A round that failed is
-//!   repeated by giving its own seed, which it printed.
-//! - `CHANCERY_FAULTS_MINUTES`: for how long each case begins new rounds; without it, a case has the few rounds that it
-//!   names itself.
-//! - `CHANCERY_FAULTS_REPORT`: a file to which each case adds one line with what it counted.
+//! - `CHANCERY_FAULTS_SEED`: the seed of the first round; each further round uses the next number. To repeat a failed
+//!   round, pass the seed that it printed.
+//! - `CHANCERY_FAULTS_MINUTES`: how long each case keeps starting rounds; without it, a case runs its default number of rounds.
+//! - `CHANCERY_FAULTS_REPORT`: a file to which each case appends one line with its counts.
 
 use chancery_domain::{Clock, Randomness, SeededRandomness, SystemClock};
 use std::collections::BTreeMap;
@@ -15,10 +14,10 @@ use std::time::Duration;
 
 const DEFAULT_SEED: u64 = 20_261_115;
 
-/// No case needs more rounds than this, however long it may go on.
+/// Upper bound on rounds, however long a case may run.
 const MAX_ROUNDS: u64 = 10_000;
 
-/// What a round draws its choices from.
+/// The source of a round's random choices.
 pub struct Draw(SeededRandomness);
 
 impl Draw {
@@ -35,13 +34,13 @@ impl Draw {
         &choices[self.number(0..=choices.len() as u64 - 1) as usize]
     }
 
-    /// For a part of the round that runs beside the others, so that their order does not matter.
+    /// A separate source for a part that runs concurrently, so that scheduling does not affect its choices.
     pub fn apart(&self) -> Self {
         Self(SeededRandomness::new(self.0.next_u64()))
     }
 }
 
-/// What a case has counted, over all its rounds.
+/// A case's counts over all of its rounds.
 #[derive(Default)]
 pub struct Counts {
     sums: BTreeMap<&'static str, u64>,
@@ -53,7 +52,7 @@ impl Counts {
         *self.sums.entry(what).or_default() += count as u64;
     }
 
-    /// Of this, the most that was ever seen.
+    /// Records the maximum seen.
     pub fn peak(&mut self, what: &'static str, seen: usize) {
         let peak = self.peaks.entry(what).or_default();
         *peak = (*peak).max(seen as u64);
@@ -83,7 +82,7 @@ fn from_environment(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is a whole number, and not {text:?}")))
 }
 
-/// Runs the rounds of a case: as many as it has for `make test`, or new ones until the time is over.
+/// Runs a case: its default number of rounds, or new rounds until the time is up.
 pub async fn rounds(case: &str, for_make_test: u64, mut round: impl AsyncFnMut(Draw, &mut Counts)) {
     let first_seed = from_environment("CHANCERY_FAULTS_SEED").unwrap_or(DEFAULT_SEED);
     let minutes = from_environment("CHANCERY_FAULTS_MINUTES");

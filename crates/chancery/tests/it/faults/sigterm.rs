@@ -1,7 +1,7 @@
-//! SIGTERM in the middle of replies, whole and streamed, once or twice: each reply either arrives to its end and is in the
-//! ledger, or is said to have failed and is not; and the process ends within its time.
+//! SIGTERM during replies, whole and streamed, once or twice. Each reply either completes and is in the ledger, or is
+//! reported as failed and is not. The process exits in time.
 
-use super::asks::{Call, Outcome, Wanted};
+use super::client_requests::{Call, Outcome, ReplyMode};
 use super::ledger::{Delivered, assert_verified, rows, undelivered};
 use super::rounds::{Counts, Draw, rounds};
 use crate::server::{Firm, client, eventually, request};
@@ -12,16 +12,16 @@ use std::time::Duration;
 
 const STOPS_A_ROUND: u64 = 3;
 
-/// The time to drain, to give up the rest and to send the last replies, and some for a loaded machine.
+/// Time to drain, to abandon the rest and to send the last replies, plus headroom for a busy machine.
 const ENDS_WITHIN: Duration = Duration::from_secs(25 + 2 + 3 + 10);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reply_that_sigterm_meets_arrives_and_is_billed_or_fails_and_is_not() {
+async fn reply_during_sigterm_is_either_delivered_and_billed_or_neither() {
     rounds("SIGTERM on SQLite", 1, async |draw, counts| round(Firm::new(), draw, counts).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reply_that_sigterm_meets_arrives_and_is_billed_or_fails_and_is_not_on_postgresql_and_redis() {
+async fn reply_during_sigterm_is_billed_iff_delivered_on_postgresql_and_redis() {
     rounds("SIGTERM on PostgreSQL and Redis", 1, async |draw, counts| {
         round(Firm::on_postgres_and_redis("sigterm"), draw, counts).await;
     })
@@ -44,10 +44,10 @@ async fn stop(firm: &Firm, key: &str, draw: &Draw, delivered: &mut Delivered, co
     let mut running = tokio::task::JoinSet::new();
     for _ in 0..clients {
         let body = request("Translate to French.", "", draw.number(1..=120));
-        let (api, key, wanted, ended) =
-            (server.api.clone(), key.to_owned(), Wanted::drawn(draw), Arc::clone(&ended));
+        let (api, key, reply_mode, ended) =
+            (server.api.clone(), key.to_owned(), ReplyMode::random(draw), Arc::clone(&ended));
         running.spawn(async move {
-            let call = Call { api: &api, key: &key, body: &body, wanted, idempotency_key: None };
+            let call = Call { api: &api, key: &key, body: &body, reply_mode, idempotency_key: None };
             let outcome = call.send(&client()).await;
             ended.fetch_add(1, Ordering::SeqCst);
             outcome
@@ -62,7 +62,7 @@ async fn stop(firm: &Firm, key: &str, draw: &Draw, delivered: &mut Delivered, co
     counts.add("signals", 1);
     if draw.number(0..=2) == 0 {
         tokio::time::sleep(draw.pause(0..=300)).await;
-        // It may have ended meanwhile.
+        // It may have exited already.
         server.signal_if_running(Signal::TERM);
         counts.add("second signals", 1);
     }
@@ -70,11 +70,11 @@ async fn stop(firm: &Firm, key: &str, draw: &Draw, delivered: &mut Delivered, co
     assert_eq!(code.expect("it ends within its time").unwrap(), Some(0));
     for outcome in running.join_all().await {
         match outcome {
-            Outcome::Received { id, answer, .. } => {
-                assert_eq!(delivered.insert(id, answer), None, "two replies with one id");
+            Outcome::Received { id, content, .. } => {
+                assert_eq!(delivered.insert(id, content), None, "two replies with one id");
                 counts.add("replies compared", 1);
             }
-            Outcome::Failed { code } | Outcome::Refused { code, .. } => {
+            Outcome::Failed { code } | Outcome::Rejected { code, .. } => {
                 assert_eq!(code, "shutting_down");
                 counts.add("failed and not billed", 1);
             }

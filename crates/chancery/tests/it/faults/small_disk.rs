@@ -1,6 +1,5 @@
-//! A data folder that a test can fill to the last byte. Where the machine lets a user mount one, it is a file system of eight
-//! megabytes in memory, seen only by the processes of the test; elsewhere the server may not make its files longer than
-//! they are, which the operating system enforces as well.
+//! A data directory that a test can fill to the last byte. If the machine allows user mounts, it is an 8 MB in-memory file
+//! system that only the test's processes see. Otherwise the operating system keeps the server from growing its files.
 
 use super::ledger;
 use super::rounds::Draw;
@@ -14,7 +13,7 @@ use std::process::{Command, Stdio};
 
 pub struct SmallDisk {
     pub firm: Firm,
-    /// Holds the mount for as long as the test lasts.
+    /// Keeps the mount alive for the duration of the test.
     holder: Option<Running>,
 }
 
@@ -26,7 +25,7 @@ impl SmallDisk {
         if let Some(Running(holder)) = &holder {
             let (pid, folder) = (holder.id().to_string(), firm.folder.path().to_str().unwrap().to_owned());
             let enter = ["nsenter", "-t", &pid, "-U", "-m", "--preserve-credentials", "--"];
-            // The folder is entered anew, since a working folder that is brought along does not show the mount.
+            // Change to the directory again: an inherited working directory does not show the mount.
             let here = ["sh", "-c", "cd \"$0\" && exec \"$@\"", &folder];
             firm.run_by(&[&enter[..], &here[..]].concat());
         }
@@ -37,12 +36,12 @@ impl SmallDisk {
     pub fn start(&self) -> Server {
         match self.holder {
             Some(_) => self.firm.start(),
-            // Otherwise the first byte past the limit would end the process.
+            // Otherwise the first byte past the limit would kill the process.
             None => self.firm.start_limited("trap '' XFSZ"),
         }
     }
 
-    /// Leaves no room, or so little that it is gone after a few rows.
+    /// Leaves no space, or only enough for a few rows.
     pub fn fill(&self, server: &Server, draw: &Draw) {
         let spare_bytes = draw.number(0..=8) * 4_096;
         match &self.holder {
@@ -66,7 +65,7 @@ impl SmallDisk {
         }
     }
 
-    /// To be called once the server has ended, for a database in another file system cannot be opened from here.
+    /// Call this after the server has exited: a database in another mount namespace cannot be opened from here.
     pub async fn rows(&self) -> BTreeMap<String, UsageRow> {
         let copy = self.firm.folder.path().join("copy.db");
         std::fs::copy(self.seen_from_here().join("chancery.db"), &copy).unwrap();
@@ -88,9 +87,9 @@ impl SmallDisk {
     }
 }
 
-/// None where the machine does not let this user mount anything.
+/// Returns `None` if the machine does not let this user mount anything.
 fn mount(firm: &Firm) -> Option<Running> {
-    // The database's log begins anew when it has 4 MB; on a disk with less room than that it fills the disk by itself.
+    // The write-ahead log restarts at 4 MB; on a smaller disk it would fill the disk by itself.
     let script = "mount -t tmpfs -o size=8m tmpfs \"$0\" && echo mounted && exec sleep infinity";
     let data = firm.data();
     let mut command = Command::new("unshare");

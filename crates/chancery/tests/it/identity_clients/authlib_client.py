@@ -1,8 +1,8 @@
-"""PyPI's `authlib`, as its users have it, signs somebody in at our identity provider and out again.
+"""PyPI's `authlib`, unmodified, signs a user in at our identity provider and out again.
 
     ISSUER=… CLIENT_ID=… CLIENT_SECRET=… REDIRECT_URI=… POST_LOGOUT_REDIRECT_URI=… EMAIL=… PASSWORD=… python authlib_client.py
 
-The person is played by plain HTTP: forms are filled in and sent as they stand on the provider's pages.
+The script plays the user over plain HTTP: it fills in and submits the forms on the provider's pages.
 """
 
 import os
@@ -22,13 +22,13 @@ ISSUER, CLIENT_ID, CLIENT_SECRET, REDIRECT_URI, POST_LOGOUT_REDIRECT_URI, EMAIL,
 
 
 class App(OAuth2Mixin, OpenIDMixin, BaseApp):
-    """What authlib's own integrations with web frameworks are made of, without a framework."""
+    """The building blocks of authlib's web framework integrations, without a framework."""
 
     client_cls = OAuth2Client
 
 
 class FirstForm(HTMLParser):
-    """The action and the fields of a page's first form that is posted, with its first button."""
+    """The action and fields of a page's first POST form, with its first button."""
 
     def __init__(self, html, typed):
         super().__init__()
@@ -58,7 +58,7 @@ class Browser:
         self.http, self.cookies = httpx.Client(trust_env=False), {}
 
     def visit(self, url, method="GET", **options):
-        """Follows redirects until a page is shown, or until it is led away from the provider."""
+        """Follows redirects until a page is shown, or until one leads away from the provider."""
         for _ in range(10):
             if not url.startswith(ISSUER):
                 return url, ""
@@ -102,7 +102,7 @@ def sign_in(method):
     browser = Browser()
     page = browser.visit(begun["url"])
     page = browser.submit(page, {"email": EMAIL, "password": PASSWORD})
-    assert "e-mail address" in page[1], page
+    assert "Your email address" in page[1], page
     url, _ = browser.submit(page)
     assert url.startswith(f"{REDIRECT_URI}?"), url
     returned = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}

@@ -1,13 +1,13 @@
-//! Clients that nobody here wrote, npm's `openid-client` and PyPI's `authlib`, in the portal's place at our own identity
-//! provider: everything from discovery to logout, with the secret in the header and in the form. The person is played by
-//! plain HTTP, which shows that the provider's pages need no script.
+//! Third-party clients, npm's `openid-client` and PyPI's `authlib`, take the portal's role at our identity provider:
+//! everything from discovery to logout, with the client secret in the header and in the form. The scripts play the user
+//! over plain HTTP, which shows that the provider's pages need no JavaScript.
 
 use crate::identity_providers::peers;
 use crate::server::{Firm, clean_command};
 use serde_json::Value;
 use std::path::Path;
 
-/// Runs a script against a demonstration firm of its own; it says so when every call did what it should.
+/// Runs a script against its own demo firm; the script reports success when every call behaved as expected.
 fn run(program: &str, script: &str) {
     const SECRET: &str = "a secret of the client";
     let firm = Firm::new().with("CHANCERY_IDENTITY__CLIENT_SECRET_FILE", "secret");
@@ -30,9 +30,9 @@ fn run(program: &str, script: &str) {
         .env("PASSWORD", text(&user["password"]))
         .output()
         .unwrap();
-    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}{errors}");
-    assert!(said.contains("every call did what it should"), "{said}{errors}");
+    let (stdout, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{stdout}{errors}");
+    assert!(stdout.contains("every call did what it should"), "{stdout}{errors}");
 }
 
 #[test]

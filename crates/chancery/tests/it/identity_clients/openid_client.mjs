@@ -1,9 +1,9 @@
-// npm's `openid-client`, as its users have it, signs somebody in at our identity provider and out again.
+// npm's `openid-client`, unmodified, signs a user in at our identity provider and out again.
 //
 //     ISSUER=… CLIENT_ID=… CLIENT_SECRET=… REDIRECT_URI=… POST_LOGOUT_REDIRECT_URI=… EMAIL=… PASSWORD=… node openid_client.mjs
 //
-// The person is played by plain HTTP: forms are filled in and sent as they stand on the provider's pages. The package is
-// looked for in the folder that NODE_MODULES names, or else where Node looks by itself.
+// The script plays the user over plain HTTP: it fills in and submits the forms on the provider's pages. It loads the package
+// from the directory in NODE_MODULES, or else from Node's default path.
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
@@ -19,7 +19,7 @@ const { ISSUER, CLIENT_ID, CLIENT_SECRET, REDIRECT_URI, POST_LOGOUT_REDIRECT_URI
 class Browser {
   cookies = new Map();
 
-  /** Follows redirects until a page is shown, or until it is led away from the provider. */
+  /** Follows redirects until a page is shown, or until one leads away from the provider. */
   async visit(url, options = {}) {
     for (let hops = 0; hops < 10; hops++) {
       if (!url.startsWith(ISSUER)) return { url, html: "" };
@@ -41,7 +41,7 @@ class Browser {
     assert.fail("too many redirects");
   }
 
-  /** Sends the page's first form, as pressing its first button does. */
+  /** Submits the page's first form, as if by its first button. */
   async submit({ url, html }, typed = {}) {
     const [form] = html.match(/<form[^>]*method="post"[\s\S]*?<\/form>/) ?? assert.fail(html);
     const fields = new URLSearchParams();
@@ -84,7 +84,7 @@ async function signIn(authentication) {
   const browser = new Browser();
   let page = await browser.visit(address.href);
   page = await browser.submit(page, { email: EMAIL, password: PASSWORD });
-  assert.match(page.html, /e-mail address/, "the consent page names what is learnt");
+  assert.match(page.html, /Your email address/, "the consent page names what is shared");
   page = await browser.submit(page);
   assert.ok(page.url.startsWith(`${REDIRECT_URI}?`), `${page.url} ${page.html}`);
 

@@ -1,5 +1,5 @@
-"""PyPI's canaille with its own server, hypercorn: one client, one person, everything in memory, keys that it makes itself.
-It prints its issuer when it serves."""
+"""PyPI's canaille on its own server, hypercorn: one client, one user, everything in memory, with keys that it generates itself.
+It prints its issuer when it is ready."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ settings = {
     "SECRET_KEY": "a key of the tests",
     "SERVER_NAME": address,
     "PREFERRED_URL_SCHEME": "http",
-    # Whole pages only: parts that are exchanged while somebody types lose what was typed.
+    # Full pages only: partial updates while the test types would lose the input.
     "CANAILLE": {"DATABASE": "memory", "SMTP": None, "JAVASCRIPT": False, "HTMX": False},
     "CANAILLE_OIDC": {"TRUSTED_DOMAINS": []},  # without this a client on loopback needs no consent
 }
@@ -41,7 +41,7 @@ with application.wsgi_application.app_context():
         response_types=["code"],
         scope=["openid", "email"],
         token_endpoint_auth_method="client_secret_basic",
-        id_token_signed_response_alg="RS256",  # the standard's default; without it canaille takes the longest it has
+        id_token_signed_response_alg="RS256",  # the standard's default; otherwise canaille picks its longest
     )
     Backend.instance.save(client)
     client.audience = [client]

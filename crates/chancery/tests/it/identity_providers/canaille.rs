@@ -1,4 +1,4 @@
-//! PyPI's `canaille`, configured by `canaille.py`. It never says that an address is verified.
+//! PyPI's `canaille`, configured by `canaille.py`. It never marks an email address as verified.
 
 use super::{Provider, beside, peers};
 use crate::browser::Browser;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 pub fn command() -> Command {
     let mut command = clean_command(peers().join("canaille/bin/python").to_str().unwrap());
-    command.arg("-I").arg(beside("canaille.py")); // -I: the script is not the package of the same name
+    command.arg("-I").arg(beside("canaille.py")); // -I: do not import the script as the package of the same name
     command
 }
 

@@ -1,5 +1,5 @@
-"""Debian's glewlwyd on a SQLite file of its own in this folder: one client, one person. This writes what an administrator would
-set up on its pages, prints the issuer and then becomes glewlwyd itself."""
+"""Debian's glewlwyd on its own SQLite file in this directory: one client, one user. This script writes what an administrator
+would set up on its pages, prints the issuer, and then becomes glewlwyd itself."""
 
 import base64
 import gzip
@@ -19,11 +19,11 @@ folder = Path.cwd()
 with socket.create_server(("127.0.0.1", 0)) as unused:
     port = unused.getsockname()[1]
 url = f"http://127.0.0.1:{port}"
-issuer = f"{url}/api/oidc"  # its discovery document is below this and nowhere else
+issuer = f"{url}/api/oidc"  # its discovery document is only available below this path
 
 
 def hashed(password):
-    salt = secrets.token_hex(8).encode()  # glewlwyd takes it for text: a zero byte would end it
+    salt = secrets.token_hex(8).encode()  # glewlwyd treats it as text: a zero byte would end it
     return base64.b64encode(hashlib.pbkdf2_hmac("sha256", password.encode(), salt, 1000) + salt).decode()
 
 
@@ -34,13 +34,13 @@ parameters = {
     "jwks-private": json.dumps({"keys": [key.as_dict(private=True) for key in (signing_key, other_key)]}),
     "jwks-show": True,
     "default-kid": "curve-1",
-    "access-token-duration": 3600,  # what its own pages fill in; without it every access token is out of date at once
+    "access-token-duration": 3600,  # what its own pages fill in; without it every access token expires at once
     "refresh-token-duration": 1209600,
     "code-duration": 600,
     "auth-type-code-enabled": True,
     "pkce-allowed": True,
     "pkce-required": True,
-    "email-claim": "no",  # not always, but …
+    "email-claim": "no",  # not always, only …
     "email-claim-scope": ["email"],  # … with this scope
     "claims": [
         {
@@ -64,7 +64,7 @@ def insert(table, **row):
     return database.execute(f"insert into {table} ({columns}) values ({values})", list(row.values())).lastrowid
 
 
-insert("g_scope", gs_name="email", gs_display_name="E-mail address", gs_password_required=1)
+insert("g_scope", gs_name="email", gs_display_name="Email address", gs_password_required=1)
 insert("g_plugin_module_instance", gpmi_module="oidc", gpmi_name="oidc", gpmi_parameters=json.dumps(parameters))
 
 (people,) = database.execute("select gumi_parameters from g_user_module_instance").fetchone()

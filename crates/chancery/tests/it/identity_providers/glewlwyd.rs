@@ -1,4 +1,4 @@
-//! Debian's `glewlwyd`, configured by `glewlwyd.py`. Its pages are a program in JavaScript.
+//! Debian's `glewlwyd`, configured by `glewlwyd.py`. Its pages are a JavaScript application.
 
 use super::{Provider, beside, peers};
 use crate::browser::Browser;
@@ -15,7 +15,7 @@ pub fn command() -> Command {
 
 pub async fn sign_in(browser: &Browser, provider: &Provider) {
     give_password(browser, provider).await;
-    browser.press("#grant-email").await; // a box to tick; `openid` alone needs no consent
+    browser.press("#grant-email").await; // a checkbox; `openid` alone needs no consent
     go_on(browser).await;
 }
 
@@ -37,15 +37,15 @@ async fn go_on(browser: &Browser) {
     browser.press("button.btn-success").await;
 }
 
-/// Each reply to what its page asks for after it is shown empties the fields again: a person would see it and type anew. The
-/// page is taken to have all it wants when it has asked for nothing during a number of looks, 20 ms and more apart.
+/// Its page keeps loading data after it appears, and each reply clears the fields. So the test waits until the page has sent
+/// no request for several checks in a row, at least 20 ms apart.
 async fn wait_until_loaded(browser: &Browser) {
-    const LOOKS: u32 = 5;
-    let mut quiet_looks = 0;
+    const CHECKS: u32 = 5;
+    let mut quiet_checks = 0;
     eventually("glewlwyd's page has loaded", Duration::from_secs(30), async || {
         let is_quiet = "return document.querySelector('#loginbut') !== null && jQuery.active === 0";
-        quiet_looks = if browser.script(is_quiet).await == json!(true) { quiet_looks + 1 } else { 0 };
-        quiet_looks >= LOOKS
+        quiet_checks = if browser.script(is_quiet).await == json!(true) { quiet_checks + 1 } else { 0 };
+        quiet_checks >= CHECKS
     })
     .await;
 }

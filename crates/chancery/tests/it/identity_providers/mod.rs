@@ -1,5 +1,5 @@
-//! Identity providers that nobody here wrote, each started on loopback with one client and one person, and driven through its
-//! own pages. `scripts/sign-in-peers` fetches them.
+//! Third-party identity providers, each started on loopback with one client and one user, and driven through its own pages.
+//! `scripts/sign-in-peers` installs them.
 
 mod canaille;
 mod glewlwyd;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-/// Python with all its libraries takes seconds to start; a loaded machine gets a minute.
+/// Python with all its libraries takes seconds to start; the rest is headroom for a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ const LOGIN: &str = "ada";
 const EMAIL: &str = "ada@example.com";
 const PASSWORD: &str = "correct horse battery staple 7";
 
-/// A provider that runs until it is dropped, and the one client and the one person that it knows.
+/// A provider that runs until it is dropped, with its only client and its only user.
 pub struct Provider {
     pub issuer: String,
     pub client_id: &'static str,
@@ -42,7 +42,7 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// Starts it; it sends browsers back to `redirect_uri`, and nowhere else.
+    /// Starts it with `redirect_uri` as the only allowed redirect.
     pub async fn start(kind: Kind, redirect_uri: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = match kind {
@@ -87,7 +87,7 @@ impl Provider {
         }
     }
 
-    /// Signs the person in and consents, on the provider's own pages, where the browser must be now.
+    /// Signs the user in and consents, on the provider's own pages. The browser must already be there.
     pub async fn sign_in(&self, browser: &Browser) {
         match self.kind {
             Kind::Canaille => canaille::sign_in(browser, self).await,
@@ -96,13 +96,13 @@ impl Provider {
         }
     }
 
-    /// Signs the person in, who does not agree to share the address.
+    /// Signs the user in without consenting to share the email address.
     pub async fn sign_in_without_address(&self, browser: &Browser) {
         assert!(matches!(self.kind, Kind::Glewlwyd), "only glewlwyd lets people choose");
         glewlwyd::sign_in_without_address(browser, self).await;
     }
 
-    /// Whether it says of the address that it is verified.
+    /// Whether it marks the email address as verified.
     pub fn verifies_email(&self) -> bool {
         match self.kind {
             Kind::Canaille => false,
@@ -115,7 +115,7 @@ fn discovery_url(issuer: &str) -> String {
     format!("{issuer}/.well-known/openid-configuration")
 }
 
-/// Where `scripts/sign-in-peers` has put them.
+/// Where `scripts/sign-in-peers` installs them.
 pub fn peers() -> PathBuf {
     let folder = std::env::var_os("CHANCERY_TEST_SIGN_IN_PEERS");
     let folder = folder.expect(
@@ -125,7 +125,6 @@ pub fn peers() -> PathBuf {
     folder.into()
 }
 
-/// A file beside this one.
 fn beside(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/identity_providers").join(name)
 }

@@ -1,5 +1,5 @@
-// npm's oidc-provider, as its documentation sets it up: one client, one person, its own pages for sign-in and consent.
-// It prints its issuer when it serves.
+// npm's oidc-provider, set up as in its documentation: one client, one user, its own sign-in and consent pages. It
+// prints its issuer when it is ready.
 
 import { generateKeyPairSync } from 'node:crypto';
 import { createServer } from 'node:http';
@@ -8,7 +8,7 @@ import { createRequire } from 'node:module';
 const { NODE_MODULES, CLIENT_ID, CLIENT_SECRET, REDIRECT_URI, LOGIN, EMAIL } = process.env;
 const { default: Provider } = await import(createRequire(`${NODE_MODULES}/`).resolve('oidc-provider'));
 
-// Several keys of several kinds, so that a client has to choose by `kid`.
+// Several keys of several types, so that a client must select one by `kid`.
 const newKey = (kid, type, options) => {
   const { privateKey } = generateKeyPairSync(type, options);
   return { ...privateKey.export({ format: 'jwk' }), kid, use: 'sig' };

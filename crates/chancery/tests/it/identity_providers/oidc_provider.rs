@@ -1,4 +1,4 @@
-//! npm's `oidc-provider`, configured by `oidc_provider.mjs`. Its own pages take any password.
+//! npm's `oidc-provider`, configured by `oidc_provider.mjs`. Its own pages accept any password.
 
 use super::{Provider, beside, peers};
 use crate::browser::Browser;

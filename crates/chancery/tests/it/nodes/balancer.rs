@@ -1,4 +1,4 @@
-//! A real HAProxy in front of the nodes, with `deploy/haproxy.cfg` as its configuration; only the addresses are the test's.
+//! A real HAProxy in front of the nodes, configured by `deploy/haproxy.cfg`; only the addresses are changed for the test.
 
 use super::cluster::{Node, free_port};
 use crate::server::Running;
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Where it will listen; the nodes are told before they start.
+/// Its ports, which the nodes need to know before they start.
 pub struct Ports {
     pub api: u16,
     pub portal: u16,
@@ -30,7 +30,7 @@ impl Balancer {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("haproxy.cfg");
         std::fs::write(&file, configuration(ports, nodes)).unwrap();
-        // Where people's paths do not lead.
+        // Not on the PATH of ordinary users.
         let mut command = Command::new("/usr/sbin/haproxy");
         command.arg("-f").arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
         let process = Running(command.spawn().expect("HAProxy is installed by `make test`"));
@@ -45,7 +45,7 @@ impl Balancer {
     }
 }
 
-/// The one that is deployed, with addresses replaced one by one; each of them must be there.
+/// The deployed configuration with the test's addresses; panics if one of the originals is missing.
 fn configuration(ports: &Ports, nodes: &[Node]) -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/haproxy.cfg");
     let mut text = std::fs::read_to_string(file).unwrap();

@@ -1,10 +1,10 @@
-//! Three nodes with everything behind them. Each has a folder of its own, as on a machine of its own; what they share is the
-//! database, Redis, and the servers that generate.
+//! Three nodes and everything behind them. Each has its own directory, as on its own machine; they share the database,
+//! Redis, and the generation servers.
 
-use crate::backing::PostgresAndRedis;
-use crate::faults::asks::{Ask, in_peace};
+use crate::faults::client_requests::{Prompt, baseline_replies};
 use crate::faults::ledger::Delivered;
 use crate::server::{Firm, Reply, Server, client, eventually, model_file};
+use crate::test_backends::PostgresAndRedis;
 use crate::upstream::{UpstreamModel, firm_with, tokenizer_file};
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ pub const NODES: usize = 3;
 
 const API_ALONE: &[&str] = &["--only", "api"];
 
-/// A node finds that what it needs is back within seconds; the rest is for a loaded machine.
+/// A node notices within seconds that a dependency is back; the rest is headroom for a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(40);
 
-/// What the nodes of a cluster have in common.
+/// Settings that all nodes of a cluster share.
 pub struct Plan<'a> {
     pub database_url: &'a str,
     pub redis_url: &'a str,
-    /// How many servers generate.
+    /// Number of generation servers.
     pub generation: usize,
     pub settings: &'a [(&'a str, &'a str)],
     pub parts: Parts,
@@ -31,7 +31,7 @@ pub struct Plan<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Parts {
     ApiAlone,
-    /// Portal and identity provider too, with the demonstration firm, which the first node makes.
+    /// Includes the portal and the identity provider, with the demo firm, which the first node creates.
     All,
 }
 
@@ -48,21 +48,21 @@ pub struct Node {
     options: &'static [&'static str],
 }
 
-/// A server that runs the model. Of the nodes in front it knows a key and nothing else.
+/// A server that runs the model. It knows the nodes only by their API key.
 pub struct Generation {
     firm: Firm,
     pub server: Server,
 }
 
 impl Generation {
-    /// Starts it anew, where it was; the old process has ended.
+    /// Starts it again on the same port, after the old process has exited.
     pub fn start_again(&mut self) {
         self.server = self.firm.start_with(API_ALONE);
     }
 }
 
 impl Cluster {
-    /// Three nodes without people, in front of one server that generates.
+    /// Three API-only nodes in front of one generation server.
     pub fn over(shared: &PostgresAndRedis) -> Self {
         let (database_url, redis_url) = (&shared.database.url(), &shared.redis.url());
         let parts = Parts::ApiAlone;
@@ -70,7 +70,7 @@ impl Cluster {
     }
 
     pub fn start(plan: &Plan<'_>) -> Self {
-        // The nodes have one key for all servers of a model, so several of these stand on one database.
+        // The nodes use one key for all servers of a model, so several generation servers share a database.
         let behind_generation = (plan.generation > 1).then(|| PostgresAndRedis::start("generation"));
         let firms: Vec<Firm> = (0..plan.generation)
             .map(|_| {
@@ -94,7 +94,7 @@ impl Cluster {
         Self { nodes, generation, _tokenizer: folder, _behind_generation: behind_generation }
     }
 
-    /// The commands of every node lead to the same database; these are the first one's.
+    /// The first node's firm; the commands of every node use the same database.
     pub fn firm(&self) -> &Firm {
         &self.nodes[0].firm
     }
@@ -103,13 +103,13 @@ impl Cluster {
         self.nodes.iter().map(|node| node.server.api.clone()).collect()
     }
 
-    /// Asks everything once while nothing disturbs the nodes.
-    pub async fn in_peace(&self, key: &str) -> (Arc<[Ask]>, Delivered) {
-        let (asks, received) = in_peace(&self.nodes[0].server, key).await;
-        (asks, received.into_iter().collect())
+    /// Sends every request once without faults.
+    pub async fn baseline_replies(&self, key: &str) -> (Arc<[Prompt]>, Delivered) {
+        let (prompts, received) = baseline_replies(&self.nodes[0].server, key).await;
+        (prompts, received.into_iter().collect())
     }
 
-    /// Waits until every node says that it serves.
+    /// Waits until every node is ready.
     pub async fn until_ready(&self) {
         for node in &self.nodes {
             node.until_ready().await;
@@ -117,7 +117,7 @@ impl Cluster {
     }
 
     pub fn end(&mut self) {
-        // All at once, for each may wait before it goes.
+        // Signal all of them first, because each may wait before it exits.
         for node in &self.nodes {
             node.server.signal(rustix::process::Signal::TERM);
         }
@@ -132,7 +132,7 @@ impl Node {
         let mut firm = firm_with(model)
             .with("CHANCERY_DATABASE__URL", plan.database_url)
             .with("CHANCERY_LIMITS__STORE", plan.redis_url);
-        // It comes back where it was, and nobody takes its place meanwhile.
+        // Fixed ports, so that a restarted node gets its old ones back.
         for part in ["API", "PORTAL", "AUTH", "OPS"] {
             firm = firm.with(&format!("CHANCERY_{part}__LISTEN"), &format!("127.0.0.1:{}", free_port()));
         }
@@ -146,7 +146,7 @@ impl Node {
         Self { firm, server, options }
     }
 
-    /// Starts it anew, where it was; the old process has ended.
+    /// Starts it again on the same ports, after the old process has exited.
     pub fn start_again(&mut self) {
         self.server = self.firm.start_with(self.options);
     }
@@ -160,17 +160,16 @@ impl Node {
     }
 }
 
-/// A port that nobody has, from below those that the system gives to whoever asks for any: so nobody gets it while the one
-/// that it is meant for is not there.
+/// Returns a free port below the ephemeral range, so that no other process takes it while its owner is down.
 pub fn free_port() -> u16 {
     const FIRST: u32 = 20_000;
     const COUNT: u32 = 12_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Tests that run beside each other are processes of their own, and begin at different places.
+    // Concurrent tests are separate processes and start at different ports.
     let begin = std::process::id().wrapping_mul(97);
     for _ in 0..COUNT {
-        let place = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
-        let port = u16::try_from(FIRST + place).unwrap();
+        let offset = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
+        let port = u16::try_from(FIRST + offset).unwrap();
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }

@@ -1,27 +1,27 @@
-//! One of two servers that generate is killed under load, behind three nodes that stay. What it had begun fails by name and
-//! is not billed; everything else runs on the other one; and when it is back, it is used again.
+//! One of two generation servers is killed under load, behind three nodes that stay up. Replies that it had started fail with
+//! an error and are not billed. All other requests run on the second server, and the first is used again once it is back.
 
 use super::cluster::{Cluster, Parts, Plan};
-use crate::backing::PostgresAndRedis;
-use crate::faults::clients::{Clients, Manner, REPLIES_WITHIN, Target};
+use crate::faults::clients::{ClientBehavior, Clients, REPLIES_WITHIN, Target};
 use crate::faults::ledger::{assert_verified, deliver, rows, undelivered};
 use crate::faults::rounds::{Counts, Draw, rounds};
 use crate::server::eventually;
+use crate::test_backends::PostgresAndRedis;
 use std::time::Duration;
 
-/// Health checks are a few seconds apart; the rest is for a loaded machine.
+/// Health checks are a few seconds apart; the rest is headroom for a busy machine.
 const BACK_WITHIN: Duration = Duration::from_secs(60);
 
-const MANNER: Manner = Manner {
+const BEHAVIOR: ClientBehavior = ClientBehavior {
     clients: 5,
     pause_ms: 0..=20,
-    may_be_refused: &[(502, "engine_failed")],
+    allowed_errors: &[(502, "engine_failed")],
     with_keys: false,
     may_be_cut: false,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_generation_server_fails_what_it_had_begun_and_bills_nothing_for_it() {
+async fn killed_generation_server_fails_running_requests_unbilled() {
     rounds("three nodes: kill -9 of a generation server", 1, async |draw, counts| round(draw, counts).await)
         .await;
 }
@@ -32,8 +32,8 @@ async fn round(draw: Draw, counts: &mut Counts) {
     let plan = Plan { database_url, redis_url, generation: 2, settings: &[], parts: Parts::ApiAlone };
     let mut cluster = Cluster::start(&plan);
     let key = cluster.firm().account_with_key("Hale & Ward");
-    let (asks, mut delivered) = cluster.in_peace(&key).await;
-    let clients = Clients::start(&Target { apis: cluster.apis(), key, asks }, &MANNER, &draw);
+    let (prompts, mut delivered) = cluster.baseline_replies(&key).await;
+    let clients = Clients::start(&Target { apis: cluster.apis(), key, prompts }, &BEHAVIOR, &draw);
     clients.more_replies(draw.number(5..=20) as usize, REPLIES_WITHIN).await;
     cluster.generation[0].server.signal(rustix::process::Signal::KILL);
     cluster.generation[0].server.wait();
@@ -49,10 +49,10 @@ async fn round(draw: Draw, counts: &mut Counts) {
     let record = clients.stop().await;
     cluster.end();
     counts.add("replies compared", record.replies.len());
-    let failed = record.unanswered.len() + record.refusals.len();
-    // Each client has one request under way at the moment of the kill.
+    let failed = record.unanswered.len() + record.rejections.len();
+    // Each client has one request in progress when the server is killed.
     assert!(
-        failed <= MANNER.clients,
+        failed <= BEHAVIOR.clients,
         "{failed} requests failed, and what had not begun could have run elsewhere"
     );
     counts.add("failed by name and not billed", failed);

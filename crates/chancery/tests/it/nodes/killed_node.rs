@@ -1,31 +1,31 @@
 //! `kill -9` of one of three nodes under load. Its own clients lose their connections; those of the other nodes notice
-//! nothing. What was delivered is in the ledger once; what its callers had under way under an `Idempotency-Key` runs once on
-//! another node; what it had reserved is given back by time.
+//! nothing. Every delivered reply is in the ledger once. Requests that its callers had in progress under an
+//! `Idempotency-Key` run once on another node. Its reservations expire.
 
 use super::cluster::Cluster;
-use crate::backing::PostgresAndRedis;
 use crate::event_stream::EventStream;
-use crate::faults::clients::{Clients, Manner, REPLIES_WITHIN, Target};
+use crate::faults::clients::{ClientBehavior, Clients, REPLIES_WITHIN, Target};
 use crate::faults::ledger::{assert_explained, assert_verified, deliver, rows, undelivered};
-use crate::faults::repeats::{Calls, callers, finish};
+use crate::faults::retries::{Calls, callers, finish};
 use crate::faults::rounds::{Counts, Draw, rounds};
 use crate::limits::number;
 use crate::server::request;
+use crate::test_backends::PostgresAndRedis;
 use chancery_domain::{Clock, SystemClock, WINDOW};
 use std::time::Duration;
 
-/// The others: refused nothing, cut off never.
-const STAYING: Manner =
-    Manner { clients: 4, pause_ms: 0..=40, may_be_refused: &[], with_keys: false, may_be_cut: false };
+/// Clients of the other nodes: never rejected, never cut off.
+const STAYING: ClientBehavior =
+    ClientBehavior { clients: 4, pause_ms: 0..=40, allowed_errors: &[], with_keys: false, may_be_cut: false };
 
-const DOOMED: Manner = Manner { clients: 3, may_be_cut: true, ..STAYING };
+const DOOMED: ClientBehavior = ClientBehavior { clients: 3, may_be_cut: true, ..STAYING };
 
-/// The long reply that dies with its node, and the limit of its account: with it, no second one fits.
+/// The long reply that dies with its node, and its account's limit, which leaves no room for a second one.
 const RESERVED_TOKENS: u64 = 3_000;
 const TOKENS_PER_MIN: u32 = 4_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_killed_node_fails_its_own_connections_alone_and_nothing_is_lost_or_doubled() {
+async fn killed_node_fails_only_its_connections_and_loses_or_doubles_no_bill() {
     rounds("three nodes: kill -9 of one", 1, async |draw, counts| round(draw, counts).await).await;
 }
 
@@ -34,15 +34,15 @@ async fn round(draw: Draw, counts: &mut Counts) {
     let mut cluster = Cluster::over(&shared);
     let key = cluster.firm().account_with_key("Hale & Ward");
     let waiting = cluster.firm().limited_account_with_key("Waiting", 1_000, TOKENS_PER_MIN);
-    let (asks, mut delivered) = cluster.in_peace(&key).await;
+    let (prompts, mut delivered) = cluster.baseline_replies(&key).await;
     let apis = cluster.apis();
     let (others, [victim]) = apis.split_at(2) else { panic!("three nodes") };
-    let target = |apis: &[String]| Target { apis: apis.to_vec(), key: key.clone(), asks: asks.clone() };
+    let target = |apis: &[String]| Target { apis: apis.to_vec(), key: key.clone(), prompts: prompts.clone() };
     let victim = std::slice::from_ref(victim);
 
     let staying = Clients::start(&target(others), &STAYING, &draw);
     let doomed = Clients::start(&target(victim), &DOOMED, &draw);
-    let calls = Calls::start(callers(&key, &asks, &draw), victim);
+    let calls = Calls::start(callers(&key, &prompts, &draw), victim);
     doomed.more_replies(draw.number(1..=15) as usize, REPLIES_WITHIN).await;
     calls.more_replies(draw.number(1..=15) as usize).await;
     let long = request("Translate to French.", "", RESERVED_TOKENS);
@@ -53,31 +53,31 @@ async fn round(draw: Draw, counts: &mut Counts) {
     cluster.nodes[2].server.wait();
     counts.add("kills", 1);
 
-    // What the dead node has reserved is known to the others, and leaves by itself.
+    // The other nodes see what the dead node reserved, and the reservation expires by itself.
     let first = &cluster.nodes[0].server;
-    let refused = first.generate(&waiting, &request("", "Say hello.", RESERVED_TOKENS)).await;
-    assert_eq!((refused.status, refused.code()), (429, "rate_limited"), "{}", refused.body);
-    let told = SystemClock.monotonic() + Duration::from_secs(number(&refused, "retry-after"));
-    assert!(told <= reserved_by + WINDOW + Duration::from_secs(5), "it is given back within its minute");
+    let rejected = first.generate(&waiting, &request("", "Say hello.", RESERVED_TOKENS)).await;
+    assert_eq!((rejected.status, rejected.code()), (429, "rate_limited"), "{}", rejected.body);
+    let retry_at = SystemClock.monotonic() + Duration::from_secs(number(&rejected, "retry-after"));
+    assert!(retry_at <= reserved_by + WINDOW + Duration::from_secs(5), "it is given back within its minute");
 
     let (cut, callers) = (doomed.until_cut().await, calls.until_cut().await);
     drop(stream);
     staying.more_replies(20, REPLIES_WITHIN).await;
 
-    // Meanwhile those who were cut off ask the others.
+    // Meanwhile its clients retry on the other nodes.
     finish(callers, others, &mut delivered, counts).await;
-    tokio::time::sleep_until(told.into()).await;
+    tokio::time::sleep_until(retry_at.into()).await;
     let short = request("", "Say hello.", RESERVED_TOKENS);
     let served = first.generate(&waiting, &short).await;
     assert_eq!(served.status, 200, "the room of the dead node's request is free again: {}", served.body);
 
-    // It comes back, and works like the others.
+    // The killed node restarts and works like the others.
     cluster.nodes[2].start_again();
     cluster.nodes[2].until_ready().await;
-    let (_, again) = crate::faults::asks::in_peace(&cluster.nodes[2].server, &key).await;
+    let (_, again) = crate::faults::client_requests::baseline_replies(&cluster.nodes[2].server, &key).await;
     delivered.extend(again);
     let stayed = staying.stop().await;
-    assert!(stayed.refusals.is_empty() && stayed.unanswered.is_empty());
+    assert!(stayed.rejections.is_empty() && stayed.unanswered.is_empty());
     cluster.end();
     counts.add("replies of the other nodes compared, none failed", stayed.replies.len());
     counts.add("replies of the killed node compared", cut.replies.len());

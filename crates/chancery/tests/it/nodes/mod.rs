@@ -1,8 +1,8 @@
-//! Three equal nodes over one PostgreSQL and one Redis, in front of generation nodes that are real servers of their own:
-//! one limit, one set of sessions and keys for all of them, and nothing lost or doubled when a node, a generation server,
-//! Redis or PostgreSQL goes away under load.
+//! Three equal nodes with one PostgreSQL and one Redis, in front of generation nodes that are separate real servers. They
+//! share limits, sessions and keys. Nothing is lost or duplicated when a node, a generation server, Redis or PostgreSQL
+//! fails under load.
 //!
-//! To run these alone and see what they counted: `make nodes`. What that gave is in docs/scaling.md.
+//! Run only these tests, with their counts: `make nodes`. The results are in docs/scaling.md.
 
 mod balancer;
 mod cluster;
@@ -14,5 +14,5 @@ mod restarted_postgres;
 mod restarted_redis;
 mod revocations;
 mod rolling_restart;
+mod round_robin_proxy;
 mod sessions;
-mod turns;

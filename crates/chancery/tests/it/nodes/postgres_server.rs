@@ -1,4 +1,4 @@
-//! A PostgreSQL server of a test's own, which it can restart. The one that `make test` starts is everybody's.
+//! A PostgreSQL server that one test can restart. The one that `make test` starts is shared.
 
 use super::cluster::free_port;
 use chancery_test_support::query;
@@ -10,7 +10,7 @@ pub struct PostgresServer {
     port: u16,
 }
 
-/// Debian keeps the programs of a server apart from those of its clients.
+/// Debian installs server programs apart from client programs.
 fn programs() -> PathBuf {
     let versions = std::fs::read_dir("/usr/lib/postgresql");
     let versions = versions.into_iter().flatten().map(|entry| entry.unwrap().path().join("bin"));
@@ -22,7 +22,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// PostgreSQL refuses to run as root.
+/// PostgreSQL does not run as root.
 fn as_owner(program: &Path, folder: &Path) -> Command {
     let mut command = match is_root() {
         true => {
@@ -44,7 +44,7 @@ fn must(output: std::io::Result<Output>, folder: &Path) {
 
 impl PostgresServer {
     pub fn start() -> Self {
-        // Not where only the user that runs the tests can go.
+        // Outside directories that only the user running the tests can enter.
         let folder = tempfile::Builder::new().prefix("chancery-postgres.").tempdir_in("/tmp").unwrap().keep();
         if is_root() {
             must(Command::new("chown").arg("postgres").arg(&folder).output(), &folder);
@@ -75,8 +75,8 @@ impl PostgresServer {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// `fast` ends every session and closes the database; `immediate` stops at once, and the start recovers from the log as
-    /// after a failure.
+    /// `fast` ends every session and shuts the database down cleanly. `immediate` stops at once, and the next start
+    /// recovers from the log as after a crash.
     pub fn restart(&self, how: &str) {
         self.control(&["-m", how, "restart"]);
     }
@@ -89,7 +89,7 @@ impl PostgresServer {
         must(command.stderr(Stdio::null()).output(), &self.folder);
     }
 
-    /// How many nodes hold the lock of those that serve with shared limits.
+    /// Returns how many nodes have the serving lock for shared limits.
     pub fn serving_nodes(&self) -> usize {
         let (class, object) = (u32::from_be_bytes(*b"chan"), u32::from_be_bytes(*b"serv"));
         let count = format!(
@@ -100,7 +100,7 @@ impl PostgresServer {
     }
 }
 
-/// It does not outlive its test.
+/// Stops the server when its test ends.
 impl Drop for PostgresServer {
     fn drop(&mut self) {
         let mut command = as_owner(&programs().join("pg_ctl"), &self.folder);

@@ -1,30 +1,29 @@
-//! PostgreSQL is restarted under the load of three nodes, in the orderly way and as if its machine had failed. Nodes come
-//! back by themselves, each with its place among those that serve; nothing is lost and nothing doubled, for clients who
-//! repeat by a key and for those who do not.
+//! PostgreSQL restarts under the load of three nodes, cleanly and as after a crash. The nodes recover by themselves and
+//! take their serving locks again. Nothing is lost or duplicated, with or without idempotency keys.
 
 use super::cluster::{Cluster, Parts, Plan};
 use super::postgres_server::PostgresServer;
-use crate::faults::clients::{Clients, Manner, REPLIES_WITHIN, Target, UNAVAILABLE};
+use crate::faults::clients::{ClientBehavior, Clients, REPLIES_WITHIN, Target, UNAVAILABLE};
 use crate::faults::ledger::{assert_explained, assert_verified, deliver, rows, undelivered};
-use crate::faults::repeats::{Calls, callers, finish};
+use crate::faults::retries::{Calls, callers, finish};
 use crate::faults::rounds::{Counts, Draw, rounds};
 use crate::server::eventually;
 use chancery_test_support::RedisServer;
 use std::time::Duration;
 
-const MANNER: Manner = Manner {
+const BEHAVIOR: ClientBehavior = ClientBehavior {
     clients: 4,
     pause_ms: 0..=40,
-    may_be_refused: &[UNAVAILABLE],
+    allowed_errors: &[UNAVAILABLE],
     with_keys: false,
     may_be_cut: false,
 };
 
-/// Nodes look after their place every second; the rest is for a loaded machine.
-const PLACES_WITHIN: Duration = Duration::from_secs(30);
+/// Nodes check their serving lock every second; the rest is headroom for a busy machine.
+const SLOTS_WITHIN: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_restart_of_postgresql_loses_and_doubles_nothing() {
+async fn postgresql_restart_loses_and_doubles_no_bill() {
     rounds("three nodes: PostgreSQL restarted", 1, async |draw, counts| round(draw, counts).await).await;
 }
 
@@ -34,17 +33,17 @@ async fn round(draw: Draw, counts: &mut Counts) {
     let plan = Plan { database_url, redis_url, generation: 1, settings: &[], parts: Parts::ApiAlone };
     let mut cluster = Cluster::start(&plan);
     let key = cluster.firm().account_with_key("Hale & Ward");
-    let (asks, mut delivered) = cluster.in_peace(&key).await;
+    let (prompts, mut delivered) = cluster.baseline_replies(&key).await;
     let apis = cluster.apis();
-    let target = Target { apis: apis.clone(), key: key.clone(), asks: asks.clone() };
-    let clients = Clients::start(&target, &MANNER, &draw);
-    let calls = Calls::start(callers(&key, &asks, &draw), &apis);
+    let target = Target { apis: apis.clone(), key: key.clone(), prompts: prompts.clone() };
+    let clients = Clients::start(&target, &BEHAVIOR, &draw);
+    let calls = Calls::start(callers(&key, &prompts, &draw), &apis);
     for how in ["fast", "immediate"] {
         clients.more_replies(draw.number(5..=20) as usize, REPLIES_WITHIN).await;
         calls.more_replies(draw.number(5..=10) as usize).await;
         tokio::task::block_in_place(|| postgres.restart(how));
         cluster.until_ready().await;
-        eventually("every node has its place again", PLACES_WITHIN, async || postgres.serving_nodes() == 3)
+        eventually("every node has its place again", SLOTS_WITHIN, async || postgres.serving_nodes() == 3)
             .await;
         clients.more_replies(10, REPLIES_WITHIN).await;
         calls.more_replies(5).await;
@@ -54,7 +53,7 @@ async fn round(draw: Draw, counts: &mut Counts) {
     finish(callers, &apis, &mut delivered, counts).await;
     cluster.end();
     counts.add("replies compared", record.replies.len());
-    counts.add("refused with 503", record.refusals.len());
+    counts.add("refused with 503", record.rejections.len());
     deliver(&mut delivered, &record.replies);
     assert_verified(cluster.firm(), &[]);
     let left = undelivered(&rows(&postgres.url()).await, &delivered);

@@ -1,26 +1,26 @@
-//! Redis is killed and started again under the load of three nodes: 503 meanwhile on each, never past a limit, all well
-//! afterwards, and the ledger is what the clients got.
+//! Redis is killed and restarted under the load of three nodes. Each returns 503 meanwhile, no limit is exceeded,
+//! everything recovers, and the ledger matches what the clients received.
 
 use super::cluster::Cluster;
-use crate::backing::PostgresAndRedis;
-use crate::faults::clients::{Clients, Manner, RATE_LIMITED, REPLIES_WITHIN, Target, UNAVAILABLE};
+use crate::faults::admission_windows::{Admitted, fullest};
+use crate::faults::clients::{ClientBehavior, Clients, RATE_LIMITED, REPLIES_WITHIN, Target, UNAVAILABLE};
 use crate::faults::ledger::{assert_verified, deliver, rows, undelivered};
 use crate::faults::rounds::{Counts, Draw, rounds};
-use crate::faults::windows::{Admitted, fullest};
 use crate::server::request;
+use crate::test_backends::PostgresAndRedis;
 
 const RESTARTS_A_ROUND: u64 = 2;
 
-const MANNER: Manner = Manner {
+const BEHAVIOR: ClientBehavior = ClientBehavior {
     clients: 4,
     pause_ms: 0..=60,
-    may_be_refused: &[UNAVAILABLE, RATE_LIMITED],
+    allowed_errors: &[UNAVAILABLE, RATE_LIMITED],
     with_keys: false,
     may_be_cut: false,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_restart_of_redis_refuses_meanwhile_and_passes_no_limit() {
+async fn redis_restart_rejects_requests_and_exceeds_no_limit() {
     rounds("three nodes: Redis restarted", 1, async |draw, counts| round(draw, counts).await).await;
 }
 
@@ -30,16 +30,16 @@ async fn round(draw: Draw, counts: &mut Counts) {
     let key = cluster.firm().account_with_key("Hale & Ward");
     let rpm = draw.number(30..=80) as u32;
     let limited = cluster.firm().limited_account_with_key("Limited", rpm, 1_000_000);
-    let (asks, mut delivered) = cluster.in_peace(&key).await;
-    let target = |key: &str| Target { apis: cluster.apis(), key: key.to_owned(), asks: asks.clone() };
-    let pushing = Clients::start(&target(&limited), &MANNER, &draw);
-    let others = Clients::start(&target(&key), &MANNER, &draw);
+    let (prompts, mut delivered) = cluster.baseline_replies(&key).await;
+    let target = |key: &str| Target { apis: cluster.apis(), key: key.to_owned(), prompts: prompts.clone() };
+    let pushing = Clients::start(&target(&limited), &BEHAVIOR, &draw);
+    let others = Clients::start(&target(&key), &BEHAVIOR, &draw);
     for _ in 0..RESTARTS_A_ROUND {
         others.more_replies(draw.number(5..=20) as usize, REPLIES_WITHIN).await;
         shared.redis.kill();
         for node in &cluster.nodes {
-            let refused = node.server.generate(&key, &request("", "Say hello.", 1)).await;
-            assert_eq!((refused.status, refused.code()), (503, "unavailable"), "{}", refused.body);
+            let rejected = node.server.generate(&key, &request("", "Say hello.", 1)).await;
+            assert_eq!((rejected.status, rejected.code()), (503, "unavailable"), "{}", rejected.body);
             let readiness = node.readiness().await;
             assert_eq!(readiness.status, 503, "{}", readiness.body);
         }
@@ -57,9 +57,10 @@ async fn round(draw: Draw, counts: &mut Counts) {
     counts.add("overshoot", requests.saturating_sub(rpm.into()) as usize);
     for record in [&pushed, &other] {
         counts.add("replies compared", record.replies.len());
-        let told = |status| record.refusals.iter().filter(|refused| refused.status == status).count();
-        counts.add("refused with 503", told(503));
-        counts.add("refused with 429", told(429));
+        let rejections_with =
+            |status| record.rejections.iter().filter(|rejected| rejected.status == status).count();
+        counts.add("refused with 503", rejections_with(503));
+        counts.add("refused with 429", rejections_with(429));
         deliver(&mut delivered, &record.replies);
     }
     assert_verified(cluster.firm(), &[]);

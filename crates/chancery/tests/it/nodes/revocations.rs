@@ -1,21 +1,21 @@
-//! What is taken away by one node's command is gone on every node within one second: a key, an account, room in a limit.
-//! Callers ask all nodes without a pause meanwhile, so that each has what it remembers as fresh as can be.
+//! A change made by a command on one node applies on every node within one second: a revoked key, a closed account, a
+//! lowered limit. Callers query all nodes continuously, so that their caches are as fresh as possible.
 
 use super::cluster::Cluster;
-use crate::backing::PostgresAndRedis;
 use crate::faults::rounds::rounds;
 use crate::server::{Firm, Reply, client};
+use crate::test_backends::PostgresAndRedis;
 use chancery_domain::{Clock, SystemClock};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 const WITHIN: Duration = Duration::from_secs(1);
 const TIMES: usize = 4;
-/// Nobody asks for longer than this.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a caller polls before the test fails.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_revoked_on_one_node_is_gone_on_all_within_a_second() {
+async fn revocation_on_one_node_applies_on_all_within_a_second() {
     rounds("three nodes: revocations", 1, async |_, counts| {
         let shared = PostgresAndRedis::start("revocations");
         let cluster = Cluster::over(&shared);
@@ -31,9 +31,9 @@ async fn what_is_revoked_on_one_node_is_gone_on_all_within_a_second() {
             );
             let prefix = prefix_of(firm, &name);
             let revoke = ["key", "revoke", &prefix];
-            let is_refused: fn(&Reply) -> bool =
+            let is_rejected: fn(&Reply) -> bool =
                 |reply| (reply.status, reply.code()) == (401, "invalid_api_key");
-            counts.peak("slowest revocation, ms", change(&cluster, firm, &key, &revoke, is_refused).await);
+            counts.peak("slowest revocation, ms", change(&cluster, firm, &key, &revoke, is_rejected).await);
             let key = firm.account_with_key(&closing);
             let close = ["account", "close", &closing];
             let is_closed: fn(&Reply) -> bool =
@@ -51,8 +51,8 @@ fn prefix_of(firm: &Firm, account: &str) -> String {
     key["prefix"].as_str().unwrap().to_owned()
 }
 
-/// Runs the command while all nodes are asked; gives the longest time after its end for which any of them still went by what
-/// was before, in milliseconds.
+/// Runs the command while all nodes are queried. Returns how long after its end any node still used the old state, in
+/// milliseconds.
 async fn change(
     cluster: &Cluster,
     firm: &Firm,
@@ -60,28 +60,28 @@ async fn change(
     command: &[&str],
     is_done: fn(&Reply) -> bool,
 ) -> usize {
-    let mut asking = JoinSet::new();
+    let mut pollers = JoinSet::new();
     for node in &cluster.nodes {
-        // The answer of each is known to it before.
+        // Fill each node's cache first.
         let reply = node.server.get("/v1/models", key).await;
         assert!(reply.status == 200 && !is_done(&reply), "{}", reply.body);
         let (url, key) = (format!("{}/v1/models", node.server.api), key.to_owned());
-        asking.spawn(async move { last_before(&url, &key, is_done).await });
+        pollers.spawn(async move { last_before(&url, &key, is_done).await });
     }
     firm.run(command);
     let ended_at = SystemClock.monotonic();
-    let lasts: Vec<Instant> = asking.join_all().await;
+    let lasts: Vec<Instant> = pollers.join_all().await;
     let slowest = lasts.iter().map(|last| last.saturating_duration_since(ended_at)).max().unwrap();
     assert!(slowest <= WITHIN, "{command:?}: a node went by what was before after {slowest:?}");
     usize::try_from(slowest.as_millis()).unwrap()
 }
 
-/// Asks until it is done; gives when the last request was sent that was answered by what was before.
+/// Polls until the change is visible; returns when the last request was sent that still saw the old state.
 async fn last_before(url: &str, key: &str, is_done: fn(&Reply) -> bool) -> Instant {
     let client = client();
     let begun_at = SystemClock.monotonic();
     let mut last = begun_at;
-    while last - begun_at < PATIENCE {
+    while last - begun_at < TIMEOUT {
         let sent_at = SystemClock.monotonic();
         let reply = Reply::read(client.get(url).bearer_auth(key).send().await.unwrap()).await;
         if is_done(&reply) {

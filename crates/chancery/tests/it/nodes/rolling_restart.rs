@@ -1,28 +1,28 @@
-//! All three nodes are restarted one after another, behind HAProxy and under load: programs with whole replies and streams,
-//! people on their pages, people who sign in. Nobody sees a failed request.
+//! All three nodes restart one after another, behind HAProxy and under load: programs with whole replies and streams,
+//! people on portal pages, people who sign in. No request fails.
 
 use super::balancer::{Balancer, Ports};
 use super::cluster::{Cluster, Parts, Plan};
-use crate::backing::PostgresAndRedis;
-use crate::faults::clients::{Clients, Manner, REPLIES_WITHIN, Target};
+use crate::faults::clients::{ClientBehavior, Clients, REPLIES_WITHIN, Target};
 use crate::faults::ledger::{assert_verified, deliver, rows, undelivered};
 use crate::faults::rounds::{Counts, Draw, rounds};
-use crate::office::{Somebody, sign_in};
+use crate::office::{SignedInUser, sign_in};
 use crate::server::eventually;
+use crate::test_backends::PostgresAndRedis;
 use rustix::process::Signal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// HAProxy knows after 1.25 seconds; the rest is for a loaded machine.
+/// HAProxy notices after 1.25 seconds; the rest is headroom for a busy machine.
 const DRAIN_WAIT_S: &str = "4";
 
-/// Nobody is refused and nobody is cut off.
-const MANNER: Manner =
-    Manner { clients: 6, pause_ms: 0..=50, may_be_refused: &[], with_keys: false, may_be_cut: false };
+/// No client is rejected or cut off.
+const BEHAVIOR: ClientBehavior =
+    ClientBehavior { clients: 6, pause_ms: 0..=50, allowed_errors: &[], with_keys: false, may_be_cut: false };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_rolling_restart_fails_no_request() {
+async fn rolling_restart_fails_no_request() {
     rounds("three nodes: rolling restart", 1, async |draw, counts| round(draw, counts).await).await;
 }
 
@@ -42,9 +42,9 @@ async fn round(draw: Draw, counts: &mut Counts) {
     let mut cluster = tokio::task::block_in_place(|| Cluster::start(&plan));
     let balancer = Balancer::start(&ports, &cluster.nodes).await;
     let key = cluster.firm().account_with_key("Hale & Ward");
-    let (asks, mut delivered) = cluster.in_peace(&key).await;
-    let target = Target { apis: vec![balancer.api.clone()], key, asks };
-    let clients = Clients::start(&target, &MANNER, &draw);
+    let (prompts, mut delivered) = cluster.baseline_replies(&key).await;
+    let target = Target { apis: vec![balancer.api.clone()], key, prompts };
+    let clients = Clients::start(&target, &BEHAVIOR, &draw);
     let is_over = Arc::new(AtomicBool::new(false));
     let reading = tokio::spawn(read_on(sign_in(cluster.firm(), &portal, "maya").await, Arc::clone(&is_over)));
 
@@ -56,7 +56,7 @@ async fn round(draw: Draw, counts: &mut Counts) {
             leaving.readiness().await.status == 503
         })
         .await;
-        // Somebody comes to a page in this very moment.
+        // A person signs in at this very moment.
         sign_in(cluster.firm(), &portal, "omar").await;
         counts.add("people who signed in", 1);
         let node = &mut cluster.nodes[number];
@@ -65,8 +65,8 @@ async fn round(draw: Draw, counts: &mut Counts) {
         tokio::task::block_in_place(|| node.start_again());
         counts.add("restarts", 1);
         eventually("the balancer uses it again", REPLIES_WITHIN, async || {
-            let asked = node.server.logged_requests();
-            asked.iter().any(|line| line["path"] == "/v1/generate")
+            let requests = node.server.logged_requests();
+            requests.iter().any(|line| line["path"] == "/v1/generate")
         })
         .await;
     }
@@ -74,7 +74,7 @@ async fn round(draw: Draw, counts: &mut Counts) {
     is_over.store(true, Ordering::SeqCst);
     counts.add("pages, none failed", reading.await.unwrap());
     cluster.end();
-    assert!(record.refusals.is_empty() && record.unanswered.is_empty());
+    assert!(record.rejections.is_empty() && record.unanswered.is_empty());
     counts.add("replies compared, none failed", record.replies.len());
     deliver(&mut delivered, &record.replies);
     assert_verified(cluster.firm(), &[]);
@@ -82,8 +82,8 @@ async fn round(draw: Draw, counts: &mut Counts) {
     assert!(left.is_empty(), "nobody has these: {left:?}");
 }
 
-/// Opens the list of clients again and again; each time it must be there. Gives how often.
-async fn read_on(person: Somebody, is_over: Arc<AtomicBool>) -> usize {
+/// Opens the client list repeatedly; each request must succeed. Returns the number of requests.
+async fn read_on(person: SignedInUser, is_over: Arc<AtomicBool>) -> usize {
     let mut pages = 0;
     while !is_over.load(Ordering::SeqCst) {
         let page = person.page("/clients").await;

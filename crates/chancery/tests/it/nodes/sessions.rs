@@ -1,24 +1,25 @@
-//! People at a firm of three nodes behind a balancer that sends every connection to the next node: signing in begins on
-//! one node and ends on another, a session made on one works on all, and one that is ended anywhere is ended everywhere with
-//! the next request.
+//! People of a firm with three nodes behind a balancer that sends every connection to the next node. Sign-in starts on one
+//! node and completes on another, a session created on one works on all, and one that is ended anywhere is ended everywhere
+//! from the next request on.
 
 use super::cluster::{Cluster, Parts, Plan};
-use super::turns::Turns;
-use crate::backing::PostgresAndRedis;
-use crate::office::{Somebody, sign_in};
+use super::round_robin_proxy::RoundRobinProxy;
+use crate::office::{SignedInUser, sign_in};
+use crate::test_backends::PostgresAndRedis;
 use reqwest::StatusCode;
 
 /// The cluster, and one balancer for each of the two origins.
 struct Firm {
     cluster: Cluster,
     portal: String,
-    _balancers: [Turns; 2],
+    _balancers: [RoundRobinProxy; 2],
     _shared: PostgresAndRedis,
 }
 
 async fn open() -> Firm {
     let shared = PostgresAndRedis::start("sessions");
-    let ((portal_port, portal), (auth_port, auth)) = (Turns::bind().await, Turns::bind().await);
+    let ((portal_port, portal), (auth_port, auth)) =
+        (RoundRobinProxy::bind().await, RoundRobinProxy::bind().await);
     let (portal_url, issuer) =
         (format!("http://localhost:{portal_port}"), format!("http://127.0.0.1:{auth_port}"));
     let settings = [
@@ -33,15 +34,15 @@ async fn open() -> Firm {
         cluster.nodes.iter().map(|node| part(&node.server).clone()).collect::<Vec<_>>()
     };
     let balancers = [
-        Turns::start(portal, &addresses(|server| &server.portal)),
-        Turns::start(auth, &addresses(|server| &server.auth)),
+        RoundRobinProxy::start(portal, &addresses(|server| &server.portal)),
+        RoundRobinProxy::start(auth, &addresses(|server| &server.auth)),
     ];
     Firm { cluster, portal: portal_url, _balancers: balancers, _shared: shared }
 }
 
 impl Firm {
-    /// What each node says to the list of clients.
-    async fn on_every_node(&self, person: &Somebody) -> Vec<StatusCode> {
+    /// Returns each node's status for the client list.
+    async fn on_every_node(&self, person: &SignedInUser) -> Vec<StatusCode> {
         let mut statuses = Vec::new();
         for node in &self.cluster.nodes {
             statuses.push(person.at(&node.server.portal).json("/clients").await.status);
@@ -49,14 +50,14 @@ impl Firm {
         statuses
     }
 
-    /// How many nodes have answered that path.
-    fn nodes_asked_for(&self, path: &str) -> usize {
-        let asked = self
+    /// Returns how many nodes have served that path.
+    fn nodes_serving(&self, path: &str) -> usize {
+        let nodes = self
             .cluster
             .nodes
             .iter()
             .filter(|node| node.server.logged_requests().iter().any(|line| line["path"] == path));
-        asked.count()
+        nodes.count()
     }
 }
 
@@ -64,29 +65,29 @@ const EVERYWHERE: [StatusCode; 3] = [StatusCode::OK; 3];
 const NOWHERE: [StatusCode; 3] = [StatusCode::UNAUTHORIZED; 3];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_works_on_all_nodes_and_ends_on_all_with_the_next_request() {
+async fn session_is_valid_on_all_nodes_and_its_end_applies_immediately() {
     let firm = open().await;
     let demo = firm.cluster.firm();
-    // Every step of these meets another node, the portal's own questions to the provider included.
+    // Every step uses a different node, including the portal's own requests to the provider.
     let [maya, omar, ruth] = [
         sign_in(demo, &firm.portal, "maya").await,
         sign_in(demo, &firm.portal, "omar").await,
         sign_in(demo, &firm.portal, "ruth").await,
     ];
     for path in ["/auth/sign-in", "/auth/callback", "/authorize", "/sign-in", "/token"] {
-        assert!(firm.nodes_asked_for(path) > 1, "{path} was asked of one node alone");
+        assert!(firm.nodes_serving(path) > 1, "{path} was asked of one node alone");
     }
     for person in [&maya, &omar, &ruth] {
         assert_eq!(firm.on_every_node(person).await, EVERYWHERE, "{}", person.email);
     }
     let node = |number: usize| &firm.cluster.nodes[number].server.portal;
 
-    // By herself, on the second.
+    // By herself, on the second node.
     let away = maya.at(node(1)).post("/auth/sign-out", &[]).await;
     assert_eq!(away.status.as_u16(), 303, "{}", away.body);
     assert_eq!(firm.on_every_node(&maya).await, NOWHERE);
 
-    // By a partner, on the third.
+    // By a partner, on the third node.
     let team = ruth.at(node(0)).json("/team").await.value();
     let people = team["people"].as_array().unwrap();
     let omars = people.iter().find(|one| one["email"] == omar.email.as_str()).unwrap()["id"].to_string();
@@ -94,7 +95,7 @@ async fn a_session_works_on_all_nodes_and_ends_on_all_with_the_next_request() {
     assert_eq!(ended.status.as_u16(), 303, "{}", ended.body);
     assert_eq!(firm.on_every_node(&omar).await, NOWHERE);
 
-    // By the command line, where the third node is.
+    // By the command line, on the third node.
     firm.cluster.nodes[2].firm.run(&["user", "sign-out", &ruth.email]);
     assert_eq!(firm.on_every_node(&ruth).await, NOWHERE);
 }

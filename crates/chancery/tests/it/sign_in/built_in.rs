@@ -5,7 +5,7 @@ use crate::browser::{ENTER, TAB};
 use serde_json::json;
 
 #[tokio::test]
-async fn a_person_signs_in_at_the_provider_on_its_own_origin_and_comes_back_with_a_session() {
+async fn sign_in_at_the_provider_origin_returns_with_a_session() {
     let scene = Scene::start().await;
     let (browser, maya) = (&scene.browser, scene.person("maya"));
     browser.open(&scene.portal("/")).await;
@@ -15,21 +15,17 @@ async fn a_person_signs_in_at_the_provider_on_its_own_origin_and_comes_back_with
     scene.give_password(&maya.email, &maya.password).await;
 
     browser.shows("Allow Marlow & Finch client portal?").await;
-    browser.shows("will learn:").await;
+    browser.shows("will receive:").await;
     let learned =
         browser.script("return [...document.querySelectorAll('dt, dd')].map(fact => fact.innerText)");
-    let expected = [
-        "That it is you",
-        "by an identifier that stays the same each time you sign in",
-        "Your e-mail address",
-        "maya@example.com",
-    ];
+    let expected =
+        ["Your user ID", "the same each time you sign in", "Your email address", "maya@example.com"];
     assert_eq!(learned.await, json!(expected));
-    browser.shows("Nothing else, and never your password.").await;
+    browser.shows("It never receives your password.").await;
     assert!(!scene.has_session().await, "before consent");
 
     scene.consent().await;
-    browser.arrive(&scene.portal("/clients")).await;
+    browser.wait_for_url(&scene.portal("/clients")).await;
     assert_eq!(browser.text(".bar-person").await, "maya@example.com");
     assert_eq!(browser.text(".badge-role").await, "Consultant");
     let cookie = browser.cookie(&scene.server.portal, "session").await;
@@ -44,12 +40,12 @@ async fn a_person_signs_in_at_the_provider_on_its_own_origin_and_comes_back_with
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_told_beside_its_field_and_signs_nobody_in() {
+async fn wrong_password_shows_a_field_error_and_starts_no_session() {
     let scene = Scene::start().await;
     let browser = &scene.browser;
     scene.go_to_provider().await;
     scene.give_password("maya@example.com", "not her password").await;
-    browser.shows("do not belong together").await;
+    browser.shows("Incorrect email or password").await;
     assert_eq!(browser.status().await, 422);
     assert!(browser.title().await.starts_with("Error: "));
     let field = "const field = document.querySelector('#password'); \
@@ -59,25 +55,25 @@ async fn a_wrong_password_is_told_beside_its_field_and_signs_nobody_in() {
 
     let known = browser.page_text().await;
     scene.give_password("nobody@example.com", "not her password").await;
-    browser.shows("do not belong together").await;
+    browser.shows("Incorrect email or password").await;
     assert_eq!(browser.page_text().await, known, "which addresses exist is not told");
     assert!(!scene.has_session().await);
 
     let maya = scene.person("maya");
     scene.give_password(&maya.email, &maya.password).await;
     scene.consent().await;
-    browser.arrive(&scene.portal("/clients")).await;
+    browser.wait_for_url(&scene.portal("/clients")).await;
 }
 
 #[tokio::test]
-async fn a_page_that_was_asked_for_while_signed_out_is_where_the_person_comes_back_to() {
+async fn sign_in_returns_to_the_requested_page() {
     let scene = Scene::start().await;
     let (browser, maya) = (&scene.browser, scene.person("maya"));
     browser.open(&scene.portal("/sessions")).await;
-    browser.arrive(&scene.auth("/sign-in")).await;
+    browser.wait_for_url(&scene.auth("/sign-in")).await;
     scene.give_password(&maya.email, &maya.password).await;
     scene.consent().await;
-    browser.arrive(&scene.portal("/sessions")).await;
+    browser.wait_for_url(&scene.portal("/sessions")).await;
     browser.shows("Your sessions").await;
     browser.shows("This browser").await;
     browser.shows("Chrome on Linux").await;
@@ -85,70 +81,70 @@ async fn a_page_that_was_asked_for_while_signed_out_is_where_the_person_comes_ba
 }
 
 #[tokio::test]
-async fn two_tabs_that_sign_in_at_once_both_come_back() {
+async fn concurrent_sign_ins_in_two_tabs_both_succeed() {
     let scene = Scene::start().await;
     let (browser, maya) = (&scene.browser, scene.person("maya"));
     browser.open(&scene.portal("/sessions")).await;
-    browser.arrive(&scene.auth("/sign-in")).await;
+    browser.wait_for_url(&scene.auth("/sign-in")).await;
     let first = browser.new_tab().await;
     browser.open(&scene.portal("/clients")).await;
-    browser.arrive(&scene.auth("/sign-in")).await;
+    browser.wait_for_url(&scene.auth("/sign-in")).await;
     scene.give_password(&maya.email, &maya.password).await;
     scene.consent().await;
-    browser.arrive(&scene.portal("/clients")).await;
+    browser.wait_for_url(&scene.portal("/clients")).await;
     browser.go_to_tab(&first).await;
     scene.give_password(&maya.email, &maya.password).await;
-    browser.arrive(&scene.portal("/sessions")).await;
+    browser.wait_for_url(&scene.portal("/sessions")).await;
     browser.shows("This browser").await;
 }
 
 #[tokio::test]
-async fn who_refuses_to_share_the_address_gets_a_page_and_no_session() {
+async fn declined_consent_shows_a_page_and_starts_no_session() {
     let scene = Scene::start().await;
     let (browser, maya) = (&scene.browser, scene.person("maya"));
     scene.go_to_provider().await;
     scene.give_password(&maya.email, &maya.password).await;
     browser.press("button[value=refuse]").await;
-    browser.arrive(&scene.portal("/auth/callback")).await;
-    browser.shows("You were not signed in").await;
+    browser.wait_for_url(&scene.portal("/auth/callback")).await;
+    browser.shows("Sign-in not completed").await;
     assert!(!scene.has_session().await);
 }
 
 #[tokio::test]
-async fn a_forgotten_password_is_set_anew_by_a_code_from_the_mailbox() {
+async fn forgotten_password_is_reset_with_an_emailed_code() {
     let scene = Scene::start().await;
     let (browser, maya) = (&scene.browser, scene.person("maya"));
     scene.go_to_provider().await;
     browser.press("a[href^='/forgotten-password']").await;
     browser.fill("#email", &maya.email).await;
     browser.press("form button.button-primary").await;
-    browser.arrive(&scene.auth("/forgotten-password/code")).await;
-    let letters = scene.letters(1).await;
-    assert!(letters[0].contains("To: maya@example.com"), "{}", letters[0]);
-    browser.fill("#code", super::code_in(&letters[0])).await;
+    browser.wait_for_url(&scene.auth("/forgotten-password/code")).await;
+    let emails = scene.emails(1).await;
+    assert!(emails[0].contains("To: maya@example.com"), "{}", emails[0]);
+    browser.fill("#code", super::code_in(&emails[0])).await;
     browser.fill("#password", "walnut ledger candle").await;
     browser.press("form button.button-primary").await;
-    browser.shows("Your password is changed.").await;
+    browser.shows("Password changed.").await;
     scene.give_password(&maya.email, &maya.password).await;
-    browser.shows("do not belong together").await;
+    browser.shows("Incorrect email or password").await;
     scene.give_password(&maya.email, "walnut ledger candle").await;
     scene.consent().await;
-    browser.arrive(&scene.portal("/clients")).await;
+    browser.wait_for_url(&scene.portal("/clients")).await;
 }
 
 #[tokio::test]
-async fn the_keyboard_alone_is_enough() {
+async fn sign_in_works_with_the_keyboard_only() {
     let scene = Scene::start().await;
     let (browser, maya) = (&scene.browser, scene.person("maya"));
     browser.open(&scene.portal("/")).await;
     browser.type_keys(&format!("{TAB}{ENTER}")).await;
-    browser.arrive(&scene.auth("/sign-in")).await;
-    browser.type_keys(&format!("{}{TAB}", maya.email)).await; // the cursor is in the first field
+    browser.wait_for_url(&scene.auth("/sign-in")).await;
+    browser.type_keys(&format!("{}{TAB}", maya.email)).await; // the first field has the focus
     browser.type_keys(&format!("{}{ENTER}", maya.password)).await;
-    browser.shows("will learn:").await;
+    browser.shows("will receive:").await;
     browser.type_keys(&format!("{TAB}{ENTER}")).await;
-    browser.arrive(&scene.portal("/clients")).await;
-    // Past the link to the content, the firm's name, the sections and the sessions.
+    browser.wait_for_url(&scene.portal("/clients")).await;
+    // Past the skip link, the firm's name, the sections and the sessions.
     browser.type_keys(&format!("{TAB}{TAB}{TAB}{TAB}{TAB}{ENTER}")).await;
     browser.shows("You are signed out").await;
 }

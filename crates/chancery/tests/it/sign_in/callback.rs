@@ -1,4 +1,4 @@
-//! `/auth/callback` with what it must not take: no session, and a page that says what to do.
+//! Invalid requests to `/auth/callback`: they create no session, and the page says what to do.
 
 use super::Scene;
 use crate::server::client;
@@ -6,7 +6,7 @@ use reqwest::header::LOCATION;
 use reqwest::redirect::Policy;
 use serde_json::Value;
 
-/// Presses "Allow" on the consent page that the browser shows, outside of the browser; gives where it would go now.
+/// Submits "Allow" on the consent page outside the browser; returns the redirect URL.
 async fn address_after_consent(scene: &Scene) -> String {
     let question = scene.browser.script("return document.querySelector('[name=question]').value").await;
     let cookies = provider_cookies(scene).await;
@@ -24,7 +24,7 @@ async fn provider_cookies(scene: &Scene) -> String {
     pairs.collect::<Vec<_>>().join("; ")
 }
 
-/// A client that shows redirects, in place of following them.
+/// A client that does not follow redirects.
 fn unfollowing() -> reqwest::Client {
     client(); // sets up TLS for the whole process
     reqwest::Client::builder().no_proxy().redirect(Policy::none()).build().unwrap()
@@ -38,60 +38,60 @@ async fn location(request: reqwest::RequestBuilder) -> String {
 }
 
 #[tokio::test]
-async fn a_callback_without_or_with_a_foreign_state_starts_no_session() {
+async fn callback_with_missing_or_foreign_state_starts_no_session() {
     let scene = Scene::start().await;
     let browser = &scene.browser;
     for query in ["", "?code=x", "?state=x", "?state=x&code=x", "?state=x&state=x&code=x"] {
         browser.open(&scene.portal(&format!("/auth/callback{query}"))).await;
-        browser.shows("This sign-in cannot be finished here").await;
+        browser.shows("Sign-in not completed").await;
         assert_eq!(browser.status().await, 400, "{query}");
         assert!(!scene.has_session().await, "{query}");
     }
-    // A browser that has begun to sign in, and is sent somebody else's answer.
+    // A browser that has started to sign in receives another browser's reply.
     scene.go_to_provider().await;
     browser.open(&scene.portal("/auth/callback?state=foreign&code=x")).await;
-    browser.shows("This sign-in is over").await;
+    browser.shows("Sign-in expired").await;
     assert_eq!(browser.status().await, 410);
     assert!(!scene.has_session().await);
     browser.press("a.button-primary").await;
-    browser.arrive(&scene.auth("/sign-in")).await;
+    browser.wait_for_url(&scene.auth("/sign-in")).await;
 }
 
 #[tokio::test]
-async fn an_answer_works_once_and_in_the_browser_that_began_alone() {
+async fn callback_works_once_and_only_in_the_initiating_browser() {
     let scene = Scene::start().await;
     let (browser, maya) = (&scene.browser, scene.person("maya"));
     scene.go_to_provider().await;
     scene.give_password(&maya.email, &maya.password).await;
-    browser.shows("will learn:").await;
-    let answer = address_after_consent(&scene).await;
-    assert!(answer.starts_with(&scene.portal("/auth/callback?")), "{answer}");
+    browser.shows("will receive:").await;
+    let callback_url = address_after_consent(&scene).await;
+    assert!(callback_url.starts_with(&scene.portal("/auth/callback?")), "{callback_url}");
 
-    let elsewhere = unfollowing().get(&answer).send().await.unwrap();
+    let elsewhere = unfollowing().get(&callback_url).send().await.unwrap();
     assert_eq!(elsewhere.status(), 400, "another browser");
     assert!(elsewhere.headers().get("set-cookie").is_none());
 
-    browser.open(&answer).await;
-    browser.arrive(&scene.portal("/clients")).await;
+    browser.open(&callback_url).await;
+    browser.wait_for_url(&scene.portal("/clients")).await;
     browser.press("form[action='/auth/sign-out'] button").await;
     browser.shows("You are signed out").await;
-    browser.open(&answer).await;
-    browser.shows("This sign-in is over").await;
+    browser.open(&callback_url).await;
+    browser.shows("Sign-in expired").await;
     assert_eq!(browser.status().await, 410);
     assert!(!scene.has_session().await, "a reused state");
 
-    // The used code with a state that was begun in this browser.
+    // The used code with a state that this browser started.
     let callback = scene.portal("/auth/callback");
-    let begun = browser.cookie(&callback, "sign_in").await;
+    let cookie = browser.cookie(&callback, "sign_in").await;
     let begin = unfollowing().get(scene.portal("/auth/sign-in"));
-    let begin = begin.header("cookie", format!("sign_in={}", begun["value"].as_str().unwrap()));
+    let begin = begin.header("cookie", format!("sign_in={}", cookie["value"].as_str().unwrap()));
     let state = |url: &str| {
         let url: reqwest::Url = url.parse().unwrap();
         url.query_pairs().find(|(name, _)| name == "state").unwrap().1.into_owned()
     };
     let fresh = state(&location(begin).await);
-    browser.open(&answer.replace(&state(&answer), &fresh)).await;
-    browser.shows("sign").await;
+    browser.open(&callback_url.replace(&state(&callback_url), &fresh)).await;
+    browser.shows("Sign in again").await;
     assert!(browser.status().await >= 400, "a reused code");
     assert_eq!(browser.url().await.path(), "/auth/callback");
     assert!(!scene.has_session().await, "a reused code");

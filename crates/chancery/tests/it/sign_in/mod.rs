@@ -1,5 +1,4 @@
-//! People sign in to the portal in a real browser: at the built-in provider on its own origin, and at providers that nobody
-//! here wrote.
+//! People sign in to the portal in a real browser: at the built-in provider on its own origin, and at third-party providers.
 
 mod built_in;
 mod callback;
@@ -16,7 +15,7 @@ use crate::server::{Firm, Server};
 use serde_json::Value;
 use std::time::Duration;
 
-/// The demonstration firm with the portal and the built-in provider, and a browser that has never been there.
+/// The demo firm with the portal and the built-in provider, and a browser with a fresh profile.
 struct Scene {
     firm: Firm,
     server: Server,
@@ -39,7 +38,7 @@ impl Scene {
         Self { firm, server, browser: Browser::start().await }
     }
 
-    /// One of the demonstration firm's people.
+    /// Returns one of the demo firm's people.
     fn person(&self, name: &str) -> Person {
         let demo = std::fs::read(self.firm.data().join("demo.json")).unwrap();
         let demo: Value = serde_json::from_slice(&demo).unwrap();
@@ -56,11 +55,11 @@ impl Scene {
         format!("{}{path}", self.server.auth)
     }
 
-    /// From the portal's first page by its button to the provider's sign-in page.
+    /// Goes from the portal's home page to the provider's sign-in page.
     async fn go_to_provider(&self) {
         self.browser.open(&self.portal("/")).await;
         self.browser.press("a.button-primary").await;
-        self.browser.arrive(&self.auth("/sign-in")).await;
+        self.browser.wait_for_url(&self.auth("/sign-in")).await;
     }
 
     async fn give_password(&self, email: &str, password: &str) {
@@ -73,7 +72,7 @@ impl Scene {
         self.browser.press("button[value=allow]").await;
     }
 
-    /// The whole way, up to where the provider sends the browser back.
+    /// Completes sign-in up to the redirect back from the provider.
     async fn sign_in_at_provider(&self, person: &Person) {
         self.go_to_provider().await;
         self.give_password(&person.email, &person.password).await;
@@ -84,15 +83,15 @@ impl Scene {
         !self.browser.cookie(&self.server.portal, "session").await.is_null()
     }
 
-    /// The letters in the outbox, the oldest first, as soon as there are this many.
-    async fn letters(&self, at_least: usize) -> Vec<String> {
-        let mut letters = Vec::new();
+    /// Waits until the outbox has this many emails; returns them, oldest first.
+    async fn emails(&self, at_least: usize) -> Vec<String> {
+        let mut emails = Vec::new();
         crate::server::eventually("letters are in the outbox", Duration::from_secs(20), async || {
-            letters = self.outbox();
-            letters.len() >= at_least
+            emails = self.outbox();
+            emails.len() >= at_least
         })
         .await;
-        letters
+        emails
     }
 
     fn outbox(&self) -> Vec<String> {
@@ -100,21 +99,21 @@ impl Scene {
     }
 }
 
-/// The one run of six digits in a letter's text.
-fn code_in(letter: &str) -> &str {
-    let (_, text) = letter.split_once("\r\n\r\n").unwrap();
+/// Returns the only run of six digits in an email's text.
+fn code_in(email: &str) -> &str {
+    let (_, text) = email.split_once("\r\n\r\n").unwrap();
     let mut runs = text.split(|sign: char| !sign.is_ascii_digit()).filter(|run| run.len() == 6);
     let code = runs.next().unwrap();
     assert_eq!(runs.next(), None, "{text}");
     code
 }
 
-/// Six digits that are not that code.
+/// Returns six digits that differ from that code.
 fn wrong_code(code: &str, which: u32) -> String {
     format!("{:06}", (code.parse::<u32>().unwrap() + which) % 1_000_000)
 }
 
-/// For an address that must be known before the server starts that listens there.
+/// For a server whose address must be known before it starts.
 fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

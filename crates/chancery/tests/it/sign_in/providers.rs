@@ -1,13 +1,13 @@
-//! The same portal, unchanged, with identity providers that nobody here wrote. What they differ in, it has to bear: npm's
-//! `oidc-provider` gives the address at userinfo alone, Debian's `glewlwyd` does not name itself in its answer, and PyPI's
-//! `canaille` never says that an address is verified, so that the portal's own code has to prove the mailbox.
+//! The same portal with third-party identity providers, whose differences it must handle. npm's `oidc-provider` returns
+//! the email address only at userinfo. Debian's `glewlwyd` does not send `iss` in its authorization response. PyPI's
+//! `canaille` never marks an address as verified, so the portal's own code must prove the mailbox.
 
 use super::{Scene, code_in, free_port};
 use crate::browser::Browser;
 use crate::identity_providers::{Kind, Provider};
 use crate::server::Firm;
 
-/// A portal that has the provider for its own, and the browser on the way to it.
+/// Starts a portal that uses the provider, and sends the browser to it.
 pub async fn begin(kind: Kind, settings: &[(&str, &str)]) -> (Scene, Provider) {
     let port = free_port();
     let provider = Provider::start(kind, &format!("http://localhost:{port}/auth/callback")).await;
@@ -25,7 +25,7 @@ pub async fn begin(kind: Kind, settings: &[(&str, &str)]) -> (Scene, Provider) {
     (scene, provider)
 }
 
-/// The whole way, and out again.
+/// The complete flow, including sign-out.
 async fn sign_in_at(kind: Kind) {
     let (scene, provider) = begin(kind, &[]).await;
     let browser = &scene.browser;
@@ -33,12 +33,12 @@ async fn sign_in_at(kind: Kind) {
     if provider.verifies_email() {
         assert_eq!(scene.outbox().len(), 0);
     } else {
-        browser.arrive(&scene.portal("/auth/code")).await;
+        browser.wait_for_url(&scene.portal("/auth/code")).await;
         assert!(!scene.has_session().await);
-        browser.fill("#code", code_in(&scene.letters(1).await[0])).await;
+        browser.fill("#code", code_in(&scene.emails(1).await[0])).await;
         browser.press("form button.button-primary").await;
     }
-    browser.arrive(&scene.portal("/sessions")).await;
+    browser.wait_for_url(&scene.portal("/sessions")).await;
     assert_eq!(browser.text(".bar-person").await, provider.email);
     assert!(scene.has_session().await);
 
@@ -51,39 +51,39 @@ async fn sign_in_at(kind: Kind) {
 }
 
 #[tokio::test]
-async fn the_portal_signs_people_in_at_oidc_provider() {
+async fn portal_signs_in_at_oidc_provider() {
     sign_in_at(Kind::OidcProvider).await;
 }
 
 #[tokio::test]
-async fn the_portal_signs_people_in_at_canaille_and_proves_the_mailbox_itself() {
+async fn portal_signs_in_at_canaille_and_verifies_the_email_itself() {
     sign_in_at(Kind::Canaille).await;
 }
 
 #[tokio::test]
-async fn the_portal_signs_people_in_at_glewlwyd() {
+async fn portal_signs_in_at_glewlwyd() {
     sign_in_at(Kind::Glewlwyd).await;
 }
 
 #[tokio::test]
-async fn who_does_not_share_the_address_gets_a_page_that_says_so_and_no_session() {
+async fn missing_email_claim_shows_a_page_and_starts_no_session() {
     let (scene, provider) = begin(Kind::Glewlwyd, &[]).await;
     provider.sign_in_without_address(&scene.browser).await;
-    scene.browser.shows("did not say what your e-mail address is").await;
+    scene.browser.shows("did not send your email address").await;
     assert_eq!(scene.browser.status().await, 403);
     assert!(!scene.has_session().await);
     assert_eq!(scene.firm.json(&["user", "list", "--json"]), serde_json::json!([]));
 }
 
 #[tokio::test]
-async fn a_provider_that_is_down_is_told_on_a_page_and_in_the_log() {
+async fn unavailable_provider_shows_a_page_and_is_logged() {
     let issuer = format!("http://127.0.0.1:{}", free_port());
     let firm = Firm::new().with("CHANCERY_IDENTITY__ISSUER", &issuer);
     let server = firm.start_with(&["--only", "portal"]);
     let scene = Scene { firm, server, browser: Browser::start().await };
     scene.browser.open(&scene.portal("/")).await;
     scene.browser.press("a.button-primary").await;
-    scene.browser.arrive(&scene.portal("/auth/sign-in")).await;
+    scene.browser.wait_for_url(&scene.portal("/auth/sign-in")).await;
     scene.browser.shows("sign-in service").await;
     assert!(scene.browser.status().await >= 500);
     assert!(!scene.browser.page_text().await.contains("127.0.0.1"), "what is internal stays in the log");

@@ -3,30 +3,30 @@
 use super::{Scene, code_in};
 
 #[tokio::test]
-async fn somebody_of_the_firm_signs_up_with_a_code_from_the_mailbox_and_comes_back_signed_in() {
+async fn sign_up_with_an_emailed_code_returns_signed_in() {
     let scene = Scene::start().await;
     let browser = &scene.browser;
     scene.go_to_provider().await;
     browser.press("a[href^='/sign-up']").await;
-    browser.arrive(&scene.auth("/sign-up")).await;
+    browser.wait_for_url(&scene.auth("/sign-up")).await;
     scene.give_password("Nora@Example.com", "walnut ledger candle").await;
-    browser.arrive(&scene.auth("/sign-up/code")).await;
-    let letters = scene.letters(1).await;
-    let code = code_in(&letters[0]);
+    browser.wait_for_url(&scene.auth("/sign-up/code")).await;
+    let emails = scene.emails(1).await;
+    let code = code_in(&emails[0]);
     browser.fill("#code", &super::wrong_code(code, 1)).await;
     browser.press("form button.button-primary").await;
-    browser.shows("you have 4 tries left").await;
-    // As mail programs copy it.
+    browser.shows("4 attempts left.").await;
+    // As mail clients copy it.
     browser.fill("#code", &format!("{} {}", &code[..3], &code[3..])).await;
     browser.press("form button.button-primary").await;
     scene.consent().await;
-    browser.arrive(&scene.portal("/clients")).await;
+    browser.wait_for_url(&scene.portal("/clients")).await;
     assert_eq!(browser.text(".bar-person").await, "nora@example.com");
     assert_eq!(browser.text(".badge-role").await, "Consultant");
 }
 
 #[tokio::test]
-async fn an_address_of_another_domain_is_refused_and_gets_no_letter() {
+async fn email_of_another_domain_is_rejected_and_gets_no_email() {
     let scene = Scene::start().await;
     let browser = &scene.browser;
     browser.open(&scene.auth("/sign-up")).await;
@@ -34,10 +34,10 @@ async fn an_address_of_another_domain_is_refused_and_gets_no_letter() {
         ["x@evil-company.com", "x@example.com.evil.com", "x@sub.example.com", "x@evil.com@example.com"]
     {
         scene.give_password(address, "walnut ledger candle").await;
-        browser.shows("One thing to put right").await;
+        browser.shows("There is a problem").await;
         assert_eq!(browser.status().await, 422, "{address}");
-        let kept = browser.script("return document.querySelector('#email').value").await;
-        assert_eq!(kept, address);
+        let value = browser.script("return document.querySelector('#email').value").await;
+        assert_eq!(value, address);
         browser.open(&scene.auth("/sign-up")).await;
     }
     assert!(scene.outbox().is_empty());

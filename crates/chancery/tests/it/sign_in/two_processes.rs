@@ -1,11 +1,11 @@
-//! The provider and the portal apart: two processes with a folder of their own each, and one secret between them.
+//! The provider and the portal as two processes, each with its own directory, that share a secret.
 
 use super::{Scene, code_in, free_port};
 use crate::browser::Browser;
 use crate::server::Firm;
 
 #[tokio::test]
-async fn the_provider_and_the_portal_run_apart_with_one_secret_between_them() {
+async fn provider_and_portal_run_as_two_processes_with_a_shared_secret() {
     let port = free_port();
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
@@ -24,13 +24,13 @@ async fn the_provider_and_the_portal_run_apart_with_one_secret_between_them() {
 
     let browser = &at_auth.browser;
     browser.open(&format!("{}/sessions", portal.portal)).await;
-    browser.arrive(&at_auth.auth("/sign-in")).await;
+    browser.wait_for_url(&at_auth.auth("/sign-in")).await;
     browser.press("a[href^='/sign-up']").await;
     at_auth.give_password("nora@example.com", "walnut ledger candle").await;
-    browser.fill("#code", code_in(&at_auth.letters(1).await[0])).await;
+    browser.fill("#code", code_in(&at_auth.emails(1).await[0])).await;
     browser.press("form button.button-primary").await;
     at_auth.consent().await;
-    browser.arrive(&format!("{}/sessions", portal.portal)).await;
+    browser.wait_for_url(&format!("{}/sessions", portal.portal)).await;
     assert_eq!(browser.text(".bar-person").await, "nora@example.com");
     assert_eq!(portal_firm.json(&["user", "list", "--json"])[0]["issuer"], at_auth.server.auth);
 }

@@ -1,5 +1,5 @@
-"""PyPI's aiosmtpd with a certificate of its own making. Each message that it accepts becomes a file in messages/.
-It prints its port when it listens."""
+"""PyPI's aiosmtpd with a self-signed certificate authority. Each accepted message becomes a file in messages/.
+It prints its port when it is ready."""
 
 import asyncio
 import datetime
@@ -20,7 +20,7 @@ folder = Path.cwd()
 
 
 def certificate(name, key, signed_by=None):
-    """One that signs others, or one for loopback that the given one has signed."""
+    """A certificate authority, or a certificate for loopback signed by the given one."""
     now = datetime.datetime.now(datetime.timezone.utc)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     issuer, issuer_key = (signed_by[0].subject, signed_by[1]) if signed_by else (subject, key)

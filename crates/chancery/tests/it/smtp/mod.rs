@@ -1,4 +1,4 @@
-//! A mail server that nobody here wrote, PyPI's `aiosmtpd`, which keeps what it is sent for the test to read.
+//! A third-party mail server, PyPI's `aiosmtpd`, that stores messages for the test to read.
 
 use crate::identity_providers::peers;
 use crate::server::{Running, clean_command, eventually};
@@ -14,13 +14,13 @@ const DELIVERY_TIMEOUT: Duration = Duration::from_secs(20);
 #[derive(Clone, Copy, Debug)]
 pub enum Security {
     Plain,
-    /// Begins in plain text, and takes no message before both have turned to TLS.
+    /// Starts in plain text, and accepts no message before STARTTLS.
     StartTls,
     /// TLS from the first byte.
     Tls,
 }
 
-/// Name and password.
+/// User name and password.
 pub type Credentials = (&'static str, &'static str);
 
 pub struct SmtpServer {
@@ -35,14 +35,14 @@ pub struct SmtpServer {
 pub struct Message {
     pub from: String,
     pub to: Vec<String>,
-    /// Header and body, as they were sent.
+    /// Headers and body, as sent.
     pub content: String,
     pub over_tls: bool,
     pub signed_in: bool,
 }
 
 impl SmtpServer {
-    /// Starts one; with credentials it takes messages only from who gives them.
+    /// Starts a server; with credentials, it accepts messages only from authenticated clients.
     pub async fn start(security: Security, credentials: Option<Credentials>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
@@ -69,7 +69,7 @@ impl SmtpServer {
         Self { security, credentials, port: port.unwrap(), folder, _process: process }
     }
 
-    /// Its address as mail programs take it: `smtp://NAME:PASSWORD@127.0.0.1:PORT?tls=required`, `smtps://…`.
+    /// Its URL for mail clients: `smtp://NAME:PASSWORD@127.0.0.1:PORT?tls=required`, `smtps://…`.
     pub fn url(&self) -> String {
         let scheme = if matches!(self.security, Security::Tls) { "smtps" } else { "smtp" };
         let credentials = self.credentials.map(|(name, password)| format!("{name}:{password}@"));
@@ -82,7 +82,7 @@ impl SmtpServer {
         self.folder.path().join("authority.pem")
     }
 
-    /// Every message so far, in the order of their arrival, as soon as there are this many.
+    /// Waits until this many messages have arrived; returns all messages in order of arrival.
     pub async fn messages(&self, at_least: usize) -> Vec<Message> {
         let mut messages = Vec::new();
         eventually(&format!("{at_least} messages arrive"), DELIVERY_TIMEOUT, async || {
@@ -102,7 +102,7 @@ impl SmtpServer {
     }
 }
 
-/// Sends a message with curl; says whether it was taken.
+/// Sends a message with curl; returns whether it was accepted.
 fn send(server: &SmtpServer, options: &[&str]) -> bool {
     let message = server.folder.path().join("message");
     std::fs::write(&message, "Subject: Good morning\r\n\r\nAll is well.\r\n").unwrap();
@@ -111,12 +111,12 @@ fn send(server: &SmtpServer, options: &[&str]) -> bool {
     command.args(["--mail-rcpt", "ada@example.com", "--upload-file"]).arg(message);
     command.arg(server.url().split('?').next().unwrap()).args(options);
     let output = command.output().unwrap();
-    eprint!("{}", String::from_utf8_lossy(&output.stderr)); // shown where a test fails
+    eprint!("{}", String::from_utf8_lossy(&output.stderr)); // shown if a test fails
     output.status.success()
 }
 
 #[tokio::test]
-async fn the_mail_server_keeps_what_it_takes() {
+async fn test_mail_server_stores_accepted_messages() {
     let server = SmtpServer::start(Security::Plain, None).await;
     assert!(send(&server, &[]));
     let messages = server.messages(1).await;
@@ -129,7 +129,7 @@ async fn the_mail_server_keeps_what_it_takes() {
 }
 
 #[tokio::test]
-async fn the_mail_server_takes_messages_over_tls_alone_where_it_is_told_to() {
+async fn test_mail_server_can_require_tls() {
     for security in [Security::StartTls, Security::Tls] {
         let server = SmtpServer::start(security, None).await;
         let authority = server.authority();
@@ -142,7 +142,7 @@ async fn the_mail_server_takes_messages_over_tls_alone_where_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn the_mail_server_takes_messages_from_who_signs_in_alone_where_it_is_told_to() {
+async fn test_mail_server_can_require_authentication() {
     let server = SmtpServer::start(Security::StartTls, Some(("portal", "s3cret"))).await;
     let authority = server.authority();
     let trusting = ["--ssl-reqd", "--cacert", authority.to_str().unwrap()];

@@ -1,4 +1,4 @@
-//! What callers are told and billed when upstream servers fail: all of a reply once, or nothing.
+//! Billing when upstream servers fail: a caller gets and pays for a complete reply once, or nothing.
 
 use super::{UpstreamModel, endpoints, firm_with};
 use crate::event_stream::EventStream;
@@ -8,13 +8,13 @@ use chancery_domain::UsageRow;
 use chancery_test_support::faulty_chat_server::{FaultyServer, Step, counted_text, reply, text};
 use std::time::Duration;
 
-/// The servers need no key, and are not asked for their context.
+/// The servers need no key and are not asked for their context length.
 fn front(servers: &[&FaultyServer]) -> (Firm, String, Server) {
     let endpoints: Vec<&str> = servers.iter().map(|server| server.url.as_str()).collect();
     front_with(&endpoints, "context_tokens = 4096")
 }
 
-/// For servers that hang.
+/// Has short time-outs, for servers that hang.
 fn hasty_front(servers: &[&FaultyServer]) -> (Firm, String, Server) {
     let endpoints: Vec<&str> = servers.iter().map(|server| server.url.as_str()).collect();
     front_with(&endpoints, "context_tokens = 4096\nfirst_token_timeout_s = 1\nidle_timeout_s = 1")
@@ -32,16 +32,16 @@ async fn rows(firm: &Firm) -> Vec<UsageRow> {
 }
 
 #[tokio::test]
-async fn a_reply_that_fails_is_told_by_its_code_and_bills_nothing() {
+async fn upstream_failure_has_its_error_code_and_bills_nothing() {
     let unfinished = "HTTP/1.1 503 X\r\nretry-after: 3\r\ncontent-length: 900\r\n\r\nhalf";
-    let answer = |status| vec![Step::Answer(status, "retry-after: 3\r\n", "no".to_owned())];
+    let error_response = |status| vec![Step::Answer(status, "retry-after: 3\r\n", "no".to_owned())];
     for (steps, status, code) in [
-        (answer(500), 502, "engine_failed"),
-        (answer(503), 503, "overloaded"),
-        (answer(429), 503, "overloaded"),
-        (answer(400), 400, "invalid_value"),
-        (answer(422), 400, "invalid_value"),
-        (answer(402), 502, "engine_failed"),
+        (error_response(500), 502, "engine_failed"),
+        (error_response(503), 503, "overloaded"),
+        (error_response(429), 503, "overloaded"),
+        (error_response(400), 400, "invalid_value"),
+        (error_response(422), 400, "invalid_value"),
+        (error_response(402), 502, "engine_failed"),
         (vec![Step::Bytes(unfinished.as_bytes().to_vec()), Step::Hang], 503, "overloaded"),
         (vec![Step::Hang], 504, "engine_timeout"),
         (vec![Step::Stream, text("half"), Step::Cut], 502, "engine_failed"),
@@ -74,7 +74,7 @@ async fn a_reply_that_fails_is_told_by_its_code_and_bills_nothing() {
 }
 
 #[tokio::test]
-async fn a_reply_that_another_server_gave_is_billed_once() {
+async fn reply_after_failover_is_billed_once() {
     let bad = FaultyServer::always(vec![Step::Answer(500, "", String::new())]).await;
     let good = FaultyServer::always(reply(&["all", " is", " well"], 9)).await;
     let (firm, key, server) = front(&[&bad, &good]);
@@ -93,7 +93,7 @@ async fn a_reply_that_another_server_gave_is_billed_once() {
 }
 
 #[tokio::test]
-async fn no_usage_bills_more_than_was_reserved() {
+async fn reported_usage_never_bills_more_than_reserved() {
     let mut steps = vec![Step::Stream, text("short")];
     steps.extend(chancery_test_support::faulty_chat_server::well_ended("stop", 4_000_000_000, 4_000_000_000));
     let upstream = FaultyServer::always(steps).await;
@@ -104,7 +104,7 @@ async fn no_usage_bills_more_than_was_reserved() {
 }
 
 #[tokio::test]
-async fn a_stream_comes_through_as_it_is_generated_and_a_hang_up_reaches_the_upstream() {
+async fn text_is_streamed_as_generated_and_a_hang_up_reaches_the_upstream() {
     let upstream = FaultyServer::always(vec![Step::Stream, text("one"), text(" two"), Step::Hang]).await;
     let more = "context_tokens = 4096\nidle_timeout_s = 60";
     let firm = firm_with(&UpstreamModel {
@@ -116,11 +116,11 @@ async fn a_stream_comes_through_as_it_is_generated_and_a_hang_up_reaches_the_ups
     let key = firm.account_with_key("Caller");
     let server = firm.start();
     let mut stream = EventStream::open(&server, &key, &request("", "Now.", 8)).await;
-    let mut said = String::new();
-    while said != "one two" {
+    let mut received = String::new();
+    while received != "one two" {
         let event = stream.next().await.unwrap();
         if event.name == "response.output_text.delta" {
-            said += event.data["delta"].as_str().unwrap();
+            received += event.data["delta"].as_str().unwrap();
         }
     }
     drop(stream);
@@ -128,32 +128,38 @@ async fn a_stream_comes_through_as_it_is_generated_and_a_hang_up_reaches_the_ups
     eventually("the hang-up is billed", Duration::from_secs(10), async || !rows(&firm).await.is_empty())
         .await;
     let rows = rows(&firm).await;
-    assert_eq!((rows[0].input_tokens, rows[0].output_tokens, rows[0].ended.as_str()), (0, 2, "cancelled"));
+    assert_eq!(
+        (rows[0].input_tokens, rows[0].output_tokens, rows[0].stop_reason.as_str()),
+        (0, 2, "cancelled")
+    );
     assert_eq!(endpoints(&server).await[0].1, "up");
 }
 
 #[tokio::test]
-async fn a_hang_up_pays_for_the_prompt_that_the_server_has_counted() {
+async fn hang_up_bills_the_prompt_counted_by_the_upstream() {
     let steps = vec![Step::Stream, counted_text("one", 4, 1), counted_text(" two", 4, 2), Step::Hang];
     let upstream = FaultyServer::always(steps).await;
     let (firm, key, server) = front(&[&upstream]);
     let mut stream = EventStream::open(&server, &key, &request("", "Now.", 8)).await;
-    let mut said = String::new();
-    while said != "one two" {
+    let mut received = String::new();
+    while received != "one two" {
         let event = stream.next().await.unwrap();
         if event.name == "response.output_text.delta" {
-            said += event.data["delta"].as_str().unwrap();
+            received += event.data["delta"].as_str().unwrap();
         }
     }
     drop(stream);
     eventually("the hang-up is billed", Duration::from_secs(20), async || !rows(&firm).await.is_empty())
         .await;
     let rows = rows(&firm).await;
-    assert_eq!((rows[0].input_tokens, rows[0].output_tokens, rows[0].ended.as_str()), (4, 2, "cancelled"));
+    assert_eq!(
+        (rows[0].input_tokens, rows[0].output_tokens, rows[0].stop_reason.as_str()),
+        (4, 2, "cancelled")
+    );
 }
 
 #[tokio::test]
-async fn proxies_of_the_environment_are_not_asked_and_without_certificates_plain_addresses_work() {
+async fn proxy_variables_are_ignored_and_plain_http_needs_no_certificates() {
     let upstream = FaultyServer::always(reply(&["direct"], 1)).await;
     let proxy = FaultyServer::always(reply(&["through a proxy"], 1)).await;
     let model =

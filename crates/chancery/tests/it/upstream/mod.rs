@@ -1,4 +1,4 @@
-//! Models that run on other servers: another Chancery with the same weights, and servers that keep to nothing.
+//! Upstream models: another Chancery with the same weights, and servers that break the protocol.
 
 mod billing;
 mod reload;
@@ -8,23 +8,23 @@ pub mod tokenizer_file;
 use crate::server::{Firm, Server};
 use std::path::Path;
 
-/// What a firm's file says of its one model, which runs elsewhere.
+/// Configuration of a firm's only model, an upstream one.
 pub struct UpstreamModel<'a> {
     pub endpoints: &'a [&'a str],
     pub api_key: Option<&'a str>,
     pub tokenizer: Option<&'a Path>,
-    /// Lines of the model's section.
+    /// More lines for the model's section.
     pub more: &'a str,
 }
 
-/// A firm whose model runs elsewhere.
+/// A firm with an upstream model.
 pub fn firm_with(model: &UpstreamModel<'_>) -> Firm {
     let firm = Firm::without_a_model();
     write(&firm, model);
     firm
 }
 
-/// Writes its configuration, for the first time or anew.
+/// Writes or overwrites its configuration.
 fn write(firm: &Firm, model: &UpstreamModel<'_>) {
     let mut text = format!(
         "[[models]]\nname = \"smollm2-135m\"\nengine = \"upstream\"\nendpoints = {:?}\n{}\n\
@@ -41,7 +41,7 @@ fn write(firm: &Firm, model: &UpstreamModel<'_>) {
     std::fs::write(firm.folder.path().join("chancery.toml"), text).unwrap();
 }
 
-/// As `/readyz` tells it: the address and the state of each server of the model.
+/// The URL and state of each of the model's servers, from `/readyz`.
 async fn endpoints(server: &Server) -> Vec<(String, String)> {
     let reply = crate::server::client().get(format!("{}/readyz", server.ops)).send().await.unwrap();
     let body: serde_json::Value = serde_json::from_str(&reply.text().await.unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! SIGHUP: servers come and go while requests run.
+//! SIGHUP: servers are added and removed while requests run.
 
 use super::{UpstreamModel, endpoints, firm_with, write};
 use crate::event_stream::EventStream;
@@ -16,7 +16,7 @@ fn model<'a>(endpoints: &'a [&'a str], more: &'a str) -> UpstreamModel<'a> {
 }
 
 #[tokio::test]
-async fn endpoints_are_exchanged_without_dropping_a_request() {
+async fn endpoints_are_replaced_without_dropping_a_request() {
     let gate = Arc::new(Notify::new());
     let mut steps = vec![Step::Stream, text("begun"), Step::Gate(Arc::clone(&gate)), text(" and ended")];
     steps.extend(well_ended("stop", 1, 2));
@@ -56,7 +56,7 @@ async fn endpoints_are_exchanged_without_dropping_a_request() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_cannot_be_used_changes_nothing() {
+async fn reload_of_an_invalid_config_changes_nothing() {
     let upstream = FaultyServer::always(reply(&["still"], 1)).await;
     let firm = firm_with(&model(&[&upstream.url], CONTEXT));
     let key = firm.account_with_key("Caller");
@@ -64,13 +64,13 @@ async fn a_configuration_that_cannot_be_used_changes_nothing() {
     write(&firm, &model(&["not an address"], CONTEXT));
     server.signal(Signal::HUP);
     eventually("the mistake is told", Duration::from_secs(10), async || {
-        server.log().contains("is not a web address")
+        server.log().contains("invalid URL \\\"not an address\\\"")
     })
     .await;
     assert_eq!(server.generate(&key, &request("", "Now.", 8)).await.text(), "still");
 }
 
-/// Two models at servers of their own.
+/// Two models, each on its own server.
 fn two_models(first: &str, second: &str, price: &str) -> String {
     let model = |name: &str, endpoint: &str, key: &str| {
         format!(
@@ -81,14 +81,14 @@ fn two_models(first: &str, second: &str, price: &str) -> String {
     model("one", first, "") + &model("two", second, "api_key_file = \"two.key\"\n")
 }
 
-fn asked_of(model: &str) -> serde_json::Value {
+fn request_to(model: &str) -> serde_json::Value {
     let mut body = request("", "Now.", 8);
     body["model"] = model.into();
     body
 }
 
 #[tokio::test]
-async fn a_reload_changes_all_models_or_none_and_names_what_needs_a_restart() {
+async fn reload_is_atomic_and_lists_keys_that_need_a_restart() {
     let (old, new) =
         (FaultyServer::always(reply(&["old"], 1)).await, FaultyServer::always(reply(&["new"], 1)).await);
     let firm = Firm::without_a_model();
@@ -99,15 +99,15 @@ async fn a_reload_changes_all_models_or_none_and_names_what_needs_a_restart() {
     write(two_models(&old.url, &old.url, "0.10"), "k1\n");
     let key = firm.account_with_key("Caller");
     let server = firm.start();
-    let said = async |model: &str| server.generate(&key, &asked_of(model)).await.text().to_owned();
+    let reply_text = async |model: &str| server.generate(&key, &request_to(model)).await.text().to_owned();
 
     write(two_models(&new.url, &new.url, "0.10"), "one line\nand another\n");
     server.signal(Signal::HUP);
     eventually("the mistake is told", Duration::from_secs(20), async || {
-        server.log().contains("everything stays as it is")
+        server.log().contains("reload failed, keeping the current configuration")
     })
     .await;
-    assert_eq!((said("one").await, said("two").await), ("old".to_owned(), "old".to_owned()));
+    assert_eq!((reply_text("one").await, reply_text("two").await), ("old".to_owned(), "old".to_owned()));
 
     write(two_models(&new.url, &new.url, "0.20"), "k2\n");
     server.signal(Signal::HUP);
@@ -115,11 +115,11 @@ async fn a_reload_changes_all_models_or_none_and_names_what_needs_a_restart() {
         server.log().contains("models.0.input_per_million, models.1.input_per_million")
     })
     .await;
-    assert_eq!((said("one").await, said("two").await), ("new".to_owned(), "new".to_owned()));
+    assert_eq!((reply_text("one").await, reply_text("two").await), ("new".to_owned(), "new".to_owned()));
 }
 
 #[tokio::test]
-async fn servers_are_exchanged_under_load_without_a_failed_request() {
+async fn servers_are_replaced_under_load_without_a_failed_request() {
     let pool = [
         FaultyServer::always(reply(&["well"], 1)).await,
         FaultyServer::always(reply(&["well"], 1)).await,
@@ -135,10 +135,10 @@ async fn servers_are_exchanged_under_load_without_a_failed_request() {
     let key = firm.account_with_key("Caller");
     let server = firm.start();
     let sent = || pool.iter().map(|server| server.jobs().len()).sum::<usize>();
-    let asking = async {
+    let requesting = async {
         for number in 0..120 {
             let model = if number % 2 == 0 { "one" } else { "two" };
-            let reply = server.generate(&key, &asked_of(model)).await;
+            let reply = server.generate(&key, &request_to(model)).await;
             assert_eq!(reply.status, 200, "{}", reply.body);
         }
     };
@@ -150,18 +150,18 @@ async fn servers_are_exchanged_under_load_without_a_failed_request() {
                 .await;
         }
     };
-    tokio::join!(asking, exchanging);
+    tokio::join!(requesting, exchanging);
     assert!(pool.iter().all(|server| !server.jobs().is_empty()), "every server has had its time");
     assert_eq!(sent(), 120, "each request once");
 }
 
 #[tokio::test]
-async fn without_upstream_models_a_hang_up_signal_changes_nothing_and_does_not_end_the_process() {
+async fn sighup_without_upstream_models_changes_nothing() {
     let firm = Firm::new();
     let mut server = firm.start();
     server.signal(Signal::HUP);
     eventually("it is told", Duration::from_secs(20), async || {
-        server.log().contains("SIGHUP changes nothing")
+        server.log().contains("SIGHUP ignored: no upstream models to reload")
     })
     .await;
     let key = firm.account_with_key("Caller");

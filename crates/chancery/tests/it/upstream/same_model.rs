@@ -1,12 +1,12 @@
-//! A node in front of another one: the same weights, so the same texts, counts and bills as the embedded engine's own.
+//! A node in front of another with the same weights gives the same texts, counts and costs as the embedded engine.
 
 use super::{UpstreamModel, endpoints, firm_with, tokenizer_file};
 use crate::faults::ledger;
 use crate::server::{Firm, MODEL, model_file, request};
 use serde_json::json;
 
-/// Instructions, input, cap.
-const ASKED: [(&str, &str, u64); 8] = [
+/// Instructions, input, output cap.
+const PROMPTS: [(&str, &str, u64); 8] = [
     ("You are a helpful assistant.", "Say hello.", 24),
     ("", "What is the capital of France?", 48),
     ("Answer in one word.", "Is the sky blue? Über ça, naïve — 1234567 €.", 16),
@@ -18,7 +18,7 @@ const ASKED: [(&str, &str, u64); 8] = [
 ];
 
 #[tokio::test]
-async fn texts_counts_and_bills_are_those_of_the_embedded_engine() {
+async fn upstream_text_counts_and_bills_equal_the_embedded_engine() {
     let back = Firm::new();
     let back_key = back.account_with_key("Front");
     let embedded = back.start();
@@ -35,7 +35,7 @@ async fn texts_counts_and_bills_are_those_of_the_embedded_engine() {
         let key = front.account_with_key("Caller");
         let server = front.start();
         let mut tokens = (0, 0);
-        for (instructions, input, cap) in ASKED {
+        for (instructions, input, cap) in PROMPTS {
             let body = request(instructions, input, cap);
             let (own, through) =
                 (embedded.generate(&back_key, &body).await, server.generate(&key, &body).await);
@@ -51,7 +51,7 @@ async fn texts_counts_and_bills_are_those_of_the_embedded_engine() {
         }
         let usage = server.get("/v1/usage", &key).await;
         let total = &usage.body["total"];
-        assert_eq!(total["requests"], ASKED.len());
+        assert_eq!(total["requests"], PROMPTS.len());
         assert_eq!((&total["input_tokens"], &total["output_tokens"]), (&json!(tokens.0), &json!(tokens.1)));
         assert_eq!(total["cost_nanos"], tokens.0 * 100 + tokens.1 * 400);
         ledger::assert_verified(&front, &[]);
@@ -60,7 +60,7 @@ async fn texts_counts_and_bills_are_those_of_the_embedded_engine() {
 }
 
 #[tokio::test]
-async fn the_context_is_the_upstreams_own() {
+async fn context_length_comes_from_the_upstream() {
     let back = Firm::new().with("CHANCERY_MODELS__0__CONTEXT_TOKENS", "1024");
     let back_key = back.account_with_key("Front");
     let embedded = back.start();
@@ -80,7 +80,7 @@ async fn the_context_is_the_upstreams_own() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_cannot_be_asked_for_its_context_stops_the_start_and_says_what_to_set() {
+async fn startup_fails_with_a_hint_if_the_context_length_is_unknown() {
     let model =
         UpstreamModel { endpoints: &["http://127.0.0.1:9/v1"], api_key: None, tokenizer: None, more: "" };
     let text = firm_with(&model).fail(&["serve"]);
@@ -91,7 +91,7 @@ async fn an_upstream_that_cannot_be_asked_for_its_context_stops_the_start_and_sa
 }
 
 #[test]
-fn a_request_may_not_take_longer_than_metering_waits_and_hedging_is_off_unless_it_is_set() {
+fn total_timeout_is_bounded_and_hedging_defaults_to_off() {
     let model =
         |more| UpstreamModel { endpoints: &["http://127.0.0.1:9/v1"], api_key: None, tokenizer: None, more };
     let text = firm_with(&model("total_timeout_s = 600")).fail(&["config", "check"]);

@@ -1,5 +1,5 @@
-//! The `tokenizer.json` of the model that the tests run, made from its weights file: the same vocabulary, merges and cuts as the
-//! published one, for a tokenizer that nobody here wrote.
+//! The test model's `tokenizer.json`, built from its weights file: the same vocabulary, merges and pre-tokenizer as the
+//! published one, for a third-party tokenizer.
 
 use chancery_engine_cpu::Gguf;
 use serde_json::{Value, json};

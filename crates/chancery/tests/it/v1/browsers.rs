@@ -1,9 +1,9 @@
-//! Keys do not belong in browsers.
+//! Requests from browsers are rejected: keys do not belong there.
 
 use crate::server::{Firm, Reply, client, request};
 
 #[tokio::test]
-async fn a_browsers_request_is_refused_even_with_a_good_key_and_gets_no_cors_header() {
+async fn browser_request_is_rejected_even_with_a_valid_key() {
     let firm = Firm::new();
     let key = firm.account_with_key("Hale & Ward");
     let server = firm.start();
@@ -21,7 +21,7 @@ async fn a_browsers_request_is_refused_even_with_a_good_key_and_gets_no_cors_hea
             assert_eq!(cors, None);
         }
     }
-    // Node's own `fetch` says these two of its own accord, and runs on servers.
+    // Node's `fetch` sends these two headers by default, and runs on servers.
     let node = client().get(format!("{}/v1/models", server.api)).bearer_auth(&key);
     let node = node.header("sec-fetch-mode", "cors").header("accept-language", "*");
     assert_eq!(node.try_clone().unwrap().send().await.unwrap().status(), 200);

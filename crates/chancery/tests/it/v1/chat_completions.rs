@@ -13,8 +13,8 @@ fn firm() -> (Firm, String, Server) {
     (firm, key, server)
 }
 
-/// At temperature 0, so that it can be compared.
-fn asked(more_fields: &Value) -> Value {
+/// At temperature 0, so that replies can be compared.
+fn request_body(more_fields: &Value) -> Value {
     let mut body = json!({"model": MODEL, "temperature": 0, "messages": [
         {"role": "system", "content": "Answer in one short sentence."},
         {"role": "user", "content": "What is a ledger?"},
@@ -29,9 +29,9 @@ fn text(reply: &Reply) -> &str {
 }
 
 #[tokio::test]
-async fn a_completion_is_the_text_that_generate_gives_counted_and_billed_alike() {
+async fn chat_completion_equals_generate_in_text_counts_and_bill() {
     let (firm, key, server) = firm();
-    let reply = server.post(PATH, &key, &asked(&json!({"max_tokens": 16}))).await;
+    let reply = server.post(PATH, &key, &request_body(&json!({"max_tokens": 16}))).await;
     let generated =
         server.generate(&key, &request("Answer in one short sentence.", "What is a ledger?", 16)).await;
     assert_eq!(text(&reply), generated.text());
@@ -49,41 +49,41 @@ async fn a_completion_is_the_text_that_generate_gives_counted_and_billed_alike()
 }
 
 #[tokio::test]
-async fn a_stop_string_and_the_models_own_end_are_both_stop() {
+async fn stop_string_and_natural_end_both_finish_with_stop() {
     let (_firm, key, server) = firm();
-    let stopped = server.post(PATH, &key, &asked(&json!({"stop": ["record", "never said"]}))).await;
+    let stopped = server.post(PATH, &key, &request_body(&json!({"stop": ["record", "never said"]}))).await;
     assert_eq!(
         (text(&stopped), &stopped.body["choices"][0]["finish_reason"]),
         ("A ledger is a ", &json!("stop"))
     );
     let messages = json!([{"role": "user", "content": "Say hello."}]);
-    let ended = server.post(PATH, &key, &asked(&json!({"messages": messages}))).await;
+    let ended = server.post(PATH, &key, &request_body(&json!({"messages": messages}))).await;
     assert_eq!(ended.body["choices"][0]["finish_reason"], "stop", "{}", ended.body);
 }
 
 #[tokio::test]
-async fn a_seed_repeats_a_draw_and_left_out_the_temperature_draws() {
+async fn seed_repeats_a_sample_and_default_temperature_samples() {
     let (_firm, key, server) = firm();
-    let drawn = async |seed: i64| {
+    let sampled = async |seed: i64| {
         let body = json!({"model": MODEL, "seed": seed, "max_tokens": 24, "temperature": null,
             "messages": [{"role": "user", "content": "Write one sentence about the sea."}]});
         text(&server.post(PATH, &key, &body).await).to_owned()
     };
-    let first = drawn(-7).await;
-    assert_eq!(first, drawn(-7).await);
+    let first = sampled(-7).await;
+    assert_eq!(first, sampled(-7).await);
     let mut others = Vec::new();
     for seed in 1..5 {
-        others.push(drawn(seed).await);
+        others.push(sampled(seed).await);
     }
     assert!(others.iter().any(|other| *other != first), "four other seeds drew the same text");
 }
 
 #[tokio::test]
-async fn chunks_tell_the_same_text_and_end_with_usage_where_it_is_asked_for_and_done() {
+async fn chunks_have_the_same_text_and_end_with_optional_usage_and_done() {
     let (_firm, key, server) = firm();
-    let whole = server.post(PATH, &key, &asked(&json!({"max_tokens": 12}))).await;
+    let whole = server.post(PATH, &key, &request_body(&json!({"max_tokens": 12}))).await;
     for with_usage in [true, false] {
-        let mut body = asked(&json!({"max_tokens": 12, "stream": true}));
+        let mut body = request_body(&json!({"max_tokens": 12, "stream": true}));
         if with_usage {
             body["stream_options"] = json!({"include_usage": true});
         }
@@ -103,18 +103,18 @@ async fn chunks_tell_the_same_text_and_end_with_usage_where_it_is_asked_for_and_
         }
         assert_eq!(chunks[0]["choices"][0]["delta"], json!({"role": "assistant", "content": ""}));
         let content = |chunk: &Value| chunk["choices"][0]["delta"]["content"].as_str().map(str::to_owned);
-        let told: String = chunks.iter().filter_map(content).collect();
-        assert_eq!(told, text(&whole));
+        let streamed_text: String = chunks.iter().filter_map(content).collect();
+        assert_eq!(streamed_text, text(&whole));
         let last = &chunks.last().unwrap()["choices"][0];
         assert_eq!((&last["delta"], &last["finish_reason"]), (&json!({}), &json!("length")));
     }
 }
 
 #[tokio::test]
-async fn the_prompts_count_comes_first_where_usage_is_asked_for_all_along() {
+async fn continuous_usage_reports_prompt_tokens_in_the_first_chunk() {
     let (_firm, key, server) = firm();
     let options = json!({"include_usage": true, "continuous_usage_stats": true});
-    let body = asked(&json!({"max_tokens": 12, "stream": true, "stream_options": options}));
+    let body = request_body(&json!({"max_tokens": 12, "stream": true, "stream_options": options}));
     let call = client().post(format!("{}{PATH}", server.api)).bearer_auth(&key).json(&body);
     let chunks: Vec<Value> =
         EventStream::send(call).await.rest().await.into_iter().map(|event| event.data).collect();
@@ -127,7 +127,7 @@ async fn the_prompts_count_comes_first_where_usage_is_asked_for_all_along() {
 }
 
 #[tokio::test]
-async fn a_refusal_names_the_parameter_as_this_path_calls_it() {
+async fn chat_error_names_the_parameter_as_sent() {
     let (firm, key, server) = firm();
     let long = json!([{"role": "user", "content": "word ".repeat(9_000)}]);
     for (fields, code, param) in [
@@ -138,7 +138,7 @@ async fn a_refusal_names_the_parameter_as_this_path_calls_it() {
         (json!({"tools": [{"type": "function"}]}), "invalid_value", "tools"),
         (json!({"messages": [{"role": "tool", "content": "x"}]}), "invalid_value", "messages[0].role"),
     ] {
-        let reply = server.post(PATH, &key, &asked(&fields)).await;
+        let reply = server.post(PATH, &key, &request_body(&fields)).await;
         assert_eq!((reply.status, reply.code()), (400, code), "{}", reply.body);
         assert_eq!(reply.body["error"]["param"], param, "{}", reply.body);
         assert!(

@@ -1,4 +1,4 @@
-//! The header `Idempotency-Key`: one run and one bill, however often a request is sent.
+//! The `Idempotency-Key` header: one run and one bill, no matter how often a request is sent.
 
 use crate::event_stream::{Event, EventStream};
 use crate::server::{Firm, Reply, Server, client, eventually, request};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// The model repeats itself on it without end, so that the reply lasts until its cap.
+/// The model repeats itself endlessly on this prompt, so that the reply lasts until its cap.
 const ENDLESS: &str = "Translate to French.";
 
 fn firm() -> (Firm, String, Server) {
@@ -18,8 +18,8 @@ fn firm() -> (Firm, String, Server) {
     (firm, key, server)
 }
 
-/// Draws its text, so that a second run would give another one.
-fn drawn(cap: u64) -> Value {
+/// Samples at a high temperature, so that a second run would give a different text.
+fn sampled(cap: u64) -> Value {
     let mut body = request("Tell a story about a lighthouse.", "", cap);
     body["temperature"] = json!(1.5);
     body
@@ -48,9 +48,9 @@ fn text_of(events: &[Event]) -> String {
 }
 
 #[tokio::test]
-async fn a_request_that_is_sent_again_gets_the_same_reply_and_one_bill() {
+async fn repeated_request_gets_the_same_reply_and_one_bill() {
     let (firm, key, server) = firm();
-    let body = drawn(24);
+    let body = sampled(24);
     let first = send(&server, &key, "order-17", &body).await;
     assert_eq!((first.status, first.header("idempotent-replayed")), (200, ""), "{}", first.body);
     assert_eq!(first.body["id"], first.header("x-request-id"));
@@ -67,7 +67,7 @@ async fn a_request_that_is_sent_again_gets_the_same_reply_and_one_bill() {
         );
     }
     assert_eq!(server.metric("chancery_engine_steps_total").await, steps, "nothing ran");
-    // In another order, with other spaces, it is the same request.
+    // Field order and whitespace do not matter.
     let text = format!(
         "{{ \"temperature\" : 1.50, \"max_output_tokens\": 24, \"input\":\"\",\n \"instructions\": {}, \"model\": {} }}",
         body["instructions"], body["model"]
@@ -76,18 +76,18 @@ async fn a_request_that_is_sent_again_gets_the_same_reply_and_one_bill() {
     assert_eq!(Reply::read(post.send().await.unwrap()).await.body, first.body);
     assert_eq!(billed(&firm), 1);
 
-    // Another key is another request, and so is none.
+    // A different key means a different request, and so does no key.
     let other = send(&server, &key, "order-18", &body).await;
     assert_ne!(other.body["id"], first.body["id"]);
     assert_ne!(server.generate(&key, &body).await.body["id"], first.body["id"]);
     assert_eq!(billed(&firm), 3);
-    assert!(firm.run(&["verify"]).contains("all agree"));
+    assert!(firm.run(&["verify"]).contains(": OK"));
 }
 
 #[tokio::test]
-async fn a_replayed_stream_is_the_same_sequence_of_events() {
+async fn replayed_stream_has_the_same_events() {
     let (firm, key, server) = firm();
-    let body = streamed(drawn(40));
+    let body = streamed(sampled(40));
     let mut stream = EventStream::send(call(&server, &key, "story", &body)).await;
     assert_eq!(stream.header("idempotent-replayed"), "");
     let first = stream.rest().await;
@@ -107,13 +107,13 @@ async fn a_replayed_stream_is_the_same_sequence_of_events() {
     assert!(again.iter().enumerate().all(|(number, event)| event.data["sequence_number"] == number));
     assert_eq!(again.last().unwrap().data["response"], first.last().unwrap().data["response"]);
     assert_eq!(billed(&firm), 1);
-    // Without `stream` it is another request.
-    let whole = send(&server, &key, "story", &drawn(40)).await;
+    // Without `stream` it is a different request.
+    let whole = send(&server, &key, "story", &sampled(40)).await;
     assert_eq!((whole.status, whole.code()), (422, "idempotency_mismatch"));
 }
 
 #[tokio::test]
-async fn a_key_that_is_taken_says_so_and_bills_nothing() {
+async fn idempotency_key_conflict_is_rejected_and_unbilled() {
     let (firm, key, server) = firm();
     let body = streamed(request(ENDLESS, "", 300));
     let mut running = EventStream::send(call(&server, &key, "long", &body)).await;
@@ -129,14 +129,14 @@ async fn a_key_that_is_taken_says_so_and_bills_nothing() {
     let last = replayed.rest().await.pop().unwrap();
     assert_eq!(last.data["response"], events.last().unwrap().data["response"]);
     for changed in [request(ENDLESS, "", 301), request(ENDLESS, "x", 300)] {
-        let refused = send(&server, &key, "long", &streamed(changed)).await;
-        assert_eq!((refused.status, refused.code()), (422, "idempotency_mismatch"));
+        let rejected = send(&server, &key, "long", &streamed(changed)).await;
+        assert_eq!((rejected.status, rejected.code()), (422, "idempotency_mismatch"));
     }
     assert_eq!(billed(&firm), 1);
 }
 
 #[tokio::test]
-async fn a_key_is_one_header_of_visible_characters() {
+async fn idempotency_key_is_one_header_of_visible_ascii() {
     let (firm, key, server) = firm();
     let body = request("", "Say hello.", 1);
     let post = || client().post(format!("{}/v1/generate", server.api)).bearer_auth(&key).json(&body);
@@ -149,23 +149,23 @@ async fn a_key_is_one_header_of_visible_characters() {
         post().header("idempotency-key", "a").header("idempotency-key", "a"),
     ];
     for call in bad {
-        let refused = Reply::read(call.send().await.unwrap()).await;
-        assert_eq!((refused.status, refused.code()), (400, "invalid_value"), "{}", refused.body);
-        assert_eq!(refused.body["error"]["field"], "Idempotency-Key");
+        let rejected = Reply::read(call.send().await.unwrap()).await;
+        assert_eq!((rejected.status, rejected.code()), (400, "invalid_value"), "{}", rejected.body);
+        assert_eq!(rejected.body["error"]["field"], "Idempotency-Key");
     }
     assert_eq!(send(&server, &key, &"k".repeat(255), &body).await.status, 200);
     assert_eq!(billed(&firm), 1);
-    // A key is an account's own, and what is refused takes none.
+    // Keys are scoped to an account, and a rejected request does not use one up.
     let other_key = firm.account_with_key("Another firm");
     let other = send(&server, &other_key, &"k".repeat(255), &body).await;
     assert_eq!((other.status, other.header("idempotent-replayed")), (200, ""));
-    let refused = send(&server, &key, "later", &request("", "Say hello.", 100_000_000)).await;
-    assert_eq!(refused.status, 400);
+    let rejected = send(&server, &key, "later", &request("", "Say hello.", 100_000_000)).await;
+    assert_eq!(rejected.status, 400);
     assert_eq!(send(&server, &key, "later", &body).await.status, 200);
 }
 
 #[tokio::test]
-async fn a_reader_who_hung_up_finds_what_was_billed() {
+async fn retry_after_hang_up_replays_what_was_billed() {
     let (firm, key, server) = firm();
     let body = streamed(request(ENDLESS, "", 4000));
     let mut stream = EventStream::send(call(&server, &key, "cut", &body)).await;
@@ -186,7 +186,7 @@ async fn a_reader_who_hung_up_finds_what_was_billed() {
     assert_eq!(billed(&firm), 1);
 }
 
-/// Sends the same from many callers at once to these servers, each until it has its reply; gives all replies.
+/// Sends the same request from many callers at once, each until it has its reply; returns all replies.
 async fn race(servers: &[&Server], key: &str, name: &str, body: &Value, callers: usize) -> Vec<Reply> {
     let mut racing = JoinSet::new();
     for caller in 0..callers {
@@ -208,29 +208,29 @@ async fn race(servers: &[&Server], key: &str, name: &str, body: &Value, callers:
 async fn racing_duplicates_run_once() {
     let (firm, key, server) = firm();
     for round in 1..=3 {
-        let replies = race(&[&server], &key, &format!("round-{round}"), &drawn(16), 20).await;
+        let replies = race(&[&server], &key, &format!("round-{round}"), &sampled(16), 20).await;
         let first_runs = replies.iter().filter(|reply| reply.header("idempotent-replayed").is_empty());
         assert_eq!(first_runs.count(), 1);
         assert!(replies.iter().all(|reply| reply.status == 200 && reply.body == replies[0].body));
         assert_eq!(billed(&firm), round);
     }
-    assert!(firm.run(&["verify"]).contains("all agree"));
+    assert!(firm.run(&["verify"]).contains(": OK"));
 }
 
 #[tokio::test]
-async fn a_request_that_a_killed_server_took_along_is_run_again_once() {
+async fn request_lost_with_a_killed_server_is_rerun_once() {
     let (firm, key, mut server) = firm();
     let body = streamed(request(ENDLESS, "", 4000));
     let mut stream = EventStream::send(call(&server, &key, "killed", &body)).await;
     stream.first_text().await;
-    let done = send(&server, &key, "done", &drawn(8)).await;
+    let done = send(&server, &key, "done", &sampled(8)).await;
     server.signal(Signal::KILL);
     server.wait();
     drop(stream);
     let server = firm.start();
-    assert_eq!(send(&server, &key, "done", &drawn(8)).await.body, done.body, "a reply survives its server");
+    assert_eq!(send(&server, &key, "done", &sampled(8)).await.body, done.body, "a reply survives its server");
     let body = request(ENDLESS, "", 20);
-    // The dead server's claim holds until it has been silent for 15 seconds.
+    // The dead server's claim lasts until its lease expires after 15 seconds.
     eventually("the key is free", Duration::from_secs(40), async || {
         let reply = send(&server, &key, "killed", &body).await;
         assert!(reply.status == 200 || reply.status == 422, "{}", reply.body);
@@ -239,11 +239,11 @@ async fn a_request_that_a_killed_server_took_along_is_run_again_once() {
     .await;
     assert_eq!(send(&server, &key, "killed", &body).await.header("idempotent-replayed"), "true");
     assert_eq!(billed(&firm), 2);
-    assert!(firm.run(&["verify"]).contains("all agree"));
+    assert!(firm.run(&["verify"]).contains(": OK"));
 }
 
 #[tokio::test]
-async fn racing_duplicates_on_two_nodes_run_once_on_postgresql() {
+async fn racing_duplicates_on_two_nodes_run_once() {
     let (redis, database) = (RedisServer::start(), PostgresDatabase::create("idempotency"));
     let node = || {
         let firm = Firm::new();
@@ -254,16 +254,16 @@ async fn racing_duplicates_on_two_nodes_run_once_on_postgresql() {
     let servers = firms.each_ref().map(Firm::start);
     for round in 1..=3 {
         let servers = servers.each_ref();
-        let replies = race(&servers, &key, &format!("round-{round}"), &drawn(16), 20).await;
+        let replies = race(&servers, &key, &format!("round-{round}"), &sampled(16), 20).await;
         let first_runs = replies.iter().filter(|reply| reply.header("idempotent-replayed").is_empty());
         assert_eq!(first_runs.count(), 1);
         assert!(replies.iter().all(|reply| reply.status == 200 && reply.body == replies[0].body));
         assert_eq!(billed(&firms[0]), round);
     }
-    let mut stream = EventStream::send(call(&servers[0], &key, "stream", &streamed(drawn(16)))).await;
+    let mut stream = EventStream::send(call(&servers[0], &key, "stream", &streamed(sampled(16)))).await;
     let first = stream.rest().await;
-    let mut stream = EventStream::send(call(&servers[1], &key, "stream", &streamed(drawn(16)))).await;
+    let mut stream = EventStream::send(call(&servers[1], &key, "stream", &streamed(sampled(16)))).await;
     assert_eq!(stream.header("idempotent-replayed"), "true");
     assert_eq!(text_of(&stream.rest().await), text_of(&first));
-    assert!(firms[1].run(&["verify"]).contains("all agree"));
+    assert!(firms[1].run(&["verify"]).contains(": OK"));
 }

@@ -1,10 +1,10 @@
-//! What a key may do, and how soon that changes.
+//! What a key may do, and how quickly changes take effect.
 
 use crate::server::{Firm, Server, client, eventually, request};
 use std::io::{BufRead, BufReader, Write};
 use std::time::Duration;
 
-/// The promise. What is asked for within it is the list of models, which costs the machine next to nothing.
+/// The guarantee. The tests request the list of models, which costs next to nothing.
 const WITHIN: Duration = Duration::from_secs(1);
 
 async fn status(server: &Server, key: &str) -> u16 {
@@ -12,7 +12,7 @@ async fn status(server: &Server, key: &str) -> u16 {
 }
 
 #[tokio::test]
-async fn a_revoked_key_stops_within_one_second_while_the_server_runs() {
+async fn revoked_key_is_rejected_within_one_second() {
     let firm = Firm::new();
     let key = firm.account_with_key("Hale & Ward");
     let server = firm.start();
@@ -24,13 +24,13 @@ async fn a_revoked_key_stops_within_one_second_while_the_server_runs() {
 }
 
 #[tokio::test]
-async fn a_key_bills_no_account_until_it_is_attached_nor_after_its_account_is_closed() {
+async fn key_is_rejected_without_an_account_or_with_a_closed_one() {
     let firm = Firm::new();
     let key = firm.run(&["key", "create"]).trim().to_owned();
     let server = firm.start();
     let body = request("", "Say hello.", 1);
-    let refused = server.generate(&key, &body).await;
-    assert_eq!((refused.status, refused.code()), (402, "no_billing_account"));
+    let rejected = server.generate(&key, &body).await;
+    assert_eq!((rejected.status, rejected.code()), (402, "no_billing_account"));
 
     firm.run(&["account", "create", "Hale & Ward"]);
     firm.run(&["key", "attach", &key[..11], "--account", "Hale & Ward"]);
@@ -43,7 +43,7 @@ async fn a_key_bills_no_account_until_it_is_attached_nor_after_its_account_is_cl
 }
 
 #[tokio::test]
-async fn every_way_of_having_no_valid_key_gets_the_same_answer() {
+async fn every_invalid_key_gets_the_same_error() {
     let firm = Firm::new();
     let good = firm.account_with_key("Hale & Ward");
     let revoked = firm.run(&["key", "create", "--account", "Hale & Ward"]).trim().to_owned();
@@ -64,7 +64,7 @@ async fn every_way_of_having_no_valid_key_gets_the_same_answer() {
         vec![format!("Bearer {revoked}")],
         vec![format!("Bearer {good}"), format!("Bearer {good}")],
     ];
-    let mut answers = Vec::new();
+    let mut reasons = Vec::new();
     for values in headers {
         let mut call = client().post(format!("{}/v1/generate", server.api)).json(&request("", "x", 1));
         for value in &values {
@@ -73,9 +73,9 @@ async fn every_way_of_having_no_valid_key_gets_the_same_answer() {
         let reply = crate::server::Reply::read(call.send().await.unwrap()).await;
         assert_eq!((reply.status, reply.code()), (401, "invalid_api_key"), "{values:?}");
         assert_eq!(reply.header("www-authenticate"), "Bearer");
-        answers.push(reply.body["error"]["reason"].clone());
+        reasons.push(reply.body["error"]["reason"].clone());
     }
-    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
+    assert!(reasons.iter().all(|reason| *reason == reasons[0]), "{reasons:?}");
 }
 
 #[tokio::test]
@@ -96,19 +96,19 @@ async fn requests_without_a_valid_key_write_nothing_to_the_database() {
     assert!(contents() == before, "the database's files changed");
 }
 
-/// Sends all of a request but its last byte, lets something be changed, sends the rest, and gives the reply's first line.
+/// Sends all but the last byte of a request, makes a change, sends the rest, and returns the reply's status line.
 fn changed_while_the_body_comes(server: &Server, key: &str, change: impl FnOnce()) -> String {
     let body = request("", "Say hello.", 2).to_string();
-    let (most, last) = body.split_at(body.len() - 1);
+    let (head, last) = body.split_at(body.len() - 1);
     let mut stream = std::net::TcpStream::connect(server.api_address()).unwrap();
     write!(
         stream,
-        "POST /v1/generate HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{most}",
+        "POST /v1/generate HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{head}",
         body.len()
     )
     .unwrap();
     change();
-    // What is changed holds within one second.
+    // Changes take effect within one second.
     std::thread::sleep(Duration::from_secs(1));
     stream.write_all(last.as_bytes()).unwrap();
     let mut line = String::new();
@@ -117,7 +117,7 @@ fn changed_while_the_body_comes(server: &Server, key: &str, change: impl FnOnce(
 }
 
 #[tokio::test]
-async fn what_is_changed_while_a_body_comes_holds_for_its_request() {
+async fn changes_during_the_body_upload_apply_to_the_request() {
     let firm = Firm::new();
     let (revoked, capped) = (firm.account_with_key("Revoked"), firm.account_with_key("Capped"));
     let server = firm.start();

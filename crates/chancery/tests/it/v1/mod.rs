@@ -1,12 +1,12 @@
-//! The endpoints below `/v1`.
+//! The endpoints under `/v1`.
 
 mod browsers;
 mod chat_completions;
+mod errors;
 mod generate;
 mod idempotency;
 mod keys;
 mod models;
-mod refusals;
 mod responses;
 mod spending_cap;
 mod streaming;

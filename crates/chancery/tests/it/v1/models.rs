@@ -3,7 +3,7 @@
 use crate::server::Firm;
 
 #[tokio::test]
-async fn the_models_are_listed_with_their_context_and_prices() {
+async fn models_are_listed_with_context_and_prices() {
     let firm = Firm::new().with("CHANCERY_MODELS__0__OUTPUT_PER_MILLION", "0.405");
     let key = firm.account_with_key("Hale & Ward");
     let server = firm.start();

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The model repeats itself on it without end, so that the reply lasts until its cap.
+/// The model repeats itself endlessly on this prompt, so that the reply lasts until its cap.
 const ENDLESS: &str = "Translate to French.";
 
 fn firm() -> (Firm, String, Server) {
@@ -32,7 +32,7 @@ async fn idle(server: &Server) {
 }
 
 #[tokio::test]
-async fn a_stream_brings_the_reply_of_the_same_request_without_it_piece_by_piece() {
+async fn stream_delivers_the_same_reply_in_pieces() {
     let (firm, key, server) = firm();
     for (instructions, input, cap, last_event) in [
         ("Answer with one word.", "What is the capital of France?", 64, "response.completed"),
@@ -76,7 +76,7 @@ async fn a_stream_brings_the_reply_of_the_same_request_without_it_piece_by_piece
 }
 
 #[tokio::test]
-async fn a_stream_that_is_refused_gets_a_status_and_an_error_like_any_other() {
+async fn rejected_stream_gets_a_plain_status_and_error() {
     let (firm, _, server) = firm();
     let key = firm.limited_account_with_key("Small", 1, 100);
     let with_stream = |cap: u64| {
@@ -94,7 +94,7 @@ async fn a_stream_that_is_refused_gets_a_status_and_an_error_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_reader_who_hangs_up_pays_for_what_was_generated_and_frees_the_engine() {
+async fn stream_hang_up_bills_the_generated_tokens_and_frees_the_engine() {
     let (firm, key, server) = firm();
     let mut stream = EventStream::open(&server, &key, &request(ENDLESS, "", 4000)).await;
     let seen = stream.first_text().await;
@@ -113,7 +113,7 @@ async fn a_reader_who_hangs_up_pays_for_what_was_generated_and_frees_the_engine(
 }
 
 #[tokio::test]
-async fn a_reader_who_takes_nothing_does_not_hold_up_the_work_or_its_bill() {
+async fn slow_reader_delays_neither_generation_nor_billing() {
     let (firm, key, server) = firm();
     let mut stream = EventStream::open(&server, &key, &request(ENDLESS, "", 200)).await;
     eventually("it is billed unread", Duration::from_secs(60), async || total(&firm)["requests"] == 1).await;
@@ -123,7 +123,7 @@ async fn a_reader_who_takes_nothing_does_not_hold_up_the_work_or_its_bill() {
 }
 
 #[tokio::test]
-async fn the_line_in_the_log_is_written_when_the_stream_ends() {
+async fn request_is_logged_when_its_stream_ends() {
     let (_firm, key, server) = firm();
     let mut stream = EventStream::open(&server, &key, &request(ENDLESS, "", 60)).await;
     let id = stream.header("x-request-id").to_owned();
@@ -137,7 +137,7 @@ async fn the_line_in_the_log_is_written_when_the_stream_ends() {
 }
 
 #[tokio::test]
-async fn sigterm_lets_a_stream_end_and_a_second_one_fails_it_unbilled() {
+async fn sigterm_finishes_a_stream_and_a_second_one_fails_it_unbilled() {
     for (signals, cap, last_event, billed) in
         [(1, 200, "response.incomplete", 1), (2, 8000, "response.failed", 0)]
     {
@@ -159,7 +159,7 @@ async fn sigterm_lets_a_stream_end_and_a_second_one_fails_it_unbilled() {
 }
 
 #[tokio::test]
-async fn a_reply_whose_last_event_has_arrived_survives_a_kill() {
+async fn reply_with_a_delivered_final_event_stays_billed_after_a_kill() {
     let (firm, key, mut server) = firm();
     let mut stream = EventStream::open(&server, &key, &request("", "Say hello.", 8)).await;
     let last = stream.rest().await.pop().unwrap();

@@ -3,7 +3,7 @@
 use crate::server::{Firm, request};
 
 #[tokio::test]
-async fn counting_is_exact_additive_and_free() {
+async fn token_count_is_exact_additive_and_free() {
     let firm = Firm::new();
     let key = firm.account_with_key("Hale & Ward");
     let server = firm.start();
@@ -36,7 +36,7 @@ async fn counting_is_exact_additive_and_free() {
 }
 
 #[tokio::test]
-async fn the_price_told_beforehand_is_the_price_billed_at_most() {
+async fn quoted_price_is_the_maximum_billed() {
     let firm = Firm::new();
     let key = firm.account_with_key("Hale & Ward");
     let server = firm.start();

@@ -3,7 +3,7 @@
 use crate::server::{Firm, request};
 
 #[tokio::test]
-async fn usage_is_the_callers_own_accounts_and_agrees_with_the_command() {
+async fn usage_is_scoped_to_the_account_and_matches_the_command() {
     let firm = Firm::new();
     let (one, two) = (firm.account_with_key("One"), firm.account_with_key("Two"));
     let server = firm.start();

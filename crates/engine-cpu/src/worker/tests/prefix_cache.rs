@@ -1,32 +1,32 @@
-//! The worker with its prefix cache, on a model whose every token depends on all that its pages hold: a page of the
-//! wrong tokens, in the wrong place or not yet written, changes the text.
+//! The worker with its prefix cache, on a model whose every token depends on all that its pages contain: a page with
+//! the wrong tokens, at the wrong position or not yet written, changes the text.
 
 use super::*;
-use crate::kv::PageId;
 use crate::limits::PAGE_TOKENS;
+use crate::paging::PageId;
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Writes down what it did as it goes.
+/// Counters of what the model did.
 #[derive(Default)]
 pub(super) struct Record {
     pub(super) steps: AtomicUsize,
     /// Tokens computed.
     pub(super) computed: AtomicUsize,
-    /// The most tokens that a sequence past its prompt had in one step.
-    pub(super) most_at_once: AtomicUsize,
+    /// Maximum tokens of a decoding sequence in one step.
+    pub(super) max_logits_rows: AtomicUsize,
 }
 
-pub(super) struct RememberingModel {
+pub(super) struct RecordingModel {
     pub(super) pages: HashMap<PageId, [u32; PAGE_TOKENS]>,
     pub(super) logits: Vec<f32>,
-    pub(super) free_rows: usize,
+    pub(super) draft_rows: usize,
     pub(super) record: Arc<Record>,
 }
 
-/// What comes after these tokens: what came nine tokens ago, and at one place in four any letter but the poison. All
-/// tokens before decide which of them it is.
+/// The token after these: the one nine tokens back, or about one time in four any letter but the poison. All earlier
+/// tokens determine which.
 fn next(tokens: &[u32]) -> u32 {
     let sum = tokens.iter().fold(7_u32, |sum, token| sum.wrapping_mul(31).wrapping_add(*token));
     match tokens.len().checked_sub(9) {
@@ -47,28 +47,27 @@ pub(super) fn letters(tokens: &[u32]) -> String {
     tokens.iter().map(|token| char::from(b'a' + (token - FIRST) as u8)).collect()
 }
 
-impl StepModel for RememberingModel {
-    fn step(&mut self, segments: &[Segment<'_>]) -> Logits<'_> {
+impl ForwardModel for RecordingModel {
+    fn step(&mut self, batch: &[BatchEntry<'_>]) -> Logits<'_> {
         self.logits.clear();
         self.record.steps.fetch_add(1, Ordering::Relaxed);
-        let rows: usize = segments.iter().map(|segment| segment.tokens.len()).sum();
-        let drafts = segments.iter().any(|segment| segment.logits_rows > 1);
-        assert!(!drafts || rows <= self.free_rows, "drafts in a step of {rows} rows");
-        for segment in segments {
-            self.record.computed.fetch_add(segment.tokens.len(), Ordering::Relaxed);
-            if segment.logits_rows > 1 {
-                self.record.most_at_once.fetch_max(segment.logits_rows, Ordering::Relaxed);
+        let rows: usize = batch.iter().map(|entry| entry.tokens.len()).sum();
+        let drafts = batch.iter().any(|entry| entry.logits_rows > 1);
+        assert!(!drafts || rows <= self.draft_rows, "drafts in a step of {rows} rows");
+        for entry in batch {
+            self.record.computed.fetch_add(entry.tokens.len(), Ordering::Relaxed);
+            if entry.logits_rows > 1 {
+                self.record.max_logits_rows.fetch_max(entry.logits_rows, Ordering::Relaxed);
             }
-            let poisoned = segment.tokens.contains(&POISON);
-            for (position, token) in (segment.first_position..).zip(segment.tokens) {
-                let page =
-                    self.pages.entry(segment.pages[position / PAGE_TOKENS]).or_insert([0; PAGE_TOKENS]);
+            let poisoned = entry.tokens.contains(&POISON);
+            for (position, token) in (entry.first_position..).zip(entry.tokens) {
+                let page = self.pages.entry(entry.pages[position / PAGE_TOKENS]).or_insert([0; PAGE_TOKENS]);
                 page[position % PAGE_TOKENS] = if poisoned { END } else { *token };
             }
             assert!(!poisoned, "poisoned, with half a page written");
-            let end = segment.first_position + segment.tokens.len();
-            for end in end + 1 - segment.logits_rows..=end {
-                let read = (0..end).map(|at| self.pages[&segment.pages[at / PAGE_TOKENS]][at % PAGE_TOKENS]);
+            let end = entry.first_position + entry.tokens.len();
+            for end in end + 1 - entry.logits_rows..=end {
+                let read = (0..end).map(|at| self.pages[&entry.pages[at / PAGE_TOKENS]][at % PAGE_TOKENS]);
                 let next = next(&read.collect::<Vec<_>>()) as usize;
                 self.logits.extend((0..VOCABULARY).map(|id| f32::from(id == next)));
             }
@@ -76,58 +75,58 @@ impl StepModel for RememberingModel {
         logits_of(&mut self.logits)
     }
 
-    fn free_rows(&self) -> usize {
-        self.free_rows
+    fn draft_rows(&self) -> usize {
+        self.draft_rows
     }
 }
 
-/// A worker that drafts where a step has fewer than `free_rows`.
-pub(super) fn drafting(bounds: Bounds, free_rows: usize) -> (Bench, Arc<Record>) {
+/// A worker that drafts in steps of fewer than `draft_rows` rows.
+pub(super) fn with_drafting_model(worker_limits: WorkerLimits, draft_rows: usize) -> (Harness, Arc<Record>) {
     let record = Arc::<Record>::default();
-    let kept = Arc::clone(&record);
-    let model = move |_| RememberingModel {
+    let shared_record = Arc::clone(&record);
+    let model = move |_| RecordingModel {
         pages: HashMap::new(),
         logits: Vec::new(),
-        free_rows,
-        record: Arc::clone(&kept),
+        draft_rows,
+        record: Arc::clone(&shared_record),
     };
-    (Bench::with(bounds, model), record)
+    (Harness::with(worker_limits, model), record)
 }
 
-fn remembering(bounds: Bounds) -> (Bench, Arc<Record>) {
-    drafting(bounds, 1)
+fn with_recording_model(worker_limits: WorkerLimits) -> (Harness, Arc<Record>) {
+    with_drafting_model(worker_limits, 1)
 }
 
-const BOUNDS: Bounds = Bounds { context_tokens: 1_024, slots: 4, queue: 64, pages: 128 };
+const LIMITS: WorkerLimits = WorkerLimits { context_tokens: 1_024, slots: 4, queue: 64, pages: 128 };
 
-pub(super) fn of(account: i64, job: Job) -> Job {
+pub(super) fn for_account(account: i64, job: Job) -> Job {
     Job { account: AccountId(account), ..job }
 }
 
 #[tokio::test]
-async fn a_prompt_seen_before_is_not_computed_again_and_other_accounts_gain_nothing() {
-    let (bench, record) = remembering(BOUNDS);
+async fn cached_prompt_is_reused_only_by_its_own_account() {
+    let (harness, record) = with_recording_model(LIMITS);
     let computed = &record.computed;
     let prompt: Vec<u32> = (0..200).map(|at| FIRST + at % 20).collect();
-    let wanted = letters(&expected(&prompt, 10));
+    let expected = letters(&expected(&prompt, 10));
     let hit = 12 * PAGE_TOKENS as u32;
     for (account, cached_tokens) in [(1, 0), (1, hit), (2, 0), (2, hit), (1, hit)] {
         let before = computed.load(Ordering::Relaxed);
-        let (text, ended) = all(bench.submit(of(account, job(&prompt, 10)))).await;
-        assert_eq!((text.as_str(), ended.cached_tokens), (wanted.as_str(), cached_tokens));
-        // The tenth token is said and never fed back.
+        let (text, ended) = collect_reply(harness.submit(for_account(account, job(&prompt, 10)))).await;
+        assert_eq!((text.as_str(), ended.cached_tokens), (expected.as_str(), cached_tokens));
+        // The tenth token is emitted but never fed back.
         assert_eq!(computed.load(Ordering::Relaxed) - before, 200 - cached_tokens as usize + 9);
     }
 }
 
 #[tokio::test]
-async fn sequences_that_begin_alike_and_run_together_compute_each_page_once() {
-    let (bench, record) = remembering(BOUNDS);
+async fn parallel_sequences_with_one_prefix_compute_each_page_once() {
+    let (harness, record) = with_recording_model(LIMITS);
     let prompt: Vec<u32> = (0..200).map(|at| FIRST + at % 20).collect();
-    let together: Vec<_> = (0..4).map(|_| bench.submit(job(&prompt, 10))).collect();
+    let together: Vec<_> = (0..4).map(|_| harness.submit(job(&prompt, 10))).collect();
     let mut cached_tokens = 0;
     for generation in together {
-        let (text, ended) = all(generation).await;
+        let (text, ended) = collect_reply(generation).await;
         assert_eq!(text, letters(&expected(&prompt, 10)));
         cached_tokens += ended.cached_tokens as usize;
     }
@@ -136,28 +135,28 @@ async fn sequences_that_begin_alike_and_run_together_compute_each_page_once() {
 }
 
 #[tokio::test]
-async fn a_follow_up_finds_the_pages_of_the_reply_too() {
-    let (bench, _) = remembering(BOUNDS);
+async fn follow_up_reuses_the_pages_of_the_reply() {
+    let (harness, _) = with_recording_model(LIMITS);
     let prompt = vec![FIRST; 100];
-    all(bench.submit(job(&prompt, 100))).await;
+    collect_reply(harness.submit(job(&prompt, 100))).await;
     let mut follow_up = prompt.clone();
     follow_up.extend(expected(&prompt, 100));
-    let (text, ended) = all(bench.submit(job(&follow_up, 5))).await;
+    let (text, ended) = collect_reply(harness.submit(job(&follow_up, 5))).await;
     assert_eq!((text, ended.cached_tokens), (letters(&expected(&follow_up, 5)), 192));
 }
 
 #[tokio::test]
-async fn what_a_panicking_step_wrote_is_never_served() {
-    let (bench, _) = remembering(BOUNDS);
+async fn pages_of_a_panicked_step_are_never_reused() {
+    let (harness, _) = with_recording_model(LIMITS);
     let prompt = vec![FIRST + 3; 150];
-    all(bench.submit(job(&prompt, 4))).await;
+    collect_reply(harness.submit(job(&prompt, 4))).await;
     let mut poisoned = prompt.clone();
     poisoned.push(POISON);
     poisoned.extend([FIRST; 100]);
-    assert!(bench.submit(job(&poisoned, 4)).next().await.is_err());
-    recovery::served_again(&bench).await;
+    assert!(harness.submit(job(&poisoned, 4)).next().await.is_err());
+    recovery::served_again(&harness).await;
     for cached_tokens in [0, 144] {
-        let (text, ended) = all(bench.submit(job(&prompt, 4))).await;
+        let (text, ended) = collect_reply(harness.submit(job(&prompt, 4))).await;
         assert_eq!((text, ended.cached_tokens), (letters(&expected(&prompt, 4)), cached_tokens));
     }
 }
@@ -165,25 +164,25 @@ async fn what_a_panicking_step_wrote_is_never_served() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Few pages, so that they are evicted all the time; few prompts, so that they are found all the time.
+    /// Few pages, so that evictions are frequent; few distinct prompts, so that hits are frequent.
     #[test]
-    fn no_mix_of_hits_evictions_and_cancels_changes_a_text(
+    fn cache_hits_evictions_and_cancels_never_change_a_text(
         jobs in proptest::collection::vec((0_i64..3, 0_usize..3, 1_usize..700, 1_u32..120, 0_u8..4), 1..60)
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let (bench, _) = remembering(Bounds { context_tokens: 1_024, slots: 3, queue: 256, pages: 64 });
+        let (harness, _) = with_recording_model(WorkerLimits { context_tokens: 1_024, slots: 3, queue: 256, pages: 64 });
         let mut running = Vec::new();
         for (account, family, prompt_tokens, output_tokens, cancel) in jobs {
             let prompt: Vec<u32> =
                 (0..prompt_tokens).map(|at| FIRST + if at < 130 { 0 } else { (family * at % 5) as u32 }).collect();
-            let generation = bench.submit(of(account, job(&prompt, output_tokens)));
+            let generation = harness.submit(for_account(account, job(&prompt, output_tokens)));
             if cancel == 0 {
                 generation.cancel();
             }
             running.push((prompt, output_tokens, cancel == 0, generation));
         }
         for (prompt, output_tokens, cancelled, generation) in running {
-            let (text, ended) = runtime.block_on(all(generation));
+            let (text, ended) = runtime.block_on(collect_reply(generation));
             prop_assert!(cancelled || ended.output_tokens == output_tokens);
             prop_assert_eq!(text, letters(&expected(&prompt, ended.output_tokens)));
         }

@@ -1,8 +1,8 @@
--- KEYS[2] is the reservation; ARGV: time, and the tokens used, or nothing to take the request back. Gives the status.
--- The reservation is gone afterwards, so that settling it again changes nothing.
+-- KEYS[2] is the reservation; ARGV: time, and the used tokens, or an empty string to release the request. Returns the status.
+-- Deletes the reservation, so that settling it again has no effect.
 
 local used = tonumber(ARGV[2])
-local number, entry, reserved = held(KEYS[2])
+local number, entry, reserved = find_reservation(KEYS[2])
 if number then
     local released = used and 0 or 1
     local change = (used or 0) - reserved

@@ -1,3 +1,3 @@
--- Gives the status; writes nothing.
+-- Returns the status; writes nothing.
 
 return { status() }

@@ -1,9 +1,9 @@
--- The window of one account: `chancery_domain::Window` in Lua, held equal to it by the conformance suite. This part is
--- the beginning of every script; WINDOW_US, ENTRY_SPAN_US and EXACT_ENTRIES are set before it.
+-- The window of one account: `chancery_domain::SlidingWindow` in Lua. The conformance suite checks that the two agree. Every script
+-- starts with this part; WINDOW_US, ENTRY_SPAN_US, EXACT_ENTRIES and KEY_TTL_MS are set before it.
 --
 -- KEYS[1] is a hash. Field `w` holds first, count, requests, tokens and clock correction; field N holds entry N as from,
 -- to, requests, tokens. All are doubles, which are exact up to 2^53. Times are microseconds.
--- ARGV[1] is the time, in tests; where it is empty, it is this server's, so that no node's clock matters.
+-- ARGV[1] is the time in tests. If it is empty, the Redis server's time is used, so that the nodes' clocks do not matter.
 
 local window_key = KEYS[1]
 
@@ -35,7 +35,7 @@ local function write(number, entry)
     redis.call('HSET', window_key, number, struct.pack('<dddd', entry.from, entry.to, entry.requests, entry.tokens))
 end
 
--- Entries are read at most once and kept as they are now.
+-- Cached entries, so that each is read at most once.
 local oldest, newest
 
 local function drop_oldest()
@@ -45,7 +45,7 @@ local function drop_oldest()
     if count == 0 then newest = nil end
 end
 
--- So that the oldest and the newest entry are ones that somebody waits for.
+-- Releasing can leave empty entries. Dropping them at the ends keeps the times in `status` exact.
 local function drop_empty_ends()
     while count > 0 do
         oldest = oldest or read(first)
@@ -60,8 +60,8 @@ local function drop_empty_ends()
     end
 end
 
--- A clock that was set back would keep what is in the window in it until the clock has caught up. So the time goes on
--- from the newest entry instead, which counts too long rather than too short, and no longer than a window.
+-- If the clock is set back, entries would stay in the window until the clock catches up. So time continues from the newest
+-- entry instead. Entries may then count too long, but never too short, and for no longer than a window.
 now = now + correction
 if count > 0 then
     newest = read(first + count - 1)
@@ -87,22 +87,22 @@ local function save()
         return
     end
     redis.call('HSET', window_key, 'w', struct.pack('<ddddd', first, count, requests, tokens, correction))
-    redis.call('PEXPIRE', window_key, KEPT_MS)
+    redis.call('PEXPIRE', window_key, KEY_TTL_MS)
 end
 
--- The number and the entry of a reservation with its tokens, as long as that entry is in the window.
-local function held(reservation_key)
+-- Returns a reservation's entry number, entry and tokens, while that entry is in the window.
+local function find_reservation(reservation_key)
     local reservation = redis.call('GET', reservation_key)
     if not reservation then return end
     local number, reserved, from = struct.unpack('<ddd', reservation)
     if number < first or number >= first + count then return end
     local entry = read(number)
-    -- Numbers begin again after a window was empty; an entry that begins at another time is another one.
+    -- Numbering restarts after the window was empty; an entry with another start time is a different one.
     if entry.from ~= from then return end
     return number, entry, reserved
 end
 
--- Requests, tokens, and until the oldest and the newest entry leave.
+-- Returns requests, tokens, and the times until the oldest and the newest entry expire.
 local function status()
     if count == 0 then return requests, tokens, 0, 0 end
     return requests, tokens, oldest.to + WINDOW_US - now, newest.to + WINDOW_US - now

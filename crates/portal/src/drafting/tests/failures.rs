@@ -1,10 +1,10 @@
-//! Whatever the API does, the person is told what happened, and the story with its details is the log's.
+//! However the API fails, the user learns what happened, and only the log gets the details.
 
-use super::faulty_api::{API_KEY, Answer, FaultyApi, drafter, ok_json, refusal, reply, stream};
+use super::faulty_api::{API_KEY, FaultyApi, ScriptedReply, drafter, ok_json, rejection, reply, stream};
 use crate::drafting::api::{Drafter, Prompt};
-use crate::drafting::fault::{Fault, Trouble};
+use crate::drafting::error::{DraftError, DraftErrorKind};
 use crate::drafting::limits::MAX_DRAFT_BYTES;
-use crate::drafting::stream::Step;
+use crate::drafting::stream::DraftEvent;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,16 +13,16 @@ fn prompt() -> Prompt {
     Prompt { instructions: "Write.".to_owned(), input: "A note.".to_owned(), max_output_tokens: 64 }
 }
 
-/// All that comes of a draft: its text, and how it ended.
-async fn outcome(drafter: &Drafter) -> (String, Step) {
+/// Runs a draft; returns its text and its last step.
+async fn outcome(drafter: &Drafter) -> (String, DraftEvent) {
     let mut draft = match drafter.draft(&prompt()).await {
         Ok(draft) => draft,
-        Err(fault) => return (String::new(), Step::Failed(fault)),
+        Err(error) => return (String::new(), DraftEvent::Failed(error)),
     };
     let mut text = String::new();
     loop {
         match draft.next().await.unwrap() {
-            Step::Text(more) => text += &more,
+            DraftEvent::Text(more) => text += &more,
             end => {
                 assert_eq!(draft.next().await, None, "nothing comes after the end");
                 return (text, end);
@@ -31,10 +31,10 @@ async fn outcome(drafter: &Drafter) -> (String, Step) {
     }
 }
 
-async fn fault_of(answer: Answer) -> Fault {
-    let api = FaultyApi::drafting(answer).await;
+async fn error_of(scripted: ScriptedReply) -> DraftError {
+    let api = FaultyApi::drafting(scripted).await;
     match outcome(&api.drafter()).await.1 {
-        Step::Failed(fault) => fault,
+        DraftEvent::Failed(error) => error,
         other => panic!("{other:?}"),
     }
 }
@@ -55,43 +55,43 @@ fn completed() -> (&'static str, Value) {
 }
 
 #[tokio::test]
-async fn a_draft_comes_piece_by_piece_and_ends_with_its_receipt() {
+async fn draft_streams_deltas_and_ends_with_a_receipt() {
     let events = [("response.created", json!({})), delta("Dear "), delta("Ms Raman"), completed()];
-    let api = FaultyApi::drafting(Answer::Bytes(stream(&events))).await;
+    let api = FaultyApi::drafting(ScriptedReply::Bytes(stream(&events))).await;
     let (text, end) = outcome(&api.drafter()).await;
     assert_eq!(text, "Dear Ms Raman");
-    let Step::Finished(receipt) = end else { panic!("{end:?}") };
-    assert_eq!(receipt.words.cost, "$0.0003494");
+    let DraftEvent::Finished(receipt) = end else { panic!("{end:?}") };
+    assert_eq!(receipt.text.cost, "$0.0003494");
 }
 
 #[tokio::test]
-async fn a_refusal_has_words_and_its_retry_after() {
-    for (answer, words) in [
+async fn rejected_draft_has_a_message_and_retry_after() {
+    for (scripted, message) in [
         (
-            refusal("429 Too Many Requests", "retry-after: 20\r\n", "rate_limited"),
+            rejection("429 Too Many Requests", "retry-after: 20\r\n", "rate_limited"),
             "The model is busy. Your text is untouched and nothing was billed; try again in 20 seconds.",
         ),
         (
-            refusal("503 Service Unavailable", "retry-after: 2\r\n", "overloaded"),
+            rejection("503 Service Unavailable", "retry-after: 2\r\n", "overloaded"),
             "The model is busy. Your text is untouched and nothing was billed; try again in 2 seconds.",
         ),
         (
-            refusal("402 Payment Required", "", "no_billing_account"),
-            "There is no open account that pays for drafts. Your text is untouched and nothing was billed; tell the firm’s administrator.",
+            rejection("402 Payment Required", "", "no_billing_account"),
+            "No open account pays for drafts. Your text is untouched and nothing was billed; contact your administrator.",
         ),
         (
-            refusal("401 Unauthorized", "", "invalid_api_key"),
-            "The model no longer takes the portal’s requests. Your text is untouched and nothing was billed; tell the firm’s administrator.",
+            rejection("401 Unauthorized", "", "invalid_api_key"),
+            "The portal’s API key was rejected. Your text is untouched and nothing was billed; contact your administrator.",
         ),
     ] {
-        let fault = fault_of(Answer::Bytes(answer)).await;
-        assert_eq!(fault.words(), words);
-        assert!(!fault.story.contains("the reason"), "{}", fault.story);
+        let error = error_of(ScriptedReply::Bytes(scripted)).await;
+        assert_eq!(error.message(), message);
+        assert!(!error.detail.contains("the reason"), "{}", error.detail);
     }
 }
 
 #[tokio::test]
-async fn every_failure_has_its_own_trouble_and_none_tells_the_key() {
+async fn each_failure_maps_to_its_kind_and_never_leaks_the_key() {
     let failed = |code: &str, retry: Option<u32>| {
         let error = json!({"code": code, "reason": "inside", "request_id": "req_1", "retry_after_s": retry});
         stream(&[delta("Dear"), ("response.failed", json!({"response": {"error": error}}))])
@@ -102,76 +102,86 @@ async fn every_failure_has_its_own_trouble_and_none_tells_the_key() {
         delta("x"),
     ]);
     let short = ok_json("{\"output_text\": \"whole\"}");
-    for (answer, trouble) in [
-        (Answer::Bytes(reply("500 Oops", "", "<html>")), Trouble::Unclear),
-        (Answer::Bytes(reply("502 Bad Gateway", "", "<html>a proxy's</html>")), Trouble::Failed),
-        (Answer::Bytes(reply("302 Found", "location: http://127.0.0.1:1/\r\n", "")), Trouble::NotUnderstood),
-        (Answer::Bytes(short), Trouble::NotUnderstood),
+    for (scripted, kind) in [
+        (ScriptedReply::Bytes(reply("500 Oops", "", "<html>")), DraftErrorKind::BillingUnknown),
         (
-            Answer::Bytes(stream(&[("response.output_text.delta", json!({"delta": 5}))])),
-            Trouble::NotUnderstood,
+            ScriptedReply::Bytes(reply("502 Bad Gateway", "", "<html>a proxy's</html>")),
+            DraftErrorKind::Failed,
         ),
-        (Answer::Bytes(stream(&[("response.completed", json!({"response": {}}))])), Trouble::NotUnderstood),
-        (Answer::Bytes(endless), Trouble::NotUnderstood),
-        (Answer::Bytes(stream(&[delta("Dear")])), Trouble::CutOff),
-        (Answer::Bytes("HTTP/1.1 200 OK\r\ncontent-le".to_owned()), Trouble::CutOff),
-        (Answer::Bytes(String::new()), Trouble::CutOff),
-        (Answer::Stall(String::new()), Trouble::TookTooLong),
-        (Answer::Stall(stream(&[delta("Dear")])), Trouble::TookTooLong),
-        (Answer::Bytes(failed("engine_failed", None)), Trouble::Failed),
-        (Answer::Bytes(failed("overloaded", Some(7))), Trouble::Busy { retry_after_s: 7 }),
-        (Answer::Bytes(failed("unavailable", None)), Trouble::Unclear),
-        (Answer::Bytes(failed("internal_error", None)), Trouble::Unclear),
+        (
+            ScriptedReply::Bytes(reply("302 Found", "location: http://127.0.0.1:1/\r\n", "")),
+            DraftErrorKind::InvalidReply,
+        ),
+        (ScriptedReply::Bytes(short), DraftErrorKind::InvalidReply),
+        (
+            ScriptedReply::Bytes(stream(&[("response.output_text.delta", json!({"delta": 5}))])),
+            DraftErrorKind::InvalidReply,
+        ),
+        (
+            ScriptedReply::Bytes(stream(&[("response.completed", json!({"response": {}}))])),
+            DraftErrorKind::InvalidReply,
+        ),
+        (ScriptedReply::Bytes(endless), DraftErrorKind::InvalidReply),
+        (ScriptedReply::Bytes(stream(&[delta("Dear")])), DraftErrorKind::StreamInterrupted),
+        (ScriptedReply::Bytes("HTTP/1.1 200 OK\r\ncontent-le".to_owned()), DraftErrorKind::StreamInterrupted),
+        (ScriptedReply::Bytes(String::new()), DraftErrorKind::StreamInterrupted),
+        (ScriptedReply::Stall(String::new()), DraftErrorKind::TimedOut),
+        (ScriptedReply::Stall(stream(&[delta("Dear")])), DraftErrorKind::TimedOut),
+        (ScriptedReply::Bytes(failed("engine_failed", None)), DraftErrorKind::Failed),
+        (ScriptedReply::Bytes(failed("overloaded", Some(7))), DraftErrorKind::Busy { retry_after_s: 7 }),
+        (ScriptedReply::Bytes(failed("unavailable", None)), DraftErrorKind::BillingUnknown),
+        (ScriptedReply::Bytes(failed("internal_error", None)), DraftErrorKind::BillingUnknown),
     ] {
-        let fault = fault_of(answer.clone()).await;
-        assert_eq!(fault.trouble, trouble, "{answer:?}: {}", fault.story);
-        let told = format!("{} {}", fault.words(), fault.story);
-        assert!(!told.contains(API_KEY) && !told.contains("127.0.0.1"), "{told}");
+        let error = error_of(scripted.clone()).await;
+        assert_eq!(error.kind, kind, "{scripted:?}: {}", error.detail);
+        let text = format!("{} {}", error.message(), error.detail);
+        assert!(!text.contains(API_KEY) && !text.contains("127.0.0.1"), "{text}");
     }
 }
 
 #[tokio::test]
-async fn an_api_that_is_not_there_is_told() {
+async fn unreachable_api_is_reported() {
     let gone = {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         listener.local_addr().unwrap()
     };
-    let fault = drafter(&format!("http://{gone}")).offer().await.unwrap_err();
-    assert_eq!(fault.trouble, Trouble::Unreachable);
+    let error = drafter(&format!("http://{gone}")).model_offer().await.unwrap_err();
+    assert_eq!(error.kind, DraftErrorKind::Unreachable);
     assert!(
-        fault
-            .words()
+        error
+            .message()
             .starts_with("The model cannot be reached. Your text is untouched and nothing was billed")
     );
 }
 
 #[tokio::test]
-async fn nothing_is_billed_for_a_question_that_is_not_answered() {
-    let api = FaultyApi::start(Answer::Stall(String::new()), Answer::Bytes(String::new())).await;
-    let fault = api.drafter().draft(&prompt()).await.err().unwrap();
-    assert_eq!(fault.trouble, Trouble::Silent);
-    assert!(fault.words().contains("nothing was billed"));
+async fn unanswered_count_request_is_unbilled() {
+    let api =
+        FaultyApi::start(ScriptedReply::Stall(String::new()), ScriptedReply::Bytes(String::new())).await;
+    let error = api.drafter().draft(&prompt()).await.err().unwrap();
+    assert_eq!(error.kind, DraftErrorKind::NoReply);
+    assert!(error.message().contains("nothing was billed"));
 }
 
 #[tokio::test]
-async fn many_who_open_an_editor_ask_the_api_once() {
+async fn concurrent_editors_fetch_the_offer_once() {
     for models in [super::faulty_api::models(), reply("500 Oops", "", "")] {
-        let api = FaultyApi::start(Answer::Bytes(models), Answer::Bytes(String::new())).await;
+        let api = FaultyApi::start(ScriptedReply::Bytes(models), ScriptedReply::Bytes(String::new())).await;
         let drafter = api.drafter();
-        let first = drafter.offer().await;
+        let first = drafter.model_offer().await;
         for _ in 0..5 {
-            assert_eq!(drafter.offer().await, first);
+            assert_eq!(drafter.model_offer().await, first);
         }
-        assert_eq!(api.asked_for_models.load(Ordering::SeqCst), 1);
+        assert_eq!(api.model_requests.load(Ordering::SeqCst), 1);
     }
 }
 
 #[tokio::test]
-async fn whoever_drops_a_draft_hangs_up_on_the_api() {
-    let api = FaultyApi::drafting(Answer::Stall(stream(&[delta("Dear")]))).await;
+async fn dropping_a_draft_closes_the_api_connection() {
+    let api = FaultyApi::drafting(ScriptedReply::Stall(stream(&[delta("Dear")]))).await;
     let drafter = api.drafter();
     let mut draft = drafter.draft(&prompt()).await.unwrap();
-    assert_eq!(draft.next().await, Some(Step::Text("Dear".to_owned())));
+    assert_eq!(draft.next().await, Some(DraftEvent::Text("Dear".to_owned())));
     drop(draft);
     tokio::time::timeout(Duration::from_secs(10), api.hung_up.notified()).await.unwrap();
 }

@@ -1,7 +1,7 @@
-//! A generation API on a port of its own that answers drafts as a test wants, byte by byte.
+//! A fake generation API on its own port that answers drafts byte by byte as a test specifies.
 
 use crate::drafting::api::Drafter;
-use crate::drafting::limits::Patience;
+use crate::drafting::limits::DraftTimeouts;
 use crate::drafting::settings::DraftingSettings;
 use chancery_domain::SystemClock;
 use serde_json::{Value, json};
@@ -16,71 +16,70 @@ pub(crate) const API_KEY: &str = "ck_aaaaaaaa_secretsecretsecretsecretsecretsecr
 
 pub(crate) const CONTEXT_TOKENS: usize = 2_048;
 
-/// How a draft is answered.
+/// The response to a draft.
 #[derive(Clone, Debug)]
-pub(crate) enum Answer {
-    /// These bytes, then the connection is closed.
+pub(crate) enum ScriptedReply {
+    /// Send these bytes, then close the connection.
     Bytes(String),
-    /// These bytes, then nothing.
+    /// Send these bytes, then nothing.
     Stall(String),
 }
 
 pub(crate) struct FaultyApi {
     pub(crate) url: String,
-    /// Told when the portal hangs up on a stalled answer.
+    /// Notified when the portal disconnects from a stalled response.
     pub(crate) hung_up: Arc<Notify>,
-    pub(crate) asked_for_models: Arc<AtomicUsize>,
-    /// The bodies of the drafts that were asked for.
+    pub(crate) model_requests: Arc<AtomicUsize>,
+    /// Bodies of the received draft requests.
     pub(crate) drafts: Arc<Mutex<Vec<Value>>>,
 }
 
-/// What happens to a request.
 #[derive(Clone)]
-struct Desk {
-    models: Answer,
-    draft: Answer,
+struct ApiState {
+    models: ScriptedReply,
+    draft: ScriptedReply,
     hung_up: Arc<Notify>,
-    asked_for_models: Arc<AtomicUsize>,
+    model_requests: Arc<AtomicUsize>,
     drafts: Arc<Mutex<Vec<Value>>>,
 }
 
-/// Short, for the tests wait for them.
-pub(super) const IMPATIENCE: Patience = Patience {
+/// Short, because tests wait for them.
+pub(super) const SHORT_TIMEOUTS: DraftTimeouts = DraftTimeouts {
     connect: Duration::from_millis(500),
     reply: Duration::from_millis(500),
-    beginning: Duration::from_millis(300),
-    silence: Duration::from_millis(300),
-    whole: Duration::from_secs(2),
+    start: Duration::from_millis(300),
+    idle: Duration::from_millis(300),
+    total: Duration::from_secs(2),
 };
 
 impl FaultyApi {
-    pub(crate) async fn start(models: Answer, draft: Answer) -> Self {
+    pub(crate) async fn start(models: ScriptedReply, draft: ScriptedReply) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let (hung_up, asked_for_models) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+        let (hung_up, model_requests) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
         let drafts = Arc::new(Mutex::new(Vec::new()));
-        let desk = Desk {
+        let state = ApiState {
             models,
             draft,
             hung_up: Arc::clone(&hung_up),
-            asked_for_models: Arc::clone(&asked_for_models),
+            model_requests: Arc::clone(&model_requests),
             drafts: Arc::clone(&drafts),
         };
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(desk.clone().serve(stream));
+                tokio::spawn(state.clone().serve(stream));
             }
         });
-        Self { url, hung_up, asked_for_models, drafts }
+        Self { url, hung_up, model_requests, drafts }
     }
 
     pub(crate) fn settings(&self) -> DraftingSettings {
         settings(&self.url)
     }
 
-    /// Models are right; only drafts are not.
-    pub(crate) async fn drafting(draft: Answer) -> Self {
-        Self::start(Answer::Bytes(models()), draft).await
+    /// Serves valid models; only drafts fail.
+    pub(crate) async fn drafting(draft: ScriptedReply) -> Self {
+        Self::start(ScriptedReply::Bytes(models()), draft).await
     }
 
     pub(super) fn drafter(&self) -> Drafter {
@@ -94,46 +93,46 @@ fn settings(url: &str) -> DraftingSettings {
 }
 
 pub(super) fn drafter(url: &str) -> Drafter {
-    Drafter::with_patience(settings(url), Arc::new(SystemClock), IMPATIENCE).unwrap()
+    Drafter::with_timeouts(settings(url), Arc::new(SystemClock), SHORT_TIMEOUTS).unwrap()
 }
 
-impl Desk {
+impl ApiState {
     async fn serve(self, mut stream: TcpStream) {
         let Some((path, body)) = request(&mut stream).await else { return };
-        let answer = match path.as_str() {
+        let scripted = match path.as_str() {
             "/v1/models" => {
-                self.asked_for_models.fetch_add(1, Ordering::SeqCst);
+                self.model_requests.fetch_add(1, Ordering::SeqCst);
                 self.models
             }
-            "/v1/tokens" => Answer::Bytes(count(&body)),
+            "/v1/tokens" => ScriptedReply::Bytes(count(&body)),
             _ => {
                 self.drafts.lock().unwrap().push(body);
                 self.draft
             }
         };
-        let (Answer::Bytes(bytes) | Answer::Stall(bytes)) = &answer;
+        let (ScriptedReply::Bytes(bytes) | ScriptedReply::Stall(bytes)) = &scripted;
         let _ = stream.write_all(bytes.as_bytes()).await;
-        if matches!(answer, Answer::Stall(_)) {
-            // Nothing more is sent; what ends this is the other side.
+        if matches!(scripted, ScriptedReply::Stall(_)) {
+            // Send nothing more; wait for the client to disconnect.
             while matches!(stream.read(&mut [0; 1_024]).await, Ok(1..)) {}
             self.hung_up.notify_one();
         }
     }
 }
 
-/// A token for every four bytes.
+/// Counts one token for every four bytes.
 fn count(body: &Value) -> String {
     let bytes = |field: &str| body[field].as_str().map_or(0, str::len);
     let input_tokens = (bytes("instructions") + bytes("input")) / 4;
     let room = CONTEXT_TOKENS.saturating_sub(input_tokens);
     if room == 0 {
-        return refusal("400 Bad Request", "", "input_too_long");
+        return rejection("400 Bad Request", "", "input_too_long");
     }
-    let wanted = body["max_output_tokens"].as_u64().map_or(0, |tokens| tokens as usize);
-    ok_json(&json!({"input_tokens": input_tokens, "max_output_tokens": wanted.min(room)}).to_string())
+    let requested = body["max_output_tokens"].as_u64().map_or(0, |tokens| tokens as usize);
+    ok_json(&json!({"input_tokens": input_tokens, "max_output_tokens": requested.min(room)}).to_string())
 }
 
-/// Reads one whole request; gives its path and its body. It must have the key.
+/// Reads one whole request and returns its path and body. It must carry the key.
 async fn request(stream: &mut TcpStream) -> Option<(String, Value)> {
     let mut bytes = Vec::new();
     let end = loop {
@@ -170,13 +169,13 @@ pub(crate) fn models() -> String {
     ok_json(&json!({"object": "list", "data": [small]}).to_string())
 }
 
-pub(crate) fn refusal(status: &str, headers: &str, code: &str) -> String {
+pub(crate) fn rejection(status: &str, headers: &str, code: &str) -> String {
     let reason = "the reason, which stays inside";
     let body = json!({"error": {"code": code, "reason": reason, "request_id": "req_1"}}).to_string();
     reply(status, &format!("content-type: application/json\r\n{headers}"), &body)
 }
 
-/// The head of a stream whose end is the end of the connection.
+/// A stream response that ends when the connection closes.
 pub(crate) fn stream(events: &[(&str, Value)]) -> String {
     let events: String =
         events.iter().map(|(name, data)| format!("event: {name}\ndata: {data}\n\n")).collect();

@@ -1,4 +1,4 @@
-//! The client against an API that misbehaves on purpose. The real one is held against it in the binary's own tests.
+//! Tests the API client against a fake API that fails on purpose. The binary's integration tests use the real one.
 
 mod failures;
 pub(crate) mod faulty_api;

@@ -1,8 +1,8 @@
-//! What the provider says about itself, and the keys that it signs with. Both are asked for when they are first needed, so
-//! that the portal starts while its provider is down, and are remembered for a while.
+//! The provider's metadata and signing keys. Both are fetched on first use, so that the portal can start while its provider is
+//! down, and are cached for a while.
 
-use super::fault::Fault;
-use super::http::{HttpFault, ProviderHttp, is_safe};
+use super::error::IdentityProviderError;
+use super::http::{HttpError, ProviderHttp, is_safe};
 use super::limits::{DISCOVERY_MAX_AGE, DISCOVERY_RETRY_AFTER, KEYS_MAX_AGE, KEYS_REFETCH_INTERVAL};
 use chancery_domain::Clock;
 use chancery_http_client::error_chain;
@@ -22,17 +22,17 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 use tokio::sync::Mutex;
 
-/// What of the provider's description the portal uses beyond what the library reads.
+/// Metadata fields that the library does not parse.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-struct MoreMetadata {
+struct ExtraMetadata {
     end_session_endpoint: Option<String>,
     authorization_response_iss_parameter_supported: Option<bool>,
 }
 
-impl AdditionalProviderMetadata for MoreMetadata {}
+impl AdditionalProviderMetadata for ExtraMetadata {}
 
 type Metadata = ProviderMetadata<
-    MoreMetadata,
+    ExtraMetadata,
     CoreAuthDisplay,
     CoreClientAuthMethod,
     CoreClaimName,
@@ -46,7 +46,7 @@ type Metadata = ProviderMetadata<
     CoreSubjectIdentifierType,
 >;
 
-/// What the portal uses of the provider's description.
+/// The metadata that the portal uses.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoints {
     pub(super) authorization: AuthUrl,
@@ -56,32 +56,32 @@ pub(super) struct Endpoints {
     pub(super) end_session: Option<Url>,
     pub(super) client_authentication: AuthType,
     /// RFC 9207: every reply of the authorization endpoint names the issuer.
-    pub(super) names_itself: bool,
+    pub(super) sends_iss: bool,
 }
 
-/// Keys as they were fetched together.
+/// A key set from one fetch.
 pub(super) type Keys = Arc<CoreJsonWebKeySet>;
 
-/// Each lock is held while its request is under way: many who need the same answer ask once.
+/// Each lock is held during its request, so that concurrent callers share one fetch.
 pub(super) struct Discovery {
     issuer: IssuerUrl,
     clock: Arc<dyn Clock>,
     endpoints: Mutex<KnownEndpoints>,
     keys: Mutex<KnownKeys>,
-    /// For those who do not want to wait for a request that is under way.
+    /// For callers that must not wait for a running request.
     last_known: RwLock<Option<Arc<Endpoints>>>,
 }
 
 #[derive(Default)]
 struct KnownEndpoints {
     found: Option<(Arc<Endpoints>, Instant)>,
-    failed: Option<(Fault, Instant)>,
+    failed: Option<(IdentityProviderError, Instant)>,
 }
 
 #[derive(Default)]
 struct KnownKeys {
     fetched: Option<(Keys, Instant)>,
-    /// When an unknown key last made the portal ask.
+    /// When an unknown key last triggered a fetch.
     refetched_at: Option<Instant>,
 }
 
@@ -96,7 +96,7 @@ impl Discovery {
         }
     }
 
-    /// However old it is.
+    /// May be outdated.
     pub(super) fn last_known(&self) -> Option<Arc<Endpoints>> {
         self.last_known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -105,21 +105,24 @@ impl Discovery {
         *self.last_known.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(endpoints));
     }
 
-    pub(super) async fn endpoints(&self, http: &ProviderHttp) -> Result<Arc<Endpoints>, Fault> {
+    pub(super) async fn endpoints(
+        &self,
+        http: &ProviderHttp,
+    ) -> Result<Arc<Endpoints>, IdentityProviderError> {
         let mut known = self.endpoints.lock().await;
-        let asked_at = self.clock.monotonic();
+        let checked_at = self.clock.monotonic();
         if let Some((endpoints, at)) = &known.found
-            && asked_at.saturating_duration_since(*at) < DISCOVERY_MAX_AGE
+            && checked_at.saturating_duration_since(*at) < DISCOVERY_MAX_AGE
         {
             return Ok(Arc::clone(endpoints));
         }
-        if let Some((fault, at)) = &known.failed
-            && asked_at.saturating_duration_since(*at) < DISCOVERY_RETRY_AFTER
+        if let Some((error, at)) = &known.failed
+            && checked_at.saturating_duration_since(*at) < DISCOVERY_RETRY_AFTER
         {
-            return Err(fault.clone());
+            return Err(error.clone());
         }
         let discovered = Metadata::discover_async(self.issuer.clone(), http).await;
-        let discovered = discovered.map_err(|error| explain("discovery", &error));
+        let discovered = discovered.map_err(|error| map_provider_error("discovery", &error));
         let now = self.clock.monotonic();
         match discovered.and_then(|metadata| Ok((Endpoints::of(&metadata)?, metadata.jwks().clone()))) {
             Ok((endpoints, keys)) => {
@@ -130,14 +133,18 @@ impl Discovery {
                 self.keys.lock().await.fetched = Some((Arc::new(keys), now));
                 Ok(endpoints)
             }
-            Err(fault) => {
-                known.failed = Some((fault.clone(), now));
-                Err(fault)
+            Err(error) => {
+                known.failed = Some((error.clone(), now));
+                Err(error)
             }
         }
     }
 
-    pub(super) async fn keys(&self, http: &ProviderHttp, endpoints: &Endpoints) -> Result<Keys, Fault> {
+    pub(super) async fn keys(
+        &self,
+        http: &ProviderHttp,
+        endpoints: &Endpoints,
+    ) -> Result<Keys, IdentityProviderError> {
         let mut known = self.keys.lock().await;
         let now = self.clock.monotonic();
         match &known.fetched {
@@ -146,17 +153,17 @@ impl Discovery {
         }
     }
 
-    /// Keys that are newer than these, with which a token could not be checked: the provider may have changed its keys a
-    /// moment ago. None where it was asked for that just now.
-    pub(super) async fn newer_keys(
+    /// Returns keys newer than `old_keys`, which could not verify a token: the provider may have just rotated its keys. `None` if
+    /// they were refetched too recently.
+    pub(super) async fn refetch_keys(
         &self,
-        than: &Keys,
+        old_keys: &Keys,
         http: &ProviderHttp,
         endpoints: &Endpoints,
-    ) -> Result<Option<Keys>, Fault> {
+    ) -> Result<Option<Keys>, IdentityProviderError> {
         let mut known = self.keys.lock().await;
         if let Some((keys, _)) = &known.fetched
-            && !Arc::ptr_eq(keys, than)
+            && !Arc::ptr_eq(keys, old_keys)
         {
             return Ok(Some(Arc::clone(keys)));
         }
@@ -175,20 +182,21 @@ impl Discovery {
         known: &mut KnownKeys,
         http: &ProviderHttp,
         endpoints: &Endpoints,
-    ) -> Result<Keys, Fault> {
+    ) -> Result<Keys, IdentityProviderError> {
         let fetched = CoreJsonWebKeySet::fetch_async(&endpoints.keys, http).await;
-        let keys = Arc::new(fetched.map_err(|error| explain("its keys", &error))?);
+        let keys = Arc::new(fetched.map_err(|error| map_provider_error("jwks", &error))?);
         known.fetched = Some((Arc::clone(&keys), self.clock.monotonic()));
         Ok(keys)
     }
 }
 
 impl Endpoints {
-    fn of(metadata: &Metadata) -> Result<Self, Fault> {
-        let missing = |what: &str| Fault::Lying(format!("discovery: its description names no `{what}`"));
+    fn of(metadata: &Metadata) -> Result<Self, IdentityProviderError> {
+        let missing =
+            |what: &str| IdentityProviderError::InvalidResponse(format!("discovery: `{what}` is missing"));
         let token = metadata.token_endpoint().cloned().ok_or_else(|| missing("token_endpoint"))?;
         let more = metadata.additional_metadata();
-        // A description that is good but for this is used without it: signing in does not need it.
+        // An invalid end-session endpoint is ignored: signing in does not need it.
         let end_session = more.end_session_endpoint.as_deref().and_then(|text| Url::parse(text).ok());
         let methods = metadata.token_endpoint_auth_methods_supported();
         let takes = |method| methods.is_none_or(|methods| methods.contains(&method));
@@ -201,14 +209,14 @@ impl Endpoints {
             keys: metadata.jwks_uri().clone(),
             end_session: end_session.filter(is_safe),
             client_authentication: if is_posted { AuthType::RequestBody } else { AuthType::BasicAuth },
-            names_itself: more.authorization_response_iss_parameter_supported == Some(true),
+            sends_iss: more.authorization_response_iss_parameter_supported == Some(true),
         };
         endpoints.check(metadata.issuer().url())?;
         Ok(endpoints)
     }
 
-    /// The browser goes to the first, and the others get secrets. What is reached over TLS never leads to what is not.
-    fn check(&self, issuer: &Url) -> Result<(), Fault> {
+    /// The browser is sent to the first endpoint, and the others get secrets. If the issuer uses TLS, all of them must.
+    fn check(&self, issuer: &Url) -> Result<(), IdentityProviderError> {
         let all = [
             ("authorization_endpoint", Some(self.authorization.url())),
             ("token_endpoint", Some(self.token.url())),
@@ -221,16 +229,20 @@ impl Endpoints {
             .find(|(_, url)| url.is_some_and(|url| !is_safe(url) || (needs_tls && url.scheme() != "https")));
         match unsafe_one {
             None => Ok(()),
-            Some((name, _)) => Err(Fault::Lying(format!("discovery: its `{name}` is not `https:`"))),
+            Some((name, _)) => {
+                Err(IdentityProviderError::InvalidResponse(format!("discovery: `{name}` is not `https:`")))
+            }
         }
     }
 }
 
-/// Without what the reply's body says.
-fn explain(what: &str, error: &DiscoveryError<HttpFault>) -> Fault {
+/// Omits the response body.
+fn map_provider_error(what: &str, error: &DiscoveryError<HttpError>) -> IdentityProviderError {
     match error {
-        DiscoveryError::Request(fault) => fault.fault(what),
-        DiscoveryError::Response(_, _, why) => Fault::Lying(format!("{what}: {why}")),
-        other => Fault::Lying(format!("{what}: {}", error_chain(other))),
+        DiscoveryError::Request(error) => error.error(what),
+        DiscoveryError::Response(_, _, why) => {
+            IdentityProviderError::InvalidResponse(format!("{what}: {why}"))
+        }
+        other => IdentityProviderError::InvalidResponse(format!("{what}: {}", error_chain(other))),
     }
 }

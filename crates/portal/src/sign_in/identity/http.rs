@@ -1,7 +1,7 @@
-//! How the portal asks its identity provider: within bounds of time and size, over TLS unless the provider is on this
-//! machine, and never where a reply would send it.
+//! HTTP client for the identity provider, with limits on time and size. It uses TLS unless the provider is on this machine, and
+//! follows no redirects.
 
-use super::fault::Fault;
+use super::error::IdentityProviderError;
 use super::limits::{CONNECT_TIMEOUT, MAX_REPLY_BYTES, REQUEST_TIMEOUT};
 use chancery_http_client::{BodyError, client_builder, describe, read_body};
 use openidconnect::http::StatusCode;
@@ -14,21 +14,21 @@ pub(super) struct ProviderHttp {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum HttpFault {
+pub(super) enum HttpError {
     #[error("{0}")]
     Unreachable(String),
     #[error("{0}")]
     TimedOut(String),
-    #[error("the reply has more than {MAX_REPLY_BYTES} bytes")]
+    #[error("reply exceeds {MAX_REPLY_BYTES} bytes")]
     TooLarge,
-    #[error("its address {0} is neither `https:` nor on this machine")]
-    NotSafe(String),
-    #[error("it answered with status {0}")]
-    Failing(StatusCode),
-    #[error("it answered with status {0}, and the portal follows no redirect")]
-    Redirects(StatusCode),
+    #[error("{0} is neither `https:` nor loopback")]
+    Insecure(String),
+    #[error("status {0}")]
+    ServerError(StatusCode),
+    #[error("status {0}; redirects are not followed")]
+    Redirected(StatusCode),
     #[error("{0}")]
-    Unusable(String),
+    InvalidRequest(String),
 }
 
 impl ProviderHttp {
@@ -37,26 +37,26 @@ impl ProviderHttp {
             .user_agent("chancery-portal")
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(REQUEST_TIMEOUT);
-        // A proxy of the network cannot reach what listens on this machine alone.
+        // A network proxy cannot reach a server that listens on this machine only.
         let builder = if is_on_this_machine(issuer) { builder.no_proxy() } else { builder };
         Ok(Self { client: builder.build().map_err(describe)? })
     }
 
-    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpFault> {
-        let request =
-            reqwest::Request::try_from(request).map_err(|error| HttpFault::Unusable(describe(error)))?;
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let request = reqwest::Request::try_from(request)
+            .map_err(|error| HttpError::InvalidRequest(describe(error)))?;
         if !is_safe(request.url()) {
-            return Err(HttpFault::NotSafe(origin(request.url())));
+            return Err(HttpError::Insecure(origin(request.url())));
         }
-        let mut reply = self.client.execute(request).await.map_err(HttpFault::of)?;
+        let mut reply = self.client.execute(request).await.map_err(HttpError::of)?;
         match reply.status() {
-            status if status.is_server_error() => return Err(HttpFault::Failing(status)),
-            status if status.is_redirection() => return Err(HttpFault::Redirects(status)),
+            status if status.is_server_error() => return Err(HttpError::ServerError(status)),
+            status if status.is_redirection() => return Err(HttpError::Redirected(status)),
             _ => {}
         }
         let body = read_body(&mut reply, MAX_REPLY_BYTES).await.map_err(|error| match error {
-            BodyError::TooLarge { .. } => HttpFault::TooLarge,
-            BodyError::Failed(error) => HttpFault::of(error),
+            BodyError::TooLarge { .. } => HttpError::TooLarge,
+            BodyError::Failed(error) => HttpError::of(error),
         })?;
         let mut response = HttpResponse::new(body);
         *response.status_mut() = reply.status();
@@ -66,33 +66,35 @@ impl ProviderHttp {
 }
 
 impl<'c> AsyncHttpClient<'c> for ProviderHttp {
-    type Error = HttpFault;
-    type Future = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpFault>> + Send + 'c>>;
+    type Error = HttpError;
+    type Future = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'c>>;
 
     fn call(&'c self, request: HttpRequest) -> Self::Future {
         Box::pin(self.send(request))
     }
 }
 
-impl HttpFault {
+impl HttpError {
     fn of(error: reqwest::Error) -> Self {
         let is_timeout = error.is_timeout();
         let text = describe(error);
         if is_timeout { Self::TimedOut(text) } else { Self::Unreachable(text) }
     }
 
-    /// `what` was asked for.
-    pub(super) fn fault(&self, what: &str) -> Fault {
+    /// `what` names the request.
+    pub(super) fn error(&self, what: &str) -> IdentityProviderError {
         let text = format!("{what}: {self}");
         match self {
-            Self::Unreachable(_) | Self::Failing(_) => Fault::Down(text),
-            Self::TimedOut(_) => Fault::Slow(text),
-            Self::TooLarge | Self::NotSafe(_) | Self::Redirects(_) | Self::Unusable(_) => Fault::Lying(text),
+            Self::Unreachable(_) | Self::ServerError(_) => IdentityProviderError::Unavailable(text),
+            Self::TimedOut(_) => IdentityProviderError::TimedOut(text),
+            Self::TooLarge | Self::Insecure(_) | Self::Redirected(_) | Self::InvalidRequest(_) => {
+                IdentityProviderError::InvalidResponse(text)
+            }
         }
     }
 }
 
-/// Secrets go over TLS, or do not leave this machine.
+/// Secrets are sent over TLS only, or within this machine.
 pub(super) fn is_safe(url: &Url) -> bool {
     url.scheme() == "https" || (url.scheme() == "http" && is_on_this_machine(url))
 }
@@ -106,7 +108,7 @@ fn is_on_this_machine(url: &Url) -> bool {
     }
 }
 
-/// Without path and query: what is in those is nobody's business.
+/// Omits path and query, which may contain secrets.
 fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
 }
@@ -116,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_go_over_tls_or_stay_on_this_machine() {
+    fn provider_urls_require_tls_except_loopback() {
         let safe = |url: &str| is_safe(&Url::parse(url).unwrap());
         for url in
             ["https://id.example.com/token", "http://localhost:1/", "http://127.3.2.1/", "http://[::1]:8/"]

@@ -1,17 +1,17 @@
-//! Whether an ID token is what this sign-in was promised. The signature is checked by the library's keys; what is claimed is
-//! read and checked here, because the library refuses a whole token for one claim that nobody asked for, and leaves to its
-//! caller most of what follows. `jsonwebtoken` was weighed too: it would replace 1 to 3 with a second set of cryptography, and
-//! leave 5 (`azp`), 6 (`iat`), 7 and 8 here.
+//! Validates an ID token. The library verifies the signature. Claims are parsed and checked here, because the library rejects a
+//! whole token for one invalid claim that we do not use, and leaves most of the following to its caller. `jsonwebtoken` was
+//! considered too: it would replace 1 to 3 with a second set of cryptography, and leave 5 (`azp`), 6 (`iat`), 7 and 8 here.
 //!
-//! 1. It is a signed token (three parts), of no type but `JWT`, with nothing `crit`ical that we do not know.
-//! 2. Its algorithm is one of a fixed list: never `none`, and never a shared secret.
-//! 3. A key of the provider's that fits the algorithm, and the `kid` where there is one, verifies the signature.
-//! 4. `iss` is the configured issuer, letter by letter.
-//! 5. `aud` is us; where it names others too, and wherever there is an `azp`, `azp` must be us.
-//! 6. `exp` is ahead; `iat` is neither ahead nor long ago; `nbf`, if there is one, is not ahead. All with a small skew.
+//! 1. It is a signed token (three parts), with no type other than `JWT` and no unknown `crit` header.
+//! 2. Its algorithm is on a fixed list: never `none`, and never a shared secret.
+//! 3. One of the provider's keys that matches the algorithm, and the `kid` if present, verifies the signature.
+//! 4. `iss` equals the configured issuer exactly.
+//! 5. `aud` is us. If it names others too, or if `azp` is present, `azp` must be us.
+//! 6. `exp` is in the future; `iat` is neither in the future nor long ago; `nbf`, if present, is not in the future. All with a
+//!    small clock skew.
 //! 7. `nonce` is the one that this sign-in sent.
-//! 8. `at_hash` and `c_hash`, where they are there, belong to the access token and the code that it came with.
-//! 9. `sub` is there, and is one line of at most 255 characters.
+//! 8. `at_hash` and `c_hash`, if present, match the access token and the code.
+//! 9. `sub` is present, and is one line of at most 255 characters.
 
 use super::limits::{CLOCK_SKEW_S, ID_TOKEN_MAX_AGE_S, MAX_SUBJECT_CHARS};
 use base64::Engine;
@@ -22,7 +22,7 @@ use serde::Deserialize;
 use serde_json::{Number, Value};
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
-/// Signatures that only the provider can make.
+/// Asymmetric algorithms only, whose signatures only the provider can create.
 const ALGORITHMS: [(&str, CoreJwsSigningAlgorithm); 9] = [
     ("RS256", CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha256),
     ("RS384", CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha384),
@@ -35,7 +35,7 @@ const ALGORITHMS: [(&str, CoreJwsSigningAlgorithm); 9] = [
     ("EdDSA", CoreJwsSigningAlgorithm::EdDsa),
 ];
 
-/// What the token must fit.
+/// What the token must match.
 pub(super) struct Expected<'a> {
     pub(super) issuer: &'a str,
     pub(super) client_id: &'a str,
@@ -46,10 +46,10 @@ pub(super) struct Expected<'a> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum IdTokenFault {
-    /// None of the keys that we have is the one it was signed with; newer ones may be.
+pub(super) enum IdTokenError {
+    /// Signed with none of the known keys. The provider may have newer ones.
     UnknownKey(String),
-    Refused(String),
+    Rejected(String),
 }
 
 #[derive(Debug, Deserialize)]
@@ -68,7 +68,7 @@ pub(super) struct Claims {
     pub(super) email: EmailClaims,
 }
 
-/// Of any type, for what is no address is no reason to refuse the whole token.
+/// Accepts any JSON type, because an invalid address is no reason to reject the whole token.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct EmailClaims {
     email: Option<Value>,
@@ -99,11 +99,11 @@ struct SignedToken<'a> {
 }
 
 impl EmailClaims {
-    pub(super) fn is_there(&self) -> bool {
+    pub(super) fn is_present(&self) -> bool {
         self.email.is_some()
     }
 
-    /// The address, if it is text, and whether the provider vouches for it. Only `true` says so, not a word like it.
+    /// The address, if it is a string, and whether the provider has verified it. Only the boolean `true` counts.
     pub(super) fn into_address(self) -> (Option<String>, bool) {
         match self.email {
             Some(Value::String(address)) => (Some(address), self.email_verified == Some(Value::Bool(true))),
@@ -116,25 +116,25 @@ pub(super) fn check(
     token: &str,
     keys: &[CoreJsonWebKey],
     expected: &Expected<'_>,
-) -> Result<Claims, IdTokenFault> {
-    let token = SignedToken::parse(token).map_err(IdTokenFault::Refused)?;
-    let algorithm = token.header.accepted_algorithm().map_err(IdTokenFault::Refused)?;
+) -> Result<Claims, IdTokenError> {
+    let token = SignedToken::parse(token).map_err(IdTokenError::Rejected)?;
+    let algorithm = token.header.accepted_algorithm().map_err(IdTokenError::Rejected)?;
     token.check_signature(keys, &algorithm)?;
-    // What serde says of a claim's type can quote the claim, which is no secret.
+    // serde's errors can quote a claim, which is not secret.
     let claims: Claims = serde_json::from_slice(&token.payload)
-        .map_err(|error| IdTokenFault::Refused(format!("the ID token's claims: {error}")))?;
-    claims.check(expected).map_err(IdTokenFault::Refused)?;
-    claims.check_hashes(expected, &algorithm).map_err(IdTokenFault::Refused)?;
+        .map_err(|error| IdTokenError::Rejected(format!("the ID token's claims: {error}")))?;
+    claims.check(expected).map_err(IdTokenError::Rejected)?;
+    claims.check_hashes(expected, &algorithm).map_err(IdTokenError::Rejected)?;
     Ok(claims)
 }
 
 impl<'a> SignedToken<'a> {
     fn parse(token: &'a str) -> Result<Self, String> {
-        let malformed = |what: &str| format!("the ID token's {what} cannot be read");
+        let malformed = |what: &str| format!("invalid ID token {what}");
         let Some((signed, signature)) = token.rsplit_once('.') else { return Err(malformed("form")) };
         let Some((header, payload)) = signed.split_once('.').filter(|(_, payload)| !payload.contains('.'))
         else {
-            return Err("the ID token does not have three parts, as a signed one has".to_owned());
+            return Err("the ID token does not have three parts".to_owned());
         };
         let decode = |part: &str| BASE64_URL_SAFE_NO_PAD.decode(part);
         let header = decode(header).map_err(|_| malformed("header"))?;
@@ -146,12 +146,12 @@ impl<'a> SignedToken<'a> {
         })
     }
 
-    /// Without a `kid`, every key that fits the algorithm is tried.
+    /// Without a `kid`, tries every key that matches the algorithm.
     fn check_signature(
         &self,
         keys: &[CoreJsonWebKey],
         algorithm: &CoreJwsSigningAlgorithm,
-    ) -> Result<(), IdTokenFault> {
+    ) -> Result<(), IdTokenError> {
         let kid = self.header.kid.as_ref().map(|kid| JsonWebKeyId::new(kid.clone()));
         let named: Vec<_> = keys.iter().filter(|key| kid.is_none() || key.key_id() == kid.as_ref()).collect();
         let verifies = |key: &CoreJsonWebKey| {
@@ -159,14 +159,14 @@ impl<'a> SignedToken<'a> {
         };
         match (named.iter().copied().any(verifies), &kid) {
             (true, _) => Ok(()),
-            (false, None) => Err(IdTokenFault::UnknownKey(
+            (false, None) => Err(IdTokenError::UnknownKey(
                 "the ID token has no `kid`, and none of the provider's keys verifies its signature"
                     .to_owned(),
             )),
-            (false, Some(_)) if named.is_empty() => Err(IdTokenFault::UnknownKey(
-                "the ID token's `kid` is of none of the provider's keys".to_owned(),
+            (false, Some(_)) if named.is_empty() => Err(IdTokenError::UnknownKey(
+                "the ID token's `kid` matches none of the provider's keys".to_owned(),
             )),
-            (false, Some(_)) => Err(IdTokenFault::Refused(
+            (false, Some(_)) => Err(IdTokenError::Rejected(
                 "the ID token's signature does not verify with the key of its `kid`".to_owned(),
             )),
         }
@@ -180,10 +180,10 @@ impl Header {
             matches!(typ.strip_prefix("application/").unwrap_or(&typ), "jwt" | "jose")
         });
         if !is_jwt {
-            return Err("the ID token's `typ` says that it is something else".to_owned());
+            return Err("unexpected `typ` in the ID token".to_owned());
         }
         if self.crit.is_some() || self.cty.is_some() {
-            return Err("the ID token's header has a `crit` or `cty`, which we do not know".to_owned());
+            return Err("unsupported `crit` or `cty` in the ID token".to_owned());
         }
         let known = ALGORITHMS.into_iter().find(|(name, _)| *name == self.alg);
         known.map(|(_, algorithm)| algorithm).ok_or_else(|| {
@@ -211,18 +211,18 @@ impl Claims {
                 return Err(format!("the ID token's `azp` is not {}", expected.client_id));
             }
             None if has_others => {
-                return Err("the ID token's `aud` names others too, and there is no `azp`".to_owned());
+                return Err("the ID token has several `aud` and no `azp`".to_owned());
             }
             _ => {}
         }
         self.check_times(expected.now_s)?;
         if self.nonce.as_deref() != Some(expected.nonce) {
-            return Err("the ID token's `nonce` is not the one of this sign-in".to_owned());
+            return Err("wrong `nonce` in the ID token".to_owned());
         }
         let is_subject = !self.sub.is_empty()
             && self.sub.chars().count() <= MAX_SUBJECT_CHARS
             && !self.sub.chars().any(char::is_control);
-        if is_subject { Ok(()) } else { Err("the ID token's `sub` is empty, too long or no line".to_owned()) }
+        if is_subject { Ok(()) } else { Err("invalid `sub` in the ID token".to_owned()) }
     }
 
     fn check_times(&self, now_s: i64) -> Result<(), String> {
@@ -249,26 +249,29 @@ impl Claims {
         expected: &Expected<'_>,
         algorithm: &CoreJwsSigningAlgorithm,
     ) -> Result<(), String> {
-        let fits = |claimed: &Option<String>, text: &str| {
-            claimed.as_ref().is_none_or(|claimed| half_hashes(text, algorithm).contains(claimed))
+        let matches = |claimed: &Option<String>, text: &str| {
+            claimed.as_ref().is_none_or(|claimed| left_half_hashes(text, algorithm).contains(claimed))
         };
-        if !fits(&self.at_hash, expected.access_token.secret()) {
-            return Err("the ID token's `at_hash` is of another access token".to_owned());
+        if !matches(&self.at_hash, expected.access_token.secret()) {
+            return Err("the ID token's `at_hash` does not match the access token".to_owned());
         }
-        if !fits(&self.c_hash, expected.code.secret()) {
-            return Err("the ID token's `c_hash` is of another code".to_owned());
+        if !matches(&self.c_hash, expected.code.secret()) {
+            return Err("the ID token's `c_hash` does not match the code".to_owned());
         }
         Ok(())
     }
 }
 
-/// The left half of the hash that belongs to the algorithm. Which belongs to EdDSA nobody has laid down: some providers take
-/// Ed25519's own SHA-512, some SHA-256, and either ties the two together.
-fn half_hashes(text: &str, algorithm: &CoreJwsSigningAlgorithm) -> Vec<String> {
+/// The left half of the algorithm's hash. No standard defines the hash for EdDSA: some providers use Ed25519's own SHA-512, some
+/// SHA-256. Both are accepted, because either binds the text to the token.
+fn left_half_hashes(text: &str, algorithm: &CoreJwsSigningAlgorithm) -> Vec<String> {
     use CoreJwsSigningAlgorithm as Algorithm;
-    let half = |hash: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(&hash[..hash.len() / 2]);
-    let (sha256, sha384, sha512) =
-        (|| half(&Sha256::digest(text)), || half(&Sha384::digest(text)), || half(&Sha512::digest(text)));
+    let left_half = |hash: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(&hash[..hash.len() / 2]);
+    let (sha256, sha384, sha512) = (
+        || left_half(&Sha256::digest(text)),
+        || left_half(&Sha384::digest(text)),
+        || left_half(&Sha512::digest(text)),
+    );
     match algorithm {
         Algorithm::RsaSsaPkcs1V15Sha384 | Algorithm::RsaSsaPssSha384 | Algorithm::EcdsaP384Sha384 => {
             vec![sha384()]
@@ -279,12 +282,12 @@ fn half_hashes(text: &str, algorithm: &CoreJwsSigningAlgorithm) -> Vec<String> {
     }
 }
 
-/// Whole seconds; some providers send fractions.
+/// Truncates to whole seconds; some providers send fractions.
 fn seconds(number: &Number, name: &str) -> Result<i64, String> {
-    /// The year 5138; far enough, and far from what arithmetic cannot hold.
-    const LAST_S: f64 = 100_000_000_000.0;
+    /// In the year 5138: late enough, and far from overflow.
+    const MAX_TIMESTAMP_S: f64 = 100_000_000_000.0;
     match number.as_f64() {
-        Some(value) if (0.0..LAST_S).contains(&value) => Ok(value as i64),
-        _ => Err(format!("the ID token's `{name}` is no time")),
+        Some(value) if (0.0..MAX_TIMESTAMP_S).contains(&value) => Ok(value as i64),
+        _ => Err(format!("invalid `{name}` in the ID token")),
     }
 }

@@ -1,8 +1,8 @@
-//! The portal's side of OpenID Connect; `provider` has the protocol. It decides nothing about people: who may sign up, and what
-//! a session is, others say.
+//! The OpenID Connect client; `provider` documents the protocol. It makes no decisions about people: who may sign up, and what a
+//! session is, is decided elsewhere.
 
 mod discovery;
-pub(crate) mod fault;
+pub(crate) mod error;
 mod http;
 mod id_token;
 mod limits;

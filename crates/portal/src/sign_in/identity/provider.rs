@@ -1,17 +1,16 @@
-//! The portal's side of OpenID Connect: the code flow with PKCE, of the scopes `openid email` and nothing more.
+//! The OpenID Connect client: the authorization code flow with PKCE, with scopes `openid email` only.
 //!
-//! 1. `authorization_url`: the browser is sent to the provider with a `state`, a `nonce` and a PKCE challenge that belong to
-//!    this one sign-in. Where the provider's endpoints are, `discovery` asks the provider, whose issuer must be exactly
-//!    the configured one.
-//! 2. The browser comes back with a code. Who called back in which browser, `callback` has checked by then; `check_issuer`
-//!    holds the reply against RFC 9207.
-//! 3. `prove`: the code and the PKCE verifier are exchanged for an ID token, which `id_token` checks. With keys that are not
-//!    known, the provider's keys are fetched once more. If it has no address, `userinfo` is asked.
+//! 1. `authorization_url`: the browser is redirected to the provider with a `state`, a `nonce` and a PKCE challenge for this
+//!    sign-in only. `discovery` fetches the provider's endpoints; its issuer must equal the configured one exactly.
+//! 2. The browser returns with a code. `callback` has already checked the `state` and the browser; `check_issuer` checks the
+//!    issuer as in RFC 9207.
+//! 3. `authenticate`: the code and the PKCE verifier are exchanged for an ID token, which `id_token` validates. If the signing key
+//!    is unknown, the provider's keys are fetched once more. If the token has no address, it is requested from `userinfo`.
 
 use super::discovery::{Discovery, Endpoints};
-use super::fault::Fault;
-use super::http::{self, HttpFault, ProviderHttp};
-use super::id_token::{self, Claims, Expected, IdTokenFault};
+use super::error::IdentityProviderError;
+use super::http::{self, HttpError, ProviderHttp};
+use super::id_token::{self, Claims, Expected, IdTokenError};
 use super::userinfo;
 use crate::settings::PortalSettings;
 use chancery_domain::Clock;
@@ -28,12 +27,11 @@ use openidconnect::IssuerUrl;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Why the provider cannot be used; the text names the key of the configuration.
+/// Why the provider cannot be used; the message names the configuration key.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct IdentityError(String);
 
-/// The provider, as the portal knows it.
 pub(crate) struct IdentityProvider {
     issuer: String,
     client_id: ClientId,
@@ -45,25 +43,25 @@ pub(crate) struct IdentityProvider {
     clock: Arc<dyn Clock>,
 }
 
-/// What belongs to one sign-in alone.
-pub(crate) struct Secrets<'a> {
+/// Random values that belong to a single sign-in.
+pub(crate) struct SignInSecrets<'a> {
     pub(crate) state: &'a str,
     pub(crate) nonce: &'a str,
     pub(crate) pkce_verifier: &'a str,
 }
 
-/// Whom the provider is to let through.
+/// Whether the provider must ask for credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    /// Whoever is signed in there already.
-    Anybody,
-    /// It asks, for it may be somebody else than it thinks.
-    SomebodyElse,
+pub(crate) enum LoginPrompt {
+    /// Uses the provider's own session, if there is one.
+    IfNeeded,
+    /// Asks despite a session, because the user may want another account.
+    Always,
 }
 
-/// What the provider says of who signed in.
+/// What the provider asserts about the person who signed in.
 #[derive(Debug)]
-pub(crate) struct Evidence {
+pub(crate) struct IdentityClaims {
     pub(crate) subject: String,
     pub(crate) email: Option<String>,
     pub(crate) is_email_verified: bool,
@@ -94,15 +92,15 @@ type Client = oauth2::Client<
 impl IdentityProvider {
     pub(crate) fn new(settings: &PortalSettings, clock: Arc<dyn Clock>) -> Result<Self, IdentityError> {
         let identity = &settings.identity;
-        let wrong = |key: &str, why: &str| IdentityError(format!("{key} cannot be used: {why}"));
+        let invalid = |key: &str, why: &str| IdentityError(format!("invalid {key}: {why}"));
         let issuer = IssuerUrl::new(identity.issuer.clone())
-            .map_err(|error| wrong("identity.issuer", &error.to_string()))?;
+            .map_err(|error| invalid("identity.issuer", &error.to_string()))?;
         if !http::is_safe(issuer.url()) {
-            return Err(wrong("identity.issuer", "it must be `https:`, or on this machine"));
+            return Err(invalid("identity.issuer", "use `https:` or a loopback address"));
         }
         let redirect_url = RedirectUrl::new(format!("{}/auth/callback", settings.public_url))
-            .map_err(|error| wrong("portal.public_url", &error.to_string()))?;
-        let http = ProviderHttp::new(issuer.url()).map_err(|why| wrong("identity.issuer", &why))?;
+            .map_err(|error| invalid("portal.public_url", &error.to_string()))?;
+        let http = ProviderHttp::new(issuer.url()).map_err(|why| invalid("identity.issuer", &why))?;
         Ok(Self {
             issuer: identity.issuer.clone(),
             client_id: ClientId::new(identity.client_id.clone()),
@@ -119,50 +117,56 @@ impl IdentityProvider {
         &self.issuer
     }
 
-    /// Where the browser is sent to sign in.
+    /// The provider's URL to redirect the browser to.
     pub(crate) async fn authorization_url(
         &self,
-        secrets: &Secrets<'_>,
-        wanted: Wanted,
-    ) -> Result<String, Fault> {
+        secrets: &SignInSecrets<'_>,
+        prompt: LoginPrompt,
+    ) -> Result<String, IdentityProviderError> {
         let endpoints = self.discovery.endpoints(&self.http).await?;
         let verifier = PkceCodeVerifier::new(secrets.pkce_verifier.to_owned());
         let client = self.client(&endpoints);
-        let asked = client
+        let request = client
             .authorize_url(|| CsrfToken::new(secrets.state.to_owned()))
             .add_scope(Scope::new("openid".to_owned()))
             .add_scope(Scope::new("email".to_owned()))
             .set_pkce_challenge(PkceCodeChallenge::from_code_verifier_sha256(&verifier))
             .add_extra_param("nonce", secrets.nonce);
-        let asked = match wanted {
-            Wanted::Anybody => asked,
-            Wanted::SomebodyElse => asked.add_extra_param("prompt", "login"),
+        let request = match prompt {
+            LoginPrompt::IfNeeded => request,
+            LoginPrompt::Always => request.add_extra_param("prompt", "login"),
         };
-        Ok(asked.url().0.into())
+        Ok(request.url().0.into())
     }
 
-    /// RFC 9207: a reply that names an issuer must name ours, and a provider that says it names itself must do so. Without
-    /// this, a code of one provider could be carried to another.
-    pub(crate) async fn check_issuer(&self, named: Option<&str>) -> Result<(), Fault> {
+    /// RFC 9207: if the callback has `iss`, it must be our issuer, and a provider that announces `iss` must send it. Otherwise a
+    /// code from one provider could be sent to another.
+    pub(crate) async fn check_issuer(&self, iss: Option<&str>) -> Result<(), IdentityProviderError> {
         let endpoints = self.discovery.endpoints(&self.http).await?;
-        match named {
+        match iss {
             Some(issuer) if issuer == self.issuer => Ok(()),
-            Some(_) => Err(Fault::Lying("the callback's `iss` names another issuer".to_owned())),
-            None if endpoints.names_itself => Err(Fault::Lying(
-                "the callback has no `iss`, though the provider says that it sends it".to_owned(),
-            )),
+            Some(_) => Err(IdentityProviderError::InvalidResponse("wrong `iss` in the callback".to_owned())),
+            None if endpoints.sends_iss => {
+                Err(IdentityProviderError::InvalidResponse("missing `iss` in the callback".to_owned()))
+            }
             None => Ok(()),
         }
     }
 
-    /// Who signed in.
-    pub(crate) async fn prove(&self, code: String, secrets: &Secrets<'_>) -> Result<Evidence, Fault> {
+    /// Exchanges the code and returns the identity of the person who signed in.
+    pub(crate) async fn authenticate(
+        &self,
+        code: String,
+        secrets: &SignInSecrets<'_>,
+    ) -> Result<IdentityClaims, IdentityProviderError> {
         let endpoints = self.discovery.endpoints(&self.http).await?;
         let code = AuthorizationCode::new(code);
         let reply = self.exchange(&endpoints, &code, secrets).await?;
         let access_token = reply.access_token();
         let Some(id_token) = &reply.extra_fields().id_token else {
-            return Err(Fault::Lying("the token endpoint's reply has no `id_token`".to_owned()));
+            return Err(IdentityProviderError::InvalidResponse(
+                "the token endpoint's reply has no `id_token`".to_owned(),
+            ));
         };
         let expected = Expected {
             issuer: &self.issuer,
@@ -175,16 +179,16 @@ impl IdentityProvider {
         let claims = self.check(&endpoints, id_token, &expected).await?;
         let Claims { sub, email, .. } = claims;
         let email = match &endpoints.userinfo {
-            Some(url) if !email.is_there() => {
+            Some(url) if !email.is_present() => {
                 userinfo::email_claims(url, &self.http, access_token, &sub).await?
             }
             _ => email,
         };
         let (email, is_email_verified) = email.into_address();
-        Ok(Evidence { subject: sub, email, is_email_verified })
+        Ok(IdentityClaims { subject: sub, email, is_email_verified })
     }
 
-    /// Where the browser signs out at the provider too, as far as is known without asking.
+    /// The provider's sign-out URL, if the cached metadata has one.
     pub(crate) fn end_session_url(&self) -> Option<String> {
         let mut url = self.discovery.last_known()?.end_session.clone()?;
         url.query_pairs_mut()
@@ -209,18 +213,20 @@ impl IdentityProvider {
         &self,
         endpoints: &Endpoints,
         code: &AuthorizationCode,
-        secrets: &Secrets<'_>,
-    ) -> Result<TokenReply, Fault> {
+        secrets: &SignInSecrets<'_>,
+    ) -> Result<TokenReply, IdentityProviderError> {
         let client = self.client(endpoints);
-        let asked = client
+        let result = client
             .exchange_code(code.clone())
             .set_pkce_verifier(PkceCodeVerifier::new(secrets.pkce_verifier.to_owned()))
             .request_async(&self.http)
             .await;
-        let reply = asked.map_err(|error| explain(&error))?;
+        let reply = result.map_err(|error| map_provider_error(&error))?;
         match reply.token_type() {
             BasicTokenType::Bearer => Ok(reply),
-            _ => Err(Fault::Lying("the token endpoint's `token_type` is not `Bearer`".to_owned())),
+            _ => Err(IdentityProviderError::InvalidResponse(
+                "the token endpoint's `token_type` is not `Bearer`".to_owned(),
+            )),
         }
     }
 
@@ -229,38 +235,44 @@ impl IdentityProvider {
         endpoints: &Endpoints,
         id_token: &str,
         expected: &Expected<'_>,
-    ) -> Result<Claims, Fault> {
+    ) -> Result<Claims, IdentityProviderError> {
         let keys = self.discovery.keys(&self.http, endpoints).await?;
         let unknown = match id_token::check(id_token, keys.keys(), expected) {
             Ok(claims) => return Ok(claims),
-            Err(IdTokenFault::Refused(why)) => return Err(Fault::Lying(why)),
-            Err(IdTokenFault::UnknownKey(why)) => why,
+            Err(IdTokenError::Rejected(why)) => return Err(IdentityProviderError::InvalidResponse(why)),
+            Err(IdTokenError::UnknownKey(why)) => why,
         };
-        let Some(newer) = self.discovery.newer_keys(&keys, &self.http, endpoints).await? else {
-            return Err(Fault::Lying(format!("{unknown}, which were asked for just now")));
+        let Some(newer) = self.discovery.refetch_keys(&keys, &self.http, endpoints).await? else {
+            return Err(IdentityProviderError::InvalidResponse(format!(
+                "{unknown}; keys were refetched just now"
+            )));
         };
-        id_token::check(id_token, newer.keys(), expected).map_err(|fault| match fault {
-            IdTokenFault::Refused(why) | IdTokenFault::UnknownKey(why) => Fault::Lying(why),
+        id_token::check(id_token, newer.keys(), expected).map_err(|error| match error {
+            IdTokenError::Rejected(why) | IdTokenError::UnknownKey(why) => {
+                IdentityProviderError::InvalidResponse(why)
+            }
         })
     }
 }
 
-/// Without what the reply's body says, for tokens are in it.
-fn explain(error: &RequestTokenError<HttpFault, BasicErrorResponse>) -> Fault {
+/// Omits the response body, which may contain tokens.
+fn map_provider_error(error: &RequestTokenError<HttpError, BasicErrorResponse>) -> IdentityProviderError {
     match error {
-        RequestTokenError::Request(fault) => fault.fault("the token endpoint"),
-        RequestTokenError::ServerResponse(said) => {
-            let error = said.error();
+        RequestTokenError::Request(error) => error.error("the token endpoint"),
+        RequestTokenError::ServerResponse(response) => {
+            let error = response.error();
             let code: String = error.as_ref().chars().filter(char::is_ascii_graphic).take(40).collect();
             let text = format!("the token endpoint answered `{code}`");
             match error {
-                BasicErrorResponseType::InvalidGrant => Fault::CodeIsOver(text),
-                _ => Fault::RefusesPortal(text),
+                BasicErrorResponseType::InvalidGrant => IdentityProviderError::CodeExpired(text),
+                _ => IdentityProviderError::ClientRejected(text),
             }
         }
         RequestTokenError::Parse(error, _) => {
-            Fault::Lying(format!("the token endpoint's reply cannot be read at `{}`", error.path()))
+            IdentityProviderError::InvalidResponse(format!("invalid token reply at `{}`", error.path()))
         }
-        RequestTokenError::Other(why) => Fault::Lying(format!("the token endpoint: {why}")),
+        RequestTokenError::Other(why) => {
+            IdentityProviderError::InvalidResponse(format!("the token endpoint: {why}"))
+        }
     }
 }

@@ -1,6 +1,6 @@
-//! The provider's userinfo endpoint, which is asked for the address where the ID token has none.
+//! The provider's userinfo endpoint, which supplies the address if the ID token has none.
 
-use super::fault::Fault;
+use super::error::IdentityProviderError;
 use super::http::ProviderHttp;
 use super::id_token::EmailClaims;
 use openidconnect::http::{HeaderValue, Method, Request, StatusCode, header};
@@ -14,16 +14,16 @@ struct UserInfo {
     email: EmailClaims,
 }
 
-/// What is said of anybody but `subject` is refused: the access token may have been swapped for another's.
+/// Rejects claims about anyone but `subject`: the access token may have been swapped for another person's.
 pub(super) async fn email_claims(
     url: &UserInfoUrl,
     http: &ProviderHttp,
     access_token: &AccessToken,
     subject: &str,
-) -> Result<EmailClaims, Fault> {
-    let refused = |why: &str| Fault::Lying(format!("userinfo: {why}"));
+) -> Result<EmailClaims, IdentityProviderError> {
+    let rejected = |why: &str| IdentityProviderError::InvalidResponse(format!("userinfo: {why}"));
     let mut authorization = HeaderValue::from_str(&format!("Bearer {}", access_token.secret()))
-        .map_err(|_| refused("the access token cannot be sent in a header"))?;
+        .map_err(|_| rejected("the access token cannot be sent in a header"))?;
     authorization.set_sensitive(true);
     let request = Request::builder()
         .method(Method::GET)
@@ -31,22 +31,22 @@ pub(super) async fn email_claims(
         .header(header::ACCEPT, "application/json")
         .header(header::AUTHORIZATION, authorization)
         .body(Vec::new())
-        .map_err(|_| refused("its address cannot be asked"))?;
-    let reply = http.call(request).await.map_err(|fault| fault.fault("userinfo"))?;
+        .map_err(|_| rejected("invalid URL"))?;
+    let reply = http.call(request).await.map_err(|error| error.error("userinfo"))?;
     if reply.status() != StatusCode::OK {
-        return Err(refused(&format!("it answered with status {}", reply.status())));
+        return Err(rejected(&format!("status {}", reply.status())));
     }
     let content_type = reply.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let is_json = content_type.is_some_and(|text| {
         text.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
     });
     if !is_json {
-        return Err(refused("its reply is not `application/json`"));
+        return Err(rejected("the reply is not `application/json`"));
     }
     let info: UserInfo = serde_json::from_slice(reply.body())
-        .map_err(|error| refused(&format!("its reply cannot be read, at column {}", error.column())))?;
+        .map_err(|error| rejected(&format!("invalid reply at column {}", error.column())))?;
     if info.sub != subject {
-        return Err(refused("its `sub` is not the ID token's"));
+        return Err(rejected("`sub` does not match the ID token"));
     }
     Ok(info.email)
 }

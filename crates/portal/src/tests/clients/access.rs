@@ -1,4 +1,4 @@
-//! Who gets to see and to change what.
+//! Who may view and change what.
 
 use super::{Firm, assert_has, form, get_json, json, new_client, new_entry};
 use crate::tests::browser::Reply;
@@ -6,7 +6,7 @@ use crate::tests::firm::manage;
 use axum::http::{HeaderMap, StatusCode};
 use chancery_domain::PersonId;
 
-/// All that one could compare two replies by. Each request has an id of its own.
+/// Everything by which two replies can be compared, except the request id.
 fn comparable(reply: &Reply) -> (StatusCode, HeaderMap, &str) {
     let mut headers = reply.headers.clone();
     assert!(headers.remove("x-request-id").is_some());
@@ -14,7 +14,7 @@ fn comparable(reply: &Reply) -> (StatusCode, HeaderMap, &str) {
 }
 
 #[tokio::test]
-async fn a_valid_cookie_alone_does_not_open_another_consultants_record() {
+async fn session_does_not_open_another_consultants_record() {
     let mut firm = Firm::open().await;
     let anns = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let bens = new_client(&mut firm.ben, "Ostrander Freight").await;
@@ -34,7 +34,7 @@ async fn a_valid_cookie_alone_does_not_open_another_consultants_record() {
 }
 
 #[tokio::test]
-async fn a_record_that_is_not_yours_and_one_that_is_not_there_are_the_same_bytes() {
+async fn url_swap_returns_403_without_leaking_existence() {
     let mut firm = Firm::open().await;
     let bens = new_client(&mut firm.ben, "Ostrander Freight").await;
     let entry = new_entry(&mut firm.ben, bens, "meeting_note", "Call", "They called.").await;
@@ -43,19 +43,19 @@ async fn a_record_that_is_not_yours_and_one_that_is_not_there_are_the_same_bytes
     for tail in ["", "?tab=letters", "?open=facts", "/versions", &format!("/entries/{entry}/versions")] {
         for accept in ["text/html", "application/json"] {
             firm.ann.accept = accept;
-            let theirs = firm.ann.get(&format!("/clients/{bens}{tail}")).await;
-            assert_eq!(theirs.status, StatusCode::FORBIDDEN, "{tail}");
-            assert!(!theirs.body.contains(&bens.to_string()) && !theirs.body.contains("Ostrander"));
+            let foreign = firm.ann.get(&format!("/clients/{bens}{tail}")).await;
+            assert_eq!(foreign.status, StatusCode::FORBIDDEN, "{tail}");
+            assert!(!foreign.body.contains(&bens.to_string()) && !foreign.body.contains("Ostrander"));
             for other in others {
-                let nobodys = firm.ann.get(&format!("/clients/{other}{tail}")).await;
-                assert_eq!(comparable(&nobodys), comparable(&theirs), "{other}{tail}");
+                let missing = firm.ann.get(&format!("/clients/{other}{tail}")).await;
+                assert_eq!(comparable(&missing), comparable(&foreign), "{other}{tail}");
             }
         }
     }
 }
 
 #[tokio::test]
-async fn partners_learn_that_a_client_does_not_exist() {
+async fn partners_get_404_for_a_missing_client() {
     let mut firm = Firm::open().await;
     for path in ["/clients/424242", "/clients/424242/versions", "/clients/424242/entries/1/versions"] {
         let reply = firm.ruth.get(path).await;
@@ -66,10 +66,10 @@ async fn partners_learn_that_a_client_does_not_exist() {
     }
     let entry =
         form(&[("kind", "meeting_note"), ("title", "Call"), ("text", "They called."), ("version", "1")]);
-    let facts = form(&[("name", "Nobody"), ("version", "1")]);
+    let details = form(&[("name", "Nobody"), ("version", "1")]);
     let owner = form(&[("owner", &firm.number_of("ann@company.com").await.to_string())]);
     for (path, fields) in [
-        ("/clients/424242", &facts),
+        ("/clients/424242", &details),
         ("/clients/424242/archive", &String::new()),
         ("/clients/424242/restore", &String::new()),
         ("/clients/424242/reassign", &owner),
@@ -82,7 +82,7 @@ async fn partners_learn_that_a_client_does_not_exist() {
 }
 
 #[tokio::test]
-async fn what_is_no_integer_is_no_clients_address_for_anybody() {
+async fn non_integer_client_id_is_404() {
     let mut firm = Firm::open().await;
     for number in ["abc", "1e3", "1042.0", "%31x", "0x10", "+5", "1042%20"] {
         for browser in [&mut firm.ann, &mut firm.ruth] {
@@ -93,20 +93,20 @@ async fn what_is_no_integer_is_no_clients_address_for_anybody() {
 }
 
 #[tokio::test]
-async fn nobody_changes_anothers_client_and_is_told_no_more_than_when_reading() {
+async fn editing_anothers_client_is_the_same_403_as_reading() {
     let mut firm = Firm::open().await;
     let bens = new_client(&mut firm.ben, "Ostrander Freight").await;
     let entry = new_entry(&mut firm.ben, bens, "billing_dispute", "Invoice 7", "Too much.").await;
     let before = json(&mut firm.ben, &format!("/clients/{bens}")).await;
 
-    let facts = form(&[("name", "Taken"), ("version", "1")]);
-    let bad_facts = form(&[("name", ""), ("version", "1")]);
+    let details = form(&[("name", "Taken"), ("version", "1")]);
+    let bad_details = form(&[("name", ""), ("version", "1")]);
     let note = form(&[("kind", "billing_dispute"), ("title", "Hm"), ("text", "Hm."), ("version", "1")]);
     let bad_note = form(&[("kind", "billing_dispute"), ("title", ""), ("text", ""), ("version", "1")]);
     let owner = form(&[("owner", &firm.number_of("ann@company.com").await.to_string())]);
     for (tail, fields) in [
-        (String::new(), &facts),
-        (String::new(), &bad_facts),
+        (String::new(), &details),
+        (String::new(), &bad_details),
         ("/entries".to_owned(), &note),
         ("/entries".to_owned(), &bad_note),
         (format!("/entries/{entry}"), &note),
@@ -117,10 +117,10 @@ async fn nobody_changes_anothers_client_and_is_told_no_more_than_when_reading() 
         ("/restore".to_owned(), &String::new()),
         ("/reassign".to_owned(), &owner),
     ] {
-        let theirs = firm.ann.post(&format!("/clients/{bens}{tail}"), fields).await;
-        assert_eq!(theirs.status, StatusCode::FORBIDDEN, "{tail} {fields}");
-        let nobodys = firm.ann.post(&format!("/clients/424242{tail}"), fields).await;
-        assert_eq!(comparable(&nobodys), comparable(&theirs), "{tail} {fields}");
+        let foreign = firm.ann.post(&format!("/clients/{bens}{tail}"), fields).await;
+        assert_eq!(foreign.status, StatusCode::FORBIDDEN, "{tail} {fields}");
+        let missing = firm.ann.post(&format!("/clients/424242{tail}"), fields).await;
+        assert_eq!(comparable(&missing), comparable(&foreign), "{tail} {fields}");
     }
     assert_eq!(json(&mut firm.ben, &format!("/clients/{bens}")).await, before, "nothing was changed");
     assert_eq!(
@@ -135,7 +135,7 @@ async fn nobody_changes_anothers_client_and_is_told_no_more_than_when_reading() 
 }
 
 #[tokio::test]
-async fn an_entry_of_another_client_is_not_found_under_this_one() {
+async fn entry_of_another_client_is_404() {
     let mut firm = Firm::open().await;
     let [mine, other] = [new_client(&mut firm.ann, "Mine").await, new_client(&mut firm.ann, "Other").await];
     let bens = new_client(&mut firm.ben, "Bens").await;
@@ -158,7 +158,7 @@ async fn an_entry_of_another_client_is_not_found_under_this_one() {
 }
 
 #[tokio::test]
-async fn a_client_that_changes_hands_changes_who_may_read_it_on_the_next_request() {
+async fn reassignment_changes_access_on_the_next_request() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let path = format!("/clients/{client}");
@@ -171,12 +171,12 @@ async fn a_client_that_changes_hands_changes_who_may_read_it_on_the_next_request
     assert_eq!(firm.ben.get(&path).await.status, StatusCode::OK);
     let gone = firm.ruth.post(&format!("{path}/reassign"), &form(&[("owner", "424242")])).await;
     assert_eq!(gone.status, StatusCode::UNPROCESSABLE_ENTITY);
-    assert!(gone.body.contains("`owner`"));
+    assert!(gone.body.contains("The new owner is not on the team."));
     assert_eq!(firm.ben.get(&path).await.status, StatusCode::OK);
 }
 
 #[tokio::test]
-async fn who_opened_a_record_stands_on_it() {
+async fn record_shows_who_viewed_it() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let path = format!("/clients/{client}");
@@ -189,23 +189,24 @@ async fn who_opened_a_record_stands_on_it() {
 }
 
 #[tokio::test]
-async fn whoever_has_left_still_stands_as_the_owner_and_nobody_else_does() {
+async fn removed_owner_is_still_shown_as_owner() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     new_client(&mut firm.ben, "Other Mill").await;
     let (ann, ben) = (firm.number_of("ann@company.com").await, firm.number_of("ben@company.com").await);
     let path = format!("/clients/{client}");
-    let removed = firm.desk.portal.store.people.remove_person(manage(&firm.desk.portal), PersonId(ann)).await;
+    let removed =
+        firm.portal.portal.store.people.remove_person(manage(&firm.portal.portal), PersonId(ann)).await;
     removed.unwrap();
 
     let page = firm.ruth.get(&path).await;
-    let former = format!("<option value=\"{ann}\" selected>ann@company.com (former)</option>");
-    assert_has(&page, &["<option value=\"\">Choose…</option>", &former]);
+    let former = format!("<option value=\"{ann}\" selected>ann@company.com (removed)</option>");
+    assert_has(&page, &["<option value=\"\">Choose a person</option>", &former]);
     assert_eq!(page.body.matches(" selected>").count(), 1);
 
-    let nobody = firm.ruth.post(&format!("{path}/reassign"), &form(&[("owner", "")])).await;
-    assert_eq!(nobody.status, StatusCode::BAD_REQUEST);
-    assert_has(&nobody, &["Choose whose client it is to be."]);
+    let no_owner = firm.ruth.post(&format!("{path}/reassign"), &form(&[("owner", "")])).await;
+    assert_eq!(no_owner.status, StatusCode::BAD_REQUEST);
+    assert_has(&no_owner, &["`owner` is missing. Choose the new owner."]);
     for (person, is_said) in [(ann, false), (ben, true), (ben, false)] {
         let owner = form(&[("owner", &person.to_string())]);
         let reply = firm.ruth.post(&format!("{path}/reassign"), &owner).await;

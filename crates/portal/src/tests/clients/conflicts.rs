@@ -1,10 +1,10 @@
-//! Two people change the same thing.
+//! Edit conflicts.
 
 use super::{Firm, assert_has, form, json, new_client, new_entry};
 use axum::http::StatusCode;
 
 #[tokio::test]
-async fn the_second_to_save_an_entry_sees_both_and_decides() {
+async fn concurrent_entry_edit_shows_both_versions() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let entry = new_entry(&mut firm.ann, client, "draft_letter", "Credit", "We offer a credit.").await;
@@ -26,18 +26,18 @@ async fn the_second_to_save_an_entry_sees_both_and_decides() {
     assert_has(
         &reply,
         &[
-            "Changed meanwhile.",
+            "Someone else edited this.",
             "role=\"alert\"",
             "ruth@company.com saved this letter",
-            "Different from yours: title and letter.",
+            "Fields that differ: title and letter.",
             "We offer a full credit.",
             "We offer half.</textarea>",
             "value=\"Credit for &#60;May&#62;\"",
             "name=\"version\" value=\"2\"",
-            "Save mine over theirs",
-            "Keep theirs",
+            "Save my version",
+            "Keep saved version",
             "<ins><span class=\"visually-hidden\">added: </span>full ",
-            "Same as yours",
+            "<span class=\"badge\">Same</span>",
         ],
     );
     let record = json(&mut firm.ann, &format!("/clients/{client}")).await;
@@ -52,21 +52,21 @@ async fn the_second_to_save_an_entry_sees_both_and_decides() {
 }
 
 #[tokio::test]
-async fn the_second_to_save_facts_sees_both_and_decides() {
+async fn concurrent_details_edit_shows_both_versions() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let path = format!("/clients/{client}");
-    let theirs = form(&[("version", "1"), ("name", "Harbour Lane Bakery"), ("contact", "Luis")]);
-    assert_eq!(firm.ruth.post(&path, &theirs).await.status, StatusCode::SEE_OTHER);
+    let other_form = form(&[("version", "1"), ("name", "Harbour Lane Bakery"), ("contact", "Luis")]);
+    assert_eq!(firm.ruth.post(&path, &other_form).await.status, StatusCode::SEE_OTHER);
     let mine = |version| form(&[("version", version), ("name", "Harbour Bakery"), ("contact", "Priya")]);
     let reply = firm.ann.post(&path, &mine("1")).await;
     assert_eq!(reply.status, StatusCode::CONFLICT);
     assert_has(
         &reply,
         &[
-            "Changed meanwhile.",
-            "ruth@company.com saved these facts",
-            "Different from yours: name and contact.",
+            "Someone else edited this.",
+            "ruth@company.com saved these details",
+            "Fields that differ: name and contact.",
             "value=\"Priya\"",
             "name=\"version\" value=\"2\"",
         ],
@@ -77,7 +77,7 @@ async fn the_second_to_save_facts_sees_both_and_decides() {
 }
 
 #[tokio::test]
-async fn whoever_saves_over_an_archived_entry_is_told_and_finds_the_text() {
+async fn saving_over_an_archived_entry_offers_restore() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let entry = new_entry(&mut firm.ann, client, "meeting_note", "Call", "They called.").await;
@@ -91,14 +91,14 @@ async fn whoever_saves_over_an_archived_entry_is_told_and_finds_the_text() {
     assert_has(
         &reply,
         &[
-            "ruth@company.com archived this note while you were writing.",
+            "ruth@company.com archived this note.",
             "It is archived now",
             "name=\"restore\" value=\"1\" checked",
         ],
     );
     assert!(!reply.body.contains("ruth@company.com saved"), "she only archived it");
 
-    // As one leaves it, it stays archived, and the page that follows shows it there.
+    // Unless restored, it stays archived, and the next page shows it there.
     let reply = firm.ann.post(&path, &form(&fields("2", "They called twice."))).await;
     assert_eq!(reply.location(), format!("/clients/{client}?tab=archived&done=entry#entry-{entry}"));
     let mut restoring = fields("3", "They called three times.");
@@ -109,11 +109,11 @@ async fn whoever_saves_over_an_archived_entry_is_told_and_finds_the_text() {
     assert_eq!(record["meeting_notes"][0]["text"], "They called three times.");
 
     let reply = firm.ann.post(&path, &form(&fields("1", "Late."))).await;
-    assert_has(&reply, &["somebody saved this note; the last change was by ann@company.com."]);
+    assert_has(&reply, &["Other people saved this note; the last change was by ann@company.com."]);
 }
 
 #[tokio::test]
-async fn what_was_done_to_a_client_meanwhile_is_said_as_it_was() {
+async fn conflict_names_the_changes_made() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let path = format!("/clients/{client}");
@@ -121,13 +121,16 @@ async fn what_was_done_to_a_client_meanwhile_is_said_as_it_was() {
     firm.ruth.post(&format!("{path}/archive"), "").await;
     let reply = firm.ann.post(&path, &mine("1")).await;
     assert_eq!(reply.status, StatusCode::CONFLICT);
-    assert_has(&reply, &["ruth@company.com archived this client while", "until it is restored"]);
-    assert!(!reply.body.contains("saved these facts"));
+    assert_has(&reply, &["ruth@company.com archived this client.", "until you restore it."]);
+    assert!(!reply.body.contains("saved these details"));
 
     let ben = form(&[("owner", &firm.number_of("ben@company.com").await.to_string())]);
     firm.ruth.post(&format!("{path}/reassign"), &ben).await;
     let reply = firm.ben.post(&path, &mine("2")).await;
-    assert_has(&reply, &["ruth@company.com gave this client to ben@company.com while"]);
+    assert_has(&reply, &["ruth@company.com reassigned this client to ben@company.com."]);
     let reply = firm.ben.post(&path, &mine("1")).await;
-    assert_has(&reply, &["somebody gave this client to ben@company.com and archived this client; the last"]);
+    assert_has(
+        &reply,
+        &["Other people reassigned this client to ben@company.com and archived this client; the last"],
+    );
 }

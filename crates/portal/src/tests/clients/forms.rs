@@ -1,10 +1,10 @@
-//! Forms with mistakes: every field is named, and nothing typed is lost.
+//! Invalid forms: every invalid field is named, and nothing typed is lost.
 
 use super::{Firm, assert_has, form, json, new_client, new_entry};
 use axum::http::StatusCode;
 
 #[tokio::test]
-async fn a_new_client_with_two_mistakes_gets_a_summary_and_keeps_every_word() {
+async fn two_errors_show_a_summary_and_keep_the_input() {
     let mut firm = Firm::open().await;
     let fields = [
         ("name", " "),
@@ -21,9 +21,9 @@ async fn a_new_client_with_two_mistakes_gets_a_summary_and_keeps_every_word() {
         &[
             "<title>Error: New client",
             "role=\"alert\"",
-            "Two things to put right",
+            "Fix 2 problems",
             "<a href=\"#name\">Enter the client’s name</a>",
-            "<a href=\"#email\">Write the e-mail address like name@example.com</a>",
+            "<a href=\"#email\">Enter an email address like name@example.com</a>",
             "aria-invalid=\"true\" aria-describedby=\"name-error\"",
             "aria-invalid=\"true\" aria-describedby=\"email-hint email-error\"",
             "value=\"Grace &#34;Okafor&#34;\"",
@@ -38,7 +38,7 @@ async fn a_new_client_with_two_mistakes_gets_a_summary_and_keeps_every_word() {
 }
 
 #[tokio::test]
-async fn one_mistake_needs_no_summary() {
+async fn one_error_shows_no_summary() {
     let mut firm = Firm::open().await;
     let reply = firm.ann.post("/clients", &form(&[("name", "")])).await;
     assert_eq!(reply.status, StatusCode::UNPROCESSABLE_ENTITY);
@@ -47,7 +47,7 @@ async fn one_mistake_needs_no_summary() {
 }
 
 #[tokio::test]
-async fn an_entry_with_mistakes_comes_back_open_in_the_record_with_everything_in_it() {
+async fn invalid_entry_reopens_with_its_input() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let path = format!("/clients/{client}");
@@ -58,10 +58,10 @@ async fn an_entry_with_mistakes_comes_back_open_in_the_record_with_everything_in
     assert_has(
         &reply,
         &[
-            "Three things to put right",
+            "Fix 3 problems",
             "<a href=\"#title\">Enter a title</a>",
-            "The text has 20001 characters; 20000 at most",
-            "<a href=\"#at\">Write the day and the time like 2026-11-13 09:14</a>",
+            "Use at most 20000 characters for the text; it has 20001",
+            "<a href=\"#at\">Enter a date and time like 2026-11-13 09:14</a>",
             &long,
             "value=\"soon\"",
             "<h1>Harbour Lane Bakery",
@@ -70,25 +70,25 @@ async fn an_entry_with_mistakes_comes_back_open_in_the_record_with_everything_in
     assert!(!reply.body.contains(" checked"), "an empty box stays empty");
 
     let entry = new_entry(&mut firm.ann, client, "meeting_note", "Call", "They called.").await;
-    let fields = [("kind", "meeting_note"), ("version", "1"), ("title", ""), ("text", "\n\nIndented anew")];
+    let fields = [("kind", "meeting_note"), ("version", "1"), ("title", ""), ("text", "\n\nIndented again")];
     let reply = firm.ann.post(&format!("{path}/entries/{entry}"), &form(&fields)).await;
     assert_eq!(reply.status, StatusCode::UNPROCESSABLE_ENTITY);
-    assert_has(&reply, &["Indented anew</textarea>", "id=\"title-error\"", "name=\"version\" value=\"1\""]);
+    assert_has(&reply, &["Indented again</textarea>", "id=\"title-error\"", "name=\"version\" value=\"1\""]);
     assert_eq!(json(&mut firm.ann, &path).await["meeting_notes"][0]["text"], "They called.");
 }
 
 #[tokio::test]
-async fn text_keeps_its_leading_lines_in_the_editor() {
+async fn editor_keeps_leading_blank_lines() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let fields = [("kind", "draft_letter"), ("title", ""), ("text", "\n\n  Dear Ms Raman")];
     let reply = firm.ann.post(&format!("/clients/{client}/entries"), &form(&fields)).await;
-    // Browsers drop one line break right after the tag, and ours stands there for them.
+    // Browsers drop one line break right after the tag, so the template adds one.
     assert_has(&reply, &[">\n\n\n  Dear Ms Raman</textarea>"]);
 }
 
 #[tokio::test]
-async fn the_longest_text_fits_into_a_form_and_what_is_far_longer_is_refused_plainly() {
+async fn longest_text_fits_and_oversized_form_is_413() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let path = format!("/clients/{client}/entries");
@@ -101,13 +101,13 @@ async fn the_longest_text_fits_into_a_form_and_what_is_far_longer_is_refused_pla
     let fields = form(&[("kind", "meeting_note"), ("title", "Call"), ("text", &"€".repeat(120_000))]);
     let reply = firm.ann.post(&path, &fields).await;
     assert_eq!(reply.status, StatusCode::PAYLOAD_TOO_LARGE);
-    assert_has(&reply, &["too large", "Go back"]);
+    assert_has(&reply, &["Request too large", "Go back and shorten the text."]);
     assert_eq!(firm.ann.post(&path, "title=a&title=b").await.status, StatusCode::BAD_REQUEST);
 }
 
-/// Idle sessions end while people write, records change hands, and databases go away.
+/// Sessions expire while people write, clients are reassigned, and databases fail.
 #[tokio::test]
-async fn a_form_that_is_refused_gives_back_what_was_typed_whatever_the_reason() {
+async fn failed_form_preserves_the_typed_text() {
     let mut firm = Firm::open().await;
     let id = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let fields = form(&[
@@ -116,19 +116,19 @@ async fn a_form_that_is_refused_gives_back_what_was_typed_whatever_the_reason() 
         ("text", "an <hour> of writing"),
         ("version", "77"),
     ]);
-    let typed = ["What you typed", "Call &#38; credit", "an &#60;hour&#62; of writing"];
+    let typed = ["Your unsaved text", "Call &#38; credit", "an &#60;hour&#62; of writing"];
 
-    let refused = firm.ben.post(&format!("/clients/{id}/entries"), &fields).await;
-    assert_eq!(refused.status, StatusCode::FORBIDDEN);
-    assert_has(&refused, &typed);
-    assert!(!refused.body.contains("77"), "only what people write: {}", refused.body);
+    let rejected = firm.ben.post(&format!("/clients/{id}/entries"), &fields).await;
+    assert_eq!(rejected.status, StatusCode::FORBIDDEN);
+    assert_has(&rejected, &typed);
+    assert!(!rejected.body.contains("77"), "only what people write: {}", rejected.body);
     let nobodys = firm.ben.post("/clients/999999/entries", &fields).await;
-    assert_eq!(refused.body, nobodys.body, "and the same for a number that is no client's");
+    assert_eq!(rejected.body, nobodys.body, "and the same for a number that is no client's");
 
     let path = format!("/clients/{id}/entries");
-    firm.desk.pass(std::time::Duration::from_secs(3_600));
+    firm.portal.pass(std::time::Duration::from_secs(3_600));
     let ended = firm.ann.post(&path, &fields).await;
     assert_eq!(ended.status, StatusCode::UNAUTHORIZED);
     assert_has(&ended, &typed);
-    assert_has(&ended, &["You are signed out", "nothing was saved"]);
+    assert_has(&ended, &["You are signed out", "Nothing was saved."]);
 }

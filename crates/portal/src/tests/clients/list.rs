@@ -1,4 +1,4 @@
-//! The list: search, order, pages.
+//! The list: search, sort order, pagination.
 
 use super::{Firm, assert_has, form, get_json, json, new_client, new_entry};
 use axum::http::StatusCode;
@@ -9,7 +9,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn everybody_sees_the_clients_that_they_may_read_and_no_others() {
+async fn list_shows_exactly_the_readable_clients() {
     let mut firm = Firm::open().await;
     let anns = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let bens = new_client(&mut firm.ben, "Ostrander Freight").await;
@@ -29,13 +29,13 @@ async fn everybody_sees_the_clients_that_they_may_read_and_no_others() {
 }
 
 #[tokio::test]
-async fn an_empty_list_says_what_will_be_there_and_an_empty_search_repeats_the_words() {
+async fn empty_list_and_empty_search_say_what_to_do() {
     let mut firm = Firm::open().await;
     assert_has(
         &firm.ann.get("/clients").await,
         &["No clients yet", "assigns to you", "href=\"/clients/new\""],
     );
-    assert_has(&firm.ann.get("/clients?archived=1").await, &["Nothing is archived"]);
+    assert_has(&firm.ann.get("/clients?archived=1").await, &["No archived clients"]);
     new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let page = firm.ann.get("/clients?q=harbor+%3Cb%3E").await;
     assert_has(
@@ -44,30 +44,30 @@ async fn an_empty_list_says_what_will_be_there_and_an_empty_search_repeats_the_w
     );
     let past = firm.ann.get("/clients?page=9").await;
     assert_eq!(past.status, StatusCode::OK);
-    assert_has(&past, &["There is no page 9", "href=\"/clients\""]);
+    assert_has(&past, &["No page 9", "href=\"/clients\""]);
     let past = json(&mut firm.ann, "/clients?page=9").await;
     assert_eq!(past, value!({"clients": [], "page": 9, "pages": 1, "total": 1}));
 }
 
 #[tokio::test]
-async fn a_search_finds_by_name_contact_and_number() {
+async fn search_matches_name_contact_and_number() {
     let mut firm = Firm::open().await;
     let number = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let fields = form(&[("name", "Ostrander Freight"), ("contact", "Joel Ostrander-Smith")]);
     firm.ann.post("/clients", &fields).await;
-    for (words, found) in [
+    for (terms, found) in [
         ("lane", "Harbour Lane Bakery"),
         ("BAK har", "Harbour Lane Bakery"),
         (number.to_string().as_str(), "Harbour Lane Bakery"),
         ("joel", "Ostrander Freight"),
     ] {
-        let list = json(&mut firm.ann, &format!("/clients?{}", form(&[("q", words)]))).await;
-        assert_eq!(names(&list), [found], "{words}");
+        let list = json(&mut firm.ann, &format!("/clients?{}", form(&[("q", terms)]))).await;
+        assert_eq!(names(&list), [found], "{terms}");
     }
 }
 
 #[tokio::test]
-async fn the_order_is_a_link_in_the_head_and_said_to_those_who_cannot_see_it() {
+async fn sort_links_have_aria_sort() {
     let mut firm = Firm::open().await;
     for name in ["Calder", "abbots", "Brightwater"] {
         new_client(&mut firm.ann, name).await;
@@ -89,7 +89,7 @@ async fn the_order_is_a_link_in_the_head_and_said_to_those_who_cannot_see_it() {
 }
 
 #[tokio::test]
-async fn a_parameter_that_no_link_of_ours_has_is_refused_by_name() {
+async fn invalid_list_parameter_is_rejected_by_name() {
     let mut firm = Firm::open().await;
     for (query, name) in [("page=abc", "page"), ("page=0", "page"), ("sort=x", "sort"), ("owner=zz", "owner")]
     {
@@ -105,7 +105,7 @@ async fn a_parameter_that_no_link_of_ours_has_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_long_list_comes_in_pages_that_keep_the_search() {
+async fn pagination_keeps_the_search() {
     let mut firm = Firm::open().await;
     for number in 0..27 {
         new_client(&mut firm.ann, &format!("Client {number:02}")).await;
@@ -123,7 +123,7 @@ async fn a_long_list_comes_in_pages_that_keep_the_search() {
 }
 
 #[tokio::test]
-async fn what_is_left_to_do_stands_beside_the_client() {
+async fn open_disputes_and_drafts_are_badged() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     new_entry(&mut firm.ann, client, "meeting_note", "Call", "They called.").await;
@@ -135,13 +135,16 @@ async fn what_is_left_to_do_stands_beside_the_client() {
 }
 
 #[tokio::test]
-async fn archived_clients_are_on_a_shelf_of_their_own() {
+async fn archived_clients_have_their_own_list() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let reply = firm.ann.post(&format!("/clients/{client}/archive"), "").await;
     assert_eq!(reply.location(), format!("/clients/{client}?done=archived"));
     let record = firm.ann.get(reply.location()).await;
-    assert_has(&record, &["Archived.", "role=\"status\"", &format!("/clients/{client}/restore")]);
+    assert_has(
+        &record,
+        &["<strong>Client archived.</strong>", "role=\"status\"", &format!("/clients/{client}/restore")],
+    );
     assert_eq!(json(&mut firm.ann, "/clients").await["total"], 0);
     assert_eq!(json(&mut firm.ann, "/clients?archived=1").await["total"], 1);
     assert_has(&firm.ann.get("/clients?archived=1").await, &["Archived clients", "Harbour Lane Bakery"]);

@@ -1,25 +1,25 @@
-//! Client records as browsers and programs meet them.
+//! Client records, as seen by browsers and programs.
 
 mod access;
+mod changes;
 mod conflicts;
-mod deeds;
 mod forms;
-mod hostile_texts;
+mod html_escaping;
 mod list;
 mod record;
 mod scripts;
 mod versions;
 
-use super::Desk;
+use super::TestPortal;
 use super::browser::{Browser, Reply};
 use super::firm::sign_in;
 use axum::http::StatusCode;
 use openidconnect::url::form_urlencoded;
 use serde_json::Value;
 
-/// Two consultants and a partner, each in a browser of their own.
+/// Two consultants and a partner, each with their own browser.
 struct Firm {
-    desk: Desk,
+    portal: TestPortal,
     ann: Browser,
     ben: Browser,
     ruth: Browser,
@@ -27,15 +27,15 @@ struct Firm {
 
 impl Firm {
     async fn open() -> Self {
-        let desk = Desk::open().await;
-        let ann = sign_in(&desk, "ann").await;
-        let ben = sign_in(&desk, "ben").await;
-        let ruth = sign_in(&desk, "ruth").await;
-        Self { desk, ann, ben, ruth }
+        let portal = TestPortal::open().await;
+        let ann = sign_in(&portal, "ann").await;
+        let ben = sign_in(&portal, "ben").await;
+        let ruth = sign_in(&portal, "ruth").await;
+        Self { portal, ann, ben, ruth }
     }
 
     async fn number_of(&self, email: &str) -> i64 {
-        let people = self.desk.portal.store.people.list_people().await.unwrap();
+        let people = self.portal.portal.store.people.list_people().await.unwrap();
         people.iter().find(|person| person.email.as_str() == email).unwrap().id.0
     }
 }
@@ -44,7 +44,7 @@ fn form(fields: &[(&str, &str)]) -> String {
     form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish()
 }
 
-/// The number that a new client got.
+/// Creates a client and returns its number.
 async fn new_client(browser: &mut Browser, name: &str) -> i64 {
     let reply = browser.post("/clients", &form(&[("name", name)])).await;
     assert_eq!(reply.status, StatusCode::SEE_OTHER, "{}", reply.body);
@@ -52,7 +52,7 @@ async fn new_client(browser: &mut Browser, name: &str) -> i64 {
     rest.split('?').next().unwrap().parse().unwrap()
 }
 
-/// The number that a new entry got.
+/// Creates an entry and returns its number.
 async fn new_entry(browser: &mut Browser, client: i64, kind: &str, title: &str, text: &str) -> i64 {
     let fields = form(&[("kind", kind), ("title", title), ("text", text), ("is_open", "1")]);
     let reply = browser.post(&format!("/clients/{client}/entries"), &fields).await;

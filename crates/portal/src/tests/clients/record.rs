@@ -1,4 +1,4 @@
-//! The record: facts, tabs, timeline, JSON.
+//! The record: details, tabs, timeline, JSON.
 
 use super::{Firm, assert_has, form, json, new_client, new_entry};
 use axum::http::StatusCode;
@@ -6,7 +6,7 @@ use serde_json::json as value;
 use std::time::Duration;
 
 #[tokio::test]
-async fn a_record_is_json_by_the_names_of_the_specification() {
+async fn record_json_uses_the_specified_fields() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let note = new_entry(&mut firm.ann, client, "meeting_note", "Call", "They called.\r\nTwice.").await;
@@ -30,7 +30,7 @@ async fn a_record_is_json_by_the_names_of_the_specification() {
 }
 
 #[tokio::test]
-async fn the_facts_stand_on_the_record_and_what_is_not_known_does_not() {
+async fn record_shows_known_details_only() {
     let mut firm = Firm::open().await;
     let fields = [
         ("name", "Harbour Lane Bakery"),
@@ -45,7 +45,7 @@ async fn the_facts_stand_on_the_record_and_what_is_not_known_does_not() {
     assert_has(
         &page,
         &[
-            "<strong>Saved.</strong>",
+            "<strong>Client created.</strong>",
             "<dd>Priya Raman, owner</dd>",
             "<a href=\"mailto:priya@harbourlane.example\">priya@<wbr>harbourlane.example</a>",
             "href=\"tel:+16175550142\"",
@@ -56,14 +56,14 @@ async fn the_facts_stand_on_the_record_and_what_is_not_known_does_not() {
     );
     let bare = new_client(&mut firm.ann, "Bare").await;
     let page = firm.ann.get(&format!("/clients/{bare}")).await;
-    for label in ["Contact", "E-mail", "Telephone", "Address", "Client since"] {
+    for label in ["Contact", "Email", "Telephone", "Address", "Client since"] {
         assert!(!page.body.contains(&format!("<dt>{label}</dt>")), "{label}");
     }
-    assert_has(&page, &["Nothing here yet", "Add note"]);
+    assert_has(&page, &["No entries yet", "Add note"]);
 }
 
 #[tokio::test]
-async fn the_timeline_is_newest_first_and_tabs_show_one_kind() {
+async fn timeline_is_newest_first_with_tabs_by_kind() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let path = format!("/clients/{client}");
@@ -77,9 +77,9 @@ async fn the_timeline_is_newest_first_and_tabs_show_one_kind() {
         firm.ann.post(&format!("{path}/entries"), &fields).await;
     }
     let page = firm.ann.get(&path).await;
-    let places: Vec<_> =
+    let positions: Vec<_> =
         ["The newest", "The middle", "The oldest"].map(|title| page.body.find(title).unwrap()).into();
-    assert!(places.is_sorted(), "{places:?}");
+    assert!(positions.is_sorted(), "{positions:?}");
     assert_has(
         &page,
         &["yesterday, 10:00 UTC", "2 Nov, 10:00 UTC", "2 Nov 2025, 10:00 UTC", "class=\"is-letter\""],
@@ -95,7 +95,7 @@ async fn the_timeline_is_newest_first_and_tabs_show_one_kind() {
 }
 
 #[tokio::test]
-async fn older_entries_are_a_link_away_and_can_be_edited_from_anywhere() {
+async fn older_entries_are_paged_and_editable() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let path = format!("/clients/{client}");
@@ -103,23 +103,23 @@ async fn older_entries_are_a_link_away_and_can_be_edited_from_anywhere() {
     for number in 0..30 {
         let entry = new_entry(&mut firm.ann, client, "meeting_note", &format!("Note {number:02}"), "x").await;
         first = if number == 0 { entry } else { first };
-        firm.desk.pass(Duration::from_secs(1));
+        firm.portal.pass(Duration::from_secs(1));
     }
     let page = firm.ann.get(&path).await;
     assert!(page.body.contains("Note 29") && !page.body.contains("Note 04"));
-    assert_has(&page, &["25 of 30 entries.", "Show older"]);
+    assert_has(&page, &["25 of 30 entries.", "Older entries"]);
     let older = page.body.split("id=\"older\" href=\"").nth(1).unwrap().split('"').next().unwrap();
     let older = older.replace("&#38;", "&");
     let page = firm.ann.get(&older).await;
     assert!(page.body.contains("Note 04") && page.body.contains("Note 00") && !page.body.contains("Note 05"));
-    assert_has(&page, &["Back to the newest"]);
+    assert_has(&page, &["Latest entries"]);
     let page = firm.ann.get(&format!("{path}?open=entry-{first}")).await;
     assert_has(&page, &["value=\"Note 00\"", &format!("action=\"{path}/entries/{first}\"")]);
     assert_eq!(json(&mut firm.ann, &path).await["meeting_notes"].as_array().unwrap().len(), 30);
 }
 
 #[tokio::test]
-async fn a_long_text_is_folded_without_a_script_and_a_list_is_a_list() {
+async fn long_text_folds_without_scripts() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let text = format!("Agreed:\n- a credit\n- no refund\n\n{}\n\nThe end.", "More words. ".repeat(150));
@@ -127,6 +127,6 @@ async fn a_long_text_is_folded_without_a_script_and_a_list_is_a_list() {
     let page = firm.ann.get(&format!("/clients/{client}")).await;
     assert_has(
         &page,
-        &["<ul><li>a credit</li><li>no refund</li></ul>", "<summary>Read on", "<p>The end.</p>"],
+        &["<ul><li>a credit</li><li>no refund</li></ul>", "<summary>Show more", "<p>The end.</p>"],
     );
 }

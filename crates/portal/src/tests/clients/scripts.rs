@@ -1,11 +1,11 @@
-//! The scripts: there for those who are signed in, and never in the way.
+//! Scripts are served to signed-in users and are never required.
 
 use super::{Firm, new_client};
 use axum::http::StatusCode;
 use std::time::Duration;
 
 #[tokio::test]
-async fn scripts_are_files_that_a_browser_may_keep_for_ever() {
+async fn scripts_are_cached_as_immutable() {
     let mut firm = Firm::open().await;
     let page = firm.ann.get("/clients").await;
     let mut found = 0;
@@ -24,10 +24,10 @@ async fn scripts_are_files_that_a_browser_may_keep_for_ever() {
 }
 
 #[tokio::test]
-async fn a_script_that_asks_after_the_session_ended_takes_the_whole_page_to_sign_in() {
+async fn htmx_request_after_session_end_redirects_the_page() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
-    firm.desk.pass(Duration::from_secs(3_600));
+    firm.portal.pass(Duration::from_secs(3_600));
     firm.ann.is_script = true;
     firm.ann.accept = "*/*";
     let reply = firm.ann.get(&format!("/clients/{client}?tab=letters")).await;
@@ -38,7 +38,7 @@ async fn a_script_that_asks_after_the_session_ended_takes_the_whole_page_to_sign
 }
 
 #[tokio::test]
-async fn every_form_and_link_works_without_a_script() {
+async fn forms_and_links_work_without_scripts() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     for path in ["/clients".to_owned(), "/clients/new".to_owned(), format!("/clients/{client}?open=note")] {

@@ -1,15 +1,15 @@
-//! Every earlier version is kept, and shown with what it changed.
+//! Every earlier version is stored, and shown with its changes.
 
 use super::{Firm, assert_has, form, new_client, new_entry};
 use axum::http::StatusCode;
 use std::time::Duration;
 
 #[tokio::test]
-async fn every_version_of_the_facts_says_who_when_and_what() {
+async fn history_shows_author_time_and_changes() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let path = format!("/clients/{client}");
-    firm.desk.pass(Duration::from_secs(600));
+    firm.portal.pass(Duration::from_secs(600));
     firm.ruth
         .post(&path, &form(&[("version", "1"), ("name", "Harbour Street Bakery"), ("contact", "Luis")]))
         .await;
@@ -26,7 +26,7 @@ async fn every_version_of_the_facts_says_who_when_and_what() {
             "today, 09:24 UTC",
             "<del><span class=\"visually-hidden\">removed: </span>Lane</del><ins><span class=\"visually-hidden\">added: </span>Street</ins>",
             "Contact changed",
-            "The first.",
+            "First version.",
             "today, 09:14 UTC",
         ],
     );
@@ -34,7 +34,7 @@ async fn every_version_of_the_facts_says_who_when_and_what() {
 }
 
 #[tokio::test]
-async fn many_versions_come_in_pages() {
+async fn history_is_paged() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let entry = new_entry(&mut firm.ann, client, "meeting_note", "Call", "Words 1.").await;
@@ -49,6 +49,6 @@ async fn many_versions_come_in_pages() {
     assert_has(&page, &["Version 25", "Version 6<", "?before=6"]);
     assert!(!page.body.contains("Version 5<"));
     let page = firm.ann.get(&format!("{path}/versions?before=6")).await;
-    assert_has(&page, &["Version 5<", "Version 1<", "The first."]);
+    assert_has(&page, &["Version 5<", "Version 1<", "First version."]);
     assert_eq!(firm.ann.get(&format!("{path}/versions?before=x")).await.status, StatusCode::BAD_REQUEST);
 }

@@ -1,11 +1,11 @@
-//! Invoices are for partners: for anybody else every number is the same refusal.
+//! Invoices are for partners. Everyone else gets the same denial for every number.
 
 use crate::tests::firm::Firm;
 use crate::tests::routes::{HTML, JSON};
 use axum::http::StatusCode;
 
 #[tokio::test]
-async fn consultants_get_one_refusal_for_every_number_and_see_no_link() {
+async fn consultants_get_the_same_403_for_every_invoice() {
     let mut firm = Firm::open().await;
     let payer = firm.used("Brightwater Claims", "2026-10").await;
     firm.issued(payer, "2026-10").await;
@@ -46,7 +46,7 @@ async fn consultants_get_one_refusal_for_every_number_and_see_no_link() {
             let reply = firm.ann.browser.post(&path, "").await;
             assert_eq!((reply.status, &reply.body), (there.status, &there.body), "{path}");
         }
-        // What is sent is not read before the policy was asked.
+        // The form is not parsed before the policy has decided.
         firm.ann.browser.content_type = "text/plain";
         let reply = firm.ann.browser.post("/invoices/2026-0001/credit", "credit=whole").await;
         assert_eq!((reply.status, &reply.body), (there.status, &there.body));

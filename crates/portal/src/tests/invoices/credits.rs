@@ -1,6 +1,6 @@
-//! Credit notes: the one way to set an invoice right.
+//! Credit notes: the only way to correct an invoice.
 
-use super::{assert_has, assert_has_not, done, form, json, page, refused};
+use super::{assert_has, assert_has_not, done, form, json, page, rejected};
 use crate::tests::firm::Firm;
 use axum::http::StatusCode;
 
@@ -16,34 +16,34 @@ async fn with_an_invoice() -> Firm {
 const CREDIT: &str = "/invoices/2026-0001/credit";
 
 #[tokio::test]
-async fn a_part_is_credited_with_its_tax_after_its_preview() {
+async fn partial_credit_includes_tax_after_preview() {
     let mut firm = with_an_invoice().await;
     let blank = page(&mut firm, CREDIT).await;
     assert_has(
         &blank,
         &[
             "Credit note for invoice 2026-0001",
-            "$100.00 of the subtotal is left.",
-            "All that is left, $106.25",
+            "Up to $100.00. Tax is added.",
+            "Remaining amount, $106.25",
             "so_far\" value=\"0\"",
         ],
     );
-    assert_has_not(&blank, &["Issue this credit note", " checked"]);
+    assert_has_not(&blank, &["Issue credit note", " checked"]);
     let fields =
         [("credit", "part"), ("amount", "40.00"), ("reason", "Two requests came twice."), ("so_far", "0")];
-    let looked = form(&[&fields[..], &[("look", "1")]].concat());
-    let reply = firm.ruth.browser.post(CREDIT, &looked).await;
-    refused(
+    let preview = form(&[&fields[..], &[("look", "1")]].concat());
+    let reply = firm.ruth.browser.post(CREDIT, &preview).await;
+    rejected(
         &reply,
         StatusCode::OK,
         &[
-            "It takes back $42.50, and $63.75 is left of invoice 2026-0001.",
+            "This credits $42.50. $63.75 of invoice 2026-0001 remains due.",
             "Draft credit note",
             "Two requests came twice.",
             "-40.00",
             "-2.50",
             "-$42.50",
-            "Issue this credit note",
+            "Issue credit note",
         ],
     );
     assert_eq!(json(&mut firm, "/invoices").await["total"], 1, "looking changes nothing");
@@ -53,8 +53,8 @@ async fn a_part_is_credited_with_its_tax_after_its_preview() {
     assert_has(
         &shown,
         &[
-            "Credit note 2026-0002 can no longer change.",
-            "$63.75 is left of invoice 2026-0001.",
+            "Credit note 2026-0002 can no longer be changed.",
+            "$63.75 of invoice 2026-0001 remains due.",
             "<h1>Credit note 2026-0002",
             "href=\"/invoices/2026-0001\"",
             "Two requests came twice.",
@@ -66,14 +66,14 @@ async fn a_part_is_credited_with_its_tax_after_its_preview() {
     assert_has(
         &invoice,
         &[
-            "Waiting for payment of $63.75",
+            "$63.75 due on 13 December 2026.",
             "<dt>Credited</dt><dd>$42.50</dd>",
-            "<dt>Left to pay</dt><dd>$63.75</dd>",
-            "Credited in part by credit note <a class=\"num\" href=\"/invoices/2026-0002\">2026-0002</a>, by ruth@<wbr>company.com",
+            "<dt>Amount due</dt><dd>$63.75</dd>",
+            "Partly credited by credit note <a class=\"num\" href=\"/invoices/2026-0002\">2026-0002</a>, by ruth@<wbr>company.com",
         ],
     );
     let (list, found) = (page(&mut firm, "/invoices").await, json(&mut firm, "/invoices").await);
-    assert_has(&list, &["credits 2026-0001", "badge-role\">Credit note", "-42.50", "63.75 left"]);
+    assert_has(&list, &["credits 2026-0001", "badge-role\">Credit note", "-42.50", "63.75 remaining"]);
     assert_eq!(found["invoices"][0]["kind"], "credit_note");
     assert_eq!(found["sums"][0]["outstanding"], "63.75");
     let file = firm.ruth.browser.get("/invoices.csv").await;
@@ -82,28 +82,28 @@ async fn a_part_is_credited_with_its_tax_after_its_preview() {
 }
 
 #[tokio::test]
-async fn what_is_credited_as_a_whole_is_void_and_its_month_can_be_issued_again() {
+async fn full_credit_voids_the_invoice_and_reopens_the_month() {
     let mut firm = with_an_invoice().await;
     let fields = form(&[("credit", "whole"), ("reason", "Wrong address.")]);
     let (note, shown) = done(&mut firm, CREDIT, &fields).await;
     assert_eq!(note, "/invoices/2026-0002");
-    assert_has(&shown, &["Invoice 2026-0001 is void, and October 2026 can be invoiced again.", "-$106.25"]);
+    assert_has(&shown, &["Invoice 2026-0001 is now void. You can invoice October 2026 again.", "-$106.25"]);
     let invoice = page(&mut firm, "/invoices/2026-0001").await;
     assert_has(
         &invoice,
         &[
             "badge-void\">Void",
-            "nothing of it is to be paid",
-            "Open the draft",
-            "Credited as a whole, and void since by credit note",
+            "This invoice was fully credited. Nothing is due.",
+            "Open draft",
+            "Fully credited and voided by credit note",
         ],
     );
-    assert_has_not(&invoice, &["Mark as paid", "Make a credit note"]);
+    assert_has_not(&invoice, &["Mark as paid", "Create credit note"]);
     for path in ["/invoices/2026-0001/paid", CREDIT] {
         let reply = firm.ruth.browser.post(path, &fields).await;
-        refused(&reply, StatusCode::CONFLICT, &["This invoice is void"]);
+        rejected(&reply, StatusCode::CONFLICT, &["Invoice is void"]);
     }
-    refused(&firm.ruth.browser.get(CREDIT).await, StatusCode::CONFLICT, &["This invoice is void"]);
+    rejected(&firm.ruth.browser.get(CREDIT).await, StatusCode::CONFLICT, &["Invoice is void"]);
 
     let account = json(&mut firm, "/invoices/2026-0001").await["account"]["id"].clone();
     let draft = format!("/invoices/drafts/{account}/2026-10");
@@ -115,65 +115,65 @@ async fn what_is_credited_as_a_whole_is_void_and_its_month_can_be_issued_again()
 }
 
 #[tokio::test]
-async fn mistakes_are_named_at_their_fields_and_what_was_typed_stays() {
+async fn invalid_credit_keeps_input_and_shows_field_errors() {
     let mut firm = with_an_invoice().await;
     let long = "x".repeat(301);
     for (fields, parts) in [
-        (
-            vec![],
-            vec!["Choose how much to take back", "Say why, for whoever gets it", "Two things to put right"],
-        ),
+        (vec![], vec!["Choose an amount", "Enter a reason", "Fix 2 problems"]),
         (
             vec![("credit", "part"), ("reason", "Kept text")],
-            vec!["Enter how much of the subtotal", "value=\"Kept text\""],
+            vec!["</span>Enter an amount</p>", "value=\"Kept text\""],
         ),
         (
             vec![("credit", "part"), ("amount", "40,00"), ("reason", "r")],
             vec!["like 50.00", "value=\"40,00\"", "id=\"amount-error\""],
         ),
-        (vec![("credit", "part"), ("amount", "0.001"), ("reason", "r")], vec!["USD has 2 decimals at most"]),
-        (vec![("credit", "part"), ("amount", "0"), ("reason", "r")], vec!["Write an amount above zero"]),
+        (
+            vec![("credit", "part"), ("amount", "0.001"), ("reason", "r")],
+            vec!["Use at most 2 decimals for USD, like 50.00"],
+        ),
+        (vec![("credit", "part"), ("amount", "0"), ("reason", "r")], vec!["Enter an amount above zero"]),
         (vec![("credit", "part"), ("amount", "-5"), ("reason", "r")], vec!["like 50.00"]),
         (
             vec![("credit", "part"), ("amount", "100.01"), ("reason", "r")],
-            vec!["$100.00 of the subtotal is left; write no more"],
+            vec!["Enter at most $100.00, the remaining subtotal"],
         ),
         (vec![("credit", "part"), ("amount", "99999999999999999999"), ("reason", "r")], vec!["like 50.00"]),
         (
             vec![("credit", "whole"), ("reason", &long)],
-            vec!["The reason has 301 characters; 300 at most", " checked"],
+            vec!["Use at most 300 characters for the reason; it has 301", " checked"],
         ),
-        (vec![("credit", "whole"), ("reason", "a\nb")], vec!["The reason is one line"]),
-        (vec![("credit", "all"), ("reason", "r")], vec!["Choose how much to take back"]),
+        (vec![("credit", "whole"), ("reason", "a\nb")], vec!["The reason must be one line"]),
+        (vec![("credit", "all"), ("reason", "r")], vec!["Choose an amount"]),
     ] {
         let reply = firm.ruth.browser.post(CREDIT, &form(&fields)).await;
         let parts: Vec<&str> = parts.into_iter().chain(["<title>Error: ", "aria-invalid=\"true\""]).collect();
         let parts = if fields.iter().any(|(_, value)| *value == "all") { &parts[..2] } else { &parts[..] };
-        refused(&reply, StatusCode::UNPROCESSABLE_ENTITY, parts);
+        rejected(&reply, StatusCode::UNPROCESSABLE_ENTITY, parts);
     }
     assert_eq!(json(&mut firm, "/invoices").await["total"], 1, "nothing was issued");
 }
 
 #[tokio::test]
-async fn a_form_that_is_sent_twice_credits_once() {
+async fn double_submit_credits_once() {
     let mut firm = with_an_invoice().await;
     let fields = form(&[("credit", "part"), ("amount", "10"), ("reason", "Once."), ("so_far", "0")]);
     done(&mut firm, CREDIT, &fields).await;
     let reply = firm.ruth.browser.post(CREDIT, &fields).await;
-    refused(
+    rejected(
         &reply,
         StatusCode::CONFLICT,
-        &["Credited meanwhile.", "value=\"Once.\"", "so_far\" value=\"1000\""],
+        &["Someone else credited this invoice.", "value=\"Once.\"", "so_far\" value=\"1000\""],
     );
-    // Nor does one that does not say what it has seen.
+    // Nor does a form without the amount credited so far.
     let fields = form(&[("credit", "part"), ("amount", "10"), ("reason", "Once.")]);
     let reply = firm.ruth.browser.post(CREDIT, &fields).await;
-    refused(&reply, StatusCode::CONFLICT, &["Credited meanwhile.", "value=\"Once.\""]);
+    rejected(&reply, StatusCode::CONFLICT, &["Someone else credited this invoice.", "value=\"Once.\""]);
     assert_eq!(json(&mut firm, "/invoices").await["total"], 2);
 }
 
 #[tokio::test]
-async fn two_people_who_credit_the_same_page_at_once_credit_once() {
+async fn concurrent_credits_issue_one_note() {
     let mut firm = with_an_invoice().await;
     let fields = form(&[("credit", "part"), ("amount", "10"), ("reason", "Once."), ("so_far", "0")]);
     let (first, second) =
@@ -185,33 +185,39 @@ async fn two_people_who_credit_the_same_page_at_once_credit_once() {
 }
 
 #[tokio::test]
-async fn a_credit_note_is_not_credited_and_not_paid() {
+async fn credit_note_cannot_be_credited_or_paid() {
     let mut firm = with_an_invoice().await;
     let fields = form(&[("credit", "part"), ("amount", "10"), ("reason", "Once.")]);
     done(&mut firm, CREDIT, &fields).await;
     for path in ["/invoices/2026-0002/credit", "/invoices/2026-0002/paid", "/invoices/2026-0002/not-paid"] {
-        refused(
-            &firm.ruth.browser.post(path, &fields).await,
-            StatusCode::NOT_FOUND,
-            &["There is no such invoice"],
-        );
+        rejected(&firm.ruth.browser.post(path, &fields).await, StatusCode::NOT_FOUND, &["Invoice not found"]);
     }
-    refused(
+    rejected(
         &firm.ruth.browser.get("/invoices/2026-0002/credit").await,
         StatusCode::NOT_FOUND,
-        &["no such invoice"],
+        &["Invoice not found"],
     );
 }
 
 #[tokio::test]
-async fn whoever_credits_what_is_paid_is_told_that_money_goes_back() {
+async fn crediting_a_paid_invoice_warns_about_a_refund() {
     let mut firm = with_an_invoice().await;
     done(&mut firm, "/invoices/2026-0001/paid", "").await;
-    assert_has(&page(&mut firm, CREDIT).await, &["Marked as paid.", "has to be paid back"]);
+    let blank = page(&mut firm, CREDIT).await;
+    assert_has(&blank, &["This invoice is paid.", "Refund the credited amount"]);
+    assert_has_not(&blank, &["remains due"]);
+    let fields =
+        [("credit", "part"), ("amount", "40.00"), ("reason", "Two requests came twice."), ("so_far", "0")];
+    let preview = form(&[&fields[..], &[("look", "1")]].concat());
+    let reply = firm.ruth.browser.post(CREDIT, &preview).await;
+    rejected(&reply, StatusCode::OK, &["This credits $42.50. Invoice 2026-0001 stays marked as paid."]);
+    let (_, shown) = done(&mut firm, CREDIT, &form(&fields)).await;
+    assert_has(&shown, &["Invoice 2026-0001 is paid: refund the credited amount"]);
+    assert_has_not(&shown, &["remains due"]);
 }
 
 #[tokio::test]
-async fn the_files_of_a_credit_note_are_called_after_it() {
+async fn credit_note_files_are_named_after_it() {
     let mut firm = with_an_invoice().await;
     done(&mut firm, CREDIT, &form(&[("credit", "whole"), ("reason", "Wrong address.")])).await;
     let (headers, _) = firm.ruth.browser.download("/invoices/2026-0002.pdf").await;

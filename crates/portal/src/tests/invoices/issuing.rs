@@ -1,14 +1,14 @@
-//! Drafts, and issuing them.
+//! Drafts and issuing.
 
-use super::{assert_has, assert_has_not, done, json, page, refused};
+use super::{assert_has, assert_has_not, done, json, page, rejected};
 use crate::tests::firm::Firm;
 use crate::tests::routes::JSON;
-use crate::tests::{Desk, invoice_terms};
+use crate::tests::{TestPortal, invoice_terms};
 use axum::http::StatusCode;
 use serde_json::{Value, json as value};
 
 #[tokio::test]
-async fn a_draft_shows_what_would_be_issued_and_that_it_is_final() {
+async fn draft_invoice_previews_and_warns_that_issuing_is_final() {
     let mut firm = Firm::open().await;
     let payer = firm.used("Brightwater Claims", "2026-10").await;
     let path = format!("/invoices/drafts/{}/2026-10", payer.account);
@@ -20,16 +20,16 @@ async fn a_draft_shows_what_would_be_issued_and_that_it_is_final() {
             "badge-draft\">Draft",
             "Draft invoice",
             "Not issued",
-            "Issuing is final.",
+            "You cannot change an invoice after you issue it.",
             &format!("action=\"{path}/issue\""),
             "48 Commercial Wharf<br>Boston, MA 02110",
             "October 2026 (UTC)",
-            "30 days after it is issued",
+            "30 days after issue",
             "smollm2-135m, input",
             "1,284,310",
             "0.128431<span class=\"pad\" aria-hidden=\"true\">0</span>",
             "0.0384816",
-            "Sales tax, 6.25\u{a0}%",
+            "Sales tax, 6.25%",
             "$0.18",
             "No billing address.",
             &format!("href=\"/accounts/{}\"", payer.account),
@@ -38,7 +38,7 @@ async fn a_draft_shows_what_would_be_issued_and_that_it_is_final() {
     firm.bill_to(payer, "Rob Santangelo\n210 Pier Road, Salem", "accounts@brightwater.example").await;
     let draft = page(&mut firm, &path).await;
     assert_has(&draft, &["Rob Santangelo<br>210 Pier Road, Salem<br>accounts@brightwater.example"]);
-    assert_has_not(&draft, &["No billing address", "No e-mail address"]);
+    assert_has_not(&draft, &["No billing address", "This account has no billing email"]);
 
     let draft = json(&mut firm, &path).await;
     for (name, expected) in [
@@ -57,7 +57,7 @@ async fn a_draft_shows_what_would_be_issued_and_that_it_is_final() {
 }
 
 #[tokio::test]
-async fn a_draft_warns_of_what_the_firm_has_not_set_and_can_be_issued_all_the_same() {
+async fn draft_warns_about_missing_settings_but_can_be_issued() {
     for (letterhead, payment, there, absent) in [
         ("", "", vec!["billing.letterhead", "billing.payment"], vec![]),
         ("48 Commercial Wharf", "", vec!["billing.payment"], vec!["billing.letterhead"]),
@@ -66,18 +66,18 @@ async fn a_draft_warns_of_what_the_firm_has_not_set_and_can_be_issued_all_the_sa
     ] {
         let mut terms = invoice_terms();
         (terms.seller.letterhead, terms.seller.payment) = (letterhead.to_owned(), payment.to_owned());
-        let mut firm = Firm::at(Desk::open_billing(terms).await).await;
+        let mut firm = Firm::at(TestPortal::open_billing(terms).await).await;
         let payer = firm.used("Brightwater Claims", "2026-10").await;
         let draft = page(&mut firm, &format!("/invoices/drafts/{}/2026-10", payer.account)).await;
         assert_has(&draft, &there);
         assert_has(&draft, &["Issue invoice</button>"]);
         assert_has_not(&draft, &absent);
-        assert_eq!(draft.contains("How to pay"), !payment.is_empty());
+        assert_eq!(draft.contains("Payment</h2>"), !payment.is_empty());
     }
 }
 
 #[tokio::test]
-async fn issuing_leads_to_the_invoice_and_a_second_person_to_the_same_one() {
+async fn issuing_twice_leads_to_the_same_invoice() {
     let mut firm = Firm::open().await;
     let payer = firm.used("Brightwater Claims", "2026-10").await;
     firm.bill_to(payer, "210 Pier Road", "accounts@brightwater.example").await;
@@ -87,10 +87,10 @@ async fn issuing_leads_to_the_invoice_and_a_second_person_to_the_same_one() {
     assert_has(
         &shown,
         &[
-            "<strong>Issued.</strong> Invoice 2026-0001 can no longer change. Send the PDF to accounts@brightwater.example.",
+            "<strong>Issued.</strong> Invoice 2026-0001 can no longer be changed. Send the PDF to accounts@brightwater.example.",
             "<h1>Invoice 2026-0001",
             "badge-issued\">Issued",
-            "Waiting for payment of $0.18, due on 13 December 2026.",
+            "$0.18 due on 13 December 2026.",
             "Issued by ruth@<wbr>company.com",
             "action=\"/invoices/2026-0001/paid\"",
             "href=\"/invoices/2026-0001/credit\"",
@@ -101,36 +101,36 @@ async fn issuing_leads_to_the_invoice_and_a_second_person_to_the_same_one() {
     let again = firm.rob.browser.post(&format!("{path}/issue"), "").await;
     assert_eq!(again.location(), "/invoices/2026-0001?done=already-issued");
     let shown = firm.rob.browser.get(again.location()).await;
-    assert_has(&shown.body, &["Issued already.", "no second one was made"]);
+    assert_has(&shown.body, &["Already issued.", "No second invoice was issued."]);
     let reply = firm.ruth.browser.get(&path).await;
     assert_eq!((reply.status, reply.location()), (StatusCode::SEE_OTHER, "/invoices/2026-0001"));
     assert_eq!(json(&mut firm, "/invoices").await["total"], 1);
 }
 
 #[tokio::test]
-async fn two_people_who_issue_at_once_make_one_invoice() {
+async fn concurrent_issues_create_one_invoice() {
     let mut firm = Firm::open().await;
     let payer = firm.used("Brightwater Claims", "2026-10").await;
     let path = format!("/invoices/drafts/{}/2026-10/issue", payer.account);
     let (first, second) = tokio::join!(firm.ruth.browser.post(&path, ""), firm.rob.browser.post(&path, ""));
-    let mut places = [first.location(), second.location()];
-    places.sort_unstable();
-    assert_eq!(places, ["/invoices/2026-0001?done=already-issued", "/invoices/2026-0001?done=issued"]);
+    let mut locations = [first.location(), second.location()];
+    locations.sort_unstable();
+    assert_eq!(locations, ["/invoices/2026-0001?done=already-issued", "/invoices/2026-0001?done=issued"]);
 }
 
 #[tokio::test]
-async fn a_running_month_is_shown_but_not_issued() {
+async fn current_month_is_previewed_but_not_issued() {
     let mut firm = Firm::open().await;
     let payer = firm.used("Brightwater Claims", "2026-11").await;
     let path = format!("/invoices/drafts/{}/2026-11", payer.account);
     let draft = page(&mut firm, &path).await;
-    assert_has(&draft, &["November 2026 is still running", "2026-12-01 01:00 UTC", "So far"]);
-    assert_has_not(&draft, &["Issue invoice</button>", "Issuing is final"]);
+    assert_has(&draft, &["November 2026 has not ended", "2026-12-01 01:00 UTC", "Amount so far"]);
+    assert_has_not(&draft, &["Issue invoice</button>", "You cannot change an invoice after you issue it"]);
     let reply = firm.ruth.browser.post(&format!("{path}/issue"), "").await;
-    refused(
+    rejected(
         &reply,
         StatusCode::CONFLICT,
-        &["This month cannot be invoiced yet", "2026-12-01 01:00 UTC", "Nothing was issued"],
+        &["Month not ready to invoice", "2026-12-01 01:00 UTC", "Nothing was issued"],
     );
     firm.ruth.browser.accept = JSON;
     let reply = firm.ruth.browser.post(&format!("{path}/issue"), "").await;
@@ -139,23 +139,23 @@ async fn a_running_month_is_shown_but_not_issued() {
 }
 
 #[tokio::test]
-async fn a_month_without_usage_and_an_account_that_is_not_there_have_no_draft() {
+async fn no_draft_without_usage_or_account() {
     let mut firm = Firm::open().await;
     let payer = firm.used("Brightwater Claims", "2026-10").await;
     let nothing = page(&mut firm, &format!("/invoices/drafts/{}/2026-09", payer.account)).await;
-    assert_has(&nothing, &["Nothing to invoice", "Brightwater Claims used nothing in September 2026 (UTC)."]);
+    assert_has(&nothing, &["Nothing to invoice", "Brightwater Claims has no usage in September 2026 (UTC)."]);
     assert_has_not(&nothing, &["Issue invoice</button>"]);
     let path = format!("/invoices/drafts/{}/2026-09/issue", payer.account);
     let reply = firm.ruth.browser.post(&path, "").await;
-    refused(&reply, StatusCode::CONFLICT, &["There is nothing to invoice"]);
-    for (path, words) in [
-        ("/invoices/drafts/987654/2026-10".to_owned(), "There is no such account"),
-        ("/invoices/drafts/x/2026-10".to_owned(), "There is no such account"),
-        (format!("/invoices/drafts/{}/2026-13", payer.account), "There is no such month"),
-        (format!("/invoices/drafts/{}/%FF", payer.account), "There is no such account"),
+    rejected(&reply, StatusCode::CONFLICT, &["Nothing to invoice"]);
+    for (path, text) in [
+        ("/invoices/drafts/987654/2026-10".to_owned(), "Account not found"),
+        ("/invoices/drafts/x/2026-10".to_owned(), "Account not found"),
+        (format!("/invoices/drafts/{}/2026-13", payer.account), "Month not found"),
+        (format!("/invoices/drafts/{}/%FF", payer.account), "Account not found"),
     ] {
-        refused(&firm.ruth.browser.get(&path).await, StatusCode::NOT_FOUND, &[words]);
+        rejected(&firm.ruth.browser.get(&path).await, StatusCode::NOT_FOUND, &[text]);
         let reply = firm.ruth.browser.post(&format!("{path}/issue"), "").await;
-        refused(&reply, StatusCode::NOT_FOUND, &[words]);
+        rejected(&reply, StatusCode::NOT_FOUND, &[text]);
     }
 }

@@ -1,7 +1,7 @@
 //! `/invoices` and `/invoices.csv`.
 
-use super::{assert_has, assert_has_not, json, page, refused};
-use crate::tests::books::TOKENS;
+use super::{assert_has, assert_has_not, json, page, rejected};
+use crate::tests::billing_fixture::TOKENS;
 use crate::tests::firm::Firm;
 use crate::tests::routes::HTML;
 use axum::http::StatusCode;
@@ -9,10 +9,17 @@ use chancery_store::INVOICES_PER_PAGE;
 use std::time::Duration;
 
 #[tokio::test]
-async fn a_firm_without_any_is_told_how_invoices_come_about() {
+async fn empty_invoice_list_says_what_to_do() {
     let mut firm = Firm::open().await;
     let list = page(&mut firm, "/invoices").await;
-    assert_has(&list, &["No invoices yet", "Once the month has ended", "aria-current=\"page\">Invoices</a>"]);
+    assert_has(
+        &list,
+        &[
+            "No invoices yet",
+            "You can issue its invoice when the month has ended.",
+            "aria-current=\"page\">Invoices</a>",
+        ],
+    );
     assert_has_not(&list, &["<table", "invoices.csv"]);
     let nothing = json(&mut firm, "/invoices").await;
     assert_eq!(nothing["invoices"], serde_json::json!([]));
@@ -20,7 +27,7 @@ async fn a_firm_without_any_is_told_how_invoices_come_about() {
 }
 
 #[tokio::test]
-async fn months_are_listed_with_their_exact_amounts_until_they_are_invoiced() {
+async fn unbilled_months_show_exact_amounts() {
     let mut firm = Firm::open().await;
     let brightwater = firm.used("Brightwater Claims", "2026-10").await;
     firm.settle(brightwater, "2026-11-02", "smollm2-135m", (10, 1)).await;
@@ -29,15 +36,15 @@ async fn months_are_listed_with_their_exact_amounts_until_they_are_invoiced() {
     assert_has(
         &list,
         &[
-            "Nothing is issued yet",
-            "Not invoiced yet",
-            "1 month is ready to issue",
+            "No invoices yet",
+            "Unbilled usage",
+            "1 draft ready to issue",
             &format!("href=\"{drafts}/2026-10\""),
             &format!("href=\"{drafts}/2026-11\""),
             "Ready to issue",
             "0.1669126",
-            "Running",
-            "1 December 2026",
+            "In progress",
+            ">1 December 2026</time>",
             "0.0000014",
         ],
     );
@@ -73,19 +80,19 @@ async fn months_are_listed_with_their_exact_amounts_until_they_are_invoiced() {
 }
 
 #[tokio::test]
-async fn every_month_that_is_ready_is_counted_and_not_only_those_that_are_shown() {
+async fn ready_count_includes_unlisted_months() {
     let mut firm = Firm::open().await;
-    for place in 0..INVOICES_PER_PAGE {
-        firm.used(&format!("Account {place}"), "2026-10").await;
+    for index in 0..INVOICES_PER_PAGE {
+        firm.used(&format!("Account {index}"), "2026-10").await;
     }
     let own = firm.used(crate::DRAFTING_ACCOUNT, "2026-10").await;
     firm.settle(own, "2026-11-02", "smollm2-135m", TOKENS).await;
     let list = page(&mut firm, "/invoices").await;
-    assert_has(&list, &["26 months are ready to issue", "The portal’s own", "Show all 27 months"]);
+    assert_has(&list, &["26 drafts ready to issue", "AI drafting", "Show all 27 months"]);
 }
 
 #[tokio::test]
-async fn filters_choose_by_account_state_and_year_and_the_sums_follow_them() {
+async fn invoice_filters_apply_to_rows_and_totals() {
     let mut firm = Firm::open().await;
     let (one, two) = (firm.payer("One").await, firm.payer("Two").await);
     for (payer, month, tokens) in [
@@ -128,20 +135,20 @@ async fn filters_choose_by_account_state_and_year_and_the_sums_follow_them() {
             "<option value=\"issued\" selected>",
             "<option value=\"2026\">2026</option>",
             "$2.12",
-            "Show everything",
+            "Clear filters",
             &format!("href=\"/invoices.csv?account={}&#38;state=issued\"", one.account),
         ],
     );
     assert_has_not(&list, &["2026-0001", "2026-0003"]);
     let drafts = page(&mut firm, "/invoices?state=draft").await;
-    assert_has(&drafts, &["<h1>Months to invoice", "November 2026", "Preview </span>Two"]);
+    assert_has(&drafts, &["<h1>Unbilled usage", "November 2026", "Preview </span>Two"]);
     let empty = page(&mut firm, "/invoices?year=2025").await;
-    assert_has(&empty, &["Nothing fits these filters", "href=\"/invoices\">Show everything"]);
+    assert_has(&empty, &["No invoices match these filters", "href=\"/invoices\">Clear filters"]);
     for (query, name) in
         [("account=x", "account"), ("state=late", "state"), ("year=26", "year"), ("page=0", "page")]
     {
         let reply = firm.ruth.browser.get(&format!("/invoices?{query}")).await;
-        refused(&reply, StatusCode::BAD_REQUEST, &[name, "Go to the invoices"]);
+        rejected(&reply, StatusCode::BAD_REQUEST, &[name, "Go to invoices"]);
         assert_eq!(
             firm.ruth.browser.get(&format!("/invoices.csv?{query}")).await.status,
             StatusCode::BAD_REQUEST
@@ -150,25 +157,31 @@ async fn filters_choose_by_account_state_and_year_and_the_sums_follow_them() {
 }
 
 #[tokio::test]
-async fn what_is_overdue_is_said_in_words_from_the_day_after() {
+async fn overdue_is_shown_from_the_next_day() {
     let mut firm = Firm::open().await;
     let payer = firm.used("Late Payer", "2026-10").await;
     firm.issued(payer, "2026-10").await;
     // Due on 13 December.
-    firm.desk.pass(Duration::from_secs(30 * 86_400));
-    firm.ruth.browser = firm.ruth.elsewhere(&firm.desk).await;
-    assert_has(&page(&mut firm, "/invoices").await, &["badge-issued\">Issued", "nothing is late"]);
-    firm.desk.pass(Duration::from_secs(2 * 86_400));
-    firm.ruth.browser = firm.ruth.elsewhere(&firm.desk).await;
+    firm.portal.pass(Duration::from_secs(30 * 86_400));
+    firm.ruth.browser = firm.ruth.elsewhere(&firm.portal).await;
+    assert_has(
+        &page(&mut firm, "/invoices").await,
+        &[
+            "badge-issued\">Issued",
+            "<dt>Overdue</dt><dd class=\"figure\">$0.00</dd><dd class=\"meta\">none</dd>",
+        ],
+    );
+    firm.portal.pass(Duration::from_secs(2 * 86_400));
+    firm.ruth.browser = firm.ruth.elsewhere(&firm.portal).await;
     let list = page(&mut firm, "/invoices").await;
-    assert_has(&list, &["badge-overdue\">Overdue", "2 days late", "of it past its day"]);
+    assert_has(&list, &["badge-overdue\">Overdue", "2 days overdue", "past the due date"]);
     assert_eq!(json(&mut firm, "/invoices").await["sums"][0]["overdue"], "0.18");
     let document = page(&mut firm, "/invoices/2026-0001").await;
-    assert_has(&document, &["Overdue: $0.18 was due on 13 December 2026 and is not marked as paid."]);
+    assert_has(&document, &["Overdue: $0.18 was due on 13 December 2026."]);
 }
 
 #[tokio::test]
-async fn pages_have_every_invoice_once_and_the_file_has_them_all() {
+async fn invoice_pages_and_csv_have_every_row_once() {
     let mut firm = Firm::open().await;
     let all = INVOICES_PER_PAGE as usize + 2;
     for number in 0..all {
@@ -182,10 +195,7 @@ async fn pages_have_every_invoice_once_and_the_file_has_them_all() {
     assert_eq!(second["invoices"].as_array().unwrap().len(), 2);
     let list = page(&mut firm, "/invoices?page=2").await;
     assert_has(&list, &["26–27 of 27", "rel=\"prev\"", "href=\"/invoices\""]);
-    assert_has(
-        &page(&mut firm, "/invoices?page=9").await,
-        &["There is no page 9", "The last page is page 2."],
-    );
+    assert_has(&page(&mut firm, "/invoices?page=9").await, &["No page 9", "The last page is page 2."]);
 
     let file = firm.ruth.browser.get("/invoices.csv?page=2").await;
     assert_eq!(file.status, StatusCode::OK);
@@ -203,14 +213,14 @@ async fn pages_have_every_invoice_once_and_the_file_has_them_all() {
 }
 
 #[tokio::test]
-async fn months_to_invoice_have_pages_and_a_file_of_their_own() {
+async fn unbilled_months_have_pages_and_a_csv() {
     let mut firm = Firm::open().await;
     let all = INVOICES_PER_PAGE as usize + 1;
     for number in 0..all {
         firm.used(&format!("Account {number:02}"), "2026-10").await;
     }
     let list = page(&mut firm, "/invoices").await;
-    assert_has(&list, &["Show all 26 months that are not invoiced", "href=\"/invoices?state=draft\""]);
+    assert_has(&list, &["Show all 26 months of unbilled usage", "href=\"/invoices?state=draft\""]);
     let drafts = json(&mut firm, "/invoices?state=draft&page=2").await;
     assert_eq!((&drafts["pages"], &drafts["total"]), (&2.into(), &all.into()));
     assert_eq!(drafts["drafts"].as_array().unwrap().len(), 1);

@@ -1,9 +1,9 @@
-//! Invoices as partners meet them, and as nobody else does.
+//! Invoices, as partners and only partners see them.
 
 mod access;
 mod credits;
 mod documents;
-mod hostile_names;
+mod html_escaping;
 mod issuing;
 mod list;
 mod payments;
@@ -30,7 +30,7 @@ async fn json(firm: &mut Firm, path: &str) -> Value {
     serde_json::from_str(&reply.body).unwrap()
 }
 
-/// A deed that leads on: where to, without what is said there, and the page that it leads to.
+/// Makes a change that redirects. Returns the target without its confirmation, and the page there.
 async fn done(firm: &mut Firm, path: &str, form: &str) -> (String, String) {
     firm.ruth.browser.accept = HTML;
     let reply = firm.ruth.browser.post(path, form).await;
@@ -56,7 +56,7 @@ fn assert_has_not(page: &str, parts: &[&str]) {
     }
 }
 
-fn refused(reply: &Reply, status: StatusCode, parts: &[&str]) {
+fn rejected(reply: &Reply, status: StatusCode, parts: &[&str]) {
     assert_eq!(reply.status, status, "{}", reply.body);
     assert_has(&reply.body, parts);
 }

@@ -1,11 +1,11 @@
-//! What was paid, and what was not after all.
+//! Marking invoices as paid and unpaid.
 
-use super::{assert_has, assert_has_not, done, json, page, refused};
+use super::{assert_has, assert_has_not, done, json, page, rejected};
 use crate::tests::firm::Firm;
 use axum::http::StatusCode;
 
 #[tokio::test]
-async fn an_invoice_is_marked_as_paid_and_back_and_its_history_says_by_whom() {
+async fn paid_and_unpaid_are_recorded_with_author() {
     let mut firm = Firm::open().await;
     let payer = firm.used("Brightwater Claims", "2026-10").await;
     firm.issued(payer, "2026-10").await;
@@ -14,7 +14,7 @@ async fn an_invoice_is_marked_as_paid_and_back_and_its_history_says_by_whom() {
     assert_has(
         &shown,
         &[
-            "Marked as paid.</strong> $0.18 of invoice 2026-0001 counts as paid.",
+            "Marked as paid.</strong> Invoice 2026-0001: $0.18.",
             "badge-paid\">Paid",
             "Marked as paid by ruth@<wbr>company.com",
             "action=\"/invoices/2026-0001/not-paid\"",
@@ -28,27 +28,27 @@ async fn an_invoice_is_marked_as_paid_and_back_and_its_history_says_by_whom() {
     let (_, shown) = done(&mut firm, "/invoices/2026-0001/not-paid", "").await;
     assert_has(
         &shown,
-        &["Taken back.", "badge-issued\">Issued", "Marked as not paid after all by ruth@<wbr>company.com"],
+        &["Marked as unpaid.", "badge-issued\">Issued", "Marked as unpaid by ruth@<wbr>company.com"],
     );
     assert_eq!(shown.matches("Marked as paid by").count(), 1, "doing it again changes nothing");
-    let deeds: Vec<String> = json(&mut firm, "/invoices/2026-0001").await["events"]
+    let changes: Vec<String> = json(&mut firm, "/invoices/2026-0001").await["events"]
         .as_array()
         .unwrap()
         .iter()
         .map(|event| event["deed"].as_str().unwrap().to_owned())
         .collect();
-    assert_eq!(deeds, ["issued", "paid", "payment_taken_back"]);
+    assert_eq!(changes, ["issued", "paid", "payment_taken_back"]);
     let stale = page(&mut firm, "/invoices/2026-0001?done=paid").await;
-    assert_has_not(&stale, &["counts as paid"]);
+    assert_has_not(&stale, &["Marked as paid.</strong>"]);
 }
 
 #[tokio::test]
-async fn what_is_no_invoice_cannot_be_paid() {
+async fn only_invoices_can_be_marked_paid() {
     let mut firm = Firm::open().await;
     for number in ["2026-0001", "2026-1", "x", "%FF", "99999-0001", "2026-0000"] {
-        for deed in ["paid", "not-paid"] {
-            let reply = firm.ruth.browser.post(&format!("/invoices/{number}/{deed}"), "").await;
-            refused(&reply, StatusCode::NOT_FOUND, &["There is no such invoice"]);
+        for change in ["paid", "not-paid"] {
+            let reply = firm.ruth.browser.post(&format!("/invoices/{number}/{change}"), "").await;
+            rejected(&reply, StatusCode::NOT_FOUND, &["Invoice not found"]);
         }
     }
 }

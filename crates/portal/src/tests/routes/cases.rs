@@ -1,4 +1,4 @@
-//! What every route of the portal is to answer to whom.
+//! The expected response of every route, by principal.
 
 use crate::scripts;
 use chancery_domain::Action;
@@ -7,24 +7,24 @@ pub(in crate::tests) struct Case {
     pub(in crate::tests) method: &'static str,
     pub(in crate::tests) path: &'static str,
     pub(in crate::tests) guard: Guard,
-    /// What the policy is asked. None: nothing, because it is about the asker alone.
+    /// The action that the policy decides. `None` if the route concerns only the caller.
     pub(in crate::tests) asks: Option<Action>,
-    /// Names in braces stand for what is made for each request; see `Fresh`.
+    /// Names in braces stand for values created for each request; see `Fresh`.
     pub(in crate::tests) form: &'static str,
-    /// The status for those who may.
+    /// The status if allowed.
     pub(in crate::tests) done: u16,
 }
 
-/// For whom a route is.
+/// Who may use a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tests) enum Guard {
-    /// For anybody; what those get who are signed in already.
+    /// Open to everyone. `signed_in` is the status for signed-in users.
     Open {
         signed_in: u16,
     },
-    /// For whoever is signed in, about themselves or about what they may see.
+    /// For signed-in users, about themselves or what they may see.
     SignedIn,
-    /// For the one whose client it is to be, and for partners.
+    /// For the future owner of the client, and for partners.
     NewClient,
     /// About a client: for its owner and for partners.
     OwnerOrPartner,
@@ -33,14 +33,14 @@ pub(in crate::tests) enum Guard {
     Partner,
 }
 
-/// Who asks.
+/// The principals of the cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tests) enum Asker {
+pub(in crate::tests) enum Caller {
     SignedOutBrowser,
     SignedOutProgram,
     ForgedSession,
     EndedSession,
-    /// A consultant whose client it is not, and who is no partner: wrong owner and wrong role.
+    /// A consultant who neither owns the client nor is a partner: wrong owner and wrong role.
     Consultant,
     ConsultantNoSuchClient,
     Owner,
@@ -48,7 +48,7 @@ pub(in crate::tests) enum Asker {
     PartnerNoSuchClient,
 }
 
-impl Asker {
+impl Caller {
     pub(in crate::tests) const ALL: [Self; 9] = [
         Self::SignedOutBrowser,
         Self::SignedOutProgram,
@@ -68,13 +68,13 @@ impl Asker {
         )
     }
 
-    pub(in crate::tests) fn asks_for_nothing_there(self) -> bool {
+    pub(in crate::tests) fn requests_missing_client(self) -> bool {
         matches!(self, Self::ConsultantNoSuchClient | Self::PartnerNoSuchClient)
     }
 }
 
-/// The column's head in the document.
-impl std::fmt::Display for Asker {
+/// The column header in docs/authorization.md.
+impl std::fmt::Display for Caller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::SignedOutBrowser => "signed out, browser",
@@ -91,24 +91,24 @@ impl std::fmt::Display for Asker {
 }
 
 impl Case {
-    /// The status that the asker is to get. None: the question does not arise.
-    pub(in crate::tests) fn expected(&self, asker: Asker) -> Option<u16> {
+    /// The status that the principal must get. `None` if the route has no such case.
+    pub(in crate::tests) fn expected(&self, principal: Caller) -> Option<u16> {
         use Guard::*;
         let done = Some(self.done);
-        match (asker, self.guard) {
-            (asker, Open { .. }) if !asker.is_signed_in() => done,
-            (Asker::Consultant | Asker::Partner, Open { signed_in }) => Some(signed_in),
+        match (principal, self.guard) {
+            (principal, Open { .. }) if !principal.is_signed_in() => done,
+            (Caller::Consultant | Caller::Partner, Open { signed_in }) => Some(signed_in),
             (_, Open { .. }) => None,
-            (Asker::SignedOutProgram, _) => Some(401),
-            (asker, _) if !asker.is_signed_in() && self.method == "POST" => Some(401),
-            (asker, _) if !asker.is_signed_in() => Some(303),
-            (Asker::Consultant, SignedIn) => done,
-            (Asker::Consultant, _) => Some(403),
-            (Asker::ConsultantNoSuchClient, OwnerOrPartner | PartnerOfClient) => Some(403),
-            (Asker::Owner, NewClient | OwnerOrPartner) => done,
-            (Asker::Owner, PartnerOfClient) => Some(403),
-            (Asker::Partner, _) => done,
-            (Asker::PartnerNoSuchClient, OwnerOrPartner | PartnerOfClient) => Some(404),
+            (Caller::SignedOutProgram, _) => Some(401),
+            (principal, _) if !principal.is_signed_in() && self.method == "POST" => Some(401),
+            (principal, _) if !principal.is_signed_in() => Some(303),
+            (Caller::Consultant, SignedIn) => done,
+            (Caller::Consultant, _) => Some(403),
+            (Caller::ConsultantNoSuchClient, OwnerOrPartner | PartnerOfClient) => Some(403),
+            (Caller::Owner, NewClient | OwnerOrPartner) => done,
+            (Caller::Owner, PartnerOfClient) => Some(403),
+            (Caller::Partner, _) => done,
+            (Caller::PartnerNoSuchClient, OwnerOrPartner | PartnerOfClient) => Some(404),
             _ => None,
         }
     }
@@ -134,7 +134,7 @@ const fn post(path: &'static str, guard: Guard, asks: Option<Action>, form: &'st
 
 pub(in crate::tests) const CASES: &[Case] = &[
     open("GET", "/", "", 200, 303),
-    // The identity provider of these tests does not answer.
+    // The identity provider of these tests is unreachable.
     open("GET", "/auth/sign-in", "", 503, 503),
     open("GET", "/auth/callback", "", 400, 400),
     open("GET", "/auth/code", "", 410, 410),
@@ -180,7 +180,7 @@ pub(in crate::tests) const CASES: &[Case] = &[
         "version=1",
     ),
     read("/clients/{id}/entries/{entry}/versions", Guard::OwnerOrPartner, Some(Action::ReadClient)),
-    // Letters are not drafted in these tests.
+    // Drafting is off in these tests.
     Case {
         method: "POST",
         path: "/clients/{id}/letters/draft",
@@ -206,7 +206,7 @@ pub(in crate::tests) const CASES: &[Case] = &[
     ),
     read("/accounts", Guard::Partner, Some(Action::ReadAccounts)),
     post("/accounts", Guard::Partner, Some(Action::ManageAccounts), "name=Fresh+{prefix}&rpm=60&tpm=60000"),
-    // The key is on the reply itself.
+    // The reply itself shows the key.
     Case { done: 200, ..post("/accounts/keys", Guard::Partner, Some(Action::ManageAccounts), "label=Fresh") },
     post("/accounts/keys/{prefix}/label", Guard::Partner, Some(Action::ManageAccounts), "label=Renamed"),
     post("/accounts/keys/{prefix}/attach", Guard::Partner, Some(Action::ManageAccounts), "account={account}"),

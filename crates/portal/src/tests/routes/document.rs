@@ -1,57 +1,63 @@
-//! docs/authorization.md, written from the cases.
+//! Generates docs/authorization.md from the cases.
 
-use super::cases::{Asker, Case, Guard};
+use super::cases::{Caller, Case, Guard};
 use std::path::Path;
 
 const HEAD: &str = "\
 # Who may do what
 
-Made from the cases that the tests send to every route of the portal (`crates/portal/src/tests/routes/cases.rs`); `make authorization`
-renews it. A route without its cases, and a case that the portal answers otherwise, fails the tests.
+Generated from the test cases of every route of the portal (`crates/portal/src/tests/routes/cases.rs`).
+To update it, run `make authorization`. The tests fail if a route has no cases, or if the portal
+responds differently.
 
-How to read it:
+How to read the table:
 
-- **Asks**: what the policy (`policies/portal.cedar`) is asked about this person and, where there is a `{id}`, about this client. `–`:
-  nothing, because the page is open, or about nobody but the asker.
-- **not theirs** is a consultant who does not own the client and is no partner: wrong owner, and for partners' pages wrong role.
-- **303** for the signed-out is the way to sign-in; **401** is told to programs, which ask for no HTML, and to whoever sends a form, on a
-  page that gives them back what they typed. A forged and an ended session are no session.
-- **403** is refused and on record, and nothing was changed; the tests compare the whole database. *Not theirs* and *no such client* are the
-  same bytes and headers. **404** is told to partners alone, who may read every client.
-- In the tests the identity provider does not answer (503 at sign-in), nobody comes back from it (400) and nobody is half signed in (410).
-- An empty cell: the question does not arise.
+- **Action**: what the policy (`policies/portal.cedar`) decides for this person and, if the path
+  contains `{id}`, for this client. `–` means that no decision is needed: the route is public, or it
+  concerns only the caller.
+- **consultant, not theirs**: a consultant who does not own the client. On routes for partners, a
+  person with the wrong role.
+- **303** sends a signed-out browser to the sign-in page. **401** is for programs, which do not ask
+  for HTML, and for forms that are submitted while signed out. Their page shows the typed text again.
+  A forged or ended session counts as signed out.
+- **403** means denied and logged, with nothing changed: the tests compare the whole database.
+  *consultant, not theirs* and *consultant, no such client* get the same bytes and headers. Only
+  partners, who may read every client, get **404**.
+- In the tests, the identity provider is down (503 at sign-in), the callback does not belong to a
+  sign-in (400), and no sign-in is waiting for a code (410).
+- An empty cell means that the case does not apply.
 
 ";
 
 pub(super) fn written(cases: &[Case]) -> String {
     let mut text = HEAD.to_owned();
-    let askers: Vec<_> = Asker::ALL.iter().map(ToString::to_string).collect();
-    text += &format!("| Route | Asks | {} |\n", askers.join(" | "));
-    text += &format!("|---|---|{}\n", "---|".repeat(askers.len()));
+    let callers: Vec<_> = Caller::ALL.iter().map(ToString::to_string).collect();
+    text += &format!("| Route | Action | {} |\n", callers.join(" | "));
+    text += &format!("|---|---|{}\n", "---|".repeat(callers.len()));
     for case in cases {
         let asks = case.asks.map_or("–".to_owned(), |action| format!("`{action}`"));
-        let cell = |asker: &Asker| case.expected(*asker).map_or(String::new(), |status| status.to_string());
-        let cells: Vec<_> = Asker::ALL.iter().map(cell).collect();
-        // Which changes with what is served.
+        let cell =
+            |principal: &Caller| case.expected(*principal).map_or(String::new(), |status| status.to_string());
+        let cells: Vec<_> = Caller::ALL.iter().map(cell).collect();
+        // The version changes with the scripts' content.
         let path = case.path.replace(env!("CHANCERY_SCRIPTS_VERSION"), "…");
         text += &format!("| `{} {path}` | {asks} | {} |\n", case.method, cells.join(" | "));
     }
     let open = cases.iter().filter(|case| matches!(case.guard, Guard::Open { .. })).count();
     text += &format!(
-        "\n{} routes, of which {open} are open to the signed-out; {} cases. What is served to everybody besides: the stylesheet and \
-         the favicon under `/assets/`.\n",
+        "\n{} routes, {open} of them public, and {} cases. The stylesheet and the favicon under `/assets/` are also public.\n",
         cases.len(),
-        cases.iter().flat_map(|case| Asker::ALL.map(|asker| case.expected(asker))).flatten().count(),
+        cases.iter().flat_map(|case| Caller::ALL.map(|principal| case.expected(principal))).flatten().count(),
     );
     text
 }
 
-/// Compares the file with what it should be, or renews it where `CHANCERY_RENEW_DOCS` is set.
+/// Compares the file with the expected text, or rewrites it if `CHANCERY_RENEW_DOCS` is set.
 pub(super) fn keep(file: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
     if std::env::var_os("CHANCERY_RENEW_DOCS").is_some() {
         std::fs::write(&path, text).unwrap();
     }
-    let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(kept == text, "{file} differs; run `make authorization`");
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(stored == text, "{file} differs; run `make authorization`");
 }

@@ -1,15 +1,15 @@
-//! Every route of the portal, asked by everybody who must not and by those who may. A route without its cases fails the first
-//! of these tests; what the cases say is in docs/authorization.md, which the last one keeps true.
+//! Requests every route as every principal, allowed or denied. A route without cases fails the first of these tests. The last one
+//! keeps docs/authorization.md in line with the cases.
 
 pub(super) mod cases;
 mod document;
 
-use super::books::TOKENS;
+use super::billing_fixture::TOKENS;
 use super::browser::{Browser, Reply};
 use super::database::Database;
-use super::firm::{Firm, Made, in_short, manage};
+use super::firm::{ClientWithEntry, Firm, in_short, manage};
 use crate::routes::table;
-use cases::{Asker, CASES, Case, Guard};
+use cases::{CASES, Caller, Case, Guard};
 use chancery_domain::{
     AccountId, ApiKey, ClientId, Decision, InvoiceNumber, KeyPrefix, OsRandomness, PersonId, RateLimits,
 };
@@ -18,11 +18,11 @@ use std::collections::BTreeSet;
 
 pub(super) const HTML: &str = "text/html,application/xhtml+xml,*/*;q=0.8";
 pub(super) const JSON: &str = "application/json";
-/// No client has it.
-pub(super) const NOBODYS: ClientId = ClientId(987_654);
+/// No client has this number.
+pub(super) const UNUSED_ID: ClientId = ClientId(987_654);
 
 #[test]
-fn every_route_has_its_cases_and_every_case_its_route() {
+fn every_route_has_authorization_cases() {
     let routes: BTreeSet<_> = table().into_iter().collect();
     let cases: BTreeSet<_> = CASES.iter().map(|case| (case.method, case.path.to_owned())).collect();
     let without_cases: Vec<_> = routes.difference(&cases).collect();
@@ -32,29 +32,29 @@ fn every_route_has_its_cases_and_every_case_its_route() {
     assert_eq!(cases.len(), CASES.len(), "a route has its cases twice");
 }
 
-/// What a request is about, made for it alone: what was asked before cannot be in its way.
+/// The subject of a single request, so that earlier requests cannot interfere.
 pub(super) struct Fresh {
     owner: PersonId,
-    made: Made,
+    created: ClientWithEntry,
     person: PersonId,
     removed: PersonId,
     account: AccountId,
-    /// Of a key that bills no account.
+    /// A key without an account.
     prefix: KeyPrefix,
-    /// Of an invoice of the account's, for routes that are about one.
+    /// An invoice of the account, for routes that need one.
     number: Option<InvoiceNumber>,
 }
 
-/// Months of which the first is invoiced, where the route is about invoices, and the second can be.
+/// The first month is invoiced, for routes about invoices; the second can be.
 const INVOICED: &str = "2026-09";
 const TO_INVOICE: &str = "2026-10";
 
 impl Fresh {
-    /// With what the route is about.
+    /// Includes an invoice if the route needs one.
     async fn for_case(firm: &mut Firm, case: &Case) -> Self {
         let mut fresh = Self::make(firm).await;
         if case.path.starts_with("/invoices/") {
-            let payer = firm.used(&format!("Account of {}", fresh.made.client), INVOICED).await;
+            let payer = firm.used(&format!("Account of {}", fresh.created.client), INVOICED).await;
             firm.settle(payer, &format!("{TO_INVOICE}-02"), "smollm2-135m", TOKENS).await;
             fresh.account = payer.account;
             fresh.number = Some(firm.issued(payer, INVOICED).await);
@@ -62,13 +62,13 @@ impl Fresh {
         fresh
     }
 
-    /// A client of Ann's.
+    /// The client belongs to Ann.
     pub(super) async fn make(firm: &mut Firm) -> Self {
         let (person, removed) = (firm.newcomer().await.id, firm.newcomer().await.id);
-        let now = firm.desk.portal.clock.now();
-        firm.desk.portal.store.people.remove_person(manage(&firm.desk.portal), removed).await.unwrap();
-        let made = firm.client(firm.ann.id, "Calder & Sons").await;
-        let store = &firm.desk.store;
+        let now = firm.portal.portal.clock.now();
+        firm.portal.portal.store.people.remove_person(manage(&firm.portal.portal), removed).await.unwrap();
+        let created = firm.client(firm.ann.id, "Calder & Sons").await;
+        let store = &firm.portal.store;
         let key = ApiKey::generate(&OsRandomness);
         let (prefix, hash) = (key.prefix(), key.hash());
         let limits = RateLimits { requests_per_min: 60, tokens_per_min: 60_000 };
@@ -77,11 +77,11 @@ impl Fresh {
         let new =
             NewKey { prefix: prefix.clone(), hash, label: String::new(), account: None, created_at: now };
         store.create_key(new).await.unwrap();
-        Self { owner: firm.ann.id, made, person, removed, account, prefix, number: None }
+        Self { owner: firm.ann.id, created, person, removed, account, prefix, number: None }
     }
 
     pub(super) fn client(&self) -> ClientId {
-        self.made.client
+        self.created.client
     }
 
     pub(super) fn fill(&self, template: &str, client: ClientId) -> String {
@@ -91,7 +91,7 @@ impl Fresh {
             ("{document}", number.clone()),
             ("{number}", number),
             ("{id}", client.to_string()),
-            ("{entry}", self.made.entry.to_string()),
+            ("{entry}", self.created.entry.to_string()),
             ("{owner}", self.owner.to_string()),
             ("{person}", self.person.to_string()),
             ("{removed}", self.removed.to_string()),
@@ -111,73 +111,74 @@ pub(super) async fn ask(browser: &mut Browser, case: &Case, fresh: &Fresh, clien
     }
 }
 
-/// The browser of whoever asks.
-async fn browser_of(firm: &Firm, asker: Asker) -> Browser {
-    let desk = &firm.desk;
-    match asker {
-        Asker::SignedOutBrowser | Asker::SignedOutProgram => desk.browser(),
-        Asker::ForgedSession => {
-            let mut browser = desk.browser();
+/// A browser in the principal's state.
+async fn browser_of(firm: &Firm, principal: Caller) -> Browser {
+    let portal = &firm.portal;
+    match principal {
+        Caller::SignedOutBrowser | Caller::SignedOutProgram => portal.browser(),
+        Caller::ForgedSession => {
+            let mut browser = portal.browser();
             browser.cookies.insert("session".to_owned(), "f".repeat(43));
             browser
         }
-        Asker::EndedSession => {
-            let browser = firm.ruth.elsewhere(desk).await;
-            let mut same = desk.browser();
+        Caller::EndedSession => {
+            let browser = firm.ruth.elsewhere(portal).await;
+            let mut same = portal.browser();
             same.cookies = browser.cookies.clone();
             same.post("/auth/sign-out", "").await;
             browser
         }
-        Asker::Consultant | Asker::ConsultantNoSuchClient => firm.ben.elsewhere(desk).await,
-        Asker::Owner => firm.ann.elsewhere(desk).await,
-        Asker::Partner | Asker::PartnerNoSuchClient => firm.ruth.elsewhere(desk).await,
+        Caller::Consultant | Caller::ConsultantNoSuchClient => firm.ben.elsewhere(portal).await,
+        Caller::Owner => firm.ann.elsewhere(portal).await,
+        Caller::Partner | Caller::PartnerNoSuchClient => firm.ruth.elsewhere(portal).await,
     }
 }
 
-fn person_of(firm: &Firm, asker: Asker) -> Option<PersonId> {
-    match asker {
-        asker if !asker.is_signed_in() => None,
-        Asker::Owner => Some(firm.ann.id),
-        Asker::Partner | Asker::PartnerNoSuchClient => Some(firm.ruth.id),
+fn person_of(firm: &Firm, principal: Caller) -> Option<PersonId> {
+    match principal {
+        principal if !principal.is_signed_in() => None,
+        Caller::Owner => Some(firm.ann.id),
+        Caller::Partner | Caller::PartnerNoSuchClient => Some(firm.ruth.id),
         _ => Some(firm.ben.id),
     }
 }
 
 #[tokio::test]
-async fn every_route_answers_everybody_as_its_cases_say_and_a_refusal_changes_nothing_and_is_on_record() {
+async fn routes_follow_their_cases_and_denials_are_audited_no_ops() {
     let mut firm = Firm::open().await;
     firm.client(firm.ben.id, "Ben's own").await;
-    let database = Database::of(&firm.desk).await;
+    let database = Database::of(&firm.portal).await;
     let mut wrong = Vec::new();
     for case in CASES {
-        for asker in Asker::ALL {
-            let Some(expected) = case.expected(asker) else { continue };
+        for principal in Caller::ALL {
+            let Some(expected) = case.expected(principal) else { continue };
             for accept in [HTML, JSON] {
-                if !fits(asker, accept) {
+                if !fits(principal, accept) {
                     continue;
                 }
                 let fresh = Fresh::for_case(&mut firm, case).await;
-                let client = if asker.asks_for_nothing_there() { NOBODYS } else { fresh.made.client };
-                let mut browser = browser_of(&firm, asker).await;
+                let client =
+                    if principal.requests_missing_client() { UNUSED_ID } else { fresh.created.client };
+                let mut browser = browser_of(&firm, principal).await;
                 browser.accept = accept;
                 let (before, decided) = (database.contents().await, firm.decisions().await.len());
                 let reply = ask(&mut browser, case, &fresh, client).await;
                 let after = database.contents().await;
-                let what = format!("{} {} by: {asker}, for {accept}", case.method, case.path);
+                let what = format!("{} {} by: {principal}, for {accept}", case.method, case.path);
                 if reply.status.as_u16() != expected {
                     wrong.push(format!("{what}: {} and not {expected}: {}", reply.status, reply.body));
                     continue;
                 }
                 let decisions = firm.decisions().await.split_off(decided);
                 let decisions: Vec<_> = decisions.iter().map(in_short).collect();
-                let is_refused = matches!(expected, 401 | 403) || !asker.is_signed_in();
-                // Signing in and out is no question of the policy, and leaves other marks.
+                let is_refused = matches!(expected, 401 | 403) || !principal.is_signed_in();
+                // Open routes, such as signing in, write rows without a policy decision.
                 if is_refused && !matches!(case.guard, Guard::Open { .. }) && before != after {
                     wrong.push(format!("{what}: changed {:?}", before.differing(&after)));
                 }
                 let about = case.path.contains("{id}").then_some(client);
-                let decision = if is_refused { Decision::Refused } else { Decision::Allowed };
-                match (person_of(&firm, asker), case.asks) {
+                let decision = if is_refused { Decision::Denied } else { Decision::Allowed };
+                match (person_of(&firm, principal), case.asks) {
                     (Some(person), Some(action))
                         if is_refused && decisions == [(action, decision, about, Some(person))] => {}
                     (Some(person), Some(action)) if !is_refused => {
@@ -199,16 +200,16 @@ async fn every_route_answers_everybody_as_its_cases_say_and_a_refusal_changes_no
     assert!(wrong.is_empty(), "{} cases:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Whether this asker asks like this: a browser for pages, a program for JSON, and the signed-in for either.
-fn fits(asker: Asker, accept: &str) -> bool {
-    match asker {
-        Asker::SignedOutBrowser | Asker::ForgedSession | Asker::EndedSession => accept == HTML,
-        Asker::SignedOutProgram => accept == JSON,
+/// Whether the principal sends this `Accept` header: browsers ask for pages, programs for JSON, signed-in users for either.
+fn fits(principal: Caller, accept: &str) -> bool {
+    match principal {
+        Caller::SignedOutBrowser | Caller::ForgedSession | Caller::EndedSession => accept == HTML,
+        Caller::SignedOutProgram => accept == JSON,
         _ => true,
     }
 }
 
 #[test]
-fn the_document_of_who_may_do_what_is_what_the_cases_say() {
+fn authorization_doc_matches_the_cases() {
     document::keep("docs/authorization.md", &document::written(CASES));
 }

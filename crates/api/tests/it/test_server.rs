@@ -1,0 +1,83 @@
+//! The API on its own port, with one account, one key and one model on the given engine.
+
+use chancery_api::ApiState;
+use chancery_domain::{ApiKey, Clock, Currency, OsRandomness, Prices, RateLimits, SystemClock};
+use chancery_engine::Engine;
+use chancery_metering::{MemoryLimiter, Meter, Model, Models};
+use chancery_store::{DatabaseUrl, NewAccount, NewKey, Store};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub const MODEL: &str = "m";
+
+pub struct TestServer {
+    pub url: String,
+    key: String,
+    store: Arc<Store>,
+    _folder: tempfile::TempDir,
+}
+
+impl TestServer {
+    pub async fn start(engine: Arc<dyn Engine>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let database = DatabaseUrl::sqlite_file(&folder.path().join("chancery.db"));
+        let store = Arc::new(Store::open(&database).await.unwrap());
+        let key = ApiKey::generate(&OsRandomness);
+        let created_at = SystemClock.now();
+        let limits = RateLimits { requests_per_min: 600, tokens_per_min: 600_000 };
+        let account = NewAccount { name: "Hale & Ward".parse().unwrap(), limits, created_at };
+        let account = Some(store.create_account(account).await.unwrap().id);
+        let new_key =
+            NewKey { prefix: key.prefix(), hash: key.hash(), label: String::new(), account, created_at };
+        store.create_key(new_key).await.unwrap();
+
+        let prices = Prices::new("1".parse().unwrap(), "2".parse().unwrap()).unwrap();
+        let models = Models::new([Model { name: MODEL.to_owned(), engine, prices }]);
+        let clock = Arc::new(SystemClock);
+        let limiter = Arc::new(MemoryLimiter::new(clock.clone()));
+        let meter = Meter::new(models, Arc::new(store.metering()), limiter, clock, Arc::new(OsRandomness));
+        let state = ApiState { meter: Arc::new(meter), currency: Currency::USD, max_body_bytes: 1 << 20 };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, chancery_api::router(state)).await });
+        Self { url, key: key.reveal().to_owned(), store, _folder: folder }
+    }
+
+    pub fn get(&self, path: &str) -> reqwest::RequestBuilder {
+        self.client().get(format!("{}{path}", self.url)).bearer_auth(&self.key)
+    }
+
+    pub fn generate(&self, more_fields: &Value) -> reqwest::RequestBuilder {
+        let mut body =
+            json!({"model": MODEL, "instructions": "", "input": "Say hello.", "max_output_tokens": 4});
+        body.as_object_mut().unwrap().extend(more_fields.as_object().unwrap().clone());
+        self.post("/v1/generate", &body)
+    }
+
+    pub fn post(&self, path: &str, body: &Value) -> reqwest::RequestBuilder {
+        self.client().post(format!("{}{path}", self.url)).bearer_auth(&self.key).json(body)
+    }
+
+    /// Sends the bytes unchanged, with a JSON content type.
+    pub fn post_bytes(&self, client: &reqwest::Client, path: &str, body: Vec<u8>) -> reqwest::RequestBuilder {
+        let request = client.post(format!("{}{path}", self.url)).bearer_auth(&self.key);
+        request.header("content-type", "application/json").body(body)
+    }
+
+    /// Returns a whole stream as raw text.
+    pub async fn stream(&self, max_output_tokens: u32) -> String {
+        let fields = json!({"stream": true, "max_output_tokens": max_output_tokens});
+        self.generate(&fields).send().await.unwrap().text().await.unwrap()
+    }
+
+    pub fn client(&self) -> reqwest::Client {
+        // The client needs a TLS provider even though these tests use plain HTTP.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(60)).build().unwrap()
+    }
+
+    pub async fn billed_requests(&self) -> usize {
+        self.store.ledger_chains.ledger_rows(None, 100).await.unwrap().len()
+    }
+}

@@ -1,0 +1,73 @@
+//! Protection of callers from each other: bounded bodies, bounded queues, requests that never end.
+
+use crate::server::{Firm, Reply, client, request};
+use serde_json::json;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+#[tokio::test]
+async fn chunked_body_is_cut_off_at_the_limit() {
+    let firm = Firm::new().with("CHANCERY_API__MAX_BODY_BYTES", "2000");
+    let key = firm.account_with_key("Hale & Ward");
+    let server = firm.start();
+    let mut stream = TcpStream::connect(server.api_address()).unwrap();
+    write!(
+        stream,
+        "POST /v1/generate HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    .unwrap();
+    for _ in 0..10 {
+        if write!(stream, "400\r\n{}\r\n", "x".repeat(1024)).is_err() {
+            break;
+        }
+    }
+    let mut reply = [0; 12];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"HTTP/1.1 413");
+}
+
+#[tokio::test]
+async fn burst_over_the_queue_is_rejected_with_retry_after() {
+    let firm = Firm::new().with("CHANCERY_MODELS__0__SLOTS", "1");
+    let key = firm.account_with_key("Hale & Ward");
+    let server = firm.start();
+    let body = request("", "Say hello.", 2);
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..400 {
+        let call = client().post(format!("{}/v1/generate", server.api)).bearer_auth(&key).json(&body);
+        calls.spawn(async move { Reply::read(call.send().await.unwrap()).await });
+    }
+    let replies = calls.join_all().await;
+    let served = replies.iter().filter(|reply| reply.status == 200).count();
+    let rejected: Vec<_> = replies.iter().filter(|reply| reply.status == 503).collect();
+    assert_eq!(served + rejected.len(), 400);
+    assert!(served > 0 && !rejected.is_empty(), "{served} served");
+    for reply in &rejected {
+        assert_eq!(reply.code(), "overloaded");
+        assert!(reply.header("retry-after").parse::<u32>().unwrap() >= 1);
+    }
+    let usage = firm.json(&["usage", "--json"]);
+    assert_eq!(usage["total"]["requests"], json!(served));
+    // Requests that the engine rejects do not count against the limits.
+    let rate_limit_status = server.get("/v1/models", &key).await;
+    let counted = |name: &str| rate_limit_status.header(name).parse::<usize>().unwrap();
+    assert_eq!(counted("x-ratelimit-limit-requests") - counted("x-ratelimit-remaining-requests"), served);
+}
+
+#[tokio::test]
+async fn caller_still_sending_its_body_receives_the_error() {
+    let firm = Firm::new();
+    let key = firm.account_with_key("Hale & Ward");
+    let server = firm.start();
+    let body = request("", &"x".repeat(8_000_000), 1).to_string();
+    for _ in 0..5 {
+        let call =
+            client().post(format!("{}/v1/generate", server.api)).header("content-type", "application/json");
+        let reply = Reply::read(call.bearer_auth(&key).body(body.clone()).send().await.unwrap()).await;
+        assert_eq!((reply.status, reply.code()), (413, "request_too_large"));
+        let call =
+            client().post(format!("{}/v1/generate", server.api)).header("content-type", "application/json");
+        let reply = Reply::read(call.bearer_auth("nobody").body(body.clone()).send().await.unwrap()).await;
+        assert_eq!((reply.status, reply.code()), (401, "invalid_api_key"));
+    }
+}

@@ -1,0 +1,133 @@
+//! `POST /clients/{id}`: changes a client's name and details. The previous values are stored as a version.
+
+use super::conflict::{Conflict, ConflictField};
+use super::details_form::{DetailsForm, DetailsInput};
+use super::done::CompletedChange;
+use super::record::{self, OpenForm, RecordPageState};
+use super::record_query::{TimelineView, done_href};
+use crate::error::{PageError, client_not_found};
+use crate::path::ClientNumber;
+use crate::sign_in::session::SignedIn;
+use crate::state::Portal;
+use crate::time_format::DisplayTime;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use chancery_domain::{Client, ClientId, ClientName, ContactDetails};
+use chancery_policy::{EditClient, ReadClient};
+use chancery_store::{ClientChange, ClientVersion, SaveOutcome, VersionQuery};
+use chancery_web::{ErrorPage, Notice, PostedForm};
+use std::sync::Arc;
+
+pub(crate) async fn handle(
+    State(portal): State<Arc<Portal>>,
+    signed_in: SignedIn,
+    ClientNumber(id): ClientNumber,
+    PostedForm(typed): PostedForm<DetailsInput>,
+) -> Result<Response, PageError> {
+    let invalid_version = || {
+        ErrorPage::invalid_form(
+            "`version` is missing or not a number. Reload the record and edit the details again.",
+        )
+    };
+    let version = typed.version().ok_or_else(invalid_version)?;
+    let (name, details) = match typed.read() {
+        Ok(read) => read,
+        Err(problems) => {
+            portal.ensure_allowed_on_client::<EditClient>(&signed_in, id).await?;
+            let form = DetailsForm { problems, ..DetailsForm::typed(typed) };
+            let (view, status) = (TimelineView::default(), StatusCode::UNPROCESSABLE_ENTITY);
+            let state = RecordPageState { view, open: OpenForm::Details(form), notice: None, status };
+            return record::show(&portal, &signed_in, id, state).await;
+        }
+    };
+    let change = ClientChange { version, name, details };
+    let edit = |permit| portal.store.clients.edit_client(permit, change.clone());
+    match portal.with_client_permit::<EditClient, _, _>(&signed_in, id, edit).await? {
+        SaveOutcome::Saved(_) => {
+            Ok(Redirect::to(&done_href(id, CompletedChange::DetailsSaved)).into_response())
+        }
+        SaveOutcome::Conflict(_) => show_conflict(&portal, &signed_in, id, typed).await,
+        SaveOutcome::NotFound => Err(client_not_found().into()),
+    }
+}
+
+/// The values of the fields with their labels.
+pub(super) fn labelled_fields(name: &ClientName, details: &ContactDetails) -> [(&'static str, String); 6] {
+    let ContactDetails { contact, email, telephone, address, since } = details;
+    [
+        ("Name", name.to_string()),
+        ("Contact", contact.to_string()),
+        ("Email", email.to_string()),
+        ("Telephone", telephone.to_string()),
+        ("Address", address.to_string()),
+        ("Client since", since.map_or_else(String::new, |day| day.to_string())),
+    ]
+}
+
+/// The changes to a client since the user opened it. Editing details is not the only change that creates a version.
+fn changes_since(base: Option<&ClientVersion>, now: &Client) -> Vec<String> {
+    let mut changes = Vec::new();
+    if let Some(base) = base {
+        if (&base.name, &base.details) != (&now.name, &now.details) {
+            changes.push("saved these details".to_owned());
+        }
+        if base.owner.id != now.owner.id {
+            changes.push(format!("reassigned this client to {}", now.owner.email));
+        }
+        match (base.is_archived, now.archived_at.is_some()) {
+            (false, true) => changes.push("archived this client".to_owned()),
+            (true, false) => changes.push("restored this client".to_owned()),
+            _ => {}
+        }
+    }
+    if changes.is_empty() {
+        changes.push("saved this client".to_owned());
+    }
+    changes
+}
+
+async fn show_conflict(
+    portal: &Portal,
+    signed_in: &SignedIn,
+    id: ClientId,
+    typed: DetailsInput,
+) -> Result<Response, PageError> {
+    let query = typed.version().map_or(VersionQuery::None, VersionQuery::CurrentAnd);
+    let read = |permit| portal.store.clients.client_versions(permit, query);
+    let found = portal.with_client_permit::<ReadClient, _, _>(signed_in, id, read).await?;
+    let (current, versions) = found.ok_or_else(client_not_found)?;
+    let base = versions.iter().find(|version| Some(version.version) == typed.version());
+    let changes = changes_since(base, &current);
+    let base = base.map(|base| labelled_fields(&base.name, &base.details));
+    let newest = versions.iter().find(|version| version.version == current.version);
+
+    let yours = [&typed.name, &typed.contact, &typed.email, &typed.telephone, &typed.address, &typed.since];
+    let now = labelled_fields(&current.name, &current.details);
+    let fields = now.iter().zip(yours).enumerate().map(|(index, ((label, current), yours))| {
+        let base = base.as_ref().and_then(|base| base.get(index)).map(|(_, base)| base.as_str());
+        ConflictField::new(label, yours, current, base)
+    });
+    let conflict = Conflict {
+        by: newest.and_then(|newest| newest.by.as_ref()).map(|person| person.email.to_string()),
+        at: newest.map(|newest| DisplayTime::new(newest.at, portal.clock.now())),
+        version: current.version.0,
+        fields: fields.collect(),
+    };
+    let mut text = conflict.summary(typed.version().unwrap_or(current.version), &changes);
+    text.push_str(" Your version is below. Compare before you save.");
+    if current.archived_at.is_some() {
+        text.push_str(" The client is archived. It stays hidden from the list until you restore it.");
+    }
+    let typed = DetailsInput { version: current.version.to_string(), ..typed };
+    let form = DetailsForm { conflict: Some(conflict), ..DetailsForm::typed(typed) };
+    let notice = Some(Notice::warning("Someone else edited this.", text));
+    let (view, status) = (TimelineView::default(), StatusCode::CONFLICT);
+    record::show(
+        portal,
+        signed_in,
+        id,
+        RecordPageState { view, open: OpenForm::Details(form), notice, status },
+    )
+    .await
+}

@@ -1,0 +1,46 @@
+//! Deletes expired data: ended sessions, abandoned sign-ins, expired throttles, and emails in the outbox older than a day. Correctness
+//! does not depend on it: expired data is rejected whether deleted or not.
+
+use crate::state::Portal;
+use chancery_store::{MAX_SIGN_INS, PersonError};
+use std::sync::Arc;
+use std::time::Duration;
+
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
+/// Rows deleted in one transaction, so that nobody waits long for the database.
+const BATCH_ROWS: u32 = 500;
+/// Batches per run; the rest waits for the next run.
+const MAX_BATCHES: u32 = 100;
+
+/// Runs forever; spawn it beside the server.
+pub async fn run_maintenance(portal: Arc<Portal>) {
+    loop {
+        tokio::time::sleep(MAINTENANCE_INTERVAL).await;
+        if let Err(error) = run_maintenance_once(&portal).await {
+            tracing::warn!(%error, "deleting expired sessions and sign-ins failed, retrying");
+        }
+        if let Err(error) = portal.mailer.delete_expired_emails().await {
+            tracing::warn!(%error, "deleting expired emails failed, retrying");
+        }
+    }
+}
+
+pub(crate) async fn run_maintenance_once(portal: &Portal) -> Result<u64, PersonError> {
+    let mut deleted = 0;
+    for _ in 0..MAX_BATCHES {
+        let now = portal.clock.now();
+        let sessions = portal
+            .store
+            .sessions
+            .delete_expired_sessions(portal.settings.session_times, now, BATCH_ROWS)
+            .await?;
+        let sign_ins = portal.store.sign_ins.delete_expired_sign_ins(now, BATCH_ROWS, MAX_SIGN_INS).await?;
+        let throttles = portal.store.throttles.delete_expired_throttles(now, BATCH_ROWS).await?;
+        let step = sessions + sign_ins + throttles;
+        deleted += step;
+        if step < u64::from(BATCH_ROWS) {
+            break;
+        }
+    }
+    Ok(deleted)
+}

@@ -1,0 +1,421 @@
+//! Client records. Every step takes its own permit; the decision is recorded in the transaction that does what it
+//! allows (`audit/step.rs`).
+
+use crate::ClientError;
+use crate::DbError;
+use crate::audit::step::AuditedSteps;
+use crate::clients::changes::{archive_client, change_client, is_owner_unchanged, lock_owners, set_owner};
+use crate::clients::entries::{
+    archive_entry, change_entry, ensure_entry_capacity, find_entries, find_entry, insert_entries, into_page,
+    recount_entries, select_page, total_entries,
+};
+use crate::clients::export::full_records;
+use crate::clients::import::created;
+use crate::clients::import::{add_clients, allocate_ids};
+use crate::clients::list::{ListFilter, list, restrict_owner};
+use crate::clients::rows::{
+    LockMode, ensure_active_member, ensure_person_exists, lock_client, lock_for_change, lock_for_read,
+};
+use crate::clients::types::{
+    ClientChange, ClientOwner, ClientPage, ClientQuery, ClientRecord, ClientVersion, EntryChange, EntryQuery,
+    EntryVersion, NewClient, NewEntry, SaveOutcome, VersionQuery,
+};
+use crate::clients::versions::{versions_of_client, versions_of_entry};
+use crate::clients::views::{record_views, views_of};
+use crate::db::Db;
+use crate::db::error_codes::LONG_RESPONSE_TIMEOUT;
+use crate::db::query;
+use chancery_domain::{AuditRow, Client, ClientId, Entry, EntryId, PersonId};
+use chancery_policy::{
+    ArchiveClient, AuthzAction, CreateClient, EditClient, ExportClient, ListClients, Permit, ReadClient,
+    ReassignClient,
+};
+use std::collections::HashSet;
+
+/// Returns one row in any case, so that an id without a client takes as long.
+const OWNER: &str = "SELECT (SELECT owner_id FROM clients WHERE id = $1)";
+const CLIENT_OWNERS: &str = "SELECT id, owner_id FROM clients WHERE id > $1 ORDER BY id LIMIT $2";
+/// The index separates archived clients, so each kind is one index scan.
+const CLIENTS_OF_OWNER: &str = "SELECT id, owner_id FROM \
+    (SELECT id, owner_id FROM clients WHERE owner_id = $3 AND is_archived = $4 AND id > $1 ORDER BY id LIMIT $2) AS active \
+    UNION ALL SELECT id, owner_id FROM \
+    (SELECT id, owner_id FROM clients WHERE owner_id = $3 AND is_archived = $5 AND id > $1 ORDER BY id LIMIT $2) AS archived \
+    ORDER BY id LIMIT $2";
+
+fn clients_of<A: AuthzAction>(permits: &[Permit<A>]) -> Vec<ClientId> {
+    permits.iter().filter_map(Permit::client).collect()
+}
+
+/// Client records.
+#[derive(Clone)]
+pub struct Clients {
+    pub(crate) db: Db,
+    pub(crate) audited: AuditedSteps,
+}
+
+impl Clients {
+    pub async fn owner_of(&self, client: ClientId) -> Result<Option<PersonId>, ClientError> {
+        let found: Option<i64> = self.db.fetch_one(query(OWNER).bind(client.0)).await?;
+        Ok(found.map(PersonId))
+    }
+
+    /// Records the decision first. The page is then read without blocking writers.
+    pub async fn list_clients(
+        &self,
+        permit: Permit<ListClients>,
+        query: &ClientQuery,
+    ) -> Result<ClientPage, ClientError> {
+        self.audited.record(&[permit.to_audit_row()]).await?;
+        let Some(filter) = ListFilter::of(permit.scope(), query) else {
+            return Ok(ClientPage { lines: Vec::new(), total: 0 });
+        };
+        // Each statement checks ownership itself. A search may scan many clients, and must not block the ledger or
+        // other records.
+        self.db
+            .read(&(&filter, query), |conn, (filter, query)| {
+                Box::pin(async move { Ok(list(conn, filter, query.order, query.page).await?) })
+            })
+            .await
+    }
+
+    /// `None` if there is no such client. Only principals who may read every client learn that.
+    pub async fn read_client(
+        &self,
+        permit: Permit<ReadClient>,
+        filter: &EntryQuery,
+    ) -> Result<Option<ClientRecord>, ClientError> {
+        let found = self
+            .audited
+            .run(&[permit.to_audit_row()], &(&permit, filter), |conn, (permit, filter)| {
+                Box::pin(async move {
+                    let Some(client) = lock_for_read(conn, permit).await? else { return Ok(None) };
+                    let id = client.client.id;
+                    record_views(conn, permit.access_request(), &[id]).await?;
+                    let views = views_of(conn, &[id]).await?.remove(&id).unwrap_or_default();
+                    let entries = match filter {
+                        EntryQuery::Page { .. } => Some(select_page(id, filter, None).fetch_all(conn).await?),
+                        EntryQuery::All => None,
+                    };
+                    Ok(Some((client, views, entries)))
+                })
+            })
+            .await?;
+        let Some((client, views, entries)) = found else { return Ok(None) };
+        if let Some(entries) = entries {
+            let (entries, has_more) = into_page(filter, entries);
+            return Ok(Some(client.into_record(entries, has_more, views)));
+        }
+        // A long record takes a while to read and must not block others. The statement checks the owner itself.
+        let (id, owner) = (client.client.id, client.client.owner.id);
+        let entries = self.db.fetch_all(select_page(id, filter, Some(owner))).await?;
+        if entries.is_empty() && total_entries(&client.counts) > client.counts.archived {
+            return Err(ClientError::OwnerChanged(id));
+        }
+        let (entries, has_more) = into_page(filter, entries);
+        Ok(Some(client.into_record(entries, has_more, views)))
+    }
+
+    /// The client, and those of the given entries that belong to it and are not archived, newest first: the material
+    /// for drafting a letter. `None` as in `read_client`.
+    pub async fn read_for_draft(
+        &self,
+        permit: Permit<EditClient>,
+        entries: &[EntryId],
+    ) -> Result<Option<(Client, Vec<Entry>)>, ClientError> {
+        self.audited
+            .run(&[permit.to_audit_row()], &(&permit, entries), |conn, (permit, entries)| {
+                Box::pin(async move {
+                    let Some(found) = lock_for_read(conn, permit).await? else { return Ok(None) };
+                    record_views(conn, permit.access_request(), &[found.client.id]).await?;
+                    let entries = find_entries(conn, found.client.id, entries).await?;
+                    Ok(Some((found.client, entries)))
+                })
+            })
+            .await
+    }
+
+    /// Newest first. `None` as in `read_client`.
+    pub async fn client_versions(
+        &self,
+        permit: Permit<ReadClient>,
+        filter: VersionQuery,
+    ) -> Result<Option<(Client, Vec<ClientVersion>)>, ClientError> {
+        self.audited
+            .run(&[permit.to_audit_row()], &(&permit, filter), |conn, (permit, filter)| {
+                Box::pin(async move {
+                    let Some(found) = lock_for_read(conn, permit).await? else { return Ok(None) };
+                    record_views(conn, permit.access_request(), &[found.client.id]).await?;
+                    let versions = versions_of_client(conn, &found.client, *filter).await?;
+                    Ok(Some((found.client, versions)))
+                })
+            })
+            .await
+    }
+
+    /// Newest first. `None` if the client has no such entry.
+    pub async fn entry_versions(
+        &self,
+        permit: Permit<ReadClient>,
+        entry: EntryId,
+        filter: VersionQuery,
+    ) -> Result<Option<(Entry, Vec<EntryVersion>)>, ClientError> {
+        let args = (&permit, entry, filter);
+        self.audited
+            .run(&[permit.to_audit_row()], &args, |conn, (permit, entry, filter)| {
+                Box::pin(async move {
+                    let Some(found) = lock_for_read(conn, permit).await? else { return Ok(None) };
+                    let id = found.client.id;
+                    let Some(entry) = find_entry(conn, id, *entry).await? else { return Ok(None) };
+                    record_views(conn, permit.access_request(), &[id]).await?;
+                    let versions = versions_of_entry(conn, &entry, *filter).await?;
+                    Ok(Some((entry, versions)))
+                })
+            })
+            .await
+    }
+
+    /// Fails with `NoSuchPerson` if the owner was removed.
+    pub async fn create_client(
+        &self,
+        permit: Permit<CreateClient>,
+        new: NewClient,
+    ) -> Result<ClientId, ClientError> {
+        let created = self
+            .audited
+            .run_then_record(&[(permit, new)], |conn, new| {
+                Box::pin(async move {
+                    let decisions = add_clients(conn, new).await?;
+                    Ok((created(&decisions), decisions))
+                })
+            })
+            .await?;
+        let created = created.into_iter().next();
+        Ok(created.ok_or_else(|| {
+            DbError::Unavailable("the database returned no row for the new client".to_owned())
+        })?)
+    }
+
+    pub async fn edit_client(
+        &self,
+        permit: Permit<EditClient>,
+        change: ClientChange,
+    ) -> Result<SaveOutcome<Client>, ClientError> {
+        self.audited
+            .run(&[permit.to_audit_row()], &(&permit, &change), |conn, (permit, change)| {
+                Box::pin(async move {
+                    match lock_for_change(conn, permit).await? {
+                        Some(client) => {
+                            Ok(change_client(conn, permit.access_request(), client, change).await?)
+                        }
+                        None => Ok(SaveOutcome::NotFound),
+                    }
+                })
+            })
+            .await
+    }
+
+    /// Archives or restores the client. If it is in that state already, nothing changes.
+    pub async fn set_client_archived(
+        &self,
+        permit: Permit<ArchiveClient>,
+        is_archived: bool,
+    ) -> Result<SaveOutcome<Client>, ClientError> {
+        let args = (&permit, is_archived);
+        self.audited
+            .run(&[permit.to_audit_row()], &args, |conn, (permit, is_archived)| {
+                Box::pin(async move {
+                    match lock_for_change(conn, permit).await? {
+                        Some(client) => {
+                            Ok(archive_client(conn, permit.access_request(), client, *is_archived).await?)
+                        }
+                        None => Ok(SaveOutcome::NotFound),
+                    }
+                })
+            })
+            .await
+    }
+
+    /// Fails with `NoSuchPerson` if the new owner was removed.
+    pub async fn reassign_client(
+        &self,
+        permit: Permit<ReassignClient>,
+        to: PersonId,
+    ) -> Result<SaveOutcome<Client>, ClientError> {
+        self.audited
+            .run(&[permit.to_audit_row()], &(&permit, to), |conn, (permit, to)| {
+                Box::pin(async move {
+                    let Some(found) = lock_for_change(conn, permit).await? else {
+                        return Ok(SaveOutcome::NotFound);
+                    };
+                    ensure_active_member(conn, *to).await?;
+                    let id = found.client.id;
+                    if found.client.owner.id != *to {
+                        set_owner(conn, permit.access_request(), &[id], *to).await?;
+                    }
+                    let current = lock_client(conn, id, LockMode::Changing).await?;
+                    Ok(current.map_or(SaveOutcome::NotFound, |current| SaveOutcome::Saved(current.client)))
+                })
+            })
+            .await
+    }
+
+    /// Reassigns all or none of them. Returns how many got a new owner.
+    pub async fn reassign_clients(
+        &self,
+        permits: Vec<Permit<ReassignClient>>,
+        to: PersonId,
+    ) -> Result<u64, ClientError> {
+        let decisions: Vec<AuditRow> = permits.iter().map(Permit::to_audit_row).collect();
+        let args = (&permits, to);
+        self.audited
+            .run_long(LONG_RESPONSE_TIMEOUT, &decisions, &args, |conn, (permits, to)| {
+                Box::pin(async move {
+                    let owners = lock_owners(conn, clients_of(permits), LockMode::Changing).await?;
+                    ensure_active_member(conn, *to).await?;
+                    let (mut moved, mut seen) = (Vec::new(), HashSet::new());
+                    for permit in permits.iter() {
+                        let Some(client) = permit.client() else { continue };
+                        if !is_owner_unchanged(&owners, permit) {
+                            return Err(ClientError::OwnerChanged(client).into());
+                        }
+                        // A client may be listed twice, but moves once.
+                        if owners.get(&client).is_some_and(|owner| owner != to) && seen.insert(client) {
+                            moved.push((permit.access_request(), client));
+                        }
+                    }
+                    for same in moved.chunk_by(|one, other| (one.0.by, one.0.at) == (other.0.by, other.0.at))
+                    {
+                        let clients: Vec<ClientId> = same.iter().map(|(_, client)| *client).collect();
+                        if let Some((access_request, _)) = same.first() {
+                            set_owner(conn, access_request, &clients, *to).await?;
+                        }
+                    }
+                    Ok(moved.len() as u64)
+                })
+            })
+            .await
+    }
+
+    pub async fn add_entry(&self, permit: Permit<EditClient>, new: NewEntry) -> Result<Entry, ClientError> {
+        let added = self
+            .audited
+            .run(&[permit.to_audit_row()], &(&permit, &new), |conn, (permit, new)| {
+                Box::pin(async move {
+                    // The decision is recorded even if no client has this id.
+                    let Some(found) = lock_for_change(conn, permit).await? else { return Ok(None) };
+                    ensure_entry_capacity(&found.client.name, total_entries(&found.counts), 1)?;
+                    ensure_person_exists(conn, new.author).await?;
+                    let id = found.client.id;
+                    for number in allocate_ids(conn, "entries", 1).await? {
+                        insert_entries(conn, permit.access_request(), &[(EntryId(number), id, *new)]).await?;
+                        recount_entries(conn, id).await?;
+                        if let Some(entry) = find_entry(conn, id, EntryId(number)).await? {
+                            return Ok(Some(entry));
+                        }
+                    }
+                    Err(DbError::Unavailable("the database returned no row for the entry".to_owned()).into())
+                })
+            })
+            .await?;
+        added.ok_or_else(|| ClientError::NoSuchClient(permit.client().unwrap_or(ClientId(0))))
+    }
+
+    pub async fn edit_entry(
+        &self,
+        permit: Permit<EditClient>,
+        change: EntryChange,
+    ) -> Result<SaveOutcome<Entry>, ClientError> {
+        self.audited
+            .run(&[permit.to_audit_row()], &(&permit, &change), |conn, (permit, change)| {
+                Box::pin(async move {
+                    match lock_for_change(conn, permit).await? {
+                        Some(found) => {
+                            Ok(change_entry(conn, permit.access_request(), found.client.id, change).await?)
+                        }
+                        None => Ok(SaveOutcome::NotFound),
+                    }
+                })
+            })
+            .await
+    }
+
+    pub async fn set_entry_archived(
+        &self,
+        permit: Permit<EditClient>,
+        entry: EntryId,
+        is_archived: bool,
+    ) -> Result<SaveOutcome<Entry>, ClientError> {
+        let args = (&permit, entry, is_archived);
+        self.audited
+            .run(&[permit.to_audit_row()], &args, |conn, (permit, entry, is_archived)| {
+                Box::pin(async move {
+                    match lock_for_change(conn, permit).await? {
+                        Some(found) => Ok(archive_entry(
+                            conn,
+                            permit.access_request(),
+                            found.client.id,
+                            *entry,
+                            *is_archived,
+                        )
+                        .await?),
+                        None => Ok(SaveOutcome::NotFound),
+                    }
+                })
+            })
+            .await
+    }
+
+    /// The clients that the principal may read, by id, archived ones included: up to `limit` after the given one.
+    /// Callers ask the policy about each; no record data is returned. The decision is recorded with the first page.
+    pub async fn client_owners(
+        &self,
+        permit: &Permit<ListClients>,
+        owner: Option<PersonId>,
+        after: Option<ClientId>,
+        limit: u32,
+    ) -> Result<Vec<ClientOwner>, ClientError> {
+        if after.is_none() {
+            self.audited.record(&[permit.to_audit_row()]).await?;
+        }
+        let Some(owner) = restrict_owner(permit.scope(), owner) else { return Ok(Vec::new()) };
+        let after = after.map_or(i64::MIN, |client| client.0);
+        let read = match owner {
+            None => query(CLIENT_OWNERS).bind(after).bind(i64::from(limit)),
+            Some(owner) => {
+                let of_owner = query(CLIENTS_OF_OWNER).bind(after).bind(i64::from(limit)).bind(owner.0);
+                of_owner.bind(false).bind(true)
+            }
+        };
+        Ok(self.db.fetch_all(read).await?)
+    }
+
+    /// Whole records with all entries, archived ones included. A client with a new owner is left out.
+    pub async fn export_clients(
+        &self,
+        permits: Vec<Permit<ExportClient>>,
+    ) -> Result<Vec<ClientRecord>, ClientError> {
+        self.audited
+            .run_long_then_record(LONG_RESPONSE_TIMEOUT, &permits, |conn, permits| {
+                Box::pin(async move {
+                    let owners = lock_owners(conn, clients_of(permits), LockMode::Reading).await?;
+                    let valid: Vec<&Permit<ExportClient>> = permits
+                        .iter()
+                        .filter(|permit| permit.owner().is_some() && is_owner_unchanged(&owners, permit))
+                        .collect();
+                    let ids: Vec<ClientId> = valid.iter().filter_map(|permit| permit.client()).collect();
+                    for same in valid.chunk_by(|one, other| {
+                        (one.by(), one.access_request().at) == (other.by(), other.access_request().at)
+                    }) {
+                        let clients: Vec<ClientId> =
+                            same.iter().filter_map(|permit| permit.client()).collect();
+                        if let Some(permit) = same.first() {
+                            record_views(conn, permit.access_request(), &clients).await?;
+                        }
+                    }
+                    let records = full_records(conn, &ids).await?;
+                    Ok((records, valid.iter().map(|permit| permit.to_audit_row()).collect()))
+                })
+            })
+            .await
+    }
+}

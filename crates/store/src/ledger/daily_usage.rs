@@ -1,0 +1,115 @@
+//! Queries on `usage_days`, the sums that the ledger's writer updates with its rows. All reports use them.
+
+use crate::db::{Conn, FromRow, Query, Row, Statement, query};
+use crate::{DailyUsage, UsageBy, UsageGroup, UsageQuery, UsageSum, UsageTotals};
+use chancery_domain::{AccountId, AccountName, KeyId, KeyPrefix, Nanos, Prices};
+
+const PAGE: &str = "SELECT * FROM daily_usage \
+    WHERE (account_id, day, key_id, model, input_price_nanos, output_price_nanos) > ($1, $2, $3, $4, $5, $6) \
+    ORDER BY account_id, day, key_id, model, input_price_nanos, output_price_nanos LIMIT $7";
+
+impl FromRow for UsageTotals {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            requests: row.count("requests")?,
+            input_tokens: row.count("input_tokens")?,
+            output_tokens: row.count("output_tokens")?,
+            cost: Nanos(row.get("cost_nanos")?),
+        })
+    }
+}
+
+impl FromRow for DailyUsage {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            account: AccountId(row.get("account_id")?),
+            day: row.day("day")?,
+            key: KeyId(row.get("key_id")?),
+            model: row.get("model")?,
+            prices: Prices::from_row(row)?,
+            totals: UsageTotals::from_row(row)?,
+        })
+    }
+}
+
+pub(crate) fn page<'q>(after: Option<&'q DailyUsage>, limit: u32) -> Query<'q> {
+    let (account, day, key, model) = after.map_or((i64::MIN, 0, 0, ""), |last| {
+        (last.account.0, i64::from(last.day.0), last.key.0, last.model.as_str())
+    });
+    let (input_price, output_price) = after.map_or((0, 0), |DailyUsage { prices, .. }| {
+        (prices.input.nanos_per_token(), prices.output.nanos_per_token())
+    });
+    query(PAGE)
+        .bind(account)
+        .bind(day)
+        .bind(key)
+        .bind(model)
+        .bind(input_price)
+        .bind(output_price)
+        .bind(i64::from(limit))
+}
+
+/// Which rows of `usage_days u` to sum, the joined tables, and the column to group by.
+#[derive(Clone, Copy)]
+pub(crate) struct UsageGrouping {
+    pub(crate) column: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) tables: &'static str,
+}
+
+impl From<UsageBy> for UsageGrouping {
+    fn from(by: UsageBy) -> Self {
+        let (column, name, tables) = match by {
+            UsageBy::Day => ("u.day", "day", "daily_usage u"),
+            UsageBy::Model => ("u.model", "name", "daily_usage u"),
+            UsageBy::Key => {
+                ("api_keys.prefix", "name", "daily_usage u JOIN api_keys ON api_keys.id = u.key_id")
+            }
+            UsageBy::Account => {
+                ("accounts.name", "name", "daily_usage u JOIN accounts ON accounts.id = u.account_id")
+            }
+        };
+        Self { column, name, tables }
+    }
+}
+
+/// Sums are cast back to 64 bits, which fails on overflow: PostgreSQL sums without a bound, while SQLite fails during
+/// the sum. There are few different texts, so they stay prepared.
+pub(crate) fn push_usage_sums(statement: &mut Statement<'_>, by: UsageGrouping, query: &UsageQuery) {
+    let first_day = query.from.map_or(0, |day| i64::from(day.0));
+    let last_day = query.to.map_or(i64::MAX, |day| i64::from(day.0));
+    statement.push("SELECT ").push(by.column).push(" AS ").push(by.name);
+    statement.push(
+        ", CAST(SUM(u.requests) AS BIGINT) AS requests, CAST(SUM(u.input_tokens) AS BIGINT) AS input_tokens, \
+         CAST(SUM(u.output_tokens) AS BIGINT) AS output_tokens, CAST(SUM(u.cost_nanos) AS BIGINT) AS cost_nanos FROM ",
+    );
+    statement.push(by.tables).push(" WHERE u.day >= ").push_bind(first_day);
+    statement.push(" AND u.day <= ").push_bind(last_day);
+    if let Some(account) = query.account {
+        statement.push(" AND u.account_id = ").push_bind(account.0);
+    }
+    statement.push(" GROUP BY ").push(by.column).push(" ORDER BY ").push(by.column);
+}
+
+pub(crate) fn sums<'q>(query: &UsageQuery) -> Query<'q> {
+    let mut sums = Statement::new("");
+    push_usage_sums(&mut sums, query.by.into(), query);
+    sums.build()
+}
+
+/// In group order.
+pub(crate) async fn usage_sums(
+    conn: &mut Conn<'_>,
+    query: &UsageQuery,
+) -> Result<Vec<UsageSum>, sqlx::Error> {
+    let sum = |row: &Row| {
+        let group = match query.by {
+            UsageBy::Day => UsageGroup::Day(row.day("day")?),
+            UsageBy::Model => UsageGroup::Model(row.get("name")?),
+            UsageBy::Key => UsageGroup::Key(KeyPrefix::from_stored(row.get("name")?)),
+            UsageBy::Account => UsageGroup::Account(AccountName::from_stored(row.get("name")?)),
+        };
+        Ok(UsageSum::of(group, UsageTotals::from_row(row)?))
+    };
+    sums(query).rows(conn).await?.iter().map(sum).collect()
+}
