@@ -1,4 +1,4 @@
-"""scripts/check-structure: what it takes for a cycle, for a statement in a macro and for a line of production code."""
+"""scripts/check-structure: what counts as a cycle, as a statement in a macro and as a line of production code."""
 
 import tempfile
 import unittest
@@ -14,7 +14,7 @@ loader.exec_module(check_structure)
 
 class Case(unittest.TestCase):
     def files(self, **contents):
-        """A project with these files in crates/store/src; in a name, __ stands for a folder."""
+        """Creates a project with these files in crates/store/src; `__` in a name stands for a directory."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         root = Path(folder.name)
@@ -32,7 +32,7 @@ class Cycles(Case):
     def cycles(self, **contents):
         return list(check_structure.check_cycles(self.files(**contents)))
 
-    def test_two_files_that_use_each_other(self):
+    def test_mutual_imports_are_a_cycle(self):
         found = self.cycles(
             lib="mod a;\nmod b;",
             a="use crate::b::Second;\npub struct First;",
@@ -47,7 +47,7 @@ class Cycles(Case):
             ],
         )
 
-    def test_a_re_export_leads_to_the_file_behind_it_and_is_no_use(self):
+    def test_re_export_resolves_to_its_source_file(self):
         contents = {
             "lib": "mod keys;\npub use keys::{Key, Limit as KeyLimit};",
             "keys__mod": "//! Only re-exports.\nmod types;\nmod rows;\npub use types::*;\npub use rows::Limit;",
@@ -58,13 +58,13 @@ class Cycles(Case):
         contents["keys__types"] = "pub struct Key(crate::KeyLimit);"
         self.assertEqual(len(self.cycles(**contents)), 3)
 
-    def test_a_name_that_is_handed_on_and_used(self):
+    def test_re_exported_and_used_name_is_a_cycle(self):
         found = self.cycles(
             lib="mod a;", a__mod="mod b;\npub use b::Inner;\npub struct Outer(Inner);", a__b="pub struct Inner; impl From<super::Outer> for Inner {}"
         )
         self.assertEqual(len(found), 3, found)
 
-    def test_modules_by_name_macros_and_what_the_compiler_does_not_read(self):
+    def test_module_paths_and_macros_count_but_not_comments_or_strings(self):
         contents = {
             "lib": "mod a;\nmod b;\nmod c;",
             "a": "use crate::b;\nfn f() { b::g(); }",
@@ -76,7 +76,7 @@ class Cycles(Case):
         contents["a"] = "use crate::b::m;\npub fn f() {}\nfn x() { m!() }"
         self.assertEqual(len(self.cycles(**contents)), 3)
 
-    def test_tests_do_not_count(self):
+    def test_test_modules_are_ignored(self):
         found = self.cycles(
             lib="mod a;\nmod b;\n#[cfg(test)]\nmod tests;",
             a="use crate::b::B;\npub struct A;",
@@ -90,7 +90,7 @@ class Macros(Case):
     def macros(self, body):
         return list(check_structure.check_macros(self.files(rows=f"macro_rules! m {{ {body} }}")))
 
-    def test_items_and_expressions_are_no_statements(self):
+    def test_items_and_expressions_are_allowed(self):
         for body in [
             "($name:ident) => { impl From<$name> for Row { const A: [u8; 2] = [0; 2]; } }",
             "($($name:ident),*) => { $(pub struct $name;)* };\n() => { use a::b; pub(crate) type C = D; }",
@@ -99,7 +99,7 @@ class Macros(Case):
         ]:
             self.assertEqual(self.macros(body), [], body)
 
-    def test_statements(self):
+    def test_statements_are_reported(self):
         for body in [
             "() => { let a = 1; }",
             "($a:expr) => { $a.fetch().await }",
@@ -111,7 +111,7 @@ class Macros(Case):
             self.assertEqual(len(self.macros(body)), 1, body)
 
 
-    def test_functions_in_a_call(self):
+    def test_functions_in_a_macro_call_are_reported(self):
         root = self.files(rows="macro_rules! both { ($($m:tt)*) => { $($m)* } }\nboth! { fn f() {} }\nboth!(a);\nvec![fn_x];")
         self.assertEqual(
             list(check_structure.check_macros(root)), ["crates/store/src/rows.rs:2: a call of macro both has functions inside"]
@@ -119,7 +119,7 @@ class Macros(Case):
 
 
 class Lengths(Case):
-    def test_tests_are_not_counted_and_a_reason_helps(self):
+    def test_line_limit_ignores_tests_and_accepts_a_reason(self):
         long, tests = "fn f() {}\n" * 501, "#[cfg(test)]\nmod tests {\n" + "// one\n" * 500 + "}\n"
         root = self.files(
             long=long,

@@ -1,4 +1,4 @@
-"""scripts/run-tests: what it reads, what it runs again, and how it judges; at the end with both runners on a crate of its own."""
+"""scripts/run-tests: what it parses, what it reruns, and how it decides; at the end with both runners on a crate of its own."""
 
 import contextlib
 import io
@@ -26,7 +26,7 @@ run_tests = load("run-tests")
 
 
 class Script:
-    """A runner that answers as it is told."""
+    """A runner with scripted results."""
 
     def __init__(self, failures, passes_alone, status=100, broken=False):
         self.outcome = run_tests.Outcome(status, failures, lambda flaky: f"Summary ({flaky} flaky)", broken)
@@ -52,7 +52,7 @@ def judged(runner):
 
 
 class Judging(unittest.TestCase):
-    def test_two_that_pass_alone_are_listed_with_seed_and_output_and_tolerated(self):
+    def test_two_flaky_tests_are_listed_and_tolerated(self):
         runner = Script([failure("a::one", "seed 17\nleft: 1"), failure("a::two")], {"a::one", "a::two"})
         status, printed = judged(runner)
         self.assertEqual(status, 0)
@@ -61,28 +61,28 @@ class Judging(unittest.TestCase):
         self.assertIn("FLAKY chancery-store::it a::two (seed none printed)", printed)
         self.assertTrue(printed.rstrip().endswith("Summary (2 flaky)"), printed)
 
-    def test_three_are_too_many(self):
+    def test_three_flaky_tests_fail_the_run(self):
         names = {"a::one", "a::two", "a::three"}
         status, printed = judged(Script([failure(name) for name in names], names))
         self.assertEqual(status, 100)
         self.assertIn("at most 2 are tolerated", printed)
 
-    def test_one_that_fails_alone_too_fails_the_run(self):
+    def test_failure_that_repeats_alone_fails_the_run(self):
         status, printed = judged(Script([failure("a::one"), failure("a::two")], {"a::one"}))
         self.assertEqual(status, 100)
         self.assertIn("FLAKY chancery-store::it a::one", printed)
         self.assertNotIn("FLAKY chancery-store::it a::two", printed)
 
-    def test_faults_and_races_are_never_run_again(self):
+    def test_fault_and_race_tests_are_never_rerun(self):
         for name in [
             "faults::kills::a_server_is_found_again",
             "nodes::sessions::a_session_is_one_everywhere",
-            "killed::a_process_tells_of_a_row_only_when_it_is_settled",
-            "without_redis::nothing_is_admitted",
+            "crash_recovery::rows_are_reported_only_after_settlement",
+            "redis_outage::nothing_is_admitted",
             "v1::idempotency::racing_duplicates_run_once",
             "limits::no_race_passes_a_limit",
-            "v1::streaming::a_reply_whose_last_event_has_arrived_survives_a_kill",
-            "two_people_who_issue_at_once_make_one_invoice",
+            "v1::streaming::reply_with_a_delivered_final_event_stays_billed_after_a_kill",
+            "concurrent_issues_create_one_invoice",
         ]:
             runner = Script([failure(name)], {name})
             status, _ = judged(runner)
@@ -94,13 +94,13 @@ class Judging(unittest.TestCase):
         status, _ = judged(Script([failure("a::one")], {"a::one"}, status=101, broken=True))
         self.assertEqual(status, 101)
 
-    def test_many_failures_are_not_run_again(self):
+    def test_many_failures_are_not_rerun(self):
         names = [f"a::test_{number}" for number in range(run_tests.MOST_RERUNS + 1)]
         runner = Script([failure(name) for name in names], set(names))
         status, _ = judged(runner)
         self.assertEqual((status, runner.reruns), (100, []))
 
-    def test_runs_that_share_a_list_share_the_bound(self):
+    def test_shared_flaky_list_shares_the_limit(self):
         with tempfile.TemporaryDirectory() as folder:
             os.environ["CHANCERY_FLAKY_LIST"] = f"{folder}/list"
             self.addCleanup(os.environ.pop, "CHANCERY_FLAKY_LIST")
@@ -115,20 +115,20 @@ class Judging(unittest.TestCase):
 
 
 class Seeds(unittest.TestCase):
-    def test_the_last_seed_before_the_failure_is_given_back(self):
+    def test_rerun_uses_the_last_printed_seed(self):
         found = failure("a", "seed 17\nseed 18\npanicked at: left 3")
         self.assertEqual(found.seed, "18")
         self.assertEqual(found.environment()["CHANCERY_TEST_SEED"], "18")
         self.assertEqual(failure("a", "again with CHANCERY_FAULTS_SEED=4").seed, "4")
 
-    def test_proptests_line_is_shown(self):
+    def test_proptest_seed_line_is_shown(self):
         line = "cc " + "0a" * 32
         self.assertEqual(failure("a", f"proptest: add the following line\n{line}\n").seed, line)
         self.assertNotIn("CHANCERY_TEST_SEED", failure("a", line).environment())
 
 
 class Reading(unittest.TestCase):
-    def test_nextests_report(self):
+    def test_nextest_report_is_parsed(self):
         report = """<testsuites name="nextest-run" tests="3" failures="1" errors="1" time="2.5">
           <testsuite name="chancery-store::it" tests="3">
             <testcase name="a::passes" classname="chancery-store::it"/>
@@ -143,7 +143,7 @@ class Reading(unittest.TestCase):
         summary = run_tests.nextest_summary(root, 1)
         self.assertEqual(summary.split(), "Summary [ 2.500s] 3 tests run: 2 passed (1 flaky), 1 failed".split())
 
-    def test_cargos_output(self):
+    def test_cargo_output_is_parsed(self):
         output = """   Compiling a v0.1.0
      Running unittests src/lib.rs (target/debug/deps/a-1)
 
@@ -172,7 +172,7 @@ test three ... error: test failed, to rerun pass `--test it`
         self.assertEqual([(found.where, found.name, found.seed) for found in read.failures], [("target/debug/deps/a-1", "two", "9")])
         self.assertEqual((read.passed, read.failed, read.without_result), (1, 1, 1))
 
-    def test_options_and_names(self):
+    def test_options_and_test_names_are_split(self):
         split = run_tests.split_names
         self.assertEqual(split(["--workspace", "--test", "it", "tour::"]), (["--workspace", "--test", "it"], ["tour::"]))
         self.assertEqual(split(["--workspace", "--lib", "--", "a", "b"]), (["--workspace", "--lib"], ["a", "b"]))
@@ -188,7 +188,7 @@ fn again(name: &str) -> bool {
 #[test]
 fn passes() {}
 #[test]
-fn passes_at_the_second_try() {
+fn passes_on_the_second_attempt() {
     println!("seed 42");
     assert!(again("first"), "the first try");
     assert_eq!(std::env::var("CHANCERY_TEST_SEED").as_deref(), Ok("42"));
@@ -201,7 +201,7 @@ fn is_a_race() {
 
 
 class WithRunners(unittest.TestCase):
-    """A crate with a test that fails once and a race that does."""
+    """A crate with a test that fails once and a race that fails once."""
 
     def setUp(self):
         self.folder = Path(tempfile.mkdtemp())
@@ -230,7 +230,7 @@ class WithRunners(unittest.TestCase):
     def check(self, runner, summary):
         status, printed = self.result_of(runner, WITHOUT_RACE="1")
         self.assertEqual(status, 0, printed)
-        self.assertRegex(printed, r"FLAKY \S*tiny\S* tests::passes_at_the_second_try \(seed 42\)")
+        self.assertRegex(printed, r"FLAKY \S*tiny\S* tests::passes_on_the_second_attempt \(seed 42\)")
         self.assertIn("the first try", printed)
         self.assertRegex(printed.rstrip().splitlines()[-1], summary)
         status, printed = self.result_of(runner)

@@ -17,6 +17,7 @@ mod config;
 mod demo;
 mod deploy_configs;
 mod docs;
+mod docs_shell_blocks;
 mod drafting;
 mod event_stream;
 mod faults;
