@@ -84,7 +84,7 @@ fn free_address() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// What to request, as whom, and how.
+/// A page to measure, and the session that requests it.
 pub struct Page {
     pub what: &'static str,
     pub path: String,

@@ -204,7 +204,7 @@ impl fmt::Display for EventKind {
     }
 }
 
-/// What happened, and to whom. It contains only ids and role names, never user input.
+/// An event and the person it concerns. It contains only ids and role names, never user input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuditEvent {
     pub kind: EventKind,

@@ -335,7 +335,7 @@ mod tests {
         }
         assert!(queue.accounts.iter().all(|queue| queue.deficit <= i64::from(QUANTUM)));
         queue.refund(C, 5);
-        assert_eq!(queue.accounts.len(), 2, "nobody joins by a refund");
+        assert_eq!(queue.accounts.len(), 2, "a refund adds no account");
     }
 
     #[test]

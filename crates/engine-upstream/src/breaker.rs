@@ -151,7 +151,7 @@ mod tests {
         assert!(!breaker.allows_call(later - Duration::from_millis(1)));
         let probe = breaker.acquire(later).unwrap();
         assert_eq!(breaker.acquire(later), None);
-        assert!(!breaker.is_open(later), "somebody is finding out");
+        assert!(!breaker.is_open(later), "a probe is under way");
         breaker.record(probe, CallOutcome::Unknown, later);
         let probe = breaker.acquire(later).unwrap();
         breaker.record(probe, CallOutcome::Success, later);

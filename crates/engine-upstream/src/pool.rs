@@ -244,7 +244,7 @@ mod tests {
         clock.advance(INITIAL_OPEN_DURATION);
         assert_eq!(pool.outage(), None);
         let _probe = pool.lease(request(1), &[]).unwrap();
-        assert_eq!(pool.outage(), None, "somebody is finding out");
+        assert_eq!(pool.outage(), None, "a probe is under way");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! 2. A proof is created: a random token in a browser cookie, and a row with hashes of the token and of a six-digit code.
 //!    The row is created **whether or not the address has an account**, and the response is the same.
 //! 3. In the background, the account is looked up. Then the code is sent, or an email without one, or nothing (`emails`).
-//!    A code that was not sent is known to nobody.
+//!    Nobody knows a code that was not sent.
 //! 4. The user enters the code. The attempt is counted for this proof, the address and the subnet, and only then compared.
 //!    The fifth wrong code destroys the proof.
 //! 5. The correct code is used up in the same transaction that creates the account or changes its password. It works once,

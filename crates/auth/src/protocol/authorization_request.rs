@@ -30,7 +30,7 @@ pub(crate) struct AuthorizationRequest {
     pub(crate) max_age_s: Option<u32>,
     /// The email address the user will probably sign in with.
     pub(crate) login_hint: Option<String>,
-    /// An ID token of the user whom the client expects.
+    /// An ID token of the user that the client expects.
     pub(crate) id_token_hint: Option<String>,
     /// Our own parameter: proof that we sent the user to sign in (`sign_in_detour`).
     pub(crate) sign_in_detour: Option<String>,

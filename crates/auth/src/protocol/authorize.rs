@@ -104,7 +104,7 @@ async fn decide(
     }
 }
 
-/// The user whom the client expects.
+/// The user that the client expects.
 enum Expected {
     Any,
     Only(String),

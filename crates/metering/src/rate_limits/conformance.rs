@@ -74,7 +74,7 @@ pub(super) fn reservation(account: AccountId, limits: RateLimits, tokens: u64) -
 pub(super) async fn expect_admitted(limiter: &dyn Limiter, reservation: &Reservation) -> RateLimitStatus {
     match limiter.reserve(reservation).await.unwrap() {
         Decision::Admitted(status) => status,
-        Decision::Rejected(rejection) => panic!("refused: {rejection:?}"),
+        Decision::Rejected(rejection) => panic!("rejected: {rejection:?}"),
     }
 }
 
@@ -125,7 +125,7 @@ async fn request_counts_its_full_reservation_until_settled(kind: Kind) {
     let second = reservation(account, limits, 101);
     let rejection = expect_rejected(limiter.as_ref(), &second).await;
     assert_eq!((rejection.requests_retry_after, rejection.tokens_retry_after), (Duration::ZERO, WINDOW));
-    assert_eq!(rejection.status, status, "a refused request does not count");
+    assert_eq!(rejection.status, status, "a rejected request does not count");
     let status = limiter.settle(&first, 20).await.unwrap();
     assert_eq!(status.used, LimitUsage { requests: 1, tokens: 20 });
     expect_admitted(limiter.as_ref(), &second).await;
@@ -220,7 +220,7 @@ async fn rejected_request_is_admitted_exactly_after_its_retry_wait(kind: Kind) {
             expect_admitted(limiter.as_ref(), &reservation).await;
         }
     }
-    assert!(rejected > 40, "only {rejected} were refused");
+    assert!(rejected > 40, "only {rejected} were rejected");
 }
 
 /// Tasks on two nodes race for one account, settle what they get, and continue. Reserved plus used never exceeds the limit; all

@@ -57,7 +57,7 @@ async fn request_over_a_limit_is_rejected_until_the_wait_ends() {
         assert_eq!(
             used(&fixture).await,
             LimitUsage { requests: 2, tokens: 20 },
-            "a refused request does not count"
+            "a rejected request does not count"
         );
         fixture.clock.advance(WINDOW);
         fixture.meter.generate(call(caller, fixture.meter.new_request_id(), request)).await.unwrap();

@@ -91,11 +91,7 @@ mod tests {
         assert_eq!(throttle.count("2001:db8:1::1", clock.monotonic()), Ok(()));
         assert_eq!(throttle.count("192.0.2.1", clock.monotonic()), Ok(()));
         clock.advance(Duration::from_secs(541));
-        assert_eq!(
-            throttle.count("2001:db8::1", clock.monotonic()),
-            Ok(()),
-            "waiting as long as it was told"
-        );
+        assert_eq!(throttle.count("2001:db8::1", clock.monotonic()), Ok(()), "after the announced wait");
     }
 
     #[test]

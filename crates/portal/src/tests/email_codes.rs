@@ -132,7 +132,7 @@ async fn five_wrong_codes_lock_the_account_and_email_the_owner_once() {
     portal.pass(WRONG_CODE_LOCKOUT);
     let mut browser = with_pending_code(&portal).await;
     let code = portal.latest_code();
-    assert!(submit_code(&mut browser, &code).await.has_session(), "waiting as long as it was told");
+    assert!(submit_code(&mut browser, &code).await.has_session(), "after the announced wait");
 }
 
 #[tokio::test]
@@ -147,7 +147,11 @@ async fn code_expires_after_ten_minutes() {
     assert_eq!(reply.status, StatusCode::GONE);
     assert!(reply.body.contains("Sign-in expired") && late.cookies.is_empty());
     assert_eq!(early.get("/auth/code").await.status, StatusCode::GONE);
-    assert_eq!(portal.browser().get("/auth/code").await.status, StatusCode::GONE, "and for nobody at all");
+    assert_eq!(
+        portal.browser().get("/auth/code").await.status,
+        StatusCode::GONE,
+        "without a pending sign-in"
+    );
 }
 
 #[tokio::test]

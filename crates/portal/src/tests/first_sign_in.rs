@@ -91,7 +91,7 @@ async fn identity_is_keyed_on_issuer_and_subject() {
     }
     assert_eq!(portal.people().await, [("x.hale@company.com".to_owned(), "consultant".to_owned())]);
     let rejected = portal.browser().follow_callback(claims("1", "x@elsewhere.com")).await;
-    assert_eq!(rejected.status, StatusCode::FORBIDDEN, "outside the firm not even somebody known");
+    assert_eq!(rejected.status, StatusCode::FORBIDDEN, "a known person outside the domain");
     assert!(rejected.body.contains("You signed in as x@elsewhere.com."));
     assert_eq!(portal.people().await[0].0, "x.hale@company.com");
 }
@@ -157,7 +157,7 @@ async fn unverified_email_requires_our_code() {
     let mut browser = portal.browser();
     let reply = browser.follow_callback(unproved()).await;
     assert_eq!((reply.status, reply.location()), (StatusCode::SEE_OTHER, "/auth/code"));
-    assert!(!reply.has_session() && portal.people().await.is_empty(), "nobody is anybody before the code");
+    assert!(!reply.has_session() && portal.people().await.is_empty(), "no person is created before the code");
     let reply = browser.post("/auth/code", &format!("code={}", portal.latest_code())).await;
     assert!(reply.has_session() && portal.people().await.len() == 1);
 

@@ -21,7 +21,7 @@ async fn error_pages_keep_the_navigation_bar() {
             assert!(rejected.body.contains(part), "{path}, {part}: {}", rejected.body);
         }
         assert_eq!(rejected.body.matches("<h1").count(), 1);
-        assert!(!rejected.body.contains("aria-current"), "a refusal is in no section");
+        assert!(!rejected.body.contains("aria-current"), "an error page is in no section");
     }
     let mut browser = firm.portal.browser();
     let strangers = browser.get("/nowhere").await;

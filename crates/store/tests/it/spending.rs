@@ -281,7 +281,11 @@ pub async fn orphaned_reservations_are_reaped_in_batches<D: TestDatabase>(databa
     assert_eq!(reserve(&living, 7, billed_key.0, 10).await, ReserveOutcome::Reserved);
     let later = UnixMillis(NOON.0 + LEASE_MS);
     living.leases.renew_lease(later).await.unwrap();
-    assert_eq!(living.leases.reap_orphaned_reservations(NOON, 100).await.unwrap(), 0, "nobody is dead yet");
+    assert_eq!(
+        living.leases.reap_orphaned_reservations(NOON, 100).await.unwrap(),
+        0,
+        "no lease has expired yet"
+    );
     for expected in [3, 3, 1, 0] {
         assert_eq!(living.leases.reap_orphaned_reservations(later, 3).await.unwrap(), expected);
     }

@@ -88,7 +88,7 @@ async fn consent_form_works_once_in_its_session_before_it_expires() {
     let ben = served.sign_in(&served.account("ben@example.com").await).await;
     assert_eq!(submit(&ben, &question).await.status, 410, "another person");
     let question = ask().await;
-    assert_eq!(submit(&Browser::default(), &question).await.status, 410, "nobody");
+    assert_eq!(submit(&Browser::default(), &question).await.status, 410, "a signed-out browser");
     assert_eq!(submit(&browser, &"x".repeat(43)).await.status, 410, "a question that was never asked");
     assert_eq!(submit(&browser, "").await.status, 410);
 

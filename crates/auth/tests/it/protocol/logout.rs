@@ -33,7 +33,7 @@ async fn logout_with_id_token_hint_needs_no_confirmation() {
     assert!(reply.header("set-cookie").starts_with("auth_session=;"), "{reply:?}");
     assert!(!is_signed_in(&served, &browser_now).await);
     let again = served.get(&Browser::default(), &logout_path(&pairs)).await;
-    assert_eq!(again.redirect_to().0, SIGNED_OUT, "whoever is signed out already goes on");
+    assert_eq!(again.redirect_to().0, SIGNED_OUT, "a signed-out user continues");
 }
 
 #[tokio::test]

@@ -68,7 +68,8 @@ pub fn assert_explained(undelivered: &[UsageRow], unanswered: &[ReplyContent]) {
                 && content.stop_reason == row.stop_reason.as_str()
         };
         let index = unanswered.iter().position(matches);
-        let index = index.unwrap_or_else(|| panic!("nobody asked for this, or it was refused: {row:?}"));
+        let index = index
+            .unwrap_or_else(|| panic!("no request matches this row, or its request was rejected: {row:?}"));
         unanswered.remove(index);
     }
 }
