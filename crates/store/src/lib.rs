@@ -76,13 +76,6 @@ pub use transfer::{
     ProgressCallback, TransferError, TransferProgress, TransferSource, TransferTarget, TransferredTable,
 };
 
-/// Aliases that the portal still imports.
-pub use chancery_domain::{
-    CODE_EMAIL_INTERVAL, CODE_EMAIL_WINDOW, FAILED_CODE_EMAIL_INTERVAL, MAX_CODE_EMAILS_PER_IDENTITY,
-    MAX_CODE_EMAILS_PER_MAILBOX, MAX_CODE_EMAILS_PER_SIGN_IN, MAX_WRONG_CODES, MAX_WRONG_CODES_PER_MAILBOX,
-    WRONG_CODE_LOCKOUT,
-};
-
 pub use accounts::activity::Activity;
 pub use accounts::keys::KeyLookup;
 pub use accounts::lookup::AccountLookup;

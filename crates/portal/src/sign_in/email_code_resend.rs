@@ -9,8 +9,8 @@ use crate::time_format::{clock_text, seconds_until};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_domain::{EmailCode, UnixMillis};
-use chancery_store::{CodeEmailOutcome, MAX_CODE_EMAILS_PER_SIGN_IN};
+use chancery_domain::{EmailCode, MAX_CODE_EMAILS_PER_SIGN_IN, UnixMillis};
+use chancery_store::CodeEmailOutcome;
 use chancery_web::page;
 use std::sync::Arc;
 

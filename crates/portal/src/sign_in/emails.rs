@@ -2,9 +2,8 @@
 //! the only run of six digits.
 
 use crate::sign_in::visitor::Visitor;
-use chancery_domain::{EmailAddress, EmailCode};
+use chancery_domain::{EmailAddress, EmailCode, MAX_WRONG_CODES, WRONG_CODE_LOCKOUT};
 use chancery_mail::Email;
-use chancery_store::{MAX_WRONG_CODES, WRONG_CODE_LOCKOUT};
 use std::time::Duration;
 
 pub(crate) fn code(to: &EmailAddress, code: &EmailCode, ttl: Duration, visitor: &Visitor) -> Email {

@@ -10,10 +10,10 @@ use crate::state::Portal;
 use crate::time_format::{clock_text, seconds_until};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_domain::{EmailAddress, EmailCode, SecretToken, UnixMillis};
-use chancery_store::{
-    CodeEmailOutcome, MAX_WRONG_CODES, PendingEmailCode, SentEmailCode, WRONG_CODE_LOCKOUT,
+use chancery_domain::{
+    EmailAddress, EmailCode, MAX_WRONG_CODES, SecretToken, UnixMillis, WRONG_CODE_LOCKOUT,
 };
+use chancery_store::{CodeEmailOutcome, PendingEmailCode, SentEmailCode};
 use chancery_web::{Cookie, CookieLookup, ErrorPage, find_cookie};
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,7 +6,7 @@ use super::firm::manage;
 use super::mail_server::SlowMailServer;
 use crate::SecondFactor;
 use axum::http::{StatusCode, header};
-use chancery_store::{
+use chancery_domain::{
     CODE_EMAIL_INTERVAL, FAILED_CODE_EMAIL_INTERVAL, MAX_CODE_EMAILS_PER_IDENTITY,
     MAX_CODE_EMAILS_PER_SIGN_IN, WRONG_CODE_LOCKOUT,
 };

@@ -4,15 +4,16 @@ use crate::databases::TestDatabase;
 use crate::firm::{POLICY, authz_request, decisions, events, manage, origin};
 use crate::samples::NOON;
 use chancery_domain::{
-    Action, AuditEvent, AuditedDecision, Decision, EmailAddress, EventKind, Identity, LocalPath,
+    Action, AuditEvent, AuditedDecision, CODE_EMAIL_INTERVAL, CODE_EMAIL_WINDOW, Decision, EmailAddress,
+    EventKind, FAILED_CODE_EMAIL_INTERVAL, Identity, LocalPath, MAX_CODE_EMAILS_PER_IDENTITY,
+    MAX_CODE_EMAILS_PER_MAILBOX, MAX_CODE_EMAILS_PER_SIGN_IN, MAX_WRONG_CODES, MAX_WRONG_CODES_PER_MAILBOX,
     OsRandomness, Person, PersonId, Principal, Role, SecretToken, SessionTimeouts, TokenHash, UnixMillis,
+    WRONG_CODE_LOCKOUT,
 };
 use chancery_policy::FirmResource;
 use chancery_store::{
-    CODE_EMAIL_INTERVAL, CODE_EMAIL_WINDOW, CodeEmailOutcome, CodeOutcome, FAILED_CODE_EMAIL_INTERVAL,
-    MAX_CODE_EMAILS_PER_IDENTITY, MAX_CODE_EMAILS_PER_MAILBOX, MAX_CODE_EMAILS_PER_SIGN_IN,
-    MAX_SESSIONS_PER_PERSON, MAX_WRONG_CODES, MAX_WRONG_CODES_PER_MAILBOX, NewSession, PendingEmailCode,
-    PendingSignIn, PersonError, RemovedPerson, SentEmailCode, Store, VerifiedIdentity, WRONG_CODE_LOCKOUT,
+    CodeEmailOutcome, CodeOutcome, MAX_SESSIONS_PER_PERSON, NewSession, PendingEmailCode, PendingSignIn,
+    PersonError, RemovedPerson, SentEmailCode, Store, VerifiedIdentity,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
