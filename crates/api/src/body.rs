@@ -1,6 +1,7 @@
 //! Authenticates the caller, then receives and parses a JSON body within its size and time limits.
 
 use crate::ApiState;
+use crate::body_bytes::ReservedBytes;
 use crate::caller::authenticate;
 use crate::error::{ApiError, ApiResult};
 use crate::idempotency;
@@ -26,6 +27,7 @@ pub(crate) struct ReceivedRequest {
     pub caller: Caller,
     parts: Parts,
     bytes: Vec<u8>,
+    reserved_bytes: ReservedBytes,
 }
 
 impl<B: RequestBody> FromRequest<ApiState> for JsonRequest<B> {
@@ -35,25 +37,35 @@ impl<B: RequestBody> FromRequest<ApiState> for JsonRequest<B> {
     /// after it applies changes made during a slow upload: a revoked key, a new limit or a new cap.
     async fn from_request(request: Request, state: &ApiState) -> ApiResult<Self> {
         let (parts, body) = request.into_parts();
-        authenticate(&parts, state).await?;
-        let bytes = read(&parts.headers, body, state.max_body_bytes).await?;
+        let sender = authenticate(&parts, state).await?;
+        let reserved_bytes = state.body_bytes.start_upload(sender.account);
+        let mut reserved_bytes = reserved_bytes.map_err(ApiError::body_bytes_exceeded)?;
+        let bytes = read(&parts.headers, body, state.max_body_bytes, &mut reserved_bytes).await?;
+        reserved_bytes.end_upload();
         let caller = authenticate(&parts, state).await?;
-        Ok(Self { body: request::parse(&bytes)?, received: ReceivedRequest { caller, parts, bytes } })
+        let body = request::parse(&bytes)?;
+        Ok(Self { body, received: ReceivedRequest { caller, parts, bytes, reserved_bytes } })
     }
 }
 
 impl ReceivedRequest {
-    /// Assembles everything needed to run the request once.
-    pub(crate) fn call(self, request: GenerateRequest) -> ApiResult<Call> {
-        let Self { caller, parts, bytes } = self;
+    /// Assembles everything needed to run the request once. The body's bytes count until the handler drops them: when a stream
+    /// has begun or a whole reply is ready, because until then the request's texts wait in memory.
+    pub(crate) fn call(self, request: GenerateRequest) -> ApiResult<(Call, ReservedBytes)> {
+        let Self { caller, parts, bytes, reserved_bytes } = self;
         let idempotency = idempotency::read(&parts.headers, parts.uri.path(), &bytes)?;
         let request_id = parts.extensions.get::<RequestId>().cloned();
         let request_id = request_id.ok_or_else(|| ApiError::internal("request ID missing"))?;
-        Ok(Call { caller, request_id, request, idempotency })
+        Ok((Call { caller, request_id, request, idempotency }, reserved_bytes))
     }
 }
 
-async fn read(headers: &HeaderMap, body: Body, max_body_bytes: usize) -> ApiResult<Vec<u8>> {
+async fn read(
+    headers: &HeaderMap,
+    body: Body,
+    max_body_bytes: usize,
+    reserved_bytes: &mut ReservedBytes,
+) -> ApiResult<Vec<u8>> {
     check_media_type(headers)?;
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     if announced
@@ -62,13 +74,29 @@ async fn read(headers: &HeaderMap, body: Body, max_body_bytes: usize) -> ApiResu
     {
         return Err(ApiError::body_too_large(max_body_bytes));
     }
-    let reading = Limited::new(body, max_body_bytes).collect();
-    match tokio::time::timeout(BODY_TIMEOUT, reading).await {
-        Ok(Ok(body)) => Ok(body.to_bytes().into()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::body_too_large(max_body_bytes)),
-        Ok(Err(_)) => Err(ApiError::malformed("request body incomplete; send it again")),
-        Err(_) => Err(ApiError::body_timeout(BODY_TIMEOUT.as_secs())),
+    let reading = read_all(Limited::new(body, max_body_bytes), max_body_bytes, reserved_bytes);
+    let timed_out = |_| Err(ApiError::body_timeout(BODY_TIMEOUT.as_secs()));
+    tokio::time::timeout(BODY_TIMEOUT, reading).await.unwrap_or_else(timed_out)
+}
+
+async fn read_all(
+    mut body: Limited<Body>,
+    max_body_bytes: usize,
+    reserved_bytes: &mut ReservedBytes,
+) -> ApiResult<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| match error.is::<LengthLimitError>() {
+            true => ApiError::body_too_large(max_body_bytes),
+            false => ApiError::malformed("request body incomplete; send it again"),
+        })?;
+        // Trailers are ignored.
+        if let Ok(data) = frame.into_data() {
+            reserved_bytes.add(data.len()).map_err(ApiError::body_bytes_exceeded)?;
+            bytes.extend_from_slice(&data);
+        }
     }
+    Ok(bytes)
 }
 
 fn check_media_type(headers: &HeaderMap) -> ApiResult<()> {

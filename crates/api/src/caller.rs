@@ -3,25 +3,29 @@
 use crate::ApiState;
 use crate::error::ApiError;
 use crate::rate_limit::CallerSlot;
-use axum::extract::FromRequestParts;
+use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::header;
 use axum::http::request::Parts;
-use chancery_metering::Caller;
+use chancery_metering::{Caller, PresentedKey};
 use std::convert::Infallible;
+use std::net::SocketAddr;
 
-/// Extractor for handlers that require a valid key with a billing account.
-pub(crate) struct Authenticated(pub Caller);
+/// Extractor for handlers that only read. Requires a valid key with a billing account, and counts the request as one of the
+/// account's reads.
+pub(crate) struct AuthenticatedRead(pub Caller);
 
-impl FromRequestParts<ApiState> for Authenticated {
+impl FromRequestParts<ApiState> for AuthenticatedRead {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, ApiError> {
-        authenticate(parts, state).await.map(Self)
+        let caller = authenticate(parts, state).await?;
+        state.meter.admit_read(caller).await?;
+        Ok(Self(caller))
     }
 }
 
 pub(crate) async fn authenticate(parts: &Parts, state: &ApiState) -> Result<Caller, ApiError> {
-    let caller = state.meter.authenticate(bearer_token(parts)).await?;
+    let caller = state.meter.authenticate(presented_key(parts)).await?;
     set_caller(parts, caller);
     Ok(caller)
 }
@@ -40,11 +44,16 @@ impl FromRequestParts<ApiState> for OptionalAuthenticated {
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Infallible> {
         // Never rejects: the reply already says what is wrong with the request.
-        if let Some(caller) = state.meter.try_authenticate(bearer_token(parts)).await {
+        if let Some(caller) = state.meter.try_authenticate(presented_key(parts)).await {
             set_caller(parts, caller);
         }
         Ok(Self)
     }
+}
+
+fn presented_key(parts: &Parts) -> PresentedKey<'_> {
+    let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
+    PresentedKey { text: bearer_token(parts), peer }
 }
 
 /// Returns `None` if the header is missing, repeated or uses another scheme.

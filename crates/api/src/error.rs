@@ -1,6 +1,7 @@
 //! Every error of the API. `ApiError` separates what the caller sees (status, code, reason, field) from what goes to
 //! the log (`internal`). Only `boundary` serializes it, because it knows the request id.
 
+use crate::body_bytes::BodyBytesExceeded;
 use crate::idempotency::KEY_NAME;
 use crate::json::truncate;
 use crate::openapi::errors::AnyCode;
@@ -13,6 +14,9 @@ use chancery_store::DbError;
 
 /// `Retry-After` when the database is unreachable or the process is shutting down.
 const UNAVAILABLE_RETRY_AFTER_S: u32 = 2;
+
+/// `Retry-After` when too much waits to be received or tokenized.
+const BUSY_RETRY_AFTER_S: u32 = 1;
 
 /// `Retry-After` when a request with the same idempotency key is still running.
 const IN_FLIGHT_RETRY_AFTER_S: u32 = 3;
@@ -126,6 +130,20 @@ impl ApiError {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", reason)
     }
 
+    pub(crate) fn body_bytes_exceeded(exceeded: BodyBytesExceeded) -> Self {
+        let limit = match exceeded {
+            BodyBytesExceeded::Account { max_bytes } => {
+                format!("this account has {max_bytes} bytes of requests in flight, its limit")
+            }
+            BodyBytesExceeded::Uploads { max_uploads } => {
+                format!("this account uploads {max_uploads} requests at once, its limit")
+            }
+            BodyBytesExceeded::Total => "the server has too many bytes of requests in flight".to_owned(),
+        };
+        let reason = format!("{limit}; try again when some have ended (nothing was billed)");
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", reason).retry_after_s(BUSY_RETRY_AFTER_S)
+    }
+
     pub(crate) fn unsupported_media_type(reason: impl Into<String>) -> Self {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", reason)
     }
@@ -211,6 +229,10 @@ impl From<MeterError> for ApiError {
             ),
             MeterError::SpendingCapReached(reached) => Self::spending_cap_reached(&reached),
             MeterError::RateLimited { rejection, tokens } => Self::rate_limited(&rejection, tokens),
+            MeterError::ReadsRateLimited(rejection) => Self::reads_rate_limited(&rejection),
+            MeterError::TokenizeQueueFull => {
+                Self::from_engine(&EngineError::Overloaded { retry_after_s: BUSY_RETRY_AFTER_S })
+            }
             MeterError::ExceedsTokenLimit { input_tokens, max_output_tokens, limits } => {
                 Self::exceeds_token_limit(input_tokens, max_output_tokens, limits)
             }
@@ -259,6 +281,17 @@ impl ApiError {
         let reason = format!("{what}; try again in {retry_after_s} seconds (nothing was billed)");
         let rejected = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", reason);
         Self { rate_limit_status: Some(Box::new(rejection.status)), ..rejected.retry_after_s(retry_after_s) }
+    }
+
+    /// Without a rate-limit status: the headers are about what the account generates, not what it reads.
+    fn reads_rate_limited(rejection: &RateLimitExceeded) -> Self {
+        let requests_per_min = rejection.status.limits.requests_per_min;
+        let retry_after_s = rejection.retry_after_s();
+        let reason = format!(
+            "rate limit reached: {requests_per_min} token counts, replays, and reads of usage and models per minute; \
+             try again in {retry_after_s} seconds"
+        );
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", reason).retry_after_s(retry_after_s)
     }
 
     fn exceeds_token_limit(input_tokens: u32, max_output_tokens: u32, limits: RateLimits) -> Self {

@@ -39,9 +39,10 @@ struct RequestUsage {
     #[schema(examples(11))]
     input_tokens: u32,
     input_tokens_details: InputTokensDetails,
-    /// Tokens generated; never more than `max_output_tokens`.
+    /// Tokens generated, reasoning included; never more than `max_output_tokens`.
     #[schema(examples(9))]
     output_tokens: u32,
+    output_tokens_details: OutputTokensDetails,
 }
 
 /// More about the tokens counted in.
@@ -50,6 +51,14 @@ struct InputTokensDetails {
     /// How many did not have to be computed again; they are billed all the same.
     #[schema(examples(0))]
     cached_tokens: u32,
+}
+
+/// More about the tokens generated.
+#[derive(serde::Serialize, utoipa::ToSchema)]
+struct OutputTokensDetails {
+    /// How many the model spent on reasoning before its answer. They are billed as output; the reasoning is not shown.
+    #[schema(examples(0))]
+    reasoning_tokens: u32,
 }
 
 /// Text in, generated text and its token count out, whole or as a stream.
@@ -83,7 +92,7 @@ pub(crate) async fn handle(
 ) -> Result<Response, ApiError> {
     let GenerationRequest { request, stream } = body;
     let model = request.model.clone();
-    let call = received.call(request)?;
+    let (call, _reserved_bytes) = received.call(request)?;
     if stream {
         let running = state.meter.stream(call).await?;
         return Ok(sse::stream_response(running, GenerateEvents::new(model)));
@@ -105,6 +114,7 @@ impl<'a> GenerateReply<'a> {
                 input_tokens: reply.input_tokens,
                 input_tokens_details: InputTokensDetails { cached_tokens: reply.cached_tokens },
                 output_tokens: reply.output_tokens,
+                output_tokens_details: OutputTokensDetails { reasoning_tokens: reply.reasoning_tokens },
             },
         }
     }
@@ -125,11 +135,12 @@ mod tests {
                 input_tokens: 70,
                 input_tokens_details: InputTokensDetails { cached_tokens: 64 },
                 output_tokens: 1,
+                output_tokens_details: OutputTokensDetails { reasoning_tokens: 0 },
             },
         };
         assert_eq!(
             serde_json::to_string(&reply).unwrap(),
-            r#"{"id":"req_1","model":"m","output_text":"Dear","stop_reason":"complete","usage":{"input_tokens":70,"input_tokens_details":{"cached_tokens":64},"output_tokens":1}}"#
+            r#"{"id":"req_1","model":"m","output_text":"Dear","stop_reason":"complete","usage":{"input_tokens":70,"input_tokens_details":{"cached_tokens":64},"output_tokens":1,"output_tokens_details":{"reasoning_tokens":0}}}"#
         );
     }
 }

@@ -74,6 +74,9 @@ impl EventFormat for GenerateEvents {
         events.sequenced(&mut self.next_sequence_number, "response.created", Content::StreamStarted(created));
     }
 
+    /// Reasoning is no part of the text. The last event has its token count.
+    fn reasoning(&mut self, _: &str, _: &mut Events) {}
+
     fn text(&mut self, text: &str, events: &mut Events) {
         events.sequenced(&mut self.next_sequence_number, "response.output_text.delta", Content::Delta(text));
     }

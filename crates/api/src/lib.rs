@@ -3,6 +3,7 @@
 
 mod access_log;
 mod body;
+mod body_bytes;
 mod caller;
 mod docs_page;
 mod drain_body;

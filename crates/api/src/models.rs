@@ -2,7 +2,7 @@
 //! them. Both use the shape that OpenAI's clients expect, with extra fields.
 
 use crate::ApiState;
-use crate::caller::Authenticated;
+use crate::caller::AuthenticatedRead;
 use crate::error::ApiError;
 use crate::openapi::errors::{NamedErrors, ReadErrors};
 use axum::Json;
@@ -50,6 +50,8 @@ pub(crate) struct ModelEntry {
 }
 
 /// What can be named as `model`, with context lengths and prices.
+///
+/// Counts against the account's reads per minute.
 #[utoipa::path(
     get,
     path = "/v1/models",
@@ -58,12 +60,17 @@ pub(crate) struct ModelEntry {
     security(("key" = [])),
     responses((status = 200, description = "The models.", body = ModelList), ReadErrors)
 )]
-pub(crate) async fn list(State(state): State<ApiState>, Authenticated(_): Authenticated) -> Json<ModelList> {
+pub(crate) async fn list(
+    State(state): State<ApiState>,
+    AuthenticatedRead(_): AuthenticatedRead,
+) -> Json<ModelList> {
     let data = state.meter.models().iter().map(|model| ModelEntry::of(&state, model)).collect();
     Json(ModelList { object: "list", data })
 }
 
 /// One of the models.
+///
+/// Counts against the account's reads per minute.
 #[utoipa::path(
     get,
     path = "/v1/models/{model}",
@@ -75,7 +82,7 @@ pub(crate) async fn list(State(state): State<ApiState>, Authenticated(_): Authen
 )]
 pub(crate) async fn one(
     State(state): State<ApiState>,
-    Authenticated(_): Authenticated,
+    AuthenticatedRead(_): AuthenticatedRead,
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<ModelEntry>, ApiError> {
     // A name that is not valid UTF-8 matches no model.

@@ -15,6 +15,7 @@ use chancery_domain::StopReason;
 use chancery_metering::{GenerationStream, Reply, StreamEvent, StreamStart};
 use serde_json::{Value, json};
 use std::convert::Infallible;
+use std::pin::pin;
 use std::time::Duration;
 
 /// Interval without events after which a comment is sent, so that no proxy closes the connection as idle.
@@ -23,6 +24,8 @@ pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// The wire format of one family of events.
 pub(crate) trait EventFormat: Send + 'static {
     fn started(&mut self, started: &StreamStart, events: &mut Events);
+    /// What the model reasons before its answer. A format may write nothing.
+    fn reasoning(&mut self, text: &str, events: &mut Events);
     fn text(&mut self, text: &str, events: &mut Events);
     fn ended(&mut self, reply: &Reply, events: &mut Events);
     fn failed(&mut self, error: &ApiError, events: &mut Events);
@@ -79,6 +82,8 @@ impl Events {
 /// Streams a request that is already running.
 pub(crate) fn stream_response(running: GenerationStream, mut format: impl EventFormat) -> Response {
     let rate_limit_status = running.start().rate_limit_status.map(Extension);
+    // The listener reads it: a slow reader has more time while the text is still being generated.
+    let work_status = Extension(running.work_status());
     let replayed = idempotency::mark(running.start().is_replay);
     let outcome = StreamOutcome::default();
     let mut first = Events::default();
@@ -94,7 +99,7 @@ pub(crate) fn stream_response(running: GenerationStream, mut format: impl EventF
         // nginx and similar proxies would buffer the events otherwise.
         (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
     ];
-    (headers, replayed, rate_limit_status, Extension(outcome), body).into_response()
+    (headers, replayed, rate_limit_status, work_status, Extension(outcome), body).into_response()
 }
 
 struct EventStream<Format> {
@@ -114,26 +119,37 @@ impl<Format: EventFormat> EventStream<Format> {
             return None;
         }
         let mut events = Events::default();
-        match tokio::time::timeout(KEEP_ALIVE_INTERVAL, self.running.next()).await {
-            Err(_) => events.comment("keep-alive"),
-            Ok(StreamEvent::Text(text)) => self.format.text(&text, &mut events),
-            Ok(StreamEvent::Ended(ended)) => {
+        // One interval for all events that the format writes nothing for, so that the caller still gets a comment.
+        let mut keep_alive = pin!(tokio::time::sleep(KEEP_ALIVE_INTERVAL));
+        while events.0.is_empty() {
+            tokio::select! {
+                event = self.running.next() => self.write(event, &mut events),
+                () = &mut keep_alive => events.comment("keep-alive"),
+            }
+        }
+        Some(events)
+    }
+
+    fn write(&mut self, event: StreamEvent, events: &mut Events) {
+        match event {
+            StreamEvent::Reasoning(text) => self.format.reasoning(&text, events),
+            StreamEvent::Text(text) => self.format.text(&text, events),
+            StreamEvent::Ended(ended) => {
                 self.has_ended = true;
                 let failure = match ended {
                     Ok(reply) => {
-                        self.format.ended(&reply, &mut events);
+                        self.format.ended(&reply, events);
                         None
                     }
                     Err(error) => {
                         let error = ApiError::from(error);
-                        self.format.failed(&error, &mut events);
+                        self.format.failed(&error, events);
                         Some(error)
                     }
                 };
                 self.outcome.set(failure);
             }
         }
-        Some(events)
     }
 }
 
@@ -141,7 +157,11 @@ impl<Format: EventFormat> EventStream<Format> {
 pub(crate) fn is_complete(stop_reason: StopReason) -> bool {
     match stop_reason {
         StopReason::Complete | StopReason::StopSequence => true,
-        StopReason::MaxOutputTokens | StopReason::ContextLength | StopReason::Cancelled => false,
+        StopReason::MaxOutputTokens
+        | StopReason::ContextLength
+        | StopReason::Cancelled
+        | StopReason::Deadline
+        | StopReason::ContentFilter => false,
     }
 }
 

@@ -42,7 +42,7 @@ struct CostRange {
 
 /// The body of a generation, counted and priced by the code that would bill it.
 ///
-/// Runs nothing, costs nothing and counts against no limit.
+/// Runs nothing and costs nothing. Counts against the account's reads per minute.
 #[utoipa::path(
     post,
     path = "/v1/tokens",

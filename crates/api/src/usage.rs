@@ -1,7 +1,7 @@
 //! `GET /v1/usage?from&to&by`: what the key's account has used, summed from the ledger. Both days are included, in UTC.
 
 use crate::ApiState;
-use crate::caller::Authenticated;
+use crate::caller::AuthenticatedRead;
 use crate::error::ApiError;
 use crate::openapi::errors::QueryErrors;
 use crate::openapi::values::UsageGrouping;
@@ -73,6 +73,8 @@ struct Totals {
 }
 
 /// What the key's account has used, summed from the ledger.
+///
+/// Counts against the account's reads per minute.
 #[utoipa::path(
     get,
     path = "/v1/usage",
@@ -88,7 +90,7 @@ struct Totals {
 )]
 pub(crate) async fn handle(
     State(state): State<ApiState>,
-    Authenticated(caller): Authenticated,
+    AuthenticatedRead(caller): AuthenticatedRead,
     RawQuery(query): RawQuery,
 ) -> Result<Json<UsageReply>, ApiError> {
     let query = parse_query(query.as_deref().unwrap_or_default())?;

@@ -66,8 +66,8 @@ pub use person::{Identity, Person, PersonId, Role, RoleError};
 pub use price::{PriceError, Prices, TokenPrice};
 pub use randomness::{OsRandomness, Randomness, SeededRandomness};
 pub use rate_limit::{
-    COALESCE_SPAN, LimitUsage, MAX_EXACT_ENTRIES, RateLimitExceeded, RateLimitStatus, SlidingWindow, WINDOW,
-    WindowEntryId, ceil_seconds,
+    COALESCE_SPAN, LimitUsage, MAX_EXACT_ENTRIES, RateLimitExceeded, RateLimitStatus, ReservedEntry,
+    SlidingWindow, WINDOW, WindowEntryId, ceil_seconds,
 };
 pub use rate_limit_subnet::rate_limit_subnet;
 pub use session::{Session, SessionId, SessionTimeouts};

@@ -76,6 +76,13 @@ pub fn ceil_seconds(duration: Duration) -> u32 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WindowEntryId(u64);
 
+/// What an admitted request has reserved: its entry, and its tokens in that entry.
+#[derive(Clone, Copy, Debug)]
+pub struct ReservedEntry {
+    pub entry: WindowEntryId,
+    pub tokens: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     from: Duration,
@@ -108,15 +115,54 @@ impl SlidingWindow {
         tokens: u64,
     ) -> Result<WindowEntryId, RateLimitExceeded> {
         let now = self.advance(now);
+        self.ensure_fits(now, limits, tokens, None)?;
+        Ok(self.add(now, tokens))
+    }
+
+    /// Raises what an admitted request reserves, or leaves it as it is and returns when it would fit. The request counts from
+    /// now on, not from its first admission: otherwise the tokens would count in a minute for which they were not checked.
+    pub fn raise(
+        &mut self,
+        now: Duration,
+        limits: RateLimits,
+        reserved: ReservedEntry,
+        tokens: u64,
+    ) -> Result<WindowEntryId, RateLimitExceeded> {
+        let now = self.advance(now);
+        self.ensure_fits(now, limits, tokens, Some(reserved))?;
+        self.settle(now, reserved.entry, reserved.tokens, None);
+        Ok(self.add(now, tokens))
+    }
+
+    /// `replaced` is what the request itself has reserved so far, which makes room for the new reservation.
+    fn ensure_fits(
+        &self,
+        now: Duration,
+        limits: RateLimits,
+        tokens: u64,
+        replaced: Option<ReservedEntry>,
+    ) -> Result<(), RateLimitExceeded> {
         let (requests_limit, tokens_limit) =
             (u64::from(limits.requests_per_min), u64::from(limits.tokens_per_min));
-        if self.used.requests + 1 > requests_limit || self.used.tokens + tokens > tokens_limit {
-            return Err(RateLimitExceeded {
-                status: self.status_at(now, limits),
-                requests_retry_after: self.wait(now, requests_limit, 1, |amount| amount.requests),
-                tokens_retry_after: self.wait(now, tokens_limit, tokens, |amount| amount.tokens),
-            });
+        let replaced = replaced.and_then(|reserved| {
+            let index = usize::try_from(reserved.entry.0.checked_sub(self.first)?).ok()?;
+            (index < self.entries.len())
+                .then_some((index, LimitUsage { requests: 1, tokens: reserved.tokens }))
+        });
+        let own = replaced.map_or(LimitUsage::default(), |(_, amount)| amount);
+        if self.used.requests - own.requests < requests_limit
+            && self.used.tokens - own.tokens + tokens <= tokens_limit
+        {
+            return Ok(());
         }
+        Err(RateLimitExceeded {
+            status: self.status_at(now, limits),
+            requests_retry_after: self.wait(now, requests_limit, 1, replaced, |amount| amount.requests),
+            tokens_retry_after: self.wait(now, tokens_limit, tokens, replaced, |amount| amount.tokens),
+        })
+    }
+
+    fn add(&mut self, now: Duration, tokens: u64) -> WindowEntryId {
         let shares_entry = self.entries.back().is_some_and(|newest| {
             self.entries.len() >= MAX_EXACT_ENTRIES && now - newest.from < COALESCE_SPAN
         });
@@ -130,7 +176,7 @@ impl SlidingWindow {
         }
         self.used.requests += 1;
         self.used.tokens += tokens;
-        Ok(WindowEntryId(self.first + self.entries.len() as u64 - 1))
+        WindowEntryId(self.first + self.entries.len() as u64 - 1)
     }
 
     /// Replaces reserved tokens with used ones; `None` removes the request as if it had never been admitted. Does nothing once
@@ -213,15 +259,25 @@ impl SlidingWindow {
         }
     }
 
-    /// Time until enough entries have expired for `requested` to fit.
-    fn wait(&self, now: Duration, limit: u64, requested: u64, of: impl Fn(&LimitUsage) -> u64) -> Duration {
-        let mut used = of(&self.used);
+    /// Time until enough entries have expired for `requested` to fit. `replaced` does not count: an entry's index, and the part
+    /// of that entry.
+    fn wait(
+        &self,
+        now: Duration,
+        limit: u64,
+        requested: u64,
+        replaced: Option<(usize, LimitUsage)>,
+        of: impl Fn(&LimitUsage) -> u64,
+    ) -> Duration {
+        let replaced = replaced.map(|(index, amount)| (index, of(&amount)));
+        let mut used = of(&self.used).saturating_sub(replaced.map_or(0, |(_, amount)| amount));
         let mut wait = Duration::ZERO;
-        for entry in &self.entries {
+        for (index, entry) in self.entries.iter().enumerate() {
             if used + requested <= limit {
                 break;
             }
-            used -= of(&entry.amount);
+            let own = replaced.filter(|(replaced, _)| *replaced == index).map_or(0, |(_, amount)| amount);
+            used = used.saturating_sub(of(&entry.amount).saturating_sub(own));
             wait = entry.to + WINDOW - now;
         }
         wait
@@ -266,6 +322,20 @@ mod tests {
     }
 
     #[test]
+    fn raised_reservation_counts_from_the_time_of_the_raise() {
+        let mut window = SlidingWindow::default();
+        window.reserve(at(0.0), LIMITS, 60).unwrap();
+        let entry = window.reserve(at(59.0), LIMITS, 0).unwrap();
+        let exceeded = window.raise(at(59.5), LIMITS, ReservedEntry { entry, tokens: 0 }, 50).unwrap_err();
+        assert_eq!((exceeded.requests_retry_after, exceeded.tokens_retry_after), (Duration::ZERO, at(0.5)));
+        assert_eq!(window.status(at(59.5), LIMITS).used, LimitUsage { requests: 2, tokens: 60 });
+        window.raise(at(60.0), LIMITS, ReservedEntry { entry, tokens: 0 }, 50).unwrap();
+        assert_eq!(window.status(at(60.0), LIMITS).used, LimitUsage { requests: 1, tokens: 50 });
+        assert_eq!(window.status(at(119.9), LIMITS).used.tokens, 50);
+        assert_eq!(window.status(at(120.0), LIMITS).used.tokens, 0);
+    }
+
+    #[test]
     fn lowered_limit_rejects_until_excess_expires() {
         let mut window = SlidingWindow::default();
         for second in 0..5 {
@@ -305,6 +375,10 @@ mod tests {
         Release {
             which: prop::sample::Index,
         },
+        Raise {
+            which: prop::sample::Index,
+            more: u64,
+        },
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -315,6 +389,7 @@ mod tests {
             3 => (any::<prop::sample::Index>(), 0..=100_u64)
                 .prop_map(|(which, share)| Step::Settle { which, share }),
             1 => any::<prop::sample::Index>().prop_map(|which| Step::Release { which }),
+            2 => (any::<prop::sample::Index>(), 1..60_u64).prop_map(|(which, more)| Step::Raise { which, more }),
         ]
     }
 
@@ -381,7 +456,30 @@ mod tests {
                             window.settle(now, admission.number, admission.reserved, None);
                         }
                     }
-                    Step::Settle { .. } | Step::Release { .. } => {}
+                    Step::Raise { which, more } if !list.is_empty() => {
+                        let before = (window.status(now, limits), window.entries.len());
+                        let index = which.index(list.len());
+                        let Admission { at, number, reserved, is_open, .. } = list[index];
+                        if !is_open || at + WINDOW <= now {
+                            continue;
+                        }
+                        let raised = reserved + more;
+                        match window.raise(now, limits, ReservedEntry { entry: number, tokens: reserved }, raised) {
+                            Ok(number) => {
+                                let counts = LimitUsage { requests: 1, tokens: raised };
+                                list[index] = Admission { at: now, number, reserved: raised, counts, is_open: true };
+                                let sum = admitted_within(&list, now, WINDOW);
+                                prop_assert!(sum.requests <= u64::from(requests_per_min));
+                                prop_assert!(sum.tokens <= u64::from(tokens_per_min));
+                            }
+                            Err(exceeded) => {
+                                prop_assert_eq!((window.status(now, limits), window.entries.len()), before);
+                                prop_assert!(exceeded.tokens_retry_after > Duration::ZERO);
+                                prop_assert_eq!(exceeded.requests_retry_after, Duration::ZERO, "it has its request");
+                            }
+                        }
+                    }
+                    Step::Settle { .. } | Step::Release { .. } | Step::Raise { .. } => {}
                 }
                 let used = window.status(now, limits).used;
                 let (min, max) =

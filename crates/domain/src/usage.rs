@@ -2,11 +2,10 @@
 
 use crate::{AccountId, KeyId, MoneyError, Nanos, Prices, RequestId, UnixMillis};
 
-/// Why a billed request stop_reason, which is also the reply's `stop_reason`. The reply of a cancelled request may still be requested
-/// later with the same idempotency key.
+/// Why a billed reply ended. The reply of a cancelled request may still be requested later with the same idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StopReason {
-    /// The model stop_reason its reply.
+    /// The model ended its reply.
     Complete,
     /// The reply reached the caller's token limit.
     MaxOutputTokens,
@@ -16,11 +15,22 @@ pub enum StopReason {
     ContextLength,
     /// The caller disconnected; the tokens generated until then are billed.
     Cancelled,
+    /// The server's time limit ended it; the tokens generated until then are billed.
+    Deadline,
+    /// An upstream server's filter ended it; the tokens passed on until then are billed.
+    ContentFilter,
 }
 
 impl StopReason {
-    pub const ALL: [Self; 5] =
-        [Self::Complete, Self::MaxOutputTokens, Self::StopSequence, Self::ContextLength, Self::Cancelled];
+    pub const ALL: [Self; 7] = [
+        Self::Complete,
+        Self::MaxOutputTokens,
+        Self::StopSequence,
+        Self::ContextLength,
+        Self::Cancelled,
+        Self::Deadline,
+        Self::ContentFilter,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -29,6 +39,8 @@ impl StopReason {
             Self::StopSequence => "stop_sequence",
             Self::ContextLength => "context_length",
             Self::Cancelled => "cancelled",
+            Self::Deadline => "deadline",
+            Self::ContentFilter => "content_filter",
         }
     }
 

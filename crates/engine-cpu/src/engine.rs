@@ -184,6 +184,11 @@ impl Engine for CpuEngine {
         self.context_tokens
     }
 
+    fn max_prompt_bytes(&self) -> usize {
+        let tokens = usize::try_from(self.context_tokens).unwrap_or(usize::MAX);
+        tokens.saturating_mul(self.tokenizer.max_bytes_per_token())
+    }
+
     fn prepare(&self, turns: &[Turn]) -> Result<Prompt, EngineError> {
         let rendered = self.template.render(&self.tokenizer, turns);
         let rendered = rendered.map_err(|error| EngineError::TurnsRejected(error.to_string()))?;

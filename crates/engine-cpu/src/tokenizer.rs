@@ -41,6 +41,10 @@ const UNSUPPORTED_FLAGS: [&str; 3] = [
 const UNSUPPORTED_LISTS: [&str; 2] =
     ["tokenizer.ggml.precompiled_charsmap", "tokenizer.ggml.suppress_tokens"];
 
+/// How much shorter NFC can make a text, in UTF-8 bytes. Its decomposition is at most three times as long as the result (as
+/// U+0390 shows), and the text at most three times as long as its decomposition (as the Kelvin sign U+212A shows).
+const MAX_NFC_SHRINKAGE: usize = 3 * 3;
+
 enum Algorithm {
     ByteLevel(ByteLevel),
     SentencePiece(SentencePiece),
@@ -214,6 +218,15 @@ impl Tokenizer {
         match &self.algorithm {
             Algorithm::ByteLevel(_) => false,
             Algorithm::SentencePiece(sentence_piece) => sentence_piece.adds_space_prefix(),
+        }
+    }
+
+    /// The most bytes of a text that one token can stand for, normalization included. Some vocabularies cannot express a few
+    /// bytes, mostly of control characters, and drop them; those are left out here.
+    pub fn max_bytes_per_token(&self) -> usize {
+        match &self.algorithm {
+            Algorithm::ByteLevel(byte_level) => byte_level.max_bytes_per_token(),
+            Algorithm::SentencePiece(sentence_piece) => sentence_piece.max_bytes_per_token(),
         }
     }
 

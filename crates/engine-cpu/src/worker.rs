@@ -310,6 +310,8 @@ impl<M: ForwardModel> Worker<M> {
                 reason: StopReason::Cancelled,
                 output_tokens: 0,
                 cached_tokens: 0,
+                reasoning_tokens: 0,
+                prefilled_tokens: 0,
                 input_tokens: None,
             });
         }
@@ -446,6 +448,7 @@ impl<M: ForwardModel> Worker<M> {
     fn end(&mut self, index: usize, reason: StopReason) {
         let sequence = self.running.remove(index);
         let unused = sequence.charged.saturating_sub(sequence.used_tokens());
+        let prefilled_tokens = sequence.prefilled_tokens();
         self.allocator.release(sequence.pages);
         if reason != StopReason::StopSequence {
             let rest = sequence.text.pending_text();
@@ -466,6 +469,8 @@ impl<M: ForwardModel> Worker<M> {
             reason,
             output_tokens: sequence.generated,
             cached_tokens: u32::try_from(sequence.cached_prompt_tokens).unwrap_or(u32::MAX),
+            reasoning_tokens: 0,
+            prefilled_tokens,
             input_tokens: None,
         });
     }

@@ -2,6 +2,7 @@
 //! `Generation`, or calling `cancel`, tells the engine to stop at its next step.
 
 use crate::{EngineError, StopReason};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -9,6 +10,8 @@ use tokio::sync::Notify;
 /// An event of a running generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// New reasoning before the answer, as whole characters. It is billed as output, but is no part of the text.
+    Reasoning(String),
     /// New text: whole characters only, never part of a stop string. It covers several tokens if the caller polls less
     /// often than the engine generates.
     Text(String),
@@ -21,8 +24,13 @@ pub struct Finished {
     pub reason: StopReason,
     /// All generated tokens, excluding the end-of-sequence token.
     pub output_tokens: u32,
+    /// How many of `output_tokens` were reasoning before the answer.
+    pub reasoning_tokens: u32,
     /// Prompt tokens, scaffolding included, that came from the prefix cache. Affects neither the text nor the bill.
     pub cached_tokens: u32,
+    /// Prompt tokens, scaffolding included, that were computed; at least as many as are known to have been. They cost
+    /// work even if the caller disconnects before the first token.
+    pub prefilled_tokens: u32,
     /// The actual prompt tokens, if `Prompt::input_tokens` was only an upper bound.
     pub input_tokens: Option<u32>,
 }
@@ -31,6 +39,8 @@ pub struct Finished {
 pub fn channel() -> (GenerationSink, Generation) {
     let shared = Arc::new(Shared {
         pending: Mutex::new(Pending {
+            earlier: VecDeque::new(),
+            channel: Channel::Text,
             text: String::with_capacity(TEXT_BUFFER_BYTES),
             outcome: Outcome::Running,
         }),
@@ -58,8 +68,40 @@ struct Shared {
 
 #[derive(Debug)]
 struct Pending {
+    /// What came before `text` on the other channel, so that reasoning and text keep their order.
+    earlier: VecDeque<(Channel, String)>,
+    /// The channel of `text`.
+    channel: Channel,
     text: String,
     outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Channel {
+    Reasoning,
+    Text,
+}
+
+impl Channel {
+    fn event(self, text: String) -> Event {
+        match self {
+            Self::Reasoning => Event::Reasoning(text),
+            Self::Text => Event::Text(text),
+        }
+    }
+}
+
+impl Pending {
+    fn push(&mut self, channel: Channel, text: &str) {
+        if channel != self.channel {
+            if !self.text.is_empty() {
+                let earlier = std::mem::take(&mut self.text);
+                self.earlier.push_back((self.channel, earlier));
+            }
+            self.channel = channel;
+        }
+        self.text.push_str(text);
+    }
 }
 
 #[derive(Debug)]
@@ -89,7 +131,7 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Returns all text since the last event, or the end. No event follows `Finished` or an error.
+    /// Returns all text since the last event, or the end. Reasoning and text never share an event. No event follows `Finished` or an error.
     pub async fn next(&mut self) -> Result<Event, EngineError> {
         loop {
             if let Some(event) = self.take() {
@@ -104,8 +146,13 @@ impl Generation {
         let spare_buffer =
             self.spare_buffer.take().unwrap_or_else(|| String::with_capacity(TEXT_BUFFER_BYTES));
         let mut pending = self.shared.lock();
+        if let Some((channel, text)) = pending.earlier.pop_front() {
+            self.spare_buffer = Some(spare_buffer);
+            return Some(Ok(channel.event(text)));
+        }
         if !pending.text.is_empty() {
-            return Some(Ok(Event::Text(std::mem::replace(&mut pending.text, spare_buffer))));
+            let text = std::mem::replace(&mut pending.text, spare_buffer);
+            return Some(Ok(pending.channel.event(text)));
         }
         match std::mem::replace(&mut pending.outcome, Outcome::Taken) {
             Outcome::Running => {
@@ -153,7 +200,16 @@ impl GenerationSink {
 
     /// Appends to the text that the caller takes next.
     pub fn text(&self, text: &str) {
-        self.shared.lock().text.push_str(text);
+        self.push(Channel::Text, text);
+    }
+
+    /// Appends to the reasoning that the caller takes next.
+    pub fn reasoning(&self, text: &str) {
+        self.push(Channel::Reasoning, text);
+    }
+
+    fn push(&self, channel: Channel, text: &str) {
+        self.shared.lock().push(channel, text);
         self.shared.notify.notify_one();
     }
 
@@ -194,14 +250,39 @@ mod tests {
     #[tokio::test]
     async fn unread_text_is_joined_and_precedes_the_end() {
         let (sink, mut generation) = channel();
-        let finished =
-            Finished { reason: StopReason::Complete, output_tokens: 3, cached_tokens: 0, input_tokens: None };
+        let finished = Finished {
+            reason: StopReason::Complete,
+            output_tokens: 3,
+            cached_tokens: 0,
+            reasoning_tokens: 0,
+            prefilled_tokens: 0,
+            input_tokens: None,
+        };
         for text in ["Dear", " ", "Ruth"] {
             sink.text(text);
         }
         sink.end(finished);
         assert_eq!(generation.next().await, Ok(Event::Text("Dear Ruth".to_owned())));
         assert_eq!(generation.next().await, Ok(Event::Finished(finished)));
+        assert!(matches!(generation.next().await, Err(EngineError::Failed(_))));
+    }
+
+    #[tokio::test]
+    async fn unread_reasoning_and_text_keep_their_order() {
+        let (sink, mut generation) = channel();
+        sink.reasoning("Whom");
+        sink.reasoning("?");
+        sink.text("Dear");
+        sink.text(" Ruth");
+        sink.reasoning("Done.");
+        drop(sink);
+        for expected in [
+            Event::Reasoning("Whom?".to_owned()),
+            Event::Text("Dear Ruth".to_owned()),
+            Event::Reasoning("Done.".to_owned()),
+        ] {
+            assert_eq!(generation.next().await, Ok(expected));
+        }
         assert!(matches!(generation.next().await, Err(EngineError::Failed(_))));
     }
 
@@ -223,6 +304,8 @@ mod tests {
             reason: StopReason::Complete,
             output_tokens: 3,
             cached_tokens: 0,
+            reasoning_tokens: 0,
+            prefilled_tokens: 0,
             input_tokens: None,
         });
         assert_eq!(caller.await.unwrap(), "ab".repeat(500));

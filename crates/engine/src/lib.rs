@@ -21,6 +21,12 @@ pub trait Engine: Send + Sync + 'static {
     /// Maximum length of prompt and reply together, chat template included.
     fn context_tokens(&self) -> u32;
 
+    /// A prompt whose texts have more bytes than this cannot fit the context, whatever they are. `usize::MAX` if there is no
+    /// such bound. It may be too high. It is too low only for texts that are mostly characters which the tokenizer drops.
+    fn max_prompt_bytes(&self) -> usize {
+        usize::MAX
+    }
+
     /// Renders a conversation with the model's chat template, including the generation prompt, and tokenizes it. Takes
     /// time proportional to the text, so call it off the async threads when the text is long.
     fn prepare(&self, turns: &[Turn]) -> Result<Prompt, EngineError>;

@@ -29,7 +29,7 @@ pub(crate) enum RejectionReason {
 impl RejectionReason {
     fn of(error: &MeterError) -> Option<Self> {
         match error {
-            MeterError::RateLimited { .. } => Some(Self::RateLimited),
+            MeterError::RateLimited { .. } | MeterError::ReadsRateLimited(_) => Some(Self::RateLimited),
             MeterError::NoBillingAccount => Some(Self::NoBillingAccount),
             MeterError::SpendingCapReached(_) => Some(Self::SpendingCapReached),
             _ => None,

@@ -1,26 +1,31 @@
 //! Owns the reservations of one request, from the first to the last. This is the metering protocol:
 //!
-//! 1. **Look up.** If the idempotency key already has a stored reply, return it (`replays`) and stop.
-//! 2. **Prepare.** The model exists, the prompt is counted exactly, and the request fits the context (`prepared_request`).
+//! 1. **Look up.** If the idempotency key already has a stored reply, count it as a read (`reads`), return it (`replays`) and stop.
+//! 2. **Prepare.** The model exists, the prompt is counted exactly, and the request fits the context (`prepared_request`). A long
+//!    prompt has its request reserved before it is tokenized.
 //! 3. **Reserve**, each in one atomic step, in this order: one request and its maximum tokens in the account's rate limits
 //!    (`rate_limits`); its maximum cost in the account's spending cap, if there is one (`spending`); its idempotency key, if
 //!    it has one. A request that does not get all three starts nothing and is not billed.
-//! 4. **Generate.** If the caller disconnects, the work is cancelled at the engine's next step. While anything is reserved in
-//!    the store, the process renews its lease: other processes may reclaim the reservations of a dead one.
+//! 4. **Generate.** If the caller disconnects, the deadline passes or the process shuts down, the work is cancelled at the
+//!    engine's next step. While anything is reserved in the store, the process renews its lease: other processes may reclaim
+//!    the reservations of a dead one.
 //! 5. **Settle.** The usage row is built from what was generated and the prices at admission. The row, the end of the spending
 //!    reservation and the reply stored under the idempotency key are one transaction. It is durable before the reply, or the
 //!    end of a stream, is sent. Meanwhile the rate limits are corrected to the actual usage. The transaction is retried for as
 //!    long as the caller waits, and without limit if the caller has disconnected. Retrying is safe, because a request is billed
-//!    at most once.
-//! 6. **Release** all three instead if nothing is billed: the work failed, was rejected or was abandoned at shutdown, the key
-//!    already had its reply, or the caller disconnected before the first token. The last case still counts as one request of
-//!    its minute, because it was admitted; the others do not.
+//!    at most once. If the database does not take the row of a stream or of a caller who has disconnected within a few seconds,
+//!    the settlement is written to the journal instead (`journal`): it is durable there, and is replayed until the row is
+//!    written.
+//! 6. **Release** all three instead if nothing is billed: the work failed or was rejected, it was abandoned before any text was
+//!    read, the key already had its reply, or the caller disconnected before the first token. What was used still counts
+//!    against the minute: the prompt tokens computed until the caller disconnected, and the text that was read before a
+//!    failure. A long prompt counts as one request, because it was tokenized. The other cases do not count.
 //!
 //! Steps 3 to 6 are methods of `AdmittedRequest`. They run in a task that outlives the caller. If that task is dropped or panics
 //! midway, the drop of `AdmittedRequest` spawns another task, the settler. Before any text was sent, the settler releases (6).
 //! After that, it cancels the work, collects what was generated and settles it (5), retrying every error that is not provably
 //! permanent. The settler also takes over a stream whose caller stopped waiting. Shutdown waits for settlers as for running
-//! requests; those that it has to abandon make one last attempt and log what is lost.
+//! requests; those that it has to abandon go to the journal, and log what is lost if that fails too.
 
 mod generate;
 #[cfg(test)]
@@ -36,11 +41,12 @@ use crate::prepared_request::PreparedRequest;
 use crate::running::ResponseSender;
 use crate::{Call, Meter, MeterError, Reply};
 use open_request::{Delivery, GenerationState, OpenRequest, StoreReservations};
-use settle_errors::is_permanent;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use open_request::Unbilled;
+pub(crate) use settle::IfOverCap;
+pub(crate) use settle_errors::{is_permanent, unbilled_reason};
 
 /// The reservations of a request. Settling or releasing closes them all; dropping does so in the background.
 pub(crate) struct AdmittedRequest(Option<Box<OpenRequest>>);
@@ -49,13 +55,14 @@ impl AdmittedRequest {
     /// Reserves nothing yet.
     pub(crate) fn new(meter: Arc<Meter>, call: Call, prepared: PreparedRequest) -> Self {
         let store_reservations = StoreReservations::new(call.request_id.clone());
+        let counted_tokens = prepared.has_request_reserved.then_some(0);
         Self(Some(Box::new(OpenRequest {
             meter,
             call,
             prepared,
             rate_limit: None,
             rate_limit_status: None,
-            counted_tokens: None,
+            counted_tokens,
             store_reservations,
             is_outcome_unknown: false,
             delivery: Delivery::NothingDelivered,

@@ -21,6 +21,12 @@ pub enum MeterError {
     /// Over a per-minute limit for now. `tokens` is the maximum that the request may use.
     #[error("rate limit exceeded for {tokens} tokens and one request: {rejection:?}")]
     RateLimited { rejection: RateLimitExceeded, tokens: u64 },
+    /// Too many requests that generate nothing (`reads`) within a minute.
+    #[error("read limit exceeded: {0:?}")]
+    ReadsRateLimited(RateLimitExceeded),
+    /// Too many long prompts wait to be tokenized. Nothing was tokenized.
+    #[error("tokenization queue full")]
+    TokenizeQueueFull,
     /// More tokens than the account may use in a minute, so waiting does not help.
     #[error(
         "{input_tokens} input tokens and up to {max_output_tokens} output tokens exceed the account's {limits:?}"

@@ -6,6 +6,9 @@ mod admitted_request;
 mod authentication;
 mod catch_panic;
 mod error;
+mod fair_semaphore;
+mod journal;
+mod journal_replay;
 mod lease;
 pub mod limits;
 mod maintenance;
@@ -13,20 +16,24 @@ mod meter;
 mod models;
 mod prepared_request;
 mod rate_limits;
+mod reads;
 mod replays;
 mod request;
 mod request_task;
 mod running;
 mod spending;
+mod unknown_keys;
 mod unrecorded;
 
-pub use authentication::{Authenticator, Caller};
+pub use authentication::{Authenticator, Caller, PresentedKey};
 pub use error::{MeterError, SpendingCapDetails};
+pub use journal::{JOURNAL_FILE, Journal, JournalError, JournalStatus};
+pub use journal_replay::ReplaySummary;
 pub use meter::Meter;
 pub use models::{Model, Models};
 pub use rate_limits::{
-    Decision, GuardedLimiter, LimitStoreUrl, LimitStoreUrlError, Limiter, LimiterUnavailable, MemoryLimiter,
-    RedisLimiter, Reservation, open_limiter,
+    Bucket, Decision, GuardedLimiter, LimitStoreUrl, LimitStoreUrlError, Limiter, LimiterUnavailable,
+    MemoryLimiter, RedisLimiter, Reservation, open_limiter,
 };
 pub use request::{Call, CostEstimate, GenerateRequest, Idempotency, Reply};
-pub use running::{GenerationStream, StreamEvent, StreamStart};
+pub use running::{GenerationStream, StreamEvent, StreamStart, WorkStatus};

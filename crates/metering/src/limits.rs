@@ -1,5 +1,6 @@
 //! The limits and timeouts of this crate, in one place.
 
+use crate::fair_semaphore::QueueLimits;
 use std::time::Duration;
 
 /// How long a key's state is cached. Revoking a key or closing an account must take effect within one second, and a request
@@ -9,15 +10,33 @@ pub const KEY_CACHE_TTL: Duration = Duration::from_millis(500);
 /// Maximum number of cached keys.
 pub const KEY_CACHE_CAPACITY: usize = 10_000;
 
-/// From admission to the last token. After that the work is cancelled and nothing is billed.
+/// Maximum number of prefixes that are remembered as unknown, for `KEY_CACHE_TTL`.
+pub const UNKNOWN_PREFIX_CAPACITY: usize = 10_000;
+
+/// How many unknown prefixes of one peer are looked up at once, and how soon another one is. The rest is rejected unseen.
+pub const FAILED_KEY_BURST: u32 = 60;
+pub const FAILED_KEY_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Maximum number of peers whose failures are counted.
+pub const FAILED_KEY_PEERS: usize = 10_000;
+
+/// From the start of the work to its last token. Then the work is cancelled, and what was generated is billed.
 pub const GENERATION_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Longer texts and conversations are tokenized on a separate thread, so that they do not delay other requests.
+/// How long to wait for the engine's own count after the work was cancelled at the deadline or at shutdown. Without it,
+/// the text that was passed on is counted.
+pub const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Longer texts and conversations are tokenized on a separate thread, so that they do not delay other requests. They count as a
+/// request of their minute before they are tokenized.
 pub const INLINE_TEXT_BYTES: usize = 8 * 1024;
 pub const INLINE_TURNS: usize = 64;
 
 /// How long a longer text waits in the tokenization queue before it is rejected.
 pub const TOKENIZE_QUEUE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How many longer texts may wait in the tokenization queue; a waiting text is held in memory.
+pub(crate) const TOKENIZE_QUEUE_LIMITS: QueueLimits = QueueLimits { per_account: 256, total: 2_048 };
 
 /// Smallest token allowance for a caller without a cap whose minute is nearly used up; with less left, it is rejected.
 pub const MIN_UNCAPPED_TOKENS: u32 = 256;
@@ -32,8 +51,23 @@ pub const MAX_SETTLE_BACKOFF: Duration = Duration::from_secs(5);
 /// How long a caller waits for a reply while writing its usage row fails.
 pub const REPLY_SETTLE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long the reader of a stream waits for its end, after the last text, while writing its usage row fails.
+/// How long the reader of a stream waits for its end, after the last text, while neither its usage row nor the journal can be
+/// written.
 pub const STREAM_SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long writing the usage row of delivered text may fail, or take, before the row goes to the journal.
+pub const JOURNAL_DELAY: Duration = Duration::from_secs(3);
+
+/// The same as `JOURNAL_DELAY` once the process has abandoned its running requests.
+pub const ABANDONED_JOURNAL_DELAY: Duration = Duration::from_millis(500);
+
+/// Maximum size of the journal. Admission stops at `MAX_UNRECORDED_REQUESTS`, so only requests that were running by then can
+/// take it further.
+pub const MAX_JOURNAL_ENTRIES: usize = 10_000;
+pub const MAX_JOURNAL_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Number of journaled rows that are written to the ledger at once.
+pub const JOURNAL_REPLAY_BATCH: usize = 64;
 
 /// How long a reservation in the store can last: longer than the longest generation, with time to settle it.
 pub const RESERVATION_TTL: Duration = Duration::from_secs(900);
@@ -67,4 +101,6 @@ pub const REDIS_RECONNECT_DELAY: Duration = Duration::from_millis(100);
 pub const RATE_LIMIT_STATUS_TIMEOUT: Duration = Duration::from_millis(200);
 
 const _: () = assert!(KEY_CACHE_TTL.as_millis() < 1_000);
-const _: () = assert!(GENERATION_TIMEOUT.as_secs() < RESERVATION_TTL.as_secs());
+const _: () = assert!(GENERATION_TIMEOUT.as_secs() + CANCEL_TIMEOUT.as_secs() < RESERVATION_TTL.as_secs());
+const _: () = assert!(JOURNAL_DELAY.as_secs() < STREAM_SETTLE_TIMEOUT.as_secs());
+const _: () = assert!(MAX_UNRECORDED_REQUESTS < MAX_JOURNAL_ENTRIES);

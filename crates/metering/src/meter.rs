@@ -2,15 +2,19 @@
 
 use crate::activity::Activity;
 use crate::authentication::ValidKey;
-use crate::limits::RATE_LIMIT_STATUS_TIMEOUT;
+use crate::fair_semaphore::FairSemaphore;
+use crate::journal::Journal;
+use crate::limits::{MAX_UNRECORDED_REQUESTS, RATE_LIMIT_STATUS_TIMEOUT, TOKENIZE_QUEUE_LIMITS};
+use crate::rate_limits::Bucket;
 use crate::replays::Replays;
 use crate::spending::SpendingCaps;
 use crate::unrecorded::UnrecordedCounter;
-use crate::{Authenticator, Caller, CostEstimate, GenerateRequest, Limiter, MeterError, Models};
+use crate::{
+    Authenticator, Caller, CostEstimate, GenerateRequest, Limiter, MeterError, Models, PresentedKey,
+};
 use chancery_domain::{Clock, Randomness, RateLimitStatus, RequestId, UnixMillis};
 use chancery_store::{DbError, MeteringStore, UsageQuery, UsageSum};
 use std::sync::Arc;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -25,9 +29,10 @@ pub struct Meter {
     pub(crate) clock: Arc<dyn Clock>,
     started_at: UnixMillis,
     pub(crate) randomness: Arc<dyn Randomness>,
-    /// Bounds how many longer texts are tokenized at once.
-    pub(crate) tokenize_permits: Semaphore,
+    /// Bounds how many long prompts are tokenized at once.
+    pub(crate) tokenize_permits: Arc<FairSemaphore>,
     pub(crate) unrecorded: UnrecordedCounter,
+    pub(crate) journal: Option<Arc<Journal>>,
     /// Running requests, and the settlers of interrupted ones.
     pub(crate) running: TaskTracker,
     /// Cancelled when the process stops admitting requests.
@@ -55,12 +60,19 @@ impl Meter {
             started_at: clock.now(),
             clock,
             randomness,
-            tokenize_permits: Semaphore::new(tokenize_concurrency()),
+            tokenize_permits: FairSemaphore::new(tokenize_concurrency(), TOKENIZE_QUEUE_LIMITS),
             unrecorded: UnrecordedCounter::default(),
+            journal: None,
             running: TaskTracker::new(),
             draining: CancellationToken::new(),
             abandoned: CancellationToken::new(),
         }
+    }
+
+    /// Writes the usage of delivered text to the journal while the database does not take it. Without a journal, an outage that
+    /// lasts until the process ends loses it.
+    pub fn with_journal(self, journal: Journal) -> Self {
+        Self { journal: Some(Arc::new(journal)), ..self }
     }
 
     pub fn models(&self) -> &Models {
@@ -81,8 +93,8 @@ impl Meter {
     }
 
     /// For requests that fail with the error. A key without an open account counts as a rejection.
-    pub async fn authenticate(&self, presented: Option<&str>) -> Result<Caller, MeterError> {
-        match self.authenticator.validate_key(presented).await? {
+    pub async fn authenticate(&self, presented: impl Into<PresentedKey<'_>>) -> Result<Caller, MeterError> {
+        match self.authenticator.validate_key(presented.into()).await? {
             ValidKey::Billable(caller) => Ok(caller),
             ValidKey::NotBillable { account, key } => {
                 let error = MeterError::NoBillingAccount;
@@ -93,13 +105,13 @@ impl Meter {
     }
 
     /// Identifies the caller for a public reply. A failure is not an error, and counts as no rejection.
-    pub async fn try_authenticate(&self, presented: Option<&str>) -> Option<Caller> {
+    pub async fn try_authenticate(&self, presented: impl Into<PresentedKey<'_>>) -> Option<Caller> {
         self.authenticator.authenticate(presented).await.ok()
     }
 
-    /// An account's rate-limit status; `None` if the limit store does not answer soon, because a reply does not wait for it.
+    /// The rate-limit status of what an account generates; `None` if the limit store does not answer soon, because a reply does not wait for it.
     pub async fn rate_limit_status(&self, caller: Caller) -> Option<RateLimitStatus> {
-        let status = self.limiter.status(caller.account, caller.limits);
+        let status = self.limiter.status(Bucket::Generation(caller.account), caller.limits);
         tokio::time::timeout(RATE_LIMIT_STATUS_TIMEOUT, status).await.ok()?.ok()
     }
 
@@ -110,15 +122,16 @@ impl Meter {
 
     /// Whether new usage can be recorded, judging by earlier requests.
     pub fn can_record(&self) -> Result<(), MeterError> {
-        match self.unrecorded.is_over_limit() {
-            false => Ok(()),
-            true => Err(DbError::Unavailable("too many requests have unrecorded usage".to_owned()).into()),
+        match self.unrecorded_requests() < MAX_UNRECORDED_REQUESTS {
+            true => Ok(()),
+            false => Err(DbError::Unavailable("too many requests have unrecorded usage".to_owned()).into()),
         }
     }
 
-    /// Counts and prices a request; runs nothing, writes nothing, costs nothing.
+    /// Counts and prices a request; runs nothing, writes nothing, costs nothing. Counts as a read.
     pub async fn count(&self, caller: Caller, request: &GenerateRequest) -> Result<CostEstimate, MeterError> {
-        let prepared = self.prepare(request, caller.limits).await?;
+        self.admit_read(caller).await?;
+        let prepared = self.prepare_count(caller, request).await?;
         let (input_tokens, prices) = (prepared.prompt.input_tokens, prepared.model.prices);
         let max_output_tokens = prepared.max_billed_output_tokens();
         Ok(CostEstimate {
@@ -153,7 +166,8 @@ impl Meter {
         self.running.wait().await;
     }
 
-    /// Abandons running requests; they fail with `ShuttingDown` and are not billed.
+    /// Abandons running requests. A stream that has sent text ends with `Deadline` and is billed; the others fail with
+    /// `ShuttingDown`.
     pub fn abandon_running(&self) {
         self.abandoned.cancel();
     }
@@ -162,14 +176,18 @@ impl Meter {
         self.running.len()
     }
 
-    /// Finished requests whose usage rows cannot be written for now.
+    /// Finished requests whose usage rows cannot be written for now, those in the journal included.
     pub fn unrecorded_requests(&self) -> usize {
-        self.unrecorded.count()
+        self.unrecorded.count() + self.journaled_requests()
+    }
+
+    /// Finished requests whose usage rows are in the journal.
+    pub fn journaled_requests(&self) -> usize {
+        self.journal.as_ref().map_or(0, |journal| journal.len())
     }
 }
 
-/// How many longer texts are tokenized at once. Tokenizing is expensive and comes before the rate limits, so half of the
-/// cores are left for generation.
+/// How many long prompts are tokenized at once. Tokenizing is expensive, so half of the cores are left for generation.
 fn tokenize_concurrency() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
 }

@@ -1,10 +1,18 @@
 //! A request that its model can run: the model exists, the cap fits, and the prompt is counted exactly and fits the context.
-//! Nothing is reserved here.
+//!
+//! Tokenizing a long prompt is expensive and comes before its tokens can be reserved, so it is limited by itself:
+//!
+//! 1. A text with more bytes than the model's context can hold is rejected untokenized.
+//! 2. A long prompt that is to be generated reserves its request first, without tokens. Without a request left in the minute it
+//!    is rejected untokenized. From then on it counts as a request, whatever becomes of it.
+//! 3. Few long prompts are tokenized at once, with permits that accounts share fairly (`fair_semaphore`). The work owns its
+//!    permit, so a caller who disconnects does not free it before the work has ended.
 
 use crate::limits::{INLINE_TEXT_BYTES, INLINE_TURNS, TOKENIZE_QUEUE_TIMEOUT};
-use crate::{GenerateRequest, Meter, MeterError, Model};
-use chancery_domain::{MoneyError, Nanos, RateLimits, UnixMillis};
-use chancery_engine::{EngineError, Prompt};
+use crate::rate_limits::{Bucket, Decision, Reservation};
+use crate::{Call, Caller, GenerateRequest, Meter, MeterError, Model};
+use chancery_domain::{AccountId, MoneyError, Nanos, UnixMillis};
+use chancery_engine::{EngineError, Prompt, Turn};
 use std::sync::Arc;
 
 pub(crate) struct PreparedRequest {
@@ -14,6 +22,16 @@ pub(crate) struct PreparedRequest {
     pub(crate) max_output_tokens: u32,
     /// When admission began.
     pub(crate) at: UnixMillis,
+    /// Whether it counts as a request of its minute even if it is rejected from here on.
+    pub(crate) has_request_reserved: bool,
+}
+
+/// A request before its prompt is tokenized.
+struct CheckedRequest<'a> {
+    model: &'a Arc<Model>,
+    cap: Option<u32>,
+    is_long: bool,
+    at: UnixMillis,
 }
 
 impl PreparedRequest {
@@ -29,14 +47,35 @@ impl PreparedRequest {
 }
 
 impl Meter {
-    /// Reserves nothing and writes nothing.
-    pub(crate) async fn prepare(
+    /// Prepares a request to be counted. Reserves nothing and writes nothing.
+    pub(crate) async fn prepare_count(
         &self,
+        caller: Caller,
         request: &GenerateRequest,
-        limits: RateLimits,
     ) -> Result<PreparedRequest, MeterError> {
+        let checked = self.check(request)?;
+        let prompt = self.tokenize(caller.account, &checked, &request.turns).await?;
+        Ok(checked.prepared(prompt, caller, false))
+    }
+
+    /// Prepares a request to be generated. Reserves the request of a long prompt.
+    pub(crate) async fn prepare_generation(&self, call: &Call) -> Result<PreparedRequest, MeterError> {
+        let checked = self.check(&call.request)?;
+        let reservation = match checked.is_long {
+            true => Some(self.reserve_request(call).await?),
+            false => None,
+        };
+        let prompt = self.tokenize(call.caller.account, &checked, &call.request.turns).await;
+        if let (Err(MeterError::TokenizeQueueFull), Some(reservation)) = (&prompt, &reservation) {
+            // Nothing was tokenized. If this fails, the request counts for one minute.
+            let _ = self.limiter.release(reservation).await;
+        }
+        Ok(checked.prepared(prompt?, call.caller, reservation.is_some()))
+    }
+
+    fn check(&self, request: &GenerateRequest) -> Result<CheckedRequest<'_>, MeterError> {
         let at = self.clock.now();
-        let model = Arc::clone(self.models.named(&request.model)?);
+        let model = self.models.named(&request.model)?;
         let context_tokens = model.engine.context_tokens();
         let cap = match request.max_output_tokens {
             None => None,
@@ -45,24 +84,58 @@ impl Meter {
                 _ => return Err(MeterError::MaxTokensAboveContext { requested, context_tokens }),
             },
         };
-        let turns = &request.turns;
-        let text_bytes: usize = turns.iter().map(|turn| turn.text.len()).sum();
-        let prompt = if text_bytes <= INLINE_TEXT_BYTES && turns.len() <= INLINE_TURNS {
-            model.engine.prepare(turns)?
-        } else {
-            let (engine, turns) = (Arc::clone(&model.engine), turns.clone());
-            let permit = tokio::time::timeout(TOKENIZE_QUEUE_TIMEOUT, self.tokenize_permits.acquire()).await;
-            let _permit = permit.map_err(|_| EngineError::Overloaded { retry_after_s: 1 })?;
-            tokio::task::spawn_blocking(move || engine.prepare(&turns))
-                .await
-                .map_err(|error| MeterError::Internal(error.to_string()))??
+        let text_bytes: usize = request.turns.iter().map(|turn| turn.text.len()).sum();
+        if text_bytes > model.engine.max_prompt_bytes() {
+            return Err(EngineError::InputTooLong { prompt_tokens: None, context_tokens }.into());
+        }
+        let is_long = text_bytes > INLINE_TEXT_BYTES || request.turns.len() > INLINE_TURNS;
+        Ok(CheckedRequest { model, cap, is_long, at })
+    }
+
+    /// If the request is dropped after this, its reservation stays, so it counts as one request for one minute.
+    async fn reserve_request(&self, call: &Call) -> Result<Reservation, MeterError> {
+        let reservation = Reservation {
+            bucket: Bucket::Generation(call.caller.account),
+            request_id: call.request_id.clone(),
+            limits: call.caller.limits,
+            tokens: 0,
         };
-        let max_output_tokens = cap.unwrap_or_else(|| {
-            let context_room = context_tokens.saturating_sub(prompt.prompt_tokens());
-            let minute_room = limits.tokens_per_min.saturating_sub(prompt.input_tokens);
+        match self.limiter.reserve(&reservation).await? {
+            Decision::Admitted(_) => Ok(reservation),
+            Decision::Rejected(rejection) => Err(MeterError::RateLimited { rejection, tokens: 0 }),
+        }
+    }
+
+    async fn tokenize(
+        &self,
+        account: AccountId,
+        checked: &CheckedRequest<'_>,
+        turns: &[Turn],
+    ) -> Result<Prompt, MeterError> {
+        if !checked.is_long {
+            return Ok(checked.model.engine.prepare(turns)?);
+        }
+        let waiting = tokio::time::timeout(TOKENIZE_QUEUE_TIMEOUT, self.tokenize_permits.acquire(account));
+        let Ok(Ok(permit)) = waiting.await else { return Err(MeterError::TokenizeQueueFull) };
+        let (engine, turns) = (Arc::clone(&checked.model.engine), turns.to_vec());
+        let tokenized = tokio::task::spawn_blocking(move || {
+            // Owned by the work: a caller who disconnects drops the future, and the work still runs.
+            let _permit = permit;
+            engine.prepare(&turns)
+        });
+        Ok(tokenized.await.map_err(|error| MeterError::Internal(error.to_string()))??)
+    }
+}
+
+impl CheckedRequest<'_> {
+    fn prepared(self, prompt: Prompt, caller: Caller, has_request_reserved: bool) -> PreparedRequest {
+        let max_output_tokens = self.cap.unwrap_or_else(|| {
+            let context_room = self.model.engine.context_tokens().saturating_sub(prompt.prompt_tokens());
+            let minute_room = caller.limits.tokens_per_min.saturating_sub(prompt.input_tokens);
             // Without room for a single token, the rejection names one.
             context_room.min(minute_room).max(1)
         });
-        Ok(PreparedRequest { model, prompt, max_output_tokens, at })
+        let model = Arc::clone(self.model);
+        PreparedRequest { model, prompt, max_output_tokens, at: self.at, has_request_reserved }
     }
 }

@@ -1,8 +1,10 @@
 //! The per-minute limits of every account, stored where all requests share them: in memory for one node, in Redis for many.
+//! An account has two buckets, each a window of its own: what it generates, and what it reads.
 //! `chancery_domain::SlidingWindow` defines what counts, and for how long. Here it becomes steps that are each atomic, however
 //! many requests and nodes race:
 //!
-//! 1. **Reserve**, before any work, one request and its maximum tokens. It is admitted or rejected as a whole.
+//! 1. **Reserve**, before any work, one request and its maximum tokens. It is admitted or rejected as a whole. A long prompt
+//!    reserves its request first, without tokens, and raises that reservation once it is tokenized.
 //! 2. **Settle** it to what was used, or **release** it if the work failed. Both are idempotent, and have no effect on a
 //!    request that was never admitted.
 //!
@@ -31,12 +33,30 @@ use async_trait::async_trait;
 use chancery_domain::{AccountId, Clock, RateLimitExceeded, RateLimitStatus, RateLimits, RequestId};
 use std::sync::Arc;
 
-/// What one request counts against its account's limits until it is settled.
+/// One window of the limit store. Every bucket belongs to an account, and a store keeps the buckets of one account together
+/// (behind one lock, in one Redis Cluster slot), so that one atomic step can cover several of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bucket {
+    /// Requests that generate, and their tokens.
+    Generation(AccountId),
+    /// Requests that generate nothing but still take work: token counts, replays, usage and models.
+    Reads(AccountId),
+}
+
+impl Bucket {
+    pub fn account(self) -> AccountId {
+        match self {
+            Self::Generation(account) | Self::Reads(account) => account,
+        }
+    }
+}
+
+/// What one request counts against a bucket's limits until it is settled.
 #[derive(Clone, Debug)]
 pub struct Reservation {
-    pub account: AccountId,
+    pub bucket: Bucket,
     pub request_id: RequestId,
-    /// The account's limits when the request arrived.
+    /// The bucket's limits when the request arrived.
     pub limits: RateLimits,
     /// The maximum it may use, input and output together.
     pub tokens: u64,
@@ -55,8 +75,9 @@ pub struct LimiterUnavailable(pub String);
 
 #[async_trait]
 pub trait Limiter: Send + Sync + 'static {
-    /// Idempotent: a request that was admitted and is not settled stays admitted. After an error it is unknown whether the request
-    /// was admitted; releasing it is safe.
+    /// Idempotent: a request that was admitted and is not settled stays admitted. With more tokens than before, its reservation is
+    /// raised and counts from now on; if they do not fit, it is rejected and keeps what it had. After an error it is unknown
+    /// whether the request was admitted; releasing it is safe.
     async fn reserve(&self, reservation: &Reservation) -> Result<Decision, LimiterUnavailable>;
 
     /// From now on the request counts with these tokens instead of its reservation.
@@ -69,12 +90,9 @@ pub trait Limiter: Send + Sync + 'static {
     /// From now on the request does not count.
     async fn release(&self, reservation: &Reservation) -> Result<RateLimitStatus, LimiterUnavailable>;
 
-    /// The account's current status; changes nothing.
-    async fn status(
-        &self,
-        account: AccountId,
-        limits: RateLimits,
-    ) -> Result<RateLimitStatus, LimiterUnavailable>;
+    /// The bucket's current status; changes nothing.
+    async fn status(&self, bucket: Bucket, limits: RateLimits)
+    -> Result<RateLimitStatus, LimiterUnavailable>;
 
     /// Whether the store answers now.
     async fn ping(&self) -> Result<(), LimiterUnavailable>;

@@ -20,12 +20,15 @@ impl Replays {
         Self { store, clock }
     }
 
-    /// The stored reply, if the request ran before. A replay counts against no limit and bills nothing.
-    pub(crate) async fn find_replay(&self, call: &Call) -> Result<Option<Reply>, MeterError> {
+    /// What is stored under the request's key, if there is anything. `replay` makes the outcome of it.
+    pub(crate) async fn find_record(
+        &self,
+        call: &Call,
+    ) -> Result<Option<(IdempotencyRecord, Fingerprint)>, MeterError> {
         let Some(Idempotency { key, fingerprint }) = &call.idempotency else { return Ok(None) };
-        let holder =
+        let record =
             self.store.idempotency.idempotency_record(call.caller.account, key, self.clock.now()).await?;
-        holder.map(|holder| replay(holder, *fingerprint)).transpose()
+        Ok(record.map(|record| (record, *fingerprint)))
     }
 
     /// Claims the key again after other processes took this one for dead, if it is still free. Otherwise this request's work is
@@ -43,8 +46,10 @@ impl Replays {
     pub(crate) fn stored_reply(&self, claim: &KeyClaim, reply: &Reply) -> StoredReply {
         StoredReply {
             key: claim.key.clone(),
+            reasoning_text: reply.reasoning_text.clone(),
             output_text: reply.output_text.clone(),
             cached_tokens: reply.cached_tokens,
+            reasoning_tokens: reply.reasoning_tokens,
             expires_at: expiry(self.clock.now(), STORED_REPLY_TTL),
         }
     }
@@ -55,17 +60,19 @@ pub(crate) fn replay(holder: IdempotencyRecord, fingerprint: Fingerprint) -> Res
     if holder.fingerprint != fingerprint {
         return Err(MeterError::IdempotencyMismatch);
     }
-    let FinishedReply { row, output_text, cached_tokens } =
+    let FinishedReply { row, reasoning_text, output_text, cached_tokens, reasoning_tokens } =
         holder.reply.ok_or(MeterError::IdempotencyInFlight)?;
     let UsageRow { request_id, at, stop_reason, input_tokens, output_tokens, model, .. } = row;
     metrics::counter!("chancery_replayed_replies_total", "model" => model).increment(1);
     Ok(Reply {
         id: request_id,
         at,
+        reasoning_text,
         output_text,
         stop_reason,
         input_tokens,
         output_tokens,
+        reasoning_tokens,
         cached_tokens,
         is_replay: true,
         rate_limit_status: None,

@@ -46,10 +46,15 @@ pub struct Reply {
     /// The request that generated it, and when it was admitted. For a replay, that is an earlier request.
     pub id: RequestId,
     pub at: UnixMillis,
+    /// What the model reasoned before its answer; empty if it did not, or did not show it.
+    pub reasoning_text: String,
     pub output_text: String,
     pub stop_reason: StopReason,
     pub input_tokens: u32,
+    /// Of reasoning and text together.
     pub output_tokens: u32,
+    /// How many of `output_tokens` were reasoning.
+    pub reasoning_tokens: u32,
     /// Input tokens served from the cache; they are billed all the same.
     pub cached_tokens: u32,
     /// Whether it was generated and billed before, for an earlier request with the same idempotency key.

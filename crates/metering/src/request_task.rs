@@ -3,6 +3,7 @@
 
 use crate::admitted_request::{AdmittedRequest, Unbilled};
 use crate::lease::{LEASE_RENEWAL_INTERVAL, with_lease_renewal};
+use crate::replays::replay;
 use crate::running::{GenerationStream, ResponseMode, ResponseSender, StreamStart, response_channel};
 use crate::{Call, Caller, Meter, MeterError, Reply};
 use std::sync::Arc;
@@ -45,17 +46,23 @@ impl Meter {
 
     async fn run_protocol(
         self: &Arc<Self>,
-        call: Call,
+        mut call: Call,
         sender: &mut ResponseSender,
     ) -> Result<Reply, MeterError> {
-        if let Some(reply) = self.replays.find_replay(&call).await? {
-            return Ok(send_replay(reply, sender));
+        if let Some((record, fingerprint)) = self.replays.find_record(&call).await? {
+            // Counted only now, because a key that is new must not take from the reads; and before the outcome is known, because a
+            // conflict is a read too.
+            self.count_read(call.caller, call.request_id.clone()).await?;
+            return Ok(send_replay(replay(record, fingerprint)?, sender));
         }
         let prepared = tokio::select! {
-            prepared = self.prepare(&call.request, call.caller.limits) => prepared?,
+            prepared = self.prepare_generation(&call) => prepared?,
             () = sender.disconnected.cancelled() => return Err(MeterError::ClientDisconnected),
         };
+        // Nothing reads them any more, and the request may run for minutes.
+        call.request.turns = Vec::new();
         let may_reserve_in_store = call.caller.is_capped || call.idempotency.is_some();
+        let (caller, request_id) = (call.caller, call.request_id.clone());
         let mut request = AdmittedRequest::new(Arc::clone(self), call, prepared);
         let work = async {
             let unbilled = match request.reserve_and_generate(sender).await {
@@ -64,7 +71,10 @@ impl Meter {
             };
             request.release().await;
             match unbilled {
-                Unbilled::Replay(reply) => Ok(send_replay(*reply, sender)),
+                Unbilled::Replay(reply) => {
+                    self.count_read(caller, request_id).await?;
+                    Ok(send_replay(*reply, sender))
+                }
                 Unbilled::NothingGenerated(reply) => Ok(*reply),
                 Unbilled::Failed(error) => Err(error),
             }
@@ -84,6 +94,9 @@ fn send_replay(reply: Reply, sender: &mut ResponseSender) -> Reply {
         is_replay,
         rate_limit_status,
     });
+    if !reply.reasoning_text.is_empty() {
+        sender.reasoning(&reply.reasoning_text);
+    }
     if !reply.output_text.is_empty() {
         sender.text(&reply.output_text);
     }

@@ -6,7 +6,7 @@
 use crate::{MeterError, Reply};
 use chancery_domain::{RateLimitStatus, RequestId, UnixMillis};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// What is known when the work begins, before its first token.
@@ -26,6 +26,8 @@ pub struct StreamStart {
 
 #[derive(Debug)]
 pub enum StreamEvent {
+    /// What the model reasoned since the last event, before its answer; never empty.
+    Reasoning(String),
     /// What was generated since the last event; never empty.
     Text(String),
     /// The usage row is durable, or nothing was billed. It comes exactly once, as the last item.
@@ -34,16 +36,52 @@ pub enum StreamEvent {
 
 pub struct GenerationStream {
     start: StreamStart,
-    text: mpsc::UnboundedReceiver<String>,
+    pieces: mpsc::UnboundedReceiver<Piece>,
+    /// Already received, but of another kind than what was returned last.
+    next_piece: Option<Piece>,
     outcome: JoinHandle<Result<Reply, MeterError>>,
     _disconnect_guard: DropGuard,
+}
+
+/// Part of a reply, in the order in which it was generated.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    Reasoning(String),
+    Text(String),
+}
+
+impl Piece {
+    /// Appends a piece of the same kind, and returns one of the other kind.
+    fn append(&mut self, more: Piece) -> Option<Piece> {
+        match (self, more) {
+            (Self::Reasoning(text), Self::Reasoning(more)) | (Self::Text(text), Self::Text(more)) => {
+                text.push_str(&more);
+                None
+            }
+            (_, other) => Some(other),
+        }
+    }
+}
+
+/// Whether a stream's work still runs, however far its caller has read.
+#[derive(Clone, Debug)]
+pub struct WorkStatus(AbortHandle);
+
+impl WorkStatus {
+    pub fn of<T>(work: &JoinHandle<T>) -> Self {
+        Self(work.abort_handle())
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.0.is_finished()
+    }
 }
 
 /// The side of the request's task.
 pub(crate) struct ResponseSender {
     start_sender: Option<oneshot::Sender<StreamStart>>,
     /// `None` if the caller does not stream.
-    text: Option<mpsc::UnboundedSender<String>>,
+    pieces: Option<mpsc::UnboundedSender<Piece>>,
     /// Cancelled when the caller disconnects.
     pub(crate) disconnected: CancellationToken,
 }
@@ -58,18 +96,18 @@ pub(crate) enum ResponseMode {
 /// The caller's side until the work has begun.
 pub(crate) struct PendingResponse {
     start_receiver: oneshot::Receiver<StreamStart>,
-    pub(crate) text: mpsc::UnboundedReceiver<String>,
+    pub(crate) pieces: mpsc::UnboundedReceiver<Piece>,
     disconnect_guard: DropGuard,
 }
 
 pub(crate) fn response_channel(mode: ResponseMode) -> (ResponseSender, PendingResponse) {
     let (start_sender, start_receiver) = oneshot::channel();
-    let (text_sender, text) = mpsc::unbounded_channel();
+    let (piece_sender, pieces) = mpsc::unbounded_channel();
     let disconnected = CancellationToken::new();
     let disconnect_guard = disconnected.clone().drop_guard();
-    let pending = PendingResponse { start_receiver, text, disconnect_guard };
-    let text = (mode == ResponseMode::Stream).then_some(text_sender);
-    (ResponseSender { start_sender: Some(start_sender), text, disconnected }, pending)
+    let pending = PendingResponse { start_receiver, pieces, disconnect_guard };
+    let pieces = (mode == ResponseMode::Stream).then_some(piece_sender);
+    (ResponseSender { start_sender: Some(start_sender), pieces, disconnected }, pending)
 }
 
 impl ResponseSender {
@@ -77,7 +115,7 @@ impl ResponseSender {
     pub(crate) fn disconnected() -> Self {
         let disconnected = CancellationToken::new();
         disconnected.cancel();
-        Self { start_sender: None, text: None, disconnected }
+        Self { start_sender: None, pieces: None, disconnected }
     }
 
     pub(crate) fn begin(&mut self, start: StreamStart) {
@@ -89,12 +127,18 @@ impl ResponseSender {
 
     /// Whether text is sent before the end.
     pub(crate) fn is_streaming(&self) -> bool {
-        self.text.is_some()
+        self.pieces.is_some()
+    }
+
+    pub(crate) fn reasoning(&self, text: &str) {
+        if let Some(sender) = &self.pieces {
+            let _ = sender.send(Piece::Reasoning(text.to_owned()));
+        }
     }
 
     pub(crate) fn text(&self, text: &str) {
-        if let Some(sender) = &self.text {
-            let _ = sender.send(text.to_owned());
+        if let Some(sender) = &self.pieces {
+            let _ = sender.send(Piece::Text(text.to_owned()));
         }
     }
 }
@@ -108,7 +152,8 @@ impl PendingResponse {
         match self.start_receiver.await {
             Ok(start) => Ok(GenerationStream {
                 start,
-                text: self.text,
+                pieces: self.pieces,
+                next_piece: None,
                 outcome: work,
                 _disconnect_guard: self.disconnect_guard,
             }),
@@ -125,13 +170,26 @@ impl GenerationStream {
         &self.start
     }
 
+    pub fn work_status(&self) -> WorkStatus {
+        WorkStatus::of(&self.outcome)
+    }
+
     /// Safe to drop while it waits: nothing is lost, and it can be called again.
     pub async fn next(&mut self) -> StreamEvent {
-        if let Some(mut text) = self.text.recv().await {
-            while let Ok(more) = self.text.try_recv() {
-                text.push_str(&more);
+        let piece = match self.next_piece.take() {
+            Some(piece) => Some(piece),
+            None => self.pieces.recv().await,
+        };
+        if let Some(mut piece) = piece {
+            while self.next_piece.is_none()
+                && let Ok(more) = self.pieces.try_recv()
+            {
+                self.next_piece = piece.append(more);
             }
-            return StreamEvent::Text(text);
+            return match piece {
+                Piece::Reasoning(text) => StreamEvent::Reasoning(text),
+                Piece::Text(text) => StreamEvent::Text(text),
+            };
         }
         StreamEvent::Ended(join_outcome(&mut self.outcome).await)
     }

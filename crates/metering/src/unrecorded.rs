@@ -1,7 +1,7 @@
 //! Counts finished requests whose usage row cannot be written for now. Each is retried until it succeeds, and keeps its text in
-//! memory meanwhile. Beyond a bound no request is admitted, because new usage could not be billed either.
+//! memory meanwhile. Beyond a bound (`MAX_UNRECORDED_REQUESTS`) no request is admitted, because new usage could not be billed
+//! either.
 
-use crate::limits::MAX_UNRECORDED_REQUESTS;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,10 +13,6 @@ impl UnrecordedCounter {
     pub(crate) fn count_one(&self) -> CountGuard {
         self.0.fetch_add(1, Ordering::Relaxed);
         CountGuard(self.clone())
-    }
-
-    pub(crate) fn is_over_limit(&self) -> bool {
-        self.count() >= MAX_UNRECORDED_REQUESTS
     }
 
     pub(crate) fn count(&self) -> usize {

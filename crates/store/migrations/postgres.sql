@@ -49,7 +49,7 @@ CREATE TABLE ledger (
     cost_nanos         BIGINT NOT NULL CHECK (cost_nanos >= 0),
     at_ms              BIGINT NOT NULL CHECK (at_ms >= 0),
     stop_reason              TEXT   NOT NULL
-        CHECK (stop_reason IN ('complete', 'max_output_tokens', 'stop_sequence', 'context_length', 'cancelled')),
+        CHECK (stop_reason IN ('complete', 'max_output_tokens', 'stop_sequence', 'context_length', 'cancelled', 'deadline', 'content_filter')),
     writer_id          BIGINT NOT NULL,
     position              BIGINT NOT NULL CHECK (position >= 0),
     hash               BYTEA  NOT NULL CHECK (octet_length(hash) = 32),
@@ -143,19 +143,23 @@ END;
 $$;
 
 -- Idempotency keys: sending a request again does not run it again. While the request runs, its row has the process that
--- runs it. Afterwards it has the text; the rest of the reply is in the ledger row. The text is BYTEA, because a model
--- may generate a NUL character, which PostgreSQL cannot store as text.
+-- runs it. Afterwards it has the reasoning and the text; the rest of the reply is in the ledger row. Both texts are
+-- BYTEA, because a model may generate a NUL character, which PostgreSQL cannot store as text.
 CREATE TABLE idempotency_keys (
     account_id      BIGINT NOT NULL REFERENCES accounts (id),
     idempotency_key TEXT COLLATE "C" NOT NULL,
     fingerprint     BYTEA  NOT NULL CHECK (octet_length(fingerprint) = 32),
     request_id      TEXT COLLATE "C" NOT NULL,
     writer_id       BIGINT,
+    reasoning_text  BYTEA,
     output_text     BYTEA,
     cached_tokens   BIGINT CHECK (cached_tokens >= 0),
+    reasoning_tokens BIGINT CHECK (reasoning_tokens >= 0),
     expires_at_ms   BIGINT NOT NULL,
     PRIMARY KEY (account_id, idempotency_key),
-    CHECK ((writer_id IS NULL) = (output_text IS NOT NULL) AND (writer_id IS NULL) = (cached_tokens IS NOT NULL))
+    CHECK ((writer_id IS NULL) = (output_text IS NOT NULL) AND (writer_id IS NULL) = (cached_tokens IS NOT NULL)
+        AND (writer_id IS NULL) = (reasoning_text IS NOT NULL)
+        AND (writer_id IS NULL) = (reasoning_tokens IS NOT NULL))
 );
 
 CREATE INDEX idempotency_keys_expiry ON idempotency_keys (expires_at_ms);

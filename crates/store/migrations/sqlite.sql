@@ -47,7 +47,7 @@ CREATE TABLE ledger (
     cost_nanos         INTEGER NOT NULL CHECK (cost_nanos >= 0),
     at_ms              INTEGER NOT NULL CHECK (at_ms >= 0),
     stop_reason              TEXT    NOT NULL
-        CHECK (stop_reason IN ('complete', 'max_output_tokens', 'stop_sequence', 'context_length', 'cancelled')),
+        CHECK (stop_reason IN ('complete', 'max_output_tokens', 'stop_sequence', 'context_length', 'cancelled', 'deadline', 'content_filter')),
     writer_id          INTEGER NOT NULL,
     position              INTEGER NOT NULL CHECK (position >= 0),
     hash               BLOB    NOT NULL CHECK (length(hash) = 32),
@@ -96,19 +96,23 @@ CREATE TABLE writer_leases (
 ) STRICT;
 
 -- Idempotency keys: sending a request again does not run it again. While the request runs, its row has the process that
--- runs it. Afterwards it has the text; the rest of the reply is in the ledger row. The text is a BLOB, because a model
--- may generate a NUL character, which not every database can store as text.
+-- runs it. Afterwards it has the reasoning and the text; the rest of the reply is in the ledger row. Both texts are
+-- BLOB, because a model may generate a NUL character, which not every database can store as text.
 CREATE TABLE idempotency_keys (
     account_id      INTEGER NOT NULL REFERENCES accounts (id),
     idempotency_key TEXT    NOT NULL,
     fingerprint     BLOB    NOT NULL CHECK (length(fingerprint) = 32),
     request_id      TEXT    NOT NULL,
     writer_id       INTEGER,
+    reasoning_text  BLOB,
     output_text     BLOB,
     cached_tokens   INTEGER CHECK (cached_tokens >= 0),
+    reasoning_tokens INTEGER CHECK (reasoning_tokens >= 0),
     expires_at_ms   INTEGER NOT NULL,
     PRIMARY KEY (account_id, idempotency_key),
-    CHECK ((writer_id IS NULL) = (output_text IS NOT NULL) AND (writer_id IS NULL) = (cached_tokens IS NOT NULL))
+    CHECK ((writer_id IS NULL) = (output_text IS NOT NULL) AND (writer_id IS NULL) = (cached_tokens IS NOT NULL)
+        AND (writer_id IS NULL) = (reasoning_text IS NOT NULL)
+        AND (writer_id IS NULL) = (reasoning_tokens IS NOT NULL))
 ) STRICT;
 
 CREATE INDEX idempotency_keys_expiry ON idempotency_keys (expires_at_ms);

@@ -4,7 +4,7 @@
 
 use crate::VerifyError;
 use chancery_domain::{AccountId, LimitUsage, RequestId, UnixMillis, WINDOW};
-use chancery_metering::Limiter;
+use chancery_metering::{Bucket, Limiter};
 use chancery_store::VerifyStore;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub async fn verify_limits(
     let mut findings = Vec::new();
     for account in store.account_lookup.list_accounts().await? {
         let Some(billed) = billed.get(&account.id) else { continue };
-        let counted = limiter.status(account.id, account.limits).await?.used;
+        let counted = limiter.status(Bucket::Generation(account.id), account.limits).await?.used;
         if counted.requests < billed.requests || counted.tokens < billed.tokens {
             findings.push(format!(
                 "limits: account {}: the ledger has {} requests and {} tokens in the last minute, the limit store {} and {}",

@@ -49,6 +49,9 @@ struct Choice<'a> {
 struct Message<'a> {
     role: &'static str,
     content: &'a str,
+    /// What the model reasoned before its answer; absent if it did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<&'a str>,
     #[schema(value_type = (), required)]
     refusal: Option<()>,
     #[schema(inline, value_type = EmptyList)]
@@ -74,6 +77,7 @@ struct PromptTokensDetails {
 
 #[derive(serde::Serialize, utoipa::ToSchema)]
 struct CompletionTokensDetails {
+    /// How many of the completion's tokens were reasoning.
     reasoning_tokens: u32,
 }
 
@@ -112,7 +116,7 @@ pub(crate) async fn handle(
             .rename_field("input", "messages")
     };
     let model = request.model.clone();
-    let call = received.call(request)?;
+    let (call, _reserved_bytes) = received.call(request)?;
     if let Some(options) = stream {
         let running = state.meter.stream(call).await.map_err(rejected)?;
         return Ok(sse::stream_response(running, ChatEvents::new(model, options)));
@@ -129,6 +133,7 @@ pub(crate) async fn handle(
             message: Message {
                 role: "assistant",
                 content: &reply.output_text,
+                reasoning_content: Some(reply.reasoning_text.as_str()).filter(|text| !text.is_empty()),
                 refusal: None,
                 annotations: [],
             },
@@ -148,26 +153,30 @@ pub(super) fn completion_id(id: &RequestId) -> String {
 }
 
 pub(super) fn finish_reason(stop_reason: StopReason) -> &'static str {
-    if sse::is_complete(stop_reason) { "stop" } else { "length" }
+    match stop_reason {
+        StopReason::ContentFilter => "content_filter",
+        _ if sse::is_complete(stop_reason) => "stop",
+        _ => "length",
+    }
 }
 
 impl Usage {
     /// Usage before anything is generated.
     pub(super) fn of_prompt(input_tokens: u32) -> Self {
-        Self::new(input_tokens, 0, 0)
+        Self::new(input_tokens, 0, 0, 0)
     }
 
     pub(super) fn of(reply: &Reply) -> Self {
-        Self::new(reply.input_tokens, reply.output_tokens, reply.cached_tokens)
+        Self::new(reply.input_tokens, reply.output_tokens, reply.cached_tokens, reply.reasoning_tokens)
     }
 
-    fn new(prompt_tokens: u32, completion_tokens: u32, cached_tokens: u32) -> Self {
+    fn new(prompt_tokens: u32, completion_tokens: u32, cached_tokens: u32, reasoning_tokens: u32) -> Self {
         Self {
             prompt_tokens,
             completion_tokens,
             total_tokens: u64::from(prompt_tokens) + u64::from(completion_tokens),
             prompt_tokens_details: PromptTokensDetails { cached_tokens },
-            completion_tokens_details: CompletionTokensDetails { reasoning_tokens: 0 },
+            completion_tokens_details: CompletionTokensDetails { reasoning_tokens },
         }
     }
 }

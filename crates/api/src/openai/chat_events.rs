@@ -1,5 +1,5 @@
-//! The chunks of `POST /v1/chat/completions` with `stream: true`: one with the role, one per piece of text, one with
-//! the finish reason, one with the usage if requested, and `[DONE]`. The chunks from the finish reason on are sent only
+//! The chunks of `POST /v1/chat/completions` with `stream: true`: one with the role, one per piece of reasoning, which
+//! comes first, one per piece of text, one with the finish reason, one with the usage if requested, and `[DONE]`. The chunks from the finish reason on are sent only
 //! after the usage row is on disk. A stream that fails ends with the error instead of these.
 
 use super::chat_completions::{Usage, completion_id, finish_reason};
@@ -48,6 +48,8 @@ struct Delta<'a> {
     role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<&'a str>,
 }
 
 impl ChatEvents {
@@ -79,12 +81,16 @@ impl EventFormat for ChatEvents {
         // Before the end, only the prompt's token count is known.
         let reports_prompt_usage = self.options.continuous_usage_stats && started.is_counted;
         let usage = reports_prompt_usage.then(|| Usage::of_prompt(started.input_tokens));
-        let delta = Delta { role: Some("assistant"), content: Some("") };
+        let delta = Delta { role: Some("assistant"), content: Some(""), ..Delta::default() };
         self.chunk(vec![Choice { index: 0, delta, logprobs: None, finish_reason: None }], usage, events);
     }
 
+    fn reasoning(&mut self, text: &str, events: &mut Events) {
+        self.delta(Delta { reasoning_content: Some(text), ..Delta::default() }, None, events);
+    }
+
     fn text(&mut self, text: &str, events: &mut Events) {
-        self.delta(Delta { role: None, content: Some(text) }, None, events);
+        self.delta(Delta { content: Some(text), ..Delta::default() }, None, events);
     }
 
     fn ended(&mut self, reply: &Reply, events: &mut Events) {

@@ -18,6 +18,8 @@ pub(crate) struct InputTokens {
 }
 
 /// What the input of a response would count. Runs nothing and costs nothing.
+///
+/// Counts against the account's reads per minute.
 #[utoipa::path(
     post,
     path = "/v1/responses/input_tokens",

@@ -14,8 +14,8 @@ pub(super) struct MessageFormat<const TAKES_TEXT: bool> {
     part: StringEnum,
     /// Fields allowed next to role and content if they request nothing.
     unsupported_fields: &'static [UnsupportedParam],
-    /// Identifiers that our replies contain and that do not affect the text, so that a reply can be sent back as input.
-    identifiers: &'static [&'static str],
+    /// Fields that our replies contain and that do not affect the text, so that a reply can be sent back as input.
+    reply_fields: &'static [&'static str],
 }
 
 pub(super) const CHAT: MessageFormat<false> = MessageFormat {
@@ -29,7 +29,7 @@ pub(super) const CHAT: MessageFormat<false> = MessageFormat {
         UnsupportedParam("audio", IgnoredParam::NullOnly),
         UnsupportedParam("annotations", IgnoredParam::Empty),
     ],
-    identifiers: &[],
+    reply_fields: &["reasoning_content"],
 };
 
 pub(super) const RESPONSES: MessageFormat<true> = MessageFormat {
@@ -38,7 +38,7 @@ pub(super) const RESPONSES: MessageFormat<true> = MessageFormat {
         UnsupportedParam("type", IgnoredParam::OneOf(&["message"])),
         UnsupportedParam("phase", IgnoredParam::OneOf(&["final_answer"])),
     ],
-    identifiers: &["id", "status"],
+    reply_fields: &["id", "status"],
 };
 
 /// `developer` is a synonym for `system`.
@@ -56,10 +56,7 @@ const PART_SEPARATOR: &str = "\n";
 
 impl<const TAKES_TEXT: bool> MessageFormat<TAKES_TEXT> {
     fn turn(&self, path: &str, message: Json) -> ApiResult<Turn> {
-        let is_reference = |(name, value): &(String, Json)| {
-            name == "type" && *value == Json::String("item_reference".to_owned())
-        };
-        if matches!(&message, Json::Object(entries) if entries.iter().any(is_reference)) {
+        if has_type(&message, "item_reference") {
             let field = format!("{path}.type");
             let reason = format!(
                 "`{field}`: stored messages are not supported; send the message itself (set `store: false` in the client)"
@@ -72,7 +69,7 @@ impl<const TAKES_TEXT: bool> MessageFormat<TAKES_TEXT> {
     fn message(&self, fields: &mut Fields) -> ApiResult<Turn> {
         // Check these first, so that an unsupported kind of item is rejected as such and not for a missing field.
         unsupported::ignore(fields, self.unsupported_fields)?;
-        for name in self.identifiers {
+        for name in self.reply_fields {
             fields.undocumented(name, &Text, "")?;
         }
         let role = match fields.required("role", &ROLE, "")? {
@@ -100,8 +97,11 @@ impl<const TAKES_TEXT: bool> FieldType for MessageFormat<TAKES_TEXT> {
             let reason = format!("`{path}` must have at most {MAX_TURNS} messages");
             return Err(ApiError::invalid_value(path, reason));
         }
+        // Clients send the whole output of a reply back. Models expect their earlier answers without the reasoning.
+        let messages = messages.into_iter().enumerate();
+        let messages = messages.filter(|(_, message)| !(TAKES_TEXT && has_type(message, "reasoning")));
         let turn = |(index, message)| self.turn(&format!("{path}[{index}]"), message);
-        messages.into_iter().enumerate().map(turn).collect()
+        messages.map(turn).collect()
     }
 
     fn schema(&self) -> Value {
@@ -112,6 +112,11 @@ impl<const TAKES_TEXT: bool> FieldType for MessageFormat<TAKES_TEXT> {
         list["minItems"] = json!(1);
         list
     }
+}
+
+fn has_type(message: &Json, kind: &str) -> bool {
+    let is_type = |(name, value): &(String, Json)| name == "type" && *value == Json::String(kind.to_owned());
+    matches!(message, Json::Object(entries) if entries.iter().any(is_type))
 }
 
 struct Content<'a>(&'a StringEnum);
@@ -174,11 +179,13 @@ mod tests {
             [Turn::system("a"), Turn::system("b"), Turn::user("c\nd"), Turn::assistant("e"), Turn::user("")];
         let of_chat = r#"[{"role":"system","content":"a"},{"role":"developer","content":"b"},
             {"role":"user","content":[{"type":"text","text":"c"},{"type":"text","text":"d"}]},
-            {"role":"assistant","content":"e","refusal":null,"annotations":[],"tool_calls":null},
+            {"role":"assistant","content":"e","reasoning_content":"f","refusal":null,"annotations":[],
+             "tool_calls":null},
             {"role":"user","content":[]}]"#;
         assert_eq!(chat(of_chat).unwrap(), expected);
         let of_responses = r#"[{"role":"system","content":"a"},{"type":"message","role":"developer","content":"b"},
             {"role":"user","content":[{"type":"input_text","text":"c"},{"type":"input_text","text":"d"}]},
+            {"id":"rs_1","type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"f"}]},
             {"id":"msg_1","type":"message","role":"assistant","status":"completed","phase":null,
              "content":[{"type":"output_text","text":"e","annotations":[],"logprobs":[]}]},
             {"role":"user","content":""}]"#;

@@ -1,7 +1,10 @@
 //! The events of `POST /v1/responses` with `stream: true`. The last one carries the whole response with its usage, and
-//! is sent only after the usage row is on disk.
+//! is sent only after the usage row is on disk. A reasoning item, if there is one, ends before the message begins.
 
-use super::response_object::{ObjectIds, OutputMessage, OutputText, ResponseObject, ResponseStatus};
+use super::response_object::{
+    COMPLETED, ObjectIds, OutputItem, OutputMessage, OutputText, ReasoningItem, ReasoningText,
+    ResponseObject, ResponseStatus, reasoning_status,
+};
 use super::responses_request::EchoedRequest;
 use crate::error::ApiError;
 use crate::openapi::described_as;
@@ -20,6 +23,9 @@ pub(super) struct ResponseEvents {
 struct StartedResponse {
     ids: ObjectIds,
     at: UnixMillis,
+    /// The reasoning so far; empty if there is no reasoning item.
+    reasoning_text: String,
+    has_message: bool,
 }
 
 #[derive(serde::Serialize)]
@@ -27,13 +33,13 @@ struct ResponsePayload<'a> {
     response: ResponseObject<'a>,
 }
 
-/// The output is one message with one text, so both indexes are always 0.
 #[derive(serde::Serialize)]
 struct ItemPayload<'a> {
     output_index: u32,
-    item: OutputMessage<'a>,
+    item: OutputItem<'a>,
 }
 
+/// Each item has one text, so the content index is always 0.
 #[derive(serde::Serialize)]
 struct TextPayload<'a> {
     item_id: &'a str,
@@ -49,6 +55,9 @@ enum TextField<'a> {
     Part { part: OutputText<'a> },
     Delta { delta: &'a str, logprobs: [(); 0] },
     Done { text: &'a str, logprobs: [(); 0] },
+    ReasoningPart { part: ReasoningText<'a> },
+    ReasoningDelta { delta: &'a str },
+    ReasoningDone { text: &'a str },
 }
 
 /// Writes numbered events.
@@ -62,8 +71,55 @@ impl Writer<'_> {
         self.events.sequenced(self.next_sequence_number, name, content);
     }
 
-    fn text(&mut self, name: &str, item_id: &str, text: TextField<'_>) {
-        self.event(name, TextPayload { item_id, output_index: 0, content_index: 0, text });
+    fn reasoning(&mut self, name: &str, started: &StartedResponse, text: TextField<'_>) {
+        let (item_id, output_index) = (started.ids.reasoning.as_str(), REASONING_INDEX);
+        self.event(name, TextPayload { item_id, output_index, content_index: 0, text });
+    }
+
+    fn message(&mut self, name: &str, started: &StartedResponse, text: TextField<'_>) {
+        let (item_id, output_index) = (started.ids.message.as_str(), started.message_index());
+        self.event(name, TextPayload { item_id, output_index, content_index: 0, text });
+    }
+
+    fn begin_reasoning(&mut self, started: &StartedResponse) {
+        let item = OutputItem::Reasoning(ReasoningItem::in_progress(&started.ids));
+        self.event("response.output_item.added", ItemPayload { output_index: REASONING_INDEX, item });
+        let part = TextField::ReasoningPart { part: ReasoningText::of("") };
+        self.reasoning("response.content_part.added", started, part);
+    }
+
+    fn end_reasoning(&mut self, started: &StartedResponse, status: &'static str) {
+        let text = started.reasoning_text.as_str();
+        if text.is_empty() {
+            return;
+        }
+        self.reasoning("response.reasoning_text.done", started, TextField::ReasoningDone { text });
+        let part = TextField::ReasoningPart { part: ReasoningText::of(text) };
+        self.reasoning("response.content_part.done", started, part);
+        let item = OutputItem::Reasoning(ReasoningItem::ended(&started.ids, text, status));
+        self.event("response.output_item.done", ItemPayload { output_index: REASONING_INDEX, item });
+    }
+
+    /// Ends the reasoning first, if there was any.
+    fn begin_message(&mut self, started: &mut StartedResponse, reasoning_status: &'static str) {
+        if std::mem::replace(&mut started.has_message, true) {
+            return;
+        }
+        self.end_reasoning(started, reasoning_status);
+        let item = OutputItem::Message(OutputMessage::in_progress(&started.ids));
+        let output_index = started.message_index();
+        self.event("response.output_item.added", ItemPayload { output_index, item });
+        let part = TextField::Part { part: OutputText::of("") };
+        self.message("response.content_part.added", started, part);
+    }
+}
+
+/// The reasoning item is always the first.
+const REASONING_INDEX: u32 = 0;
+
+impl StartedResponse {
+    fn message_index(&self) -> u32 {
+        if self.reasoning_text.is_empty() { 0 } else { REASONING_INDEX + 1 }
     }
 }
 
@@ -76,43 +132,63 @@ impl ResponseEvents {
 impl EventFormat for ResponseEvents {
     fn started(&mut self, started: &StreamStart, events: &mut Events) {
         let StreamStart { id, at, .. } = started;
-        let StartedResponse { ids, at } =
-            self.started.insert(StartedResponse { ids: ObjectIds::of(id), at: *at });
+        let StartedResponse { ids, at, .. } = self.started.insert(StartedResponse {
+            ids: ObjectIds::of(id),
+            at: *at,
+            reasoning_text: String::new(),
+            has_message: false,
+        });
         let mut writer = Writer { next_sequence_number: &mut self.next_sequence_number, events };
         for name in ["response.created", "response.in_progress"] {
             let response = ResponseObject::new(ids, *at, &self.echoed_request, ResponseStatus::InProgress);
             writer.event(name, ResponsePayload { response });
         }
-        let item = OutputMessage::in_progress(ids);
-        writer.event("response.output_item.added", ItemPayload { output_index: 0, item });
-        let part = TextField::Part { part: OutputText::of("") };
-        writer.text("response.content_part.added", &ids.message, part);
+    }
+
+    /// An item that has ended cannot go on, so reasoning after the beginning of the answer is not streamed. If there was
+    /// some before, the last event has all of it.
+    fn reasoning(&mut self, text: &str, events: &mut Events) {
+        let Some(started) = self.started.as_mut().filter(|started| !started.has_message) else { return };
+        let mut writer = Writer { next_sequence_number: &mut self.next_sequence_number, events };
+        if started.reasoning_text.is_empty() {
+            writer.begin_reasoning(started);
+        }
+        started.reasoning_text.push_str(text);
+        let delta = TextField::ReasoningDelta { delta: text };
+        writer.reasoning("response.reasoning_text.delta", started, delta);
     }
 
     fn text(&mut self, text: &str, events: &mut Events) {
-        let Some(StartedResponse { ids, .. }) = &self.started else { return };
+        let Some(started) = &mut self.started else { return };
         let mut writer = Writer { next_sequence_number: &mut self.next_sequence_number, events };
+        writer.begin_message(started, COMPLETED);
         let delta = TextField::Delta { delta: text, logprobs: [] };
-        writer.text("response.output_text.delta", &ids.message, delta);
+        writer.message("response.output_text.delta", started, delta);
     }
 
     fn ended(&mut self, reply: &Reply, events: &mut Events) {
-        let Some(StartedResponse { ids, at }) = &self.started else { return };
+        let Some(started) = &mut self.started else { return };
         let mut writer = Writer { next_sequence_number: &mut self.next_sequence_number, events };
+        writer.begin_message(started, reasoning_status(reply));
         let done = TextField::Done { text: &reply.output_text, logprobs: [] };
-        writer.text("response.output_text.done", &ids.message, done);
+        writer.message("response.output_text.done", started, done);
         let part = TextField::Part { part: OutputText::of(&reply.output_text) };
-        writer.text("response.content_part.done", &ids.message, part);
-        let item = OutputMessage::ended(ids, reply);
-        writer.event("response.output_item.done", ItemPayload { output_index: 0, item });
+        writer.message("response.content_part.done", started, part);
+        let item = OutputItem::Message(OutputMessage::ended(&started.ids, reply));
+        let output_index = started.message_index();
+        writer.event("response.output_item.done", ItemPayload { output_index, item });
         let name =
             if sse::is_complete(reply.stop_reason) { "response.completed" } else { "response.incomplete" };
-        let response = ResponseObject::new(ids, *at, &self.echoed_request, ResponseStatus::Ended(reply));
+        let status = match started.reasoning_text.is_empty() {
+            true => ResponseStatus::EndedWithoutReasoning(reply),
+            false => ResponseStatus::Ended(reply),
+        };
+        let response = ResponseObject::new(&started.ids, started.at, &self.echoed_request, status);
         writer.event(name, ResponsePayload { response });
     }
 
     fn failed(&mut self, error: &ApiError, events: &mut Events) {
-        let Some(StartedResponse { ids, at }) = &self.started else { return };
+        let Some(StartedResponse { ids, at, .. }) = &self.started else { return };
         let mut writer = Writer { next_sequence_number: &mut self.next_sequence_number, events };
         let response = ResponseObject::new(ids, *at, &self.echoed_request, ResponseStatus::Failed(error));
         writer.event("response.failed", ResponsePayload { response });
@@ -128,12 +204,14 @@ fn event_schemas() -> Value {
     let events = [
         ("response.created", "First: the request is admitted."),
         ("response.in_progress", "The work has begun."),
-        ("response.output_item.added", "The message has begun."),
+        ("response.output_item.added", "The reasoning, if there is any, or the message has begun."),
         ("response.content_part.added", "Its text has begun."),
+        ("response.reasoning_text.delta", "A piece of the reasoning, as it comes; any number of them."),
+        ("response.reasoning_text.done", "The whole reasoning."),
         ("response.output_text.delta", "A piece of the text, as it comes; any number of them."),
         ("response.output_text.done", "The whole text."),
-        ("response.content_part.done", "The text as a part of its message."),
-        ("response.output_item.done", "The whole message."),
+        ("response.content_part.done", "The text as a part of its item."),
+        ("response.output_item.done", "The whole reasoning item or message."),
         ("response.completed", "Last, where the model ended the reply: the whole response with its usage."),
         (
             "response.incomplete",

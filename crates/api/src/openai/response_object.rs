@@ -14,6 +14,8 @@ use chancery_metering::Reply;
 pub(super) enum ResponseStatus<'a> {
     InProgress,
     Ended(&'a Reply),
+    /// The end of a stream that showed no reasoning item, although the reply may have late reasoning.
+    EndedWithoutReasoning(&'a Reply),
     Failed(&'a ApiError),
 }
 
@@ -35,7 +37,7 @@ pub(super) struct ResponseObject<'a> {
     #[schema(required)]
     max_output_tokens: Option<u64>,
     model: &'a str,
-    output: Vec<OutputMessage<'a>>,
+    output: Vec<OutputItem<'a>>,
     parallel_tool_calls: bool,
     #[schema(required)]
     previous_response_id: Option<&'a str>,
@@ -61,7 +63,7 @@ struct IncompleteDetails {
     reason: &'static str,
 }
 
-/// No model here is asked to reason first.
+/// Whether and how to reason is left to the model.
 #[derive(Default, serde::Serialize, utoipa::ToSchema)]
 struct Reasoning {
     #[schema(value_type = (), required)]
@@ -80,7 +82,33 @@ struct Format {
     r#type: &'static str,
 }
 
-/// The one item of the output.
+/// One item of the output: the message, after the reasoning if there was any.
+#[derive(serde::Serialize, utoipa::ToSchema)]
+#[serde(untagged)]
+pub(super) enum OutputItem<'a> {
+    Reasoning(ReasoningItem<'a>),
+    Message(OutputMessage<'a>),
+}
+
+/// What the model reasoned before its answer.
+#[derive(serde::Serialize, utoipa::ToSchema)]
+pub(super) struct ReasoningItem<'a> {
+    id: &'a str,
+    r#type: &'static str,
+    /// Reasoning is never summarized here.
+    #[schema(inline, value_type = EmptyList)]
+    summary: [(); 0],
+    content: Vec<ReasoningText<'a>>,
+    status: &'static str,
+}
+
+#[derive(serde::Serialize, utoipa::ToSchema)]
+pub(super) struct ReasoningText<'a> {
+    r#type: &'static str,
+    text: &'a str,
+}
+
+/// The answer.
 #[derive(serde::Serialize, utoipa::ToSchema)]
 pub(super) struct OutputMessage<'a> {
     id: &'a str,
@@ -123,18 +151,24 @@ struct InputTokensDetails {
 #[derive(serde::Serialize, utoipa::ToSchema)]
 #[schema(as = ResponseOutputTokensDetails)]
 struct OutputTokensDetails {
+    /// How many of the output's tokens were reasoning.
     reasoning_tokens: u32,
 }
 
-/// The ids of a response and its message, created once.
+/// The ids of a response and its items, created once.
 pub(super) struct ObjectIds {
     response: String,
+    pub(super) reasoning: String,
     pub(super) message: String,
 }
 
 impl ObjectIds {
     pub(super) fn of(id: &RequestId) -> Self {
-        Self { response: id_with_prefix("resp_", id), message: id_with_prefix("msg_", id) }
+        Self {
+            response: id_with_prefix("resp_", id),
+            reasoning: id_with_prefix("rs_", id),
+            message: id_with_prefix("msg_", id),
+        }
     }
 }
 
@@ -174,10 +208,14 @@ impl<'a> ResponseObject<'a> {
         };
         match stage {
             ResponseStatus::InProgress => {}
-            ResponseStatus::Ended(reply) => {
+            ResponseStatus::Ended(reply) | ResponseStatus::EndedWithoutReasoning(reply) => {
                 object.status = status(reply.stop_reason);
                 object.incomplete_details = incomplete_details(reply.stop_reason);
-                object.output.push(OutputMessage::ended(ids, reply));
+                if matches!(stage, ResponseStatus::Ended(_)) && !reply.reasoning_text.is_empty() {
+                    let reasoning = ReasoningItem::ended(ids, &reply.reasoning_text, reasoning_status(reply));
+                    object.output.push(OutputItem::Reasoning(reasoning));
+                }
+                object.output.push(OutputItem::Message(OutputMessage::ended(ids, reply)));
                 object.usage = Some(Usage::of(reply));
             }
             ResponseStatus::Failed(error) => {
@@ -189,14 +227,45 @@ impl<'a> ResponseObject<'a> {
     }
 }
 
+pub(super) const COMPLETED: &str = "completed";
+
 fn status(stop_reason: StopReason) -> &'static str {
-    if is_complete(stop_reason) { "completed" } else { "incomplete" }
+    if is_complete(stop_reason) { COMPLETED } else { "incomplete" }
 }
 
-/// Reports both token limits, the caller's and the context's, as `max_output_tokens`, like OpenAI does. `Cancelled`
-/// maps to it too: OpenAI's clients know no other reason and would take half a text for a whole one.
+/// Reasoning is complete once the answer has begun.
+pub(super) fn reasoning_status(reply: &Reply) -> &'static str {
+    if reply.output_text.is_empty() { status(reply.stop_reason) } else { COMPLETED }
+}
+
+/// OpenAI's clients know two reasons, and would take half a text for a whole one without any. So `content_filter` is
+/// reported as such, and every other limit as `max_output_tokens`.
 fn incomplete_details(stop_reason: StopReason) -> Option<IncompleteDetails> {
-    (!is_complete(stop_reason)).then_some(IncompleteDetails { reason: "max_output_tokens" })
+    let reason = match stop_reason {
+        StopReason::ContentFilter => "content_filter",
+        _ => "max_output_tokens",
+    };
+    (!is_complete(stop_reason)).then_some(IncompleteDetails { reason })
+}
+
+impl<'a> ReasoningItem<'a> {
+    pub(super) fn in_progress(ids: &'a ObjectIds) -> Self {
+        Self::with(ids, "in_progress", Vec::new())
+    }
+
+    pub(super) fn ended(ids: &'a ObjectIds, text: &'a str, status: &'static str) -> Self {
+        Self::with(ids, status, vec![ReasoningText::of(text)])
+    }
+
+    fn with(ids: &'a ObjectIds, status: &'static str, content: Vec<ReasoningText<'a>>) -> Self {
+        Self { id: &ids.reasoning, r#type: "reasoning", summary: [], content, status }
+    }
+}
+
+impl<'a> ReasoningText<'a> {
+    pub(super) fn of(text: &'a str) -> Self {
+        Self { r#type: "reasoning_text", text }
+    }
 }
 
 impl<'a> OutputMessage<'a> {
@@ -228,7 +297,7 @@ impl Usage {
                 cache_write_tokens: 0,
             },
             output_tokens: reply.output_tokens,
-            output_tokens_details: OutputTokensDetails { reasoning_tokens: 0 },
+            output_tokens_details: OutputTokensDetails { reasoning_tokens: reply.reasoning_tokens },
             total_tokens: u64::from(reply.input_tokens) + u64::from(reply.output_tokens),
         }
     }
@@ -248,14 +317,18 @@ mod tests {
             (StopReason::MaxOutputTokens, "incomplete", Some("max_output_tokens"), "incomplete"),
             (StopReason::ContextLength, "incomplete", Some("max_output_tokens"), "incomplete"),
             (StopReason::Cancelled, "incomplete", Some("max_output_tokens"), "incomplete"),
+            (StopReason::Deadline, "incomplete", Some("max_output_tokens"), "incomplete"),
+            (StopReason::ContentFilter, "incomplete", Some("content_filter"), "incomplete"),
         ] {
             let reply = Reply {
                 id: RequestId::from_stored("req_1".to_owned()),
                 at: UnixMillis(1_800_000_000_999),
+                reasoning_text: "Whom?".to_owned(),
                 output_text: "Dear".to_owned(),
                 stop_reason,
                 input_tokens: 3,
-                output_tokens: 1,
+                output_tokens: 2,
+                reasoning_tokens: 1,
                 cached_tokens: 0,
                 rate_limit_status: None,
                 is_replay: false,
@@ -266,7 +339,10 @@ mod tests {
             let object = ResponseObject::new(&ids, reply.at, &echoed_request, ResponseStatus::Ended(&reply));
             assert_eq!((object.status, object.created_at), (status, 1_800_000_000));
             assert_eq!(object.incomplete_details.map(|details| details.reason), reason);
-            assert_eq!(object.output[0].status, of_message);
+            let [OutputItem::Reasoning(reasoning), OutputItem::Message(message)] = &object.output[..] else {
+                panic!("reasoning comes before the message");
+            };
+            assert_eq!((reasoning.status, message.status), ("completed", of_message));
         }
     }
 }

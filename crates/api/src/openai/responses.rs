@@ -42,7 +42,7 @@ pub(crate) async fn handle(
     JsonRequest { body, received }: JsonRequest<ResponsesRequest>,
 ) -> Result<Response, ApiError> {
     let ResponsesRequest { request, stream, echoed_request } = body;
-    let call = received.call(request)?;
+    let (call, _reserved_bytes) = received.call(request)?;
     if stream {
         let running = state.meter.stream(call).await?;
         return Ok(sse::stream_response(running, ResponseEvents::new(echoed_request)));

@@ -31,6 +31,8 @@ pub(crate) enum RequestStage {
     Query,
     /// Looking up a model named in the path.
     Naming,
+    /// Counting against the account's reads.
+    Reading,
     /// Counting tokens.
     Counting,
     /// Admission and generation.
@@ -143,8 +145,8 @@ pub(crate) const ERRORS: &[ErrorCode] = &[
     error(
         429,
         "rate_limited",
-        &[RequestStage::Generating],
-        "past the account's requests or tokens per minute; `Retry-After` says when it fits",
+        &[RequestStage::Reading, RequestStage::Generating],
+        "past the account's requests, tokens or reads per minute; `Retry-After` says when it fits",
     ),
     error(
         500,
@@ -161,8 +163,8 @@ pub(crate) const ERRORS: &[ErrorCode] = &[
     error(
         503,
         "overloaded",
-        &[RequestStage::Generating],
-        "too much work is waiting already; nothing is billed",
+        &[RequestStage::Body, RequestStage::Counting, RequestStage::Generating],
+        "too much work is waiting already, or too many bytes of the account's requests; nothing is billed",
     ),
     error(
         503,
@@ -252,7 +254,7 @@ error_responses!(
 );
 error_responses!(
     /// Errors of endpoints that only count tokens.
-    CountingErrors in Own: KeysOnly, Serving, Key, Body, Counting
+    CountingErrors in Own: KeysOnly, Serving, Key, Body, Reading, Counting
 );
 error_responses!(
     /// Errors of generating endpoints, in OpenAI's format.
@@ -260,19 +262,19 @@ error_responses!(
 );
 error_responses!(
     /// Errors of token-counting endpoints, in OpenAI's format.
-    OpenAiCountingErrors in OpenAi: KeysOnly, Serving, Key, Body, Counting
+    OpenAiCountingErrors in OpenAi: KeysOnly, Serving, Key, Body, Reading, Counting
 );
 error_responses!(
     /// Errors of read-only endpoints that need a key.
-    ReadErrors in Own: KeysOnly, Serving, Key
+    ReadErrors in Own: KeysOnly, Serving, Key, Reading
 );
 error_responses!(
     /// Like `ReadErrors`, with a model name in the path.
-    NamedErrors in Own: KeysOnly, Serving, Key, Naming
+    NamedErrors in Own: KeysOnly, Serving, Key, Reading, Naming
 );
 error_responses!(
     /// Like `ReadErrors`, with a query.
-    QueryErrors in Own: KeysOnly, Serving, Key, Query
+    QueryErrors in Own: KeysOnly, Serving, Key, Reading, Query
 );
 error_responses!(
     /// Errors of public endpoints.

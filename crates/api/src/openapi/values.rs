@@ -18,7 +18,8 @@ described_as!(
         "type": "string",
         "enum": chancery_domain::StopReason::ALL.map(chancery_domain::StopReason::as_str),
         "description": "Why the reply ended: `complete` where the model ended it; `max_output_tokens` where the cap cut it short; \
-             `stop_sequence` where one of the `stop` strings came; `context_length` where the model's context was full; `cancelled` where the caller hung up, which only a replay can tell.",
+             `stop_sequence` where one of the `stop` strings came; `context_length` where the model's context was full; `cancelled` where the caller hung up, which only a replay can tell; \
+             `deadline` where the server's time limit ended it; `content_filter` where an upstream server's filter ended it.",
     }),
     UsageGrouping => json!({
         "type": "string",

@@ -3,8 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in what it shares with others too")]
 
+mod account_limits;
 mod body_errors;
 mod engine_failure;
 mod openai_streams;
 mod streaming;
 mod test_server;
+mod unknown_keys;

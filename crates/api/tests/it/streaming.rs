@@ -13,7 +13,14 @@ async fn test_server(script: impl Fn(Job, GenerationSink) + Send + Sync + 'stati
 }
 
 fn end(sink: GenerationSink, output_tokens: u32) {
-    sink.end(Finished { reason: StopReason::Complete, output_tokens, cached_tokens: 0, input_tokens: None });
+    sink.end(Finished {
+        reason: StopReason::Complete,
+        output_tokens,
+        cached_tokens: 0,
+        reasoning_tokens: 0,
+        prefilled_tokens: 0,
+        input_tokens: None,
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -29,6 +36,24 @@ async fn stalled_stream_sends_keep_alive_comments() {
     let (before, after) = text.split_once(": keep-alive\n\n").expect("a comment in the stall");
     assert!(before.contains(r#""delta":"Dear""#) && after.contains(r#""delta":" Ruth""#), "{text}");
     assert!(after.contains("event: response.completed\n"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reasoning_is_not_shown_as_text_and_keep_alive_comments_continue() {
+    let firm = test_server(|_, sink| {
+        const PIECES: u32 = 100;
+        for _ in 0..PIECES {
+            sink.reasoning("hm ");
+            std::thread::sleep(STALL / PIECES);
+        }
+        sink.text("Dear");
+        end(sink, 2);
+    })
+    .await;
+    let text = firm.stream(4).await;
+    let (before, after) = text.split_once(": keep-alive\n\n").expect("a comment during the reasoning");
+    assert!(!text.contains("hm ") && !before.contains("delta"), "{text}");
+    assert!(after.contains(r#""delta":"Dear""#) && after.contains("event: response.completed\n"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,15 +1,31 @@
 //! The API on its own port, with one account, one key and one model on the given engine.
 
 use chancery_api::ApiState;
-use chancery_domain::{ApiKey, Clock, Currency, OsRandomness, Prices, RateLimits, SystemClock};
+use chancery_domain::{AccountId, ApiKey, Clock, Currency, OsRandomness, Prices, RateLimits, SystemClock};
 use chancery_engine::Engine;
 use chancery_metering::{MemoryLimiter, Meter, Model, Models};
 use chancery_store::{DatabaseUrl, NewAccount, NewKey, Store};
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub const MODEL: &str = "m";
+
+fn new_key(key: &ApiKey, account: Option<AccountId>) -> NewKey {
+    let created_at = SystemClock.now();
+    NewKey { prefix: key.prefix(), hash: key.hash(), label: String::new(), account, created_at }
+}
+
+async fn create_account_with_key(store: &Store, name: &str, requests_per_min: u32) -> String {
+    let key = ApiKey::generate(&OsRandomness);
+    let created_at = SystemClock.now();
+    let limits = RateLimits { requests_per_min, tokens_per_min: 600_000 };
+    let account = NewAccount { name: name.parse().unwrap(), limits, created_at };
+    let account = Some(store.create_account(account).await.unwrap().id);
+    store.create_key(new_key(&key, account)).await.unwrap();
+    key.reveal().to_owned()
+}
 
 pub struct TestServer {
     pub url: String,
@@ -20,28 +36,44 @@ pub struct TestServer {
 
 impl TestServer {
     pub async fn start(engine: Arc<dyn Engine>) -> Self {
+        Self::start_with(engine, 100_000).await
+    }
+
+    pub async fn start_with(engine: Arc<dyn Engine>, requests_per_min: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let database = DatabaseUrl::sqlite_file(&folder.path().join("chancery.db"));
         let store = Arc::new(Store::open(&database).await.unwrap());
-        let key = ApiKey::generate(&OsRandomness);
-        let created_at = SystemClock.now();
-        let limits = RateLimits { requests_per_min: 600, tokens_per_min: 600_000 };
-        let account = NewAccount { name: "Hale & Ward".parse().unwrap(), limits, created_at };
-        let account = Some(store.create_account(account).await.unwrap().id);
-        let new_key =
-            NewKey { prefix: key.prefix(), hash: key.hash(), label: String::new(), account, created_at };
-        store.create_key(new_key).await.unwrap();
-
+        let key = create_account_with_key(&store, "Hale & Ward", requests_per_min).await;
         let prices = Prices::new("1".parse().unwrap(), "2".parse().unwrap()).unwrap();
         let models = Models::new([Model { name: MODEL.to_owned(), engine, prices }]);
         let clock = Arc::new(SystemClock);
         let limiter = Arc::new(MemoryLimiter::new(clock.clone()));
         let meter = Meter::new(models, Arc::new(store.metering()), limiter, clock, Arc::new(OsRandomness));
-        let state = ApiState { meter: Arc::new(meter), currency: Currency::USD, max_body_bytes: 1 << 20 };
+        let state = ApiState::new(Arc::new(meter), Currency::USD, 1 << 20);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        tokio::spawn(async move { axum::serve(listener, chancery_api::router(state)).await });
-        Self { url, key: key.reveal().to_owned(), store, _folder: folder }
+        let service = chancery_api::router(state).into_make_service_with_connect_info::<SocketAddr>();
+        tokio::spawn(async move { axum::serve(listener, service).await });
+        Self { url, key, store, _folder: folder }
+    }
+
+    /// The same server, called by another account.
+    pub async fn with_another_account(self, requests_per_min: u32) -> Self {
+        let key = create_account_with_key(&self.store, "Ito & Sons", requests_per_min).await;
+        Self { key, ..self }
+    }
+
+    pub fn with_key(self, key: String) -> Self {
+        Self { key, ..self }
+    }
+
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Stores another key, of no account.
+    pub async fn store_key(&self, key: &ApiKey) {
+        self.store.create_key(new_key(key, None)).await.unwrap();
     }
 
     pub fn get(&self, path: &str) -> reqwest::RequestBuilder {

@@ -3,7 +3,7 @@
 
 use super::bpe::{Merge, NO_TOKEN, Symbol, merge};
 use super::pre_tokenizer::PreTokenizer;
-use super::{Vocabulary, token_type};
+use super::{MAX_NFC_SHRINKAGE, Vocabulary, token_type};
 use crate::error::ModelFileError;
 use crate::gguf::Metadata;
 use rustc_hash::FxHashMap;
@@ -12,6 +12,8 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 pub(super) struct ByteLevel {
     pre_tokenizer: PreTokenizer,
     byte_ids: [u32; 256],
+    /// In bytes of the text.
+    longest_token: usize,
     merge_ranks: FxHashMap<u64, Merge>,
     /// Whole words that skip the merges, for the families that do so.
     words: FxHashMap<Box<[u8]>, u32>,
@@ -60,16 +62,22 @@ impl ByteLevel {
             merge_ranks.entry(pair(*left, *right)).or_insert(Merge { priority, id: *id });
         }
 
+        let longest_token = ids.keys().map(|text| bytes_of(text).len()).max().unwrap_or(0);
         let words = if pre_tokenizer.ignores_merges() {
             ids.iter().map(|(text, id)| (bytes_of(text), *id)).collect()
         } else {
             FxHashMap::default()
         };
-        Ok(Self { pre_tokenizer, byte_ids, merge_ranks, words })
+        Ok(Self { pre_tokenizer, byte_ids, longest_token, merge_ranks, words })
     }
 
     pub(super) fn adds_bos_by_default(&self) -> bool {
         self.pre_tokenizer.ignores_merges()
+    }
+
+    pub(super) fn max_bytes_per_token(&self) -> usize {
+        let shrinkage = if self.pre_tokenizer.normalizes_nfc() { MAX_NFC_SHRINKAGE } else { 1 };
+        self.longest_token.saturating_mul(shrinkage)
     }
 
     pub(super) fn append(&self, text: &str, ids: &mut Vec<u32>) {

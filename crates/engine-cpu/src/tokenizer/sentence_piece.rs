@@ -57,6 +57,11 @@ impl SentencePiece {
         self.add_space_prefix
     }
 
+    /// A piece has as many bytes as the text with its spaces escaped, which is no shorter than the text.
+    pub(super) fn max_bytes_per_token(&self) -> usize {
+        self.longest_piece.max(1)
+    }
+
     /// `at_start`: nothing, or a special token, precedes the text.
     pub(super) fn append(&self, text: &str, at_start: bool, ids: &mut Vec<u32>) {
         if text.is_empty() {

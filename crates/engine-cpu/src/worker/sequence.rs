@@ -98,10 +98,15 @@ impl Sequence {
         self.computed = computed;
     }
 
+    /// Prompt tokens computed for this sequence, as opposed to taken from the prefix cache.
+    pub fn prefilled_tokens(&self) -> u32 {
+        let prompt = self.computed.min(self.prompt_tokens) - self.cached_prompt_tokens;
+        u32::try_from(prompt).unwrap_or(u32::MAX)
+    }
+
     /// Tokens of work: prompt tokens computed, plus tokens generated.
     pub fn used_tokens(&self) -> u32 {
-        let prompt = self.computed.min(self.prompt_tokens) - self.cached_prompt_tokens;
-        u32::try_from(prompt).unwrap_or(u32::MAX).saturating_add(self.generated)
+        self.prefilled_tokens().saturating_add(self.generated)
     }
 
     /// Whether it could use rows for drafts in this step. Not if tokens are sampled, because then earlier tokens do not

@@ -7,6 +7,7 @@ use crate::forward::Logits;
 use crate::gguf::Gguf;
 use crate::gguf::writer::GgufWriter;
 use crate::kernels::Kernels;
+use crate::limits::{PAGE_TOKENS, PREFILL_ONLY_TOKENS};
 use chancery_domain::AccountId;
 use chancery_domain::ManualClock;
 use chancery_domain::UnixMillis;
@@ -177,6 +178,7 @@ async fn collect_reply(mut generation: Generation) -> (String, Finished) {
         match generation.next().await.unwrap() {
             Event::Text(more) => text += &more,
             Event::Finished(ended) => return (text, ended),
+            event @ Event::Reasoning(_) => panic!("{event:?}"),
         }
     }
 }
@@ -230,6 +232,27 @@ async fn cancelled_reply_ends_at_the_next_step_with_its_text() {
     let (_, ended) = collect_reply(generation).await;
     assert_eq!(ended.reason, StopReason::Cancelled);
     assert!((2..=3).contains(&ended.output_tokens));
+}
+
+#[tokio::test]
+async fn reply_cancelled_during_prefill_reports_the_computed_prompt_tokens() {
+    let prompt_tokens = 3 * PREFILL_ONLY_TOKENS;
+    let worker_limits =
+        WorkerLimits { context_tokens: 2 * prompt_tokens, pages: 4 * prompt_tokens / PAGE_TOKENS, ..LIMITS };
+    let harness = Harness::start(worker_limits);
+    let generation = harness.submit(job(&vec![FIRST; prompt_tokens], 5));
+    harness.allow(1);
+    // The first step has filled pages. The second may already wait for its permit.
+    while harness.job_queue.kv_pages().cached == 0 {
+        tokio::task::yield_now().await;
+    }
+    generation.cancel();
+    harness.allow(1);
+    let (text, ended) = collect_reply(generation).await;
+    assert_eq!((text.as_str(), ended.reason, ended.output_tokens), ("", StopReason::Cancelled, 0));
+    let steps = ended.prefilled_tokens as usize / PREFILL_ONLY_TOKENS;
+    assert_eq!(ended.prefilled_tokens as usize, steps * PREFILL_ONLY_TOKENS);
+    assert!((1..=2).contains(&steps), "{ended:?}");
 }
 
 #[tokio::test]

@@ -157,6 +157,41 @@ fn adversarial_texts_are_tokenized_in_time_by_every_tokenizer() {
     }
 }
 
+#[test]
+fn no_token_stands_for_more_bytes_than_the_bound() {
+    // Long tokens, and texts that NFC makes shorter or that SentencePiece's escapes resemble.
+    let patterns = [
+        " ",
+        "\n",
+        "=",
+        "a",
+        "-",
+        "\u{2581}",
+        "\u{1fbe}\u{308}\u{301}",
+        "\u{212a}",
+        "\u{1100}\u{1161}\u{11a8}",
+        "a\u{301}\u{323}",
+        "🙂",
+        "\0",
+        "\u{7f}",
+        "漢",
+    ];
+    for kind in ["llama-bpe", "qwen2", "smollm", "tekken", "spm", "spm-marked"] {
+        let tokenizer = tokenizer(kind);
+        let bound = tokenizer.max_bytes_per_token();
+        for pattern in patterns {
+            for repeated in [1, 2, 16, 500, 4_000] {
+                let text = pattern.repeat(repeated);
+                let tokens = tokenizer.encode_text(&text).len();
+                assert!(
+                    tokens * bound >= text.len(),
+                    "{kind}: {pattern:?} {repeated} times, {tokens} tokens"
+                );
+            }
+        }
+    }
+}
+
 fn engine(name: &str) -> CpuEngine {
     let options = LoadOptions { threads: Some(2), ..LoadOptions::default() };
     CpuEngine::load(&model(name), &options, Arc::new(SystemClock)).unwrap()

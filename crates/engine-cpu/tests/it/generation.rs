@@ -29,6 +29,7 @@ pub(crate) async fn collect_reply(mut generation: Generation) -> (String, Finish
         match generation.next().await.unwrap() {
             Event::Text(more) => text += &more,
             Event::Finished(ended) => return (text, ended),
+            event @ Event::Reasoning(_) => panic!("{event:?}"),
         }
     }
 }
@@ -128,7 +129,7 @@ async fn cancelled_reply_reports_the_exact_token_count() {
     for _ in 0..5 {
         match generation.next().await.unwrap() {
             Event::Text(more) => text += &more,
-            Event::Finished(ended) => panic!("{ended:?}"),
+            event => panic!("{event:?}"),
         }
     }
     generation.cancel();

@@ -47,6 +47,18 @@ fn text_never_becomes_a_control_token() {
 }
 
 #[test]
+fn byte_bound_of_a_prompt_is_the_context_of_the_longest_tokens() {
+    let tokenizer = engine().tokenizer();
+    let longest = tokenizer.max_bytes_per_token();
+    assert_eq!(engine().max_prompt_bytes(), 8_192 * longest);
+    let max_token = (0..tokenizer.vocab_size() as u32).map(|id| tokenizer.token_bytes(id).len()).max();
+    assert_eq!(max_token, Some(longest));
+    for Row { text, ids } in rows::<Row>(include_str!("../fixtures/tokens.jsonl")) {
+        assert!(text.len() <= ids.len() * longest, "{text:?}");
+    }
+}
+
+#[test]
 fn adversarial_megabyte_is_tokenized_in_time_and_rejected_by_length() {
     let patterns = ["a", " ", "\n", "7", "🙂", "ab", "'", " \n", "the ", "\u{301}", "漢", "aA1 "];
     for pattern in patterns {

@@ -69,20 +69,21 @@ async fn panic_at_engine_start_leaves_no_reservation() {
 }
 
 #[tokio::test]
-async fn engine_panic_bills_nothing_and_leaves_no_reservation() {
+async fn engine_panic_bills_nothing_and_only_delivered_text_counts() {
     let fixture = Fixture::new(LimitStore::Memory, |sink| {
         sink.text("Dear");
         std::thread::sleep(Duration::from_millis(3));
         panic!("the engine's thread dies, as the test wants");
     })
     .await;
-    for mode in [ResponseMode::Whole, ResponseMode::Stream] {
+    let delivered = LimitUsage { requests: 1, tokens: 6 + 1 };
+    for (mode, counted) in [(ResponseMode::Whole, LimitUsage::default()), (ResponseMode::Stream, delivered)] {
         let (mut interrupted, outcome) = fixture.run(mode).await;
         assert!(matches!(outcome, Err(MeterError::Engine(EngineError::Failed(_)))), "{outcome:?}");
         // Work that failed is not billed, though some of its text may have been read.
-        while interrupted.pending.text.try_recv().is_ok() {}
+        while interrupted.pending.pieces.try_recv().is_ok() {}
         assert_eq!(fixture.assert_closed(&mut interrupted).await, None);
-        assert_eq!(fixture.used().await, LimitUsage::default());
+        assert_eq!(fixture.used().await, counted);
     }
 }
 

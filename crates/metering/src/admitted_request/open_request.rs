@@ -6,7 +6,9 @@ use crate::{Call, Meter, MeterError, Reply};
 use chancery_domain::{RateLimitStatus, RequestId};
 use chancery_engine::Generation;
 use chancery_store::KeyClaim;
+use std::pin::Pin;
 use std::sync::Arc;
+use tokio::time::Sleep;
 
 /// A request that may have open reservations.
 pub(super) struct OpenRequest {
@@ -36,12 +38,19 @@ pub(super) enum Delivery {
 pub(super) enum GenerationState {
     #[default]
     None,
-    Running {
-        generation: Generation,
-        output_text: String,
-    },
+    Running(RunningGeneration),
     /// What is to be billed.
     Finished(Reply),
+}
+
+pub(super) struct RunningGeneration {
+    pub(super) generation: Generation,
+    /// The reasoning and the text so far.
+    pub(super) reasoning_text: String,
+    pub(super) output_text: String,
+    /// How many events had reasoning or text. Each has at least one token.
+    pub(super) pieces: u32,
+    pub(super) deadline: Pin<Box<Sleep>>,
 }
 
 /// Why a request is released instead of settled.

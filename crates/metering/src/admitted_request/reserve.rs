@@ -4,7 +4,7 @@
 use super::open_request::{OpenRequest, Unbilled};
 use crate::lease::expiry;
 use crate::limits::{MIN_UNCAPPED_TOKENS, RESERVATION_TTL};
-use crate::rate_limits::{Decision, Reservation};
+use crate::rate_limits::{Bucket, Decision, Reservation};
 use crate::replays::replay;
 use crate::spending::Charge;
 use crate::{Idempotency, MeterError};
@@ -41,7 +41,10 @@ impl OpenRequest {
                     // The cap decreases in every iteration, so the loop ends.
                     self.prepared.max_output_tokens = self
                         .fallback_max_output_tokens(&rejection)
-                        .ok_or(MeterError::RateLimited { rejection, tokens })?;
+                        .ok_or_else(|| MeterError::RateLimited {
+                            rejection: self.rejection_of_a_retry(rejection),
+                            tokens,
+                        })?;
                 }
             }
         }
@@ -56,7 +59,19 @@ impl OpenRequest {
             return Err(MeterError::ExceedsTokenLimit { input_tokens, max_output_tokens, limits });
         }
         let (account, request_id) = (self.call.caller.account, self.call.request_id.clone());
-        Ok(Reservation { account, request_id, limits, tokens })
+        Ok(Reservation { bucket: Bucket::Generation(account), request_id, limits, tokens })
+    }
+
+    /// A long prompt counts as a request although it is rejected, so a retry needs another one.
+    fn rejection_of_a_retry(&self, rejection: RateLimitExceeded) -> RateLimitExceeded {
+        let status = rejection.status;
+        match self.prepared.has_request_reserved && status.remaining().requests == 0 {
+            true => RateLimitExceeded {
+                requests_retry_after: rejection.requests_retry_after.max(status.next_expiry),
+                ..rejection
+            },
+            false => rejection,
+        }
     }
 
     /// A request without a cap takes what is left of its minute, if that is at least `MIN_UNCAPPED_TOKENS`: it did not ask for

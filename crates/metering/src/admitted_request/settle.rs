@@ -1,17 +1,21 @@
 //! Step 5 of the protocol: bills what was generated, once.
 
 use super::open_request::{Delivery, GenerationState, OpenRequest};
-use super::settle_errors::{is_month_invoiced, is_permanent};
+use super::settle_errors::{is_month_invoiced, is_permanent, unbilled_reason};
 use crate::catch_panic::catch_panic;
+use crate::journal::JournalEntry;
 use crate::limits::{
-    INITIAL_SETTLE_BACKOFF, MAX_SETTLE_BACKOFF, REPLY_SETTLE_TIMEOUT, STREAM_SETTLE_TIMEOUT,
+    ABANDONED_JOURNAL_DELAY, INITIAL_SETTLE_BACKOFF, JOURNAL_DELAY, MAX_SETTLE_BACKOFF, REPLY_SETTLE_TIMEOUT,
+    STREAM_SETTLE_TIMEOUT,
 };
 use crate::running::ResponseSender;
 use crate::spending::Charge;
-use crate::{MeterError, Reply};
+use crate::{Meter, MeterError, Reply};
 use chancery_domain::{RateLimitStatus, UsageRow};
-use chancery_store::{LedgerError, Settlement};
+use chancery_store::{DbError, KeyClaim, LedgerError, Settlement};
+use std::pin::Pin;
 use std::time::Duration;
+use tokio::time::Sleep;
 
 impl OpenRequest {
     /// Without a waiting caller, retries until the row is written or never can be.
@@ -29,25 +33,46 @@ impl OpenRequest {
     /// Retries a failed write for a while before the caller gets the error, longer if text was already streamed. A caller who
     /// gets an error sends the request again, and the row may exist although its response was lost. A caller who has
     /// disconnected cannot be told and did use the tokens, so those retries have no time limit.
+    ///
+    /// What may be journaled goes to the journal soon, and is then recorded. The retries above are for a journal that cannot be
+    /// written either.
     async fn record_with_retries(&self, caller: Option<&ResponseSender>) -> Result<(), MeterError> {
         let timeout = tokio::time::sleep(match caller {
             None => Duration::MAX,
             Some(caller) if caller.is_streaming() => STREAM_SETTLE_TIMEOUT,
             Some(_) => REPLY_SETTLE_TIMEOUT,
         });
-        tokio::pin!(timeout);
+        let journal_delay = tokio::time::sleep(JOURNAL_DELAY);
+        tokio::pin!(timeout, journal_delay);
         let (mut backoff, mut unrecorded) = (INITIAL_SETTLE_BACKOFF, None);
         loop {
-            let Err(error) = catch_panic(self.try_record()).await else {
+            let (outcome, is_journal_due) = tokio::select! {
+                biased;
+                outcome = catch_panic(self.try_record()) => (outcome, journal_delay.is_elapsed()),
+                // The row may still be written, which does no harm: replaying it then changes nothing.
+                () = self.until_journal_is_due(caller, journal_delay.as_mut()) => (Err(too_slow()), true),
+            };
+            let Err(error) = outcome else {
                 self.record_token_metrics();
                 return Ok(());
             };
             let has_disconnected = caller.is_some_and(|caller| caller.disconnected.is_cancelled());
-            let is_over = is_permanent(&error) || self.meter.abandoned.is_cancelled();
+            let (is_permanent, is_abandoned) = (is_permanent(&error), self.meter.abandoned.is_cancelled());
+            if !is_permanent && (is_journal_due || is_abandoned) && self.may_journal(caller) {
+                if self.write_to_journal(&error).await {
+                    self.record_token_metrics();
+                    return Ok(());
+                }
+                journal_delay.set(tokio::time::sleep(JOURNAL_DELAY));
+            }
+            let is_over = is_permanent || is_abandoned;
             if is_over
                 && (has_disconnected || self.delivery == Delivery::TextDelivered || is_month_invoiced(&error))
             {
                 self.log_unbilled_usage(&error);
+                if is_permanent {
+                    self.move_aside().await;
+                }
             }
             if is_over || (timeout.is_elapsed() && !has_disconnected) {
                 return Err(error);
@@ -63,25 +88,78 @@ impl OpenRequest {
         }
     }
 
-    /// Reserves again what other processes reclaimed because they took this one for dead, if it is still free.
-    async fn try_record(&self) -> Result<(), MeterError> {
-        let (meter, mut settlement) = (&self.meter, self.settlement()?);
-        let mut outcome = meter.store.ledger.settle(settlement.clone()).await;
-        if let Err(LedgerError::ReservationLost(request_id)) = &outcome {
-            tracing::warn!(%request_id, "spending reservation lost to lease expiry, reserving the actual cost again");
-            let UsageRow { account, cost, at, .. } = settlement.row;
-            let charge = Charge { request_id, account, amount: cost, at };
-            settlement.is_reserved = meter.spending.reserve(charge).await?;
-            outcome = meter.store.ledger.settle(settlement.clone()).await;
-        }
-        if let (Err(LedgerError::ClaimLost(request_id)), Some(claim)) =
-            (&outcome, &self.store_reservations.claim)
+    /// Whether the usage has to be billed although the database does not answer: the caller may have read text, or has
+    /// disconnected. A whole reply is held back instead, and the caller gets an error.
+    fn may_journal(&self, caller: Option<&ResponseSender>) -> bool {
+        self.meter.journal.is_some()
+            && (self.delivery == Delivery::TextDelivered
+                || caller.is_none_or(|caller| caller.is_streaming() || caller.disconnected.is_cancelled()))
+    }
+
+    /// Never, if the usage may not be journaled.
+    async fn until_journal_is_due(&self, caller: Option<&ResponseSender>, delay: Pin<&mut Sleep>) {
+        if let Some(caller) = caller
+            && !self.may_journal(Some(caller))
         {
-            tracing::warn!(%request_id, "idempotency claim lost to lease expiry, claiming again");
-            meter.replays.reclaim(claim).await?;
-            outcome = meter.store.ledger.settle(settlement).await;
+            caller.disconnected.cancelled().await;
         }
-        Ok(outcome?)
+        if !self.may_journal(caller) {
+            return std::future::pending().await;
+        }
+        let abandoned = async {
+            self.meter.abandoned.cancelled().await;
+            tokio::time::sleep(ABANDONED_JOURNAL_DELAY).await;
+        };
+        tokio::select! {
+            () = delay => {}
+            () = abandoned => {}
+        }
+    }
+
+    /// Returns whether the settlement is durable in the journal.
+    async fn write_to_journal(&self, reason: &MeterError) -> bool {
+        let Some(journal) = &self.meter.journal else { return false };
+        let appended = catch_panic(async {
+            let appended = journal.append(self.journal_entry()?).await;
+            appended.map_err(|error| MeterError::Internal(error.to_string()))
+        });
+        let request_id = &self.call.request_id;
+        match appended.await {
+            Ok(()) => {
+                tracing::warn!(%request_id, error = %reason, "recording usage failed, written to the usage journal");
+                true
+            }
+            Err(error) => {
+                tracing::error!(%request_id, %error, "writing to the usage journal failed");
+                false
+            }
+        }
+    }
+
+    /// Keeps usage that the ledger can never take in the file of rejected entries, for people to decide.
+    async fn move_aside(&self) {
+        let Some(journal) = &self.meter.journal else { return };
+        let rejected = catch_panic(async {
+            let rejected = journal.reject(self.journal_entry()?).await;
+            rejected.map_err(|error| MeterError::Internal(error.to_string()))
+        });
+        if let Err(error) = rejected.await {
+            let request_id = &self.call.request_id;
+            tracing::error!(%request_id, %error, "writing to the file of rejected usage failed");
+        }
+    }
+
+    fn journal_entry(&self) -> Result<JournalEntry, MeterError> {
+        let fingerprint = self.store_reservations.claim.as_ref().map(|claim| claim.fingerprint);
+        Ok(JournalEntry { settlement: self.settlement()?, fingerprint })
+    }
+
+    async fn try_record(&self) -> Result<(), MeterError> {
+        let if_over_cap = match self.delivery {
+            Delivery::NothingDelivered => IfOverCap::Reject,
+            Delivery::TextDelivered => IfOverCap::Bill,
+        };
+        self.meter.record(self.settlement()?, self.store_reservations.claim.as_ref(), if_over_cap).await
     }
 
     fn settlement(&self) -> Result<Settlement, MeterError> {
@@ -122,12 +200,7 @@ impl OpenRequest {
     fn log_unbilled_usage(&self, error: &MeterError) {
         let GenerationState::Finished(Reply { input_tokens, output_tokens, .. }) = &self.work else { return };
         let (request_id, account) = (&self.call.request_id, self.call.caller.account);
-        let what = if is_month_invoiced(error) {
-            "usage settled after its month was invoiced, not billed; \
-             credit that invoice in full and reissue it to bill later usage"
-        } else {
-            "usage lost, could not be recorded"
-        };
+        let what = unbilled_reason(error);
         tracing::error!(%request_id, %account, input_tokens, output_tokens, %error, "{what}");
     }
 
@@ -147,6 +220,50 @@ impl OpenRequest {
         };
         closed.await.inspect_err(failed).ok()
     }
+}
+
+/// What to do if other processes reclaimed a spending reservation, and the account's cap has no room for the cost any more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IfOverCap {
+    Reject,
+    /// For text that was delivered.
+    Bill,
+}
+
+impl Meter {
+    /// Settles a request. Reserves again what other processes reclaimed because they took this one for dead, if it is still
+    /// free.
+    pub(crate) async fn record(
+        &self,
+        mut settlement: Settlement,
+        claim: Option<&KeyClaim>,
+        if_over_cap: IfOverCap,
+    ) -> Result<(), MeterError> {
+        let mut outcome = self.store.ledger.settle(settlement.clone()).await;
+        if let Err(LedgerError::ReservationLost(request_id)) = &outcome {
+            tracing::warn!(%request_id, "spending reservation lost to lease expiry, reserving the actual cost again");
+            let UsageRow { account, cost, at, .. } = settlement.row;
+            let charge = Charge { request_id, account, amount: cost, at };
+            settlement.is_reserved = match self.spending.reserve(charge).await {
+                Err(MeterError::SpendingCapReached(_)) if if_over_cap == IfOverCap::Bill => {
+                    tracing::warn!(%request_id, %account, "spending cap used up meanwhile, billing delivered text past it");
+                    false
+                }
+                reserved => reserved?,
+            };
+            outcome = self.store.ledger.settle(settlement.clone()).await;
+        }
+        if let (Err(LedgerError::ClaimLost(request_id)), Some(claim)) = (&outcome, claim) {
+            tracing::warn!(%request_id, "idempotency claim lost to lease expiry, claiming again");
+            self.replays.reclaim(claim).await?;
+            outcome = self.store.ledger.settle(settlement).await;
+        }
+        Ok(outcome?)
+    }
+}
+
+fn too_slow() -> MeterError {
+    DbError::Unavailable("the row was not written in time".to_owned()).into()
 }
 
 fn nothing_to_settle() -> MeterError {

@@ -5,7 +5,7 @@ use crate::MeterError;
 use chancery_store::{DbError, LedgerError};
 
 /// Whether the same settlement can never be recorded.
-pub(super) fn is_permanent(error: &MeterError) -> bool {
+pub(crate) fn is_permanent(error: &MeterError) -> bool {
     match error {
         // The row itself violates a rule of the ledger, and retrying does not change the row.
         MeterError::Ledger(
@@ -18,6 +18,17 @@ pub(super) fn is_permanent(error: &MeterError) -> bool {
         // Other processes reclaimed the reservations of this one and have used them since, so the decision is final.
         MeterError::SpendingCapReached(_) | MeterError::IdempotencyInFlight => true,
         _ => false,
+    }
+}
+
+/// What becomes of delivered text whose usage can never be recorded, for the log.
+pub(crate) fn unbilled_reason(error: &MeterError) -> &'static str {
+    match is_month_invoiced(error) {
+        true => {
+            "usage settled after its month was invoiced, not billed; \
+             credit that invoice in full and reissue it to bill later usage"
+        }
+        false => "usage lost, could not be recorded",
     }
 }
 

@@ -1,7 +1,7 @@
 //! The test suite for every limit store: the same results as a plain list, in any order of operations; no overshoot however
 //! many requests race; exact waits. Redis is a real one. Where time matters, it follows a clock that the test controls.
 
-use super::{Decision, LimitStoreUrl, Limiter, MemoryLimiter, RedisLimiter, Reservation};
+use super::{Bucket, Decision, LimitStoreUrl, Limiter, MemoryLimiter, RedisLimiter, Reservation};
 use ::redis::ConnectionInfo;
 use chancery_domain::{
     AccountId, COALESCE_SPAN, Clock, LimitUsage, MAX_EXACT_ENTRIES, ManualClock, OsRandomness, Randomness,
@@ -68,7 +68,8 @@ pub(super) fn limits(requests_per_min: u32, tokens_per_min: u32) -> RateLimits {
 }
 
 pub(super) fn reservation(account: AccountId, limits: RateLimits, tokens: u64) -> Reservation {
-    Reservation { account, request_id: RequestId::new(SystemClock.now(), &OsRandomness), limits, tokens }
+    let request_id = RequestId::new(SystemClock.now(), &OsRandomness);
+    Reservation { bucket: Bucket::Generation(account), request_id, limits, tokens }
 }
 
 pub(super) async fn expect_admitted(limiter: &dyn Limiter, reservation: &Reservation) -> RateLimitStatus {
@@ -111,6 +112,9 @@ for_each_limiter! {
     unsettled_reservation_expires_after_a_window
     expired_reservation_never_affects_a_later_one
     accounts_do_not_share_a_window
+    buckets_of_an_account_do_not_share_a_window
+    raised_reservation_counts_once_and_from_the_raise
+    rejected_raise_keeps_the_request_and_its_tokens
     racing_requests_never_exceed_the_limit_and_settling_frees_capacity
     rejected_request_is_admitted_exactly_after_its_retry_wait
 }
@@ -131,7 +135,7 @@ async fn request_counts_its_full_reservation_until_settled(kind: Kind) {
     expect_admitted(limiter.as_ref(), &second).await;
     let status = limiter.release(&second).await.unwrap();
     assert_eq!(status.used, LimitUsage { requests: 1, tokens: 20 });
-    assert_eq!(limiter.status(account, limits).await.unwrap(), status);
+    assert_eq!(limiter.status(Bucket::Generation(account), limits).await.unwrap(), status);
 }
 
 async fn settling_or_releasing_twice_changes_nothing(kind: Kind) {
@@ -198,6 +202,61 @@ async fn accounts_do_not_share_a_window(kind: Kind) {
     expect_rejected(limiter.as_ref(), &reservation(one, limits, 1)).await;
 }
 
+async fn buckets_of_an_account_do_not_share_a_window(kind: Kind) {
+    let (limiter, clock) = timed(kind);
+    let (account, limits) = (new_account(), limits(2, 10));
+    let read = || Reservation { bucket: Bucket::Reads(account), ..reservation(account, limits, 0) };
+    let generated = reservation(account, limits, 10);
+    expect_admitted(limiter.as_ref(), &generated).await;
+    // The same request may count in both.
+    let replayed = Reservation { bucket: Bucket::Reads(account), tokens: 0, ..generated };
+    expect_admitted(limiter.as_ref(), &replayed).await;
+    clock.advance(Duration::from_secs(20));
+    let status = expect_admitted(limiter.as_ref(), &read()).await;
+    assert_eq!(status.used, LimitUsage { requests: 2, tokens: 0 });
+    let rejection = expect_rejected(limiter.as_ref(), &read()).await;
+    assert_eq!(rejection.requests_retry_after, WINDOW - Duration::from_secs(20));
+    let generation = limiter.status(Bucket::Generation(account), limits).await.unwrap();
+    assert_eq!(generation.used, LimitUsage { requests: 1, tokens: 10 });
+    clock.advance(rejection.requests_retry_after);
+    expect_admitted(limiter.as_ref(), &read()).await;
+}
+
+async fn raised_reservation_counts_once_and_from_the_raise(kind: Kind) {
+    let (limiter, clock) = timed(kind);
+    let (account, limits) = (new_account(), limits(1, 100));
+    let first = reservation(account, limits, 0);
+    expect_admitted(limiter.as_ref(), &first).await;
+    clock.advance(Duration::from_secs(2));
+    let raised = Reservation { tokens: 60, ..first.clone() };
+    let status = expect_admitted(limiter.as_ref(), &raised).await;
+    assert_eq!((status.used, status.full_reset), (LimitUsage { requests: 1, tokens: 60 }, WINDOW));
+    // A retry of either step changes nothing.
+    assert_eq!(expect_admitted(limiter.as_ref(), &raised).await, status);
+    assert_eq!(expect_admitted(limiter.as_ref(), &first).await, status);
+    let status = limiter.settle(&raised, 7).await.unwrap();
+    assert_eq!(status.used, LimitUsage { requests: 1, tokens: 7 });
+    clock.advance(WINDOW);
+    let status = limiter.status(Bucket::Generation(account), limits).await.unwrap();
+    assert_eq!(status.used, LimitUsage::default());
+}
+
+async fn rejected_raise_keeps_the_request_and_its_tokens(kind: Kind) {
+    let (limiter, clock) = timed(kind);
+    let (account, limits) = (new_account(), limits(2, 100));
+    expect_admitted(limiter.as_ref(), &reservation(account, limits, 60)).await;
+    clock.advance(Duration::from_secs(1));
+    let first = reservation(account, limits, 10);
+    expect_admitted(limiter.as_ref(), &first).await;
+    let raised = Reservation { tokens: 41, ..first.clone() };
+    let rejection = expect_rejected(limiter.as_ref(), &raised).await;
+    let waits = (rejection.requests_retry_after, rejection.tokens_retry_after);
+    assert_eq!(waits, (Duration::ZERO, WINDOW - Duration::from_secs(1)));
+    assert_eq!(rejection.status.used, LimitUsage { requests: 2, tokens: 70 });
+    expect_rejected(limiter.as_ref(), &reservation(account, limits, 0)).await;
+    expect_admitted(limiter.as_ref(), &Reservation { tokens: 40, ..first }).await;
+}
+
 async fn rejected_request_is_admitted_exactly_after_its_retry_wait(kind: Kind) {
     let seed = seed();
     let randomness = SeededRandomness::new(seed);
@@ -239,7 +298,17 @@ async fn racing_requests_never_exceed_the_limit_and_settling_frees_capacity(kind
             let mut counted = LimitUsage::default();
             for _ in 0..ATTEMPTS {
                 let reservation = reservation(account, limits, 1 + randomness.next_u64() % 2_000);
+                // As for a long prompt: the request first, its tokens later.
+                let is_raised = randomness.next_u64().is_multiple_of(3);
+                let request_only = Reservation { tokens: 0, ..reservation.clone() };
+                if is_raised && matches!(limiter.reserve(&request_only).await.unwrap(), Decision::Rejected(_))
+                {
+                    continue;
+                }
                 let Decision::Admitted(status) = limiter.reserve(&reservation).await.unwrap() else {
+                    if is_raised {
+                        limiter.release(&reservation).await.unwrap();
+                    }
                     tokio::task::yield_now().await;
                     continue;
                 };
@@ -262,13 +331,14 @@ async fn racing_requests_never_exceed_the_limit_and_settling_frees_capacity(kind
     });
     let elapsed = SystemClock.monotonic() - started_at;
     assert!(elapsed < WINDOW, "too slow to be within one window: {elapsed:?}");
-    let status = nodes[0].status(account, limits).await.unwrap();
+    let status = nodes[0].status(Bucket::Generation(account), limits).await.unwrap();
     assert_eq!(status.used, counted, "what was settled is what counts");
     assert!(counted.requests <= 400 && counted.tokens <= 20_000, "{counted:?}");
     assert!(counted.requests > 100, "only {} were admitted", counted.requests);
 }
 
 /// The rule as a plain list of all requests, searched again for every result.
+#[derive(Clone)]
 struct ReferenceModel {
     requests: Vec<ModelEntry>,
     /// When the last request of each entry arrived.
@@ -317,8 +387,23 @@ impl ReferenceModel {
         let limits = reservation.limits;
         let is_it =
             |listed: &ModelEntry| listed.is_open && listed.reservation.request_id == reservation.request_id;
-        if self.present(now).any(is_it) {
-            return Decision::Admitted(self.status(now, limits));
+        let reserved_tokens = self.present(now).find(|listed| is_it(listed)).map(|open| open.counts.tokens);
+        if let Some(reserved_tokens) = reserved_tokens {
+            if reserved_tokens >= reservation.tokens {
+                return Decision::Admitted(self.status(now, limits));
+            }
+            // A raise is a release and a reservation in one step, or nothing.
+            let mut raised = self.clone();
+            raised.settle(now, reservation, None);
+            return match raised.reserve(now, reservation) {
+                Decision::Admitted(status) => {
+                    *self = raised;
+                    Decision::Admitted(status)
+                }
+                Decision::Rejected(rejection) => {
+                    Decision::Rejected(RateLimitExceeded { status: self.status(now, limits), ..rejection })
+                }
+            };
         }
         // The first moment at which enough has expired.
         let wait = |fits: &dyn Fn(LimitUsage) -> bool| {
@@ -427,9 +512,15 @@ async fn limiter_matches_a_reference_implementation(kind: Kind) {
                     let decision = limiter.reserve(&one).await.unwrap();
                     assert_eq!(decision, plain.reserve(now, &one), "{what}");
                 }
+                (6, Some(one)) => {
+                    let tokens = (one.tokens + draw(largest_tokens)).min(tokens_per_min);
+                    let raised = Reservation { tokens, ..one };
+                    let decision = limiter.reserve(&raised).await.unwrap();
+                    assert_eq!(decision, plain.reserve(now, &raised), "{what}");
+                }
                 (4, _) if draw(10) == 0 => limits.requests_per_min = 1 + draw(requests_per_min) as u32,
                 (5, _) => {
-                    let status = limiter.status(account, limits).await.unwrap();
+                    let status = limiter.status(Bucket::Generation(account), limits).await.unwrap();
                     assert_eq!(status, plain.status(now, limits), "{what}");
                 }
                 _ => {
@@ -444,7 +535,7 @@ async fn limiter_matches_a_reference_implementation(kind: Kind) {
         loop {
             clock.advance(Duration::from_millis(1 + draw(300)));
             let now = Duration::from_millis((clock.now().0 - started_at.0) as u64);
-            let status = limiter.status(account, limits).await.unwrap();
+            let status = limiter.status(Bucket::Generation(account), limits).await.unwrap();
             assert_eq!(status, plain.status(now, limits), "seed {seed}, round {round}, {kind:?}");
             if status.used == LimitUsage::default() {
                 break;

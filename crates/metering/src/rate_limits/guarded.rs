@@ -1,9 +1,9 @@
 //! Admits nothing while this server has lost the serving lock of its database. Another server may be counting the same
 //! accounts in its own memory, and the two together would admit twice the limit.
 
-use super::{Decision, Limiter, LimiterUnavailable, Reservation};
+use super::{Bucket, Decision, Limiter, LimiterUnavailable, Reservation};
 use async_trait::async_trait;
-use chancery_domain::{AccountId, RateLimitStatus, RateLimits};
+use chancery_domain::{RateLimitStatus, RateLimits};
 use chancery_store::ServingLockStatus;
 use std::sync::Arc;
 
@@ -44,10 +44,10 @@ impl Limiter for GuardedLimiter {
 
     async fn status(
         &self,
-        account: AccountId,
+        bucket: Bucket,
         limits: RateLimits,
     ) -> Result<RateLimitStatus, LimiterUnavailable> {
-        self.limiter.status(account, limits).await
+        self.limiter.status(bucket, limits).await
     }
 
     async fn ping(&self) -> Result<(), LimiterUnavailable> {

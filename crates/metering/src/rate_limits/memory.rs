@@ -1,9 +1,10 @@
 //! The rate limits of one node, in memory. A restart begins with empty windows.
 
-use super::{Decision, Limiter, LimiterUnavailable, Reservation};
+use super::{Bucket, Decision, Limiter, LimiterUnavailable, Reservation};
 use async_trait::async_trait;
 use chancery_domain::{
-    AccountId, Clock, RateLimitStatus, RateLimits, RequestId, SlidingWindow, WINDOW, WindowEntryId,
+    AccountId, Clock, RateLimitStatus, RateLimits, RequestId, ReservedEntry, SlidingWindow, WINDOW,
+    WindowEntryId,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,25 +19,21 @@ pub struct MemoryLimiter {
     shards: [Mutex<Shard>; SHARDS],
 }
 
+/// All buckets of an account are in one shard.
 #[derive(Default)]
 struct Shard {
-    accounts: HashMap<AccountId, Account>,
-    /// When accounts with empty windows were last removed.
+    buckets: HashMap<Bucket, BucketState>,
+    /// When buckets with empty windows were last removed.
     swept_at: Duration,
 }
 
 #[derive(Default)]
-struct Account {
+struct BucketState {
     window: SlidingWindow,
     /// Reservations that are not settled, released, or expired with their entry.
-    open: HashMap<RequestId, OpenReservation>,
+    open: HashMap<RequestId, ReservedEntry>,
     /// The oldest entry when `open` was last cleared of expired reservations.
     pruned_at: WindowEntryId,
-}
-
-struct OpenReservation {
-    entry: WindowEntryId,
-    tokens: u64,
 }
 
 impl MemoryLimiter {
@@ -54,16 +51,16 @@ impl MemoryLimiter {
     }
 
     fn close(&self, reservation: &Reservation, used_tokens: Option<u64>) -> RateLimitStatus {
-        let (mut shard, now) = self.lock(reservation.account);
-        let account = shard.accounts.entry(reservation.account).or_default();
-        if let Some(open) = account.open.remove(&reservation.request_id) {
-            account.window.settle(now, open.entry, open.tokens, used_tokens);
+        let (mut shard, now) = self.lock(reservation.bucket.account());
+        let bucket = shard.buckets.entry(reservation.bucket).or_default();
+        if let Some(open) = bucket.open.remove(&reservation.request_id) {
+            bucket.window.settle(now, open.entry, open.tokens, used_tokens);
         }
-        account.window.status(now, reservation.limits)
+        bucket.window.status(now, reservation.limits)
     }
 }
 
-impl Account {
+impl BucketState {
     fn advance(&mut self, now: Duration) {
         self.window.advance(now);
         let oldest = self.window.oldest();
@@ -78,7 +75,7 @@ impl Shard {
     fn sweep(&mut self, now: Duration) {
         if now.saturating_sub(self.swept_at) >= WINDOW {
             self.swept_at = now;
-            self.accounts.retain(|_, account| !account.window.is_empty(now));
+            self.buckets.retain(|_, bucket| !bucket.window.is_empty(now));
         }
     }
 }
@@ -86,20 +83,24 @@ impl Shard {
 #[async_trait]
 impl Limiter for MemoryLimiter {
     async fn reserve(&self, reservation: &Reservation) -> Result<Decision, LimiterUnavailable> {
-        let (mut shard, now) = self.lock(reservation.account);
-        let account = shard.accounts.entry(reservation.account).or_default();
-        account.advance(now);
-        if account.open.contains_key(&reservation.request_id) {
-            return Ok(Decision::Admitted(account.window.status(now, reservation.limits)));
-        }
-        let entry = match account.window.reserve(now, reservation.limits, reservation.tokens) {
-            Ok(entry) => entry,
-            Err(rejection) => return Ok(Decision::Rejected(rejection)),
+        let Reservation { bucket, ref request_id, limits, tokens } = *reservation;
+        let (mut shard, now) = self.lock(bucket.account());
+        let bucket = shard.buckets.entry(bucket).or_default();
+        bucket.advance(now);
+        let entry = match bucket.open.get(request_id) {
+            Some(open) if open.tokens >= tokens => {
+                return Ok(Decision::Admitted(bucket.window.status(now, limits)));
+            }
+            Some(open) => bucket.window.raise(now, limits, *open, tokens),
+            None => bucket.window.reserve(now, limits, tokens),
         };
-        account
-            .open
-            .insert(reservation.request_id.clone(), OpenReservation { entry, tokens: reservation.tokens });
-        Ok(Decision::Admitted(account.window.status(now, reservation.limits)))
+        match entry {
+            Ok(entry) => {
+                bucket.open.insert(request_id.clone(), ReservedEntry { entry, tokens });
+                Ok(Decision::Admitted(bucket.window.status(now, limits)))
+            }
+            Err(rejection) => Ok(Decision::Rejected(rejection)),
+        }
     }
 
     async fn settle(
@@ -116,12 +117,12 @@ impl Limiter for MemoryLimiter {
 
     async fn status(
         &self,
-        account: AccountId,
+        bucket: Bucket,
         limits: RateLimits,
     ) -> Result<RateLimitStatus, LimiterUnavailable> {
-        let (mut shard, now) = self.lock(account);
-        match shard.accounts.get_mut(&account) {
-            Some(account) => Ok(account.window.status(now, limits)),
+        let (mut shard, now) = self.lock(bucket.account());
+        match shard.buckets.get_mut(&bucket) {
+            Some(bucket) => Ok(bucket.window.status(now, limits)),
             None => Ok(SlidingWindow::default().status(now, limits)),
         }
     }

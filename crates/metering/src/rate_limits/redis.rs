@@ -3,7 +3,7 @@
 //!
 //! If Redis loses the windows, at most 60 seconds of usage are lost. If Redis is unavailable, nothing is admitted.
 
-use super::{Decision, Limiter, LimiterUnavailable, Reservation};
+use super::{Bucket, Decision, Limiter, LimiterUnavailable, Reservation};
 use crate::limits::{REDIS_CONNECT_TIMEOUT, REDIS_RECONNECT_DELAY, REDIS_RESPONSE_TIMEOUT};
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{
@@ -89,19 +89,22 @@ impl RedisLimiter {
         used_tokens: Option<u64>,
     ) -> Result<RateLimitStatus, LimiterUnavailable> {
         let mut call = self.settle.prepare_invoke();
-        call.key(window_key(reservation.account)).key(reservation_key(reservation));
+        call.key(window_key(reservation.bucket)).key(reservation_key(reservation));
         call.arg(self.time()).arg(used_tokens.map_or_else(String::new, |tokens| tokens.to_string()));
         self.link.invoke(&call).await.map(|numbers| status(reservation.limits, numbers))
     }
 }
 
 /// The braces are a Redis Cluster hash tag: all keys of one account are in the same slot.
-fn window_key(account: AccountId) -> String {
-    format!("chancery:limits:{{{account}}}")
+fn window_key(bucket: Bucket) -> String {
+    match bucket {
+        Bucket::Generation(account) => format!("chancery:limits:{{{account}}}"),
+        Bucket::Reads(account) => format!("chancery:limits:{{{account}}}:reads"),
+    }
 }
 
 fn reservation_key(reservation: &Reservation) -> String {
-    format!("{}:{}", window_key(reservation.account), reservation.request_id)
+    format!("{}:{}", window_key(reservation.bucket), reservation.request_id)
 }
 
 fn status(
@@ -121,7 +124,7 @@ impl Limiter for RedisLimiter {
     async fn reserve(&self, reservation: &Reservation) -> Result<Decision, LimiterUnavailable> {
         let limits = reservation.limits;
         let mut call = self.reserve.prepare_invoke();
-        call.key(window_key(reservation.account)).key(reservation_key(reservation));
+        call.key(window_key(reservation.bucket)).key(reservation_key(reservation));
         call.arg(self.time()).arg(reservation.tokens).arg(limits.requests_per_min).arg(limits.tokens_per_min);
         let (is_admitted, requests_wait_us, tokens_wait_us, requests, tokens, next_expiry_us, full_reset_us) =
             self.link.invoke(&call).await?;
@@ -150,18 +153,18 @@ impl Limiter for RedisLimiter {
 
     async fn status(
         &self,
-        account: AccountId,
+        bucket: Bucket,
         limits: RateLimits,
     ) -> Result<RateLimitStatus, LimiterUnavailable> {
         let mut call = self.status.prepare_invoke();
-        call.key(window_key(account)).arg(self.time());
+        call.key(window_key(bucket)).arg(self.time());
         self.link.invoke(&call).await.map(|numbers| status(limits, numbers))
     }
 
     async fn ping(&self) -> Result<(), LimiterUnavailable> {
         let mut call = self.status.prepare_invoke();
         // No account has this id, so the window does not exist, but the script has run.
-        call.key(window_key(AccountId(0))).arg(self.time());
+        call.key(window_key(Bucket::Generation(AccountId(0)))).arg(self.time());
         self.link.invoke::<Vec<u64>>(&call).await.map(drop)
     }
 }

@@ -134,7 +134,7 @@ async fn only_limit_and_billing_rejections_are_counted() {
     let (id, request) = fixture.new_request();
     let request = GenerateRequest { model: "none".to_owned(), ..request };
     assert!(fixture.meter.generate(call(fixture.caller, id, request)).await.is_err());
-    // Counting tokens consumes no limit, so it is neither rejected by one nor part of a peak.
+    // Counting tokens generates nothing, so it is part of no peak.
     fixture.meter.count(fixture.caller, &fixture.new_request().1).await.unwrap();
     fixture.meter.record_activity().await.unwrap();
     assert_eq!(rejections(&fixture).await, []);

@@ -9,10 +9,6 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-async fn used(fixture: &Fixture) -> LimitUsage {
-    fixture.meter.rate_limit_status(fixture.caller).await.unwrap().used
-}
-
 /// The same caller with other limits, as after `account limits`.
 fn limited(fixture: &Fixture, requests_per_min: u32, tokens_per_min: u32) -> Caller {
     Caller { limits: RateLimits { requests_per_min, tokens_per_min }, ..fixture.caller }
@@ -32,13 +28,13 @@ async fn running_request_counts_in_full_and_settled_request_by_usage() {
         tokio::task::yield_now().await;
     }
     // Six words in, up to fifty out.
-    assert_eq!(used(&fixture).await, LimitUsage { requests: 1, tokens: 56 });
+    assert_eq!(fixture.used().await, LimitUsage { requests: 1, tokens: 56 });
     go.send(()).unwrap();
     let reply = call.await.unwrap().unwrap();
     let status = reply.rate_limit_status.unwrap();
     assert_eq!(status.used, LimitUsage { requests: 1, tokens: 11 });
     assert_eq!(status.limits, fixture.caller.limits);
-    assert_eq!(used(&fixture).await, status.used);
+    assert_eq!(fixture.used().await, status.used);
 }
 
 #[tokio::test]
@@ -55,7 +51,7 @@ async fn request_over_a_limit_is_rejected_until_the_wait_ends() {
         assert_eq!((rejection.requests_retry_after > rejection.tokens_retry_after), by_requests);
         assert_eq!(rejection.retry_after_s(), 60);
         assert_eq!(
-            used(&fixture).await,
+            fixture.used().await,
             LimitUsage { requests: 2, tokens: 20 },
             "a rejected request does not count"
         );
@@ -75,7 +71,7 @@ async fn request_that_can_never_fit_is_rejected_without_retry_after() {
         matches!(rejected, MeterError::ExceedsTokenLimit { input_tokens: 6, max_output_tokens: 50, .. }),
         "{rejected}"
     );
-    assert_eq!(used(&fixture).await, LimitUsage::default());
+    assert_eq!(fixture.used().await, LimitUsage::default());
     let smaller = GenerateRequest { max_output_tokens: Some(49), ..request };
     assert!(fixture.meter.generate(call(caller, fixture.meter.new_request_id(), smaller)).await.is_ok());
 }
@@ -88,6 +84,8 @@ async fn uncapped_request_gets_what_context_and_token_limit_allow() {
             reason: StopReason::MaxOutputTokens,
             output_tokens,
             cached_tokens: 0,
+            reasoning_tokens: 0,
+            prefilled_tokens: 0,
             input_tokens: None,
         });
     })
@@ -119,16 +117,32 @@ async fn failed_generation_does_not_count_toward_limits() {
         let fixture = Fixture::with(move |_, sink| failure(sink)).await;
         let (id, request) = fixture.new_request();
         fixture.meter.generate(call(fixture.caller, id, request)).await.unwrap_err();
-        assert_eq!(used(&fixture).await, LimitUsage::default());
+        assert_eq!(fixture.used().await, LimitUsage::default());
     }
 }
 
 #[tokio::test]
-async fn counting_tokens_does_not_count_toward_limits() {
-    let fixture = Fixture::with(|_, _| panic!("the engine was asked")).await;
-    let (_, request) = fixture.new_request();
-    fixture.meter.count(fixture.caller, &request).await.unwrap();
-    assert_eq!(used(&fixture).await, LimitUsage::default());
+async fn reads_are_limited_and_take_nothing_from_generation() {
+    let fixture = Fixture::with(|_, sink| end(sink, StopReason::Complete, 4)).await;
+    let caller = limited(&fixture, 3, 1_000);
+    let (id, request) = fixture.new_request();
+    fixture.meter.count(caller, &request).await.unwrap();
+    fixture.meter.admit_read(caller).await.unwrap();
+    fixture.clock.advance(Duration::from_secs(10));
+    // A request that cannot be counted is a read all the same.
+    let unknown = GenerateRequest { model: "none".to_owned(), ..request.clone() };
+    assert!(matches!(fixture.meter.count(caller, &unknown).await, Err(MeterError::UnknownModel(_))));
+    for rejected in [
+        fixture.meter.count(caller, &request).await.unwrap_err(),
+        fixture.meter.admit_read(caller).await.unwrap_err(),
+    ] {
+        let MeterError::ReadsRateLimited(rejection) = rejected else { panic!("{rejected}") };
+        assert_eq!(rejection.retry_after_s(), 50);
+    }
+    assert_eq!(fixture.used().await, LimitUsage::default());
+    fixture.meter.generate(call(caller, id, request.clone())).await.unwrap();
+    fixture.clock.advance(Duration::from_secs(50));
+    fixture.meter.count(caller, &request).await.unwrap();
 }
 
 #[tokio::test]
@@ -149,7 +163,7 @@ async fn hang_up_counts_exactly_the_generated_tokens_toward_limits() {
         call.abort();
         fixture.settled().await;
         // It was admitted, so it counts as one request of its minute, whatever it generated.
-        assert_eq!(used(&fixture).await, LimitUsage { requests: 1, tokens });
+        assert_eq!(fixture.used().await, LimitUsage { requests: 1, tokens });
     }
 }
 
@@ -159,5 +173,5 @@ async fn unrecorded_request_still_counts_its_usage_toward_limits() {
     fixture.store.close().await;
     let (id, request) = fixture.new_request();
     fixture.meter.generate(call(fixture.caller, id, request)).await.unwrap_err();
-    assert_eq!(used(&fixture).await, LimitUsage { requests: 1, tokens: 9 });
+    assert_eq!(fixture.used().await, LimitUsage { requests: 1, tokens: 9 });
 }

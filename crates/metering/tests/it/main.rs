@@ -5,16 +5,19 @@
 mod activity;
 mod admission;
 mod authentication;
+mod deadline;
+mod journal;
 mod protocol;
 mod redis_outage;
 mod replays;
 mod spending;
+mod tokenizing;
 
 use chancery_domain::{
-    AccountName, ApiKey, Clock, ManualClock, OsRandomness, Prices, RateLimits, RequestId, SeededRandomness,
-    UnixMillis,
+    AccountName, ApiKey, Clock, LimitUsage, ManualClock, OsRandomness, Prices, RateLimits, RequestId,
+    SeededRandomness, UnixMillis,
 };
-use chancery_engine::{GenerationSink, Job, ScriptedEngine, Turn};
+use chancery_engine::{Engine, GenerationSink, Job, ScriptedEngine, Turn};
 use chancery_metering::{
     Call, Caller, GenerateRequest, Meter, MeterError, Model, Models, Reply, open_limiter,
 };
@@ -52,6 +55,14 @@ impl Fixture {
         limit_store: &str,
         script: impl Fn(Job, GenerationSink) + Send + Sync + 'static,
     ) -> Self {
+        Self::with_engine_and_limits_in(limit_store, Arc::new(ScriptedEngine::new(100, script))).await
+    }
+
+    pub async fn with_engine(engine: Arc<dyn Engine>) -> Self {
+        Self::with_engine_and_limits_in("memory", engine).await
+    }
+
+    async fn with_engine_and_limits_in(limit_store: &str, engine: Arc<dyn Engine>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = DatabaseUrl::sqlite_file(&folder.path().join(DATABASE));
         let store = Arc::new(Store::open(&url).await.unwrap());
@@ -63,7 +74,6 @@ impl Fixture {
         let key = ApiKey::generate(&OsRandomness);
         let stored = store.create_key(new_key(&key, Some(account.id))).await.unwrap();
         let prices = Prices::new("1".parse().unwrap(), "2".parse().unwrap()).unwrap();
-        let engine = Arc::new(ScriptedEngine::new(100, script));
         let models = Models::new([Model { name: "words".to_owned(), engine, prices }]);
         let limiter = open_limiter(&limit_store.parse().unwrap(), clock.clone()).await.unwrap();
         let randomness = Arc::new(SeededRandomness::new(1));
@@ -107,6 +117,11 @@ impl Fixture {
     pub async fn rows(&self) -> Vec<(u32, u32, &'static str)> {
         let rows = self.store.ledger_chains.ledger_rows(None, 100).await.unwrap();
         rows.iter().map(|row| (row.input_tokens, row.output_tokens, row.stop_reason.as_str())).collect()
+    }
+
+    /// What counts against the account's limits.
+    pub async fn used(&self) -> LimitUsage {
+        self.meter.rate_limit_status(self.caller).await.unwrap().used
     }
 
     /// Waits until no request is running.

@@ -1,7 +1,7 @@
 //! The metering protocol: admit, generate, settle.
 
 use crate::{Fixture, call};
-use chancery_domain::{Nanos, StopReason};
+use chancery_domain::{LimitUsage, Nanos, StopReason};
 use chancery_engine::{EngineError, Finished, GenerationSink, Turn};
 use chancery_metering::limits::MAX_UNRECORDED_REQUESTS;
 use chancery_metering::{MeterError, StreamEvent};
@@ -13,8 +13,19 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
+pub fn finished(reason: StopReason, output_tokens: u32) -> Finished {
+    Finished {
+        reason,
+        output_tokens,
+        cached_tokens: 0,
+        reasoning_tokens: 0,
+        prefilled_tokens: 0,
+        input_tokens: None,
+    }
+}
+
 pub fn end(sink: GenerationSink, reason: StopReason, output_tokens: u32) {
-    sink.end(Finished { reason, output_tokens, cached_tokens: 0, input_tokens: None });
+    sink.end(finished(reason, output_tokens));
 }
 
 /// Sends one word, then waits until it is cancelled.
@@ -44,6 +55,76 @@ async fn reply_is_in_the_ledger_before_delivery() {
 }
 
 #[tokio::test]
+async fn reasoning_is_billed_as_output_and_reported() {
+    // An engine that reports more reasoning than output is not believed.
+    for (reasoning_tokens, expected) in [(4, 4), (9, 5)] {
+        let fixture = Fixture::with(move |_, sink| {
+            sink.reasoning("A book");
+            sink.reasoning(" or a ledge?");
+            sink.text("A book.");
+            sink.end(Finished {
+                reason: StopReason::Complete,
+                output_tokens: 5,
+                cached_tokens: 0,
+                reasoning_tokens,
+                prefilled_tokens: 0,
+                input_tokens: None,
+            });
+        })
+        .await;
+        let (id, request) = fixture.new_request();
+        let reply = fixture.meter.generate(call(fixture.caller, id, request)).await.unwrap();
+        assert_eq!(
+            (reply.reasoning_text.as_str(), reply.output_text.as_str()),
+            ("A book or a ledge?", "A book.")
+        );
+        assert_eq!((reply.output_tokens, reply.reasoning_tokens), (5, expected));
+        assert_eq!(fixture.rows().await, [(6, 5, "complete")]);
+    }
+}
+
+#[tokio::test]
+async fn hang_up_during_streamed_reasoning_is_billed() {
+    let fixture = Fixture::with(|_, sink| {
+        sink.reasoning("Whom");
+        while !sink.is_cancelled() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        end(sink, StopReason::Cancelled, 1);
+    })
+    .await;
+    let (id, request) = fixture.new_request();
+    let mut running = fixture.meter.stream(call(fixture.caller, id, request)).await.unwrap();
+    assert!(matches!(running.next().await, StreamEvent::Reasoning(text) if text == "Whom"));
+    drop(running);
+    fixture.settled().await;
+    assert_eq!(fixture.rows().await, [(6, 1, "cancelled")]);
+}
+
+#[tokio::test]
+async fn reasoning_and_text_of_a_stream_keep_their_order() {
+    let fixture = Fixture::with(|_, sink| {
+        for _ in 0..100 {
+            sink.reasoning("a");
+            sink.text("b");
+        }
+        end(sink, StopReason::Complete, 3);
+    })
+    .await;
+    let (id, request) = fixture.new_request();
+    let mut running = fixture.meter.stream(call(fixture.caller, id, request)).await.unwrap();
+    let mut pieces = String::new();
+    let reply = loop {
+        match running.next().await {
+            StreamEvent::Reasoning(more) | StreamEvent::Text(more) => pieces += &more,
+            StreamEvent::Ended(outcome) => break outcome.unwrap(),
+        }
+    };
+    assert_eq!(pieces, "ab".repeat(100));
+    assert_eq!((reply.reasoning_text, reply.output_text), ("a".repeat(100), "b".repeat(100)));
+}
+
+#[tokio::test]
 async fn cached_tokens_are_reported_and_do_not_change_the_bill() {
     // The engine's count includes the chat template, so it can exceed the six billed tokens.
     for (cached_tokens, expected) in [(0, 0), (4, 4), (64, 6)] {
@@ -52,6 +133,8 @@ async fn cached_tokens_are_reported_and_do_not_change_the_bill() {
                 reason: StopReason::Complete,
                 output_tokens: 5,
                 cached_tokens,
+                reasoning_tokens: 0,
+                prefilled_tokens: 0,
                 input_tokens: None,
             });
         })
@@ -113,6 +196,29 @@ async fn hang_up_before_the_first_token_bills_nothing() {
         end(sink, StopReason::Cancelled, 0);
     };
     assert_eq!(hang_up(nothing).await, []);
+}
+
+#[tokio::test]
+async fn prompt_tokens_computed_before_a_hang_up_count_against_the_minute() {
+    // The engine's count includes the chat template, so it can exceed the six reserved tokens.
+    for (prefilled_tokens, counted) in [(0, 0), (4, 4), (70, 6)] {
+        let (start_sender, start_receiver) = channel();
+        let start_sender = Mutex::new(start_sender);
+        let fixture = Fixture::with(move |_, sink| {
+            start_sender.lock().unwrap().send(()).unwrap();
+            while !sink.is_cancelled() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            sink.end(Finished { prefilled_tokens, ..finished(StopReason::Cancelled, 0) });
+        })
+        .await;
+        let call = fixture.spawn_request();
+        tokio::task::spawn_blocking(move || start_receiver.recv()).await.unwrap().unwrap();
+        call.abort();
+        fixture.settled().await;
+        assert_eq!(fixture.rows().await, []);
+        assert_eq!(fixture.used().await, LimitUsage { requests: 1, tokens: counted });
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use crate::{Fixture, LIMITS, call};
 use chancery_domain::{AccountId, Clock, LimitUsage, OsRandomness, RequestId, SystemClock};
 use chancery_engine::StopReason;
 use chancery_metering::limits::{REDIS_RECONNECT_DELAY, REDIS_RESPONSE_TIMEOUT};
-use chancery_metering::{Decision, Limiter, MeterError, Reservation, open_limiter};
+use chancery_metering::{Bucket, Decision, Limiter, MeterError, Reservation, open_limiter};
 use chancery_test_support::RedisServer;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -20,11 +20,11 @@ async fn limiter(redis: &RedisServer) -> Arc<dyn Limiter> {
 
 fn reservation(tokens: u64) -> Reservation {
     let request_id = RequestId::new(SystemClock.now(), &OsRandomness);
-    Reservation { account: ACCOUNT, request_id, limits: LIMITS, tokens }
+    Reservation { bucket: Bucket::Generation(ACCOUNT), request_id, limits: LIMITS, tokens }
 }
 
 async fn used(limiter: &dyn Limiter) -> LimitUsage {
-    limiter.status(ACCOUNT, LIMITS).await.unwrap().used
+    limiter.status(Bucket::Generation(ACCOUNT), LIMITS).await.unwrap().used
 }
 
 /// Retries until the limiter answers.

@@ -34,12 +34,15 @@ async fn send(fixture: &Fixture) -> Result<Reply, MeterError> {
 }
 
 fn send_reply(sink: GenerationSink) {
+    sink.reasoning("A book?");
     sink.text("A ledger ");
     sink.text("is a book.");
     sink.end(Finished {
         reason: StopReason::Complete,
         output_tokens: 5,
         cached_tokens: 4,
+        reasoning_tokens: 2,
+        prefilled_tokens: 0,
         input_tokens: None,
     });
 }
@@ -114,14 +117,19 @@ async fn replayed_stream_has_its_start_text_and_end() {
         let mut running = fixture.meter.stream(keyed(&fixture)).await.unwrap();
         let beginning = running.start().clone();
         assert_eq!((beginning.is_replay, beginning.rate_limit_status.is_none()), (is_replay, is_replay));
-        let mut text = String::new();
+        let (mut reasoning, mut text) = (String::new(), String::new());
         let reply = loop {
             match running.next().await {
+                StreamEvent::Reasoning(more) => {
+                    assert_eq!(text, "", "reasoning comes first");
+                    reasoning.push_str(&more);
+                }
                 StreamEvent::Text(more) => text.push_str(&more),
                 StreamEvent::Ended(outcome) => break outcome.unwrap(),
             }
         };
         assert_eq!((text.as_str(), reply.is_replay), ("A ledger is a book.", is_replay));
+        assert_eq!((reasoning.as_str(), reply.reasoning_tokens), ("A book?", 2));
         streams.push((beginning.id, beginning.at, beginning.input_tokens, reply.id, reply.output_tokens));
     }
     assert_eq!(streams[0], streams[1]);
@@ -175,7 +183,7 @@ async fn requests_that_race_under_one_key_run_once() {
 }
 
 #[tokio::test]
-async fn replay_consumes_no_limit() {
+async fn replay_consumes_only_a_read() {
     let mut fixture = Fixture::with(|_, sink| send_reply(sink)).await;
     // The account may spend exactly what this request may cost, and may send one request per minute.
     let cap = 6 * 1_000 + 50 * 2_000;
@@ -191,12 +199,28 @@ async fn replay_consumes_no_limit() {
     let (id, request) = fixture.new_request();
     let other = fixture.meter.generate(call(fixture.caller, id, request)).await;
     assert!(matches!(other, Err(MeterError::RateLimited { .. })), "{other:?}");
-    for _ in 0..5 {
-        assert_eq!(send(&fixture).await.unwrap().id, first.id);
-    }
-    fixture.clock.advance(Duration::from_secs(120));
+    assert_eq!(send(&fixture).await.unwrap().id, first.id);
+    fixture.clock.advance(Duration::from_secs(15));
+    let rejected = send(&fixture).await;
+    let Err(MeterError::ReadsRateLimited(rejection)) = rejected else { panic!("{rejected:?}") };
+    assert_eq!(rejection.retry_after_s(), 45);
+    fixture.clock.advance(Duration::from_secs(45));
     assert!(send(&fixture).await.unwrap().is_replay);
     assert_eq!(fixture.meter.rate_limit_status(fixture.caller).await.unwrap().used.requests, 0);
+}
+
+#[tokio::test]
+async fn new_idempotency_keys_take_nothing_from_the_reads() {
+    let mut fixture = Fixture::with(|_, sink| send_reply(sink)).await;
+    fixture.caller.limits.requests_per_min = 3;
+    for number in 0..3 {
+        let mut call = keyed(&fixture);
+        call.idempotency.as_mut().unwrap().key = format!("order-{number}").parse().unwrap();
+        fixture.meter.generate(call).await.unwrap();
+    }
+    for _ in 0..3 {
+        fixture.meter.admit_read(fixture.caller).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -13,7 +13,14 @@ use std::time::Duration;
 const MAX_COST: i64 = 6 * 1_000 + 50 * 2_000;
 
 fn end(sink: GenerationSink, reason: StopReason, output_tokens: u32) {
-    sink.end(Finished { reason, output_tokens, cached_tokens: 0, input_tokens: None });
+    sink.end(Finished {
+        reason,
+        output_tokens,
+        cached_tokens: 0,
+        reasoning_tokens: 0,
+        prefilled_tokens: 0,
+        input_tokens: None,
+    });
 }
 
 /// A fixture whose engine signals when it starts, and waits for a signal before it runs the script.
@@ -39,7 +46,7 @@ impl Begun {
     }
 }
 
-async fn cap(fixture: &mut Fixture, nanos: i64) {
+pub async fn cap(fixture: &mut Fixture, nanos: i64) {
     let spend_per_month = CapChange::Set(Nanos(nanos));
     fixture
         .store

@@ -27,7 +27,8 @@ const DELETE_ORPHANED: &str = "DELETE FROM idempotency_keys AS k WHERE k.account
     (k.expires_at_ms <= $3 OR (k.writer_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM writer_leases w \
     WHERE w.writer_id = k.writer_id AND w.lease_expires_at_ms > $3)))";
 
-const FIND_RECORD: &str = "SELECT k.fingerprint, k.request_id, k.output_text, k.cached_tokens FROM idempotency_keys k \
+const FIND_RECORD: &str = "SELECT k.fingerprint, k.request_id, k.reasoning_text, k.output_text, k.cached_tokens, \
+    k.reasoning_tokens FROM idempotency_keys k \
     WHERE k.account_id = $1 AND k.idempotency_key = $2 AND NOT \
     (k.expires_at_ms <= $3 OR (k.writer_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM writer_leases w \
     WHERE w.writer_id = k.writer_id AND w.lease_expires_at_ms > $3)))";
@@ -36,7 +37,8 @@ const RELEASE_KEY: &str = "DELETE FROM idempotency_keys \
     WHERE account_id = $1 AND idempotency_key = $2 AND request_id = $3 AND writer_id IS NOT NULL";
 
 pub(crate) const FINISH: &str = "UPDATE idempotency_keys \
-    SET writer_id = NULL, output_text = $4, cached_tokens = $5, expires_at_ms = $6 \
+    SET writer_id = NULL, reasoning_text = $4, output_text = $5, cached_tokens = $6, reasoning_tokens = $7, \
+        expires_at_ms = $8 \
     WHERE account_id = $1 AND idempotency_key = $2 AND request_id = $3 AND writer_id IS NOT NULL";
 
 /// Keys of dead processes also stay until they expire, which is soon and does no harm. The time is compared again at
@@ -53,8 +55,16 @@ const FINISHED_PAGE: &str = "SELECT k.account_id, k.idempotency_key, k.request_i
 struct StoredRecord {
     fingerprint: Fingerprint,
     request_id: String,
-    /// The text and cached tokens. `None` while the request is in progress.
-    reply: Option<(String, u32)>,
+    /// `None` while the request is in progress.
+    reply: Option<StoredText>,
+}
+
+/// What the ledger row does not have.
+struct StoredText {
+    reasoning_text: String,
+    output_text: String,
+    cached_tokens: u32,
+    reasoning_tokens: u32,
 }
 
 fn corrupt_reply(request_id: &str, why: &str) -> sqlx::Error {
@@ -69,13 +79,20 @@ impl FromRow for StoredRecord {
         let corrupt = |why| corrupt_reply(&request_id, why);
         let fingerprint: Vec<u8> = row.get("fingerprint")?;
         let fingerprint = fingerprint.try_into().map_err(|_| corrupt("its fingerprint is not 32 bytes"))?;
-        let (text, cached_tokens): (Option<Vec<u8>>, Option<i64>) =
-            (row.get("output_text")?, row.get("cached_tokens")?);
-        let reply = match (text, cached_tokens) {
-            (Some(text), Some(cached_tokens)) => Some((
-                String::from_utf8(text).map_err(|_| corrupt("its text is not UTF-8"))?,
-                u32::try_from(cached_tokens).map_err(|_| corrupt("its cached tokens are out of range"))?,
-            )),
+        let texts: (Option<Vec<u8>>, Option<Vec<u8>>) = (row.get("reasoning_text")?, row.get("output_text")?);
+        let counts: (Option<i64>, Option<i64>) = (row.get("cached_tokens")?, row.get("reasoning_tokens")?);
+        let text = |text: Vec<u8>| String::from_utf8(text).map_err(|_| corrupt("its text is not UTF-8"));
+        let tokens =
+            |count: i64| u32::try_from(count).map_err(|_| corrupt("its token counts are out of range"));
+        let reply = match (texts, counts) {
+            ((Some(reasoning_text), Some(output_text)), (Some(cached_tokens), Some(reasoning_tokens))) => {
+                Some(StoredText {
+                    reasoning_text: text(reasoning_text)?,
+                    output_text: text(output_text)?,
+                    cached_tokens: tokens(cached_tokens)?,
+                    reasoning_tokens: tokens(reasoning_tokens)?,
+                })
+            }
             _ => None,
         };
         Ok(Self { fingerprint: Fingerprint(fingerprint), request_id, reply })
@@ -115,14 +132,14 @@ impl IdempotencyKeys {
         let record = query(FIND_RECORD).bind(account.0).bind(key.as_str()).bind(now.0);
         let Some(record) = self.db.fetch_optional(record).await? else { return Ok(None) };
         let StoredRecord { fingerprint, request_id, reply } = record;
-        let Some((output_text, cached_tokens)) = reply else {
+        let Some(StoredText { reasoning_text, output_text, cached_tokens, reasoning_tokens }) = reply else {
             return Ok(Some(IdempotencyRecord { fingerprint, reply: None }));
         };
         let row = self.db.fetch_optional(query(ROW).bind(request_id.as_str())).await?;
         let row = row.ok_or_else(|| corrupt_reply(&request_id, "it is not in the ledger"))?;
         Ok(Some(IdempotencyRecord {
             fingerprint,
-            reply: Some(FinishedReply { row, output_text, cached_tokens }),
+            reply: Some(FinishedReply { row, reasoning_text, output_text, cached_tokens, reasoning_tokens }),
         }))
     }
 

@@ -31,8 +31,11 @@ pub struct IdempotencyRecord {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FinishedReply {
     pub row: UsageRow,
+    /// Empty if the model did not reason.
+    pub reasoning_text: String,
     pub output_text: String,
     pub cached_tokens: u32,
+    pub reasoning_tokens: u32,
 }
 
 /// A key of a finished request, and the account that the ledger billed for it.

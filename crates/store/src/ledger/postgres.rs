@@ -59,10 +59,13 @@ const APPEND: &str = append!("", "");
 const APPEND_WITH_REPLIES: &str = append!(
     ", kept AS ( \
         UPDATE idempotency_keys k \
-        SET writer_id = NULL, output_text = r.output_text, cached_tokens = r.cached_tokens, \
+        SET writer_id = NULL, reasoning_text = r.reasoning_text, output_text = r.output_text, \
+            cached_tokens = r.cached_tokens, reasoning_tokens = r.reasoning_tokens, \
             expires_at_ms = r.expires_at_ms \
-        FROM unnest($30::bigint[], $31::text[], $32::text[], $33::bytea[], $34::bigint[], $35::bigint[]) \
-            AS r (account_id, idempotency_key, request_id, output_text, cached_tokens, expires_at_ms) \
+        FROM unnest($30::bigint[], $31::text[], $32::text[], $33::bytea[], $34::bytea[], $35::bigint[], \
+                $36::bigint[], $37::bigint[]) \
+            AS r (account_id, idempotency_key, request_id, reasoning_text, output_text, cached_tokens, \
+                reasoning_tokens, expires_at_ms) \
         WHERE k.account_id = r.account_id AND k.idempotency_key = r.idempotency_key \
             AND k.request_id = r.request_id AND k.writer_id IS NOT NULL \
         RETURNING 1 \
@@ -158,10 +161,18 @@ impl LedgerDatabase for PostgresLedger {
                         batch
                             .stored_replies
                             .iter()
+                            .map(|(_, stored_reply)| stored_reply.reasoning_text.as_bytes())
+                            .collect::<Vec<_>>(),
+                    )
+                    .bind(
+                        batch
+                            .stored_replies
+                            .iter()
                             .map(|(_, stored_reply)| stored_reply.output_text.as_bytes())
                             .collect::<Vec<_>>(),
                     )
                     .bind(reply_numbers(|stored_reply| i64::from(stored_reply.cached_tokens)))
+                    .bind(reply_numbers(|stored_reply| i64::from(stored_reply.reasoning_tokens)))
                     .bind(reply_numbers(|stored_reply| stored_reply.expires_at.0)),
             };
             with_timeout(append.execute(&mut *connection)).await

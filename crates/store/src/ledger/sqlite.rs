@@ -116,8 +116,10 @@ impl SqliteLedger {
                 .bind(row.account.0)
                 .bind(stored_reply.key.as_str())
                 .bind(row.request_id.as_str())
+                .bind(stored_reply.reasoning_text.as_bytes())
                 .bind(stored_reply.output_text.as_bytes())
                 .bind(i64::from(stored_reply.cached_tokens))
+                .bind(i64::from(stored_reply.reasoning_tokens))
                 .bind(stored_reply.expires_at.0);
             if finish.execute(&mut *connection).await?.rows_affected() != 1 {
                 return Ok(AppendOutcome::ClaimLost);

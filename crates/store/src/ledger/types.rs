@@ -29,8 +29,11 @@ pub struct Settlement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredReply {
     pub key: IdempotencyKey,
+    /// Empty if the model did not reason.
+    pub reasoning_text: String,
     pub output_text: String,
     pub cached_tokens: u32,
+    pub reasoning_tokens: u32,
     pub expires_at: UnixMillis,
 }
 

@@ -66,7 +66,14 @@ async fn stored_reply_for(store: &Arc<Store>, row: &UsageRow) -> StoredReply {
     let (account, request_id) = (row.account, row.request_id.clone());
     let claim = KeyClaim { account, key: key.clone(), fingerprint, request_id, now, expires_at };
     assert_eq!(store.idempotency.claim_key(&claim).await.unwrap(), ClaimOutcome::Claimed);
-    StoredReply { key, output_text: "A ledger is a book.".to_owned(), cached_tokens: 0, expires_at }
+    StoredReply {
+        key,
+        reasoning_text: String::new(),
+        output_text: "A ledger is a book.".to_owned(),
+        cached_tokens: 0,
+        reasoning_tokens: 0,
+        expires_at,
+    }
 }
 
 async fn verified(database: &Database) -> LedgerVerification {

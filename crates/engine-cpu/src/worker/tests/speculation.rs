@@ -19,8 +19,14 @@ fn reply(
     let remaining = (context_tokens - prompt.len()) as u32;
     let tokens = expected(prompt, max_output_tokens.min(remaining));
     let text = letters(&tokens);
-    let ended =
-        |reason, output_tokens| Finished { reason, output_tokens, cached_tokens: 0, input_tokens: None };
+    let ended = |reason, output_tokens| Finished {
+        reason,
+        output_tokens,
+        cached_tokens: 0,
+        reasoning_tokens: 0,
+        prefilled_tokens: prompt.len() as u32,
+        input_tokens: None,
+    };
     // A letter is a token, and the stop string that is complete first counts.
     let complete = |len: &usize| stop.iter().any(|stop| text[..*len].ends_with(stop.as_str()));
     if let Some(len) = (1..=text.len()).find(complete) {
@@ -140,7 +146,8 @@ proptest! {
         }
         for (prompt, output_tokens, stop, cancelled, generation) in running {
             let (text, ended) = runtime.block_on(collect_reply(generation));
-            let ended = Finished { cached_tokens: 0, ..ended };
+            let prefilled_tokens = ended.prefilled_tokens + ended.cached_tokens;
+            let ended = Finished { cached_tokens: 0, prefilled_tokens, ..ended };
             if cancelled && ended.reason == StopReason::Cancelled {
                 prop_assert_eq!(text, letters(&expected(&prompt, ended.output_tokens)));
             } else {

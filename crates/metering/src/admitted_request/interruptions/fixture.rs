@@ -1,9 +1,9 @@
 //! A test fixture in which everything that metering calls can fail, and the invariants of its requests.
 
 use crate::rate_limits::{
-    Decision, Limiter, LimiterUnavailable, MemoryLimiter, RedisLimiter, Reservation, redis,
+    Bucket, Decision, Limiter, LimiterUnavailable, MemoryLimiter, RedisLimiter, Reservation, redis,
 };
-use crate::running::{PendingResponse, ResponseMode, response_channel};
+use crate::running::{PendingResponse, Piece, ResponseMode, response_channel};
 use crate::{Call, Caller, GenerateRequest, Idempotency, Meter, MeterError, Model, Models, Reply};
 use async_trait::async_trait;
 use chancery_domain::{
@@ -40,7 +40,14 @@ pub(super) struct FaultyLimiter {
 
 impl FaultyLimiter {
     fn own(&self, reservation: &Reservation) -> Reservation {
-        Reservation { account: self.account, ..reservation.clone() }
+        Reservation { bucket: self.own_bucket(reservation.bucket), ..reservation.clone() }
+    }
+
+    fn own_bucket(&self, bucket: Bucket) -> Bucket {
+        match bucket {
+            Bucket::Generation(_) => Bucket::Generation(self.account),
+            Bucket::Reads(_) => Bucket::Reads(self.account),
+        }
     }
 }
 
@@ -74,8 +81,12 @@ impl Limiter for FaultyLimiter {
         self.limiter.release(&self.own(reservation)).await
     }
 
-    async fn status(&self, _: AccountId, limits: RateLimits) -> Result<RateLimitStatus, LimiterUnavailable> {
-        self.limiter.status(self.account, limits).await
+    async fn status(
+        &self,
+        bucket: Bucket,
+        limits: RateLimits,
+    ) -> Result<RateLimitStatus, LimiterUnavailable> {
+        self.limiter.status(self.own_bucket(bucket), limits).await
     }
 
     async fn ping(&self) -> Result<(), LimiterUnavailable> {
@@ -155,7 +166,14 @@ pub(super) fn send_two_words(sink: GenerationSink) {
             (StopReason::Complete, 2)
         }
     };
-    sink.end(Finished { reason, output_tokens, cached_tokens: 0, input_tokens: None });
+    sink.end(Finished {
+        reason,
+        output_tokens,
+        cached_tokens: 0,
+        reasoning_tokens: 0,
+        prefilled_tokens: 0,
+        input_tokens: None,
+    });
 }
 
 /// Sends one word, then waits until it is cancelled.
@@ -168,6 +186,8 @@ pub(super) fn send_one_word_then_wait(sink: GenerationSink) {
         reason: StopReason::Cancelled,
         output_tokens: 1,
         cached_tokens: 0,
+        reasoning_tokens: 0,
+        prefilled_tokens: 0,
         input_tokens: None,
     });
 }
@@ -265,7 +285,7 @@ impl Fixture {
     /// A stream whose caller has read one word and whose engine is waiting.
     pub(super) async fn spawn_and_read_a_word(&self) -> (Interrupted, JoinHandle<Result<Reply, MeterError>>) {
         let (mut interrupted, work) = self.spawn(ResponseMode::Stream);
-        assert_eq!(interrupted.pending.text.recv().await.unwrap(), "Dear");
+        assert_eq!(interrupted.pending.pieces.recv().await.unwrap(), Piece::Text("Dear".to_owned()));
         (interrupted, work)
     }
 
@@ -301,7 +321,7 @@ impl Fixture {
     }
 
     pub(super) async fn used(&self) -> LimitUsage {
-        self.limiter.status(self.caller.account, LIMITS).await.unwrap().used
+        self.limiter.status(Bucket::Generation(self.caller.account), LIMITS).await.unwrap().used
     }
 
     /// Whether another request could reserve all of the unspent cap.
@@ -324,7 +344,7 @@ impl Fixture {
         self.settled().await;
         let row = self.row(call).await;
         let mut text = String::new();
-        while let Ok(more) = pending.text.try_recv() {
+        while let Ok(Piece::Reasoning(more) | Piece::Text(more)) = pending.pieces.try_recv() {
             text += &more;
         }
         let key = &call.idempotency.as_ref().unwrap().key;
