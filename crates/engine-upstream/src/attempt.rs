@@ -1,11 +1,10 @@
 //! One job at one server, until the first text of its reply. If this side can remove the reason for a failure, the job is
 //! sent to the same server again, once per reason:
 //!
-//! 1. The connection ended before the response head: the server may have just been closing an idle connection.
-//! 2. Prompt and cap together are too long: the cap is reduced to what the context has room for.
-//! 3. The server rejects an option or an empty turn: it is left out.
+//! 1. Prompt and cap together are too long: the cap is reduced to what the context has room for.
+//! 2. The server rejects an option or an empty turn: it is left out.
 //!
-//! All other failures go to another server, or to the caller.
+//! `transport` replaces a connection that the server has closed. All other failures go to another server, or to the caller.
 
 use super::chat::{self, BodyOptions};
 use super::endpoint::{Endpoint, Lease};
@@ -27,8 +26,15 @@ pub(super) struct StartedReply {
 #[derive(Clone, Copy)]
 struct RequestVariant {
     options: BodyOptions,
-    is_repeated: bool,
     is_shortened: bool,
+    /// What the last change left out. If the server now accepts the job, it is not sent there again.
+    removed: Option<RemovedOption>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RemovedOption {
+    ContinuousUsage,
+    CacheSalt,
 }
 
 impl RunningJob<'_> {
@@ -62,24 +68,24 @@ impl RunningJob<'_> {
     }
 
     async fn send_with_fallbacks(&self, endpoint: &Arc<Endpoint>) -> Result<Reply, UpstreamError> {
-        let wants_continuous_usage = self.upstream.counter.is_none() && endpoint.supports_continuous_usage();
         let options = BodyOptions {
             max_tokens: self.max_tokens,
-            has_continuous_usage: wants_continuous_usage,
+            has_continuous_usage: self.upstream.counter.is_none() && endpoint.supports_continuous_usage(),
             has_empty_turns: true,
+            has_cache_salt: endpoint.capabilities.accepts_cache_salt(),
         };
-        let mut variant = RequestVariant { options, is_repeated: false, is_shortened: false };
+        let mut variant = RequestVariant { options, is_shortened: false, removed: None };
         loop {
             match self.send(endpoint, variant.options).await {
                 Ok(reply) => {
-                    let is_only_change =
-                        !variant.options.has_continuous_usage && variant.options.has_empty_turns;
-                    if wants_continuous_usage && is_only_change {
-                        endpoint.disable_continuous_usage();
+                    match variant.removed {
+                        Some(RemovedOption::ContinuousUsage) => endpoint.disable_continuous_usage(),
+                        Some(RemovedOption::CacheSalt) => endpoint.capabilities.disable_cache_salt(),
+                        None => {}
                     }
                     return Ok(reply);
                 }
-                Err(error) => match self.next_variant(variant, &error) {
+                Err(error) => match self.next_variant(endpoint, variant, &error) {
                     Some(next_variant) => variant = next_variant,
                     None => return Err(error),
                 },
@@ -90,62 +96,80 @@ impl RunningJob<'_> {
     async fn send(&self, endpoint: &Arc<Endpoint>, options: BodyOptions) -> Result<Reply, UpstreamError> {
         let upstream = self.upstream.as_ref();
         let timeouts = upstream.timeouts;
-        let body = chat::body(&upstream.upstream_model, self.turns, self.job, options)?;
+        let body = chat::body(&upstream.upstream_model, self.turns, self.job, &self.cache_salt, options)?;
         let reply_limits = ReplyLimits {
             max_tokens: options.max_tokens,
             idle: timeouts.idle,
-            retains_text: upstream.counter.is_some(),
+            retains_text: upstream.counter.is_some() || endpoint.capabilities.tokenize_format().is_some(),
+            isolates_cache: options.has_cache_salt && endpoint.capabilities.isolates_cache(),
         };
         let authorization = endpoint.authorization();
-        let first_activity = async {
+        self.record_sent(endpoint);
+        let first_text = async {
             let response = upstream.transport.chat(endpoint.address(authorization.as_ref()), body).await?;
             let mut reply = Reply::new(response, reply_limits);
-            reply.wait_for_activity().await?;
-            endpoint.record_activity(upstream.clock.monotonic());
+            reply.wait_for_text().await?;
+            endpoint.record_activity();
             Ok::<_, UpstreamError>(reply)
         };
         let timed_out = |_| {
             let waited_ms = timeouts.first_token.as_millis();
             UpstreamError::new(UpstreamErrorKind::TimedOut, format!("no token within {waited_ms} ms"))
         };
-        let mut reply = timeout(timeouts.first_token, first_activity).await.map_err(timed_out)??;
-        reply.wait_for_text().await?;
-        Ok(reply)
+        timeout(timeouts.first_token, first_text).await.map_err(timed_out)?
     }
 
     /// Returns `None` if resending to this server would change nothing.
-    fn next_variant(&self, last: RequestVariant, error: &UpstreamError) -> Option<RequestVariant> {
-        let with_options = |options: BodyOptions| Some(RequestVariant { options, ..last });
+    fn next_variant(
+        &self,
+        endpoint: &Endpoint,
+        last: RequestVariant,
+        error: &UpstreamError,
+    ) -> Option<RequestVariant> {
         match error.kind {
-            UpstreamErrorKind::ConnectionClosed if !last.is_repeated => {
-                Some(RequestVariant { is_repeated: true, ..last })
-            }
             UpstreamErrorKind::ContextExceeded if !last.is_shortened => {
                 let max_tokens = self.max_tokens_after(error)?;
                 (max_tokens < last.options.max_tokens).then_some(RequestVariant {
                     options: BodyOptions { max_tokens, ..last.options },
                     is_shortened: true,
-                    ..last
+                    removed: None,
                 })
             }
-            UpstreamErrorKind::Rejected => {
-                let options = last.options;
-                let is_named = error
-                    .error_response
-                    .as_ref()
-                    .is_some_and(|error_response| error_response.names_continuous_usage);
-                let has_empty_turns =
-                    options.has_empty_turns && self.turns.iter().any(|turn| turn.text.is_empty());
-                match (options.has_continuous_usage, has_empty_turns) {
-                    (true, has_empty_turns) if is_named || !has_empty_turns => {
-                        with_options(BodyOptions { has_continuous_usage: false, ..options })
-                    }
-                    (_, true) => with_options(BodyOptions { has_empty_turns: false, ..options }),
-                    _ => None,
-                }
-            }
+            UpstreamErrorKind::Rejected => self.without_an_option(endpoint, last, error),
             _ => None,
         }
+    }
+
+    /// Leaves out what the server names. If it names nothing: first empty turns, then all that not every server knows.
+    fn without_an_option(
+        &self,
+        endpoint: &Endpoint,
+        last: RequestVariant,
+        error: &UpstreamError,
+    ) -> Option<RequestVariant> {
+        let options = last.options;
+        let changed = |options, removed| Some(RequestVariant { options, removed, ..last });
+        let response = error.error_response.as_ref();
+        if options.has_cache_salt && response.is_some_and(|response| response.names_cache_salt) {
+            let options = BodyOptions { has_cache_salt: false, ..options };
+            return changed(options, Some(RemovedOption::CacheSalt));
+        }
+        if options.has_continuous_usage && response.is_some_and(|response| response.names_continuous_usage) {
+            let options = BodyOptions { has_continuous_usage: false, ..options };
+            return changed(options, Some(RemovedOption::ContinuousUsage));
+        }
+        if options.has_empty_turns && self.turns.iter().any(|turn| turn.text.is_empty()) {
+            return changed(BodyOptions { has_empty_turns: false, ..options }, None);
+        }
+        // A server that is known to honour the salt rejected something else.
+        let has_cache_salt = options.has_cache_salt && endpoint.capabilities.isolates_cache();
+        let removed = match (options.has_cache_salt && !has_cache_salt, options.has_continuous_usage) {
+            // If it was the other one, the next job shows it.
+            (true, _) => RemovedOption::CacheSalt,
+            (false, true) => RemovedOption::ContinuousUsage,
+            (false, false) => return None,
+        };
+        changed(BodyOptions { has_continuous_usage: false, has_cache_salt, ..options }, Some(removed))
     }
 
     /// The room left in the context by the server's own count of the prompt. Without that, and without a local count,

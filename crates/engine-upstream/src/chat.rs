@@ -20,6 +20,7 @@ pub(super) struct BodyOptions {
     /// Whether to send empty turns, as the embedded engine does: a template may insert its own text for a missing
     /// system turn. Some servers reject them.
     pub(super) has_empty_turns: bool,
+    pub(super) has_cache_salt: bool,
 }
 
 #[derive(Serialize)]
@@ -42,6 +43,9 @@ struct Body<'a> {
     stop: &'a [String],
     stream: bool,
     stream_options: StreamOptions,
+    /// Keeps the server's prefix cache apart between accounts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_salt: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -61,6 +65,7 @@ pub(super) fn body(
     upstream_model: &str,
     turns: &[Turn],
     job: &Job,
+    cache_salt: &str,
     options: BodyOptions,
 ) -> Result<Vec<u8>, UpstreamError> {
     let sampling = job.sampling;
@@ -85,6 +90,7 @@ pub(super) fn body(
             include_usage: true,
             continuous_usage_stats: options.has_continuous_usage,
         },
+        cache_salt: options.has_cache_salt.then_some(cache_salt),
     };
     serde_json::to_vec(&body)
         .map_err(|error| UpstreamError::server_failure(format!("cannot serialize the request: {error}")))
@@ -118,7 +124,7 @@ struct Choice {
 struct Delta {
     #[serde(default)]
     content: Option<String>,
-    /// The model's reasoning, under either name. It is not passed on.
+    /// The model's reasoning, under either name. Servers that know both send the same text twice.
     #[serde(default)]
     reasoning_content: Option<serde_json::Value>,
     #[serde(default)]
@@ -131,6 +137,8 @@ pub(super) struct Usage {
     pub(super) prompt_tokens: u32,
     pub(super) completion_tokens: u32,
     pub(super) cached_tokens: u32,
+    /// How many of `completion_tokens` were reasoning, if the server says.
+    pub(super) reasoning_tokens: Option<u32>,
 }
 
 /// The server's finish reason.
@@ -140,6 +148,8 @@ pub(super) enum ServerFinishReason {
     Stop,
     StopSequence,
     Length,
+    /// The server stopped the reply because of its content.
+    ContentFilter,
 }
 
 impl Chunk {
@@ -163,13 +173,11 @@ impl Chunk {
         self.choice()?.delta.as_ref()?.content.as_deref().filter(|text| !text.is_empty())
     }
 
-    /// Whether the chunk shows the model reasoning before its answer.
-    pub(super) fn has_reasoning(&self) -> bool {
-        let Some(delta) = self.choice().and_then(|choice| choice.delta.as_ref()) else { return false };
-        let is_text = |value: &Option<serde_json::Value>| {
-            value.as_ref().and_then(serde_json::Value::as_str).is_some_and(|text| !text.is_empty())
-        };
-        is_text(&delta.reasoning_content) || is_text(&delta.reasoning)
+    /// What the model reasons before its answer.
+    pub(super) fn reasoning(&self) -> Option<&str> {
+        let delta = self.choice()?.delta.as_ref()?;
+        let names = [&delta.reasoning_content, &delta.reasoning];
+        names.into_iter().find_map(|value| value.as_ref()?.as_str().filter(|text| !text.is_empty()))
     }
 
     pub(super) fn finish_reason(&self) -> Result<Option<ServerFinishReason>, UpstreamError> {
@@ -182,6 +190,7 @@ impl Chunk {
             }
             Some("stop" | "eos") => Ok(Some(ServerFinishReason::Stop)),
             Some("length") => Ok(Some(ServerFinishReason::Length)),
+            Some("content_filter") => Ok(Some(ServerFinishReason::ContentFilter)),
             // The server itself aborted the job.
             Some(failed @ ("abort" | "error")) => {
                 Err(UpstreamError::server_failure(format!("finish_reason {failed}")))
@@ -204,6 +213,7 @@ impl Chunk {
             prompt_tokens: count(&usage["prompt_tokens"])?,
             completion_tokens: count(&usage["completion_tokens"])?,
             cached_tokens: count(&usage["prompt_tokens_details"]["cached_tokens"]).unwrap_or(0),
+            reasoning_tokens: count(&usage["completion_tokens_details"]["reasoning_tokens"]),
         })
     }
 
@@ -261,7 +271,7 @@ mod tests {
 
     #[test]
     fn job_specific_finish_reason_is_not_a_server_error() {
-        for reason in ["content_filter", "tool_calls", "function_call", "of their own"] {
+        for reason in ["tool_calls", "function_call", "of their own"] {
             let data = format!(r#"{{"choices":[{{"delta":{{}},"finish_reason":"{reason}"}}]}}"#);
             let error = Chunk::parse(&data).and_then(|chunk| chunk.finish_reason()).unwrap_err();
             assert!(!error.is_server_failure() && !error.is_retryable(), "{reason}");
@@ -272,15 +282,17 @@ mod tests {
     }
 
     #[test]
-    fn reasoning_is_detected_under_either_field_name() {
+    fn reasoning_is_read_under_either_field_name_and_only_once() {
         for (delta, expected) in [
-            (r#"{"reasoning_content":"Hm"}"#, true),
-            (r#"{"reasoning":"Hm"}"#, true),
-            (r#"{"reasoning_content":"","content":"x"}"#, false),
-            (r#"{"reasoning":{"effort":"low"}}"#, false),
+            (r#"{"reasoning_content":"Hm"}"#, Some("Hm")),
+            (r#"{"reasoning":"Hm"}"#, Some("Hm")),
+            (r#"{"reasoning_content":"Hm","reasoning":"Hm"}"#, Some("Hm")),
+            (r#"{"reasoning_content":null,"reasoning":"Hm"}"#, Some("Hm")),
+            (r#"{"reasoning_content":"","content":"x"}"#, None),
+            (r#"{"reasoning":{"effort":"low"}}"#, None),
         ] {
             let chunk = Chunk::parse(&format!(r#"{{"choices":[{{"delta":{delta}}}]}}"#)).unwrap();
-            assert_eq!(chunk.has_reasoning(), expected, "{delta}");
+            assert_eq!(chunk.reasoning(), expected, "{delta}");
         }
     }
 
@@ -294,7 +306,9 @@ mod tests {
         }
         let usage =
             Chunk::parse(r#"{"usage":{"prompt_tokens":99999999999,"completion_tokens":2}}"#).unwrap().usage();
-        assert_eq!(usage, Some(Usage { prompt_tokens: u32::MAX, completion_tokens: 2, cached_tokens: 0 }));
+        let expected =
+            Usage { prompt_tokens: u32::MAX, completion_tokens: 2, cached_tokens: 0, reasoning_tokens: None };
+        assert_eq!(usage, Some(expected));
         assert_eq!(Chunk::parse(r#"{"usage":{"prompt_tokens":"7"}}"#).unwrap().usage(), None);
     }
 }

@@ -1,5 +1,5 @@
-//! Reads a model's context length from the server's list of models. OpenAI's API has no field for it, so each kind of
-//! server has its own.
+//! Reads a model's context length, and its owner, from the server's list of models. OpenAI's API has no field for the
+//! length, so each kind of server has its own.
 
 use serde::Deserialize;
 
@@ -11,6 +11,9 @@ struct ModelList {
 #[derive(Deserialize)]
 struct ModelEntry {
     id: String,
+    /// Names the kind of server: `vllm`, `sglang`, `llamacpp`.
+    #[serde(default)]
+    owned_by: Option<String>,
     /// vLLM and SGLang.
     #[serde(default)]
     max_model_len: Option<u32>,
@@ -33,9 +36,7 @@ struct Meta {
 
 /// Returns `None` if the list does not say, or cannot be parsed.
 pub(super) fn context_tokens(list: &[u8], upstream_model: &str) -> Option<u32> {
-    let list: ModelList = serde_json::from_slice(list).ok()?;
-    let only = if list.data.len() == 1 { list.data.first() } else { None };
-    let entry = list.data.iter().find(|entry| entry.id == upstream_model).or(only)?;
+    let entry = entry(list, upstream_model)?;
     let meta_tokens = entry.meta.as_ref().and_then(|meta| meta.n_ctx);
     entry
         .max_model_len
@@ -43,6 +44,21 @@ pub(super) fn context_tokens(list: &[u8], upstream_model: &str) -> Option<u32> {
         .or(entry.context_length)
         .or(meta_tokens)
         .filter(|tokens| *tokens > 0)
+}
+
+/// Returns the `owned_by` of the model.
+pub(super) fn owner(list: &[u8], upstream_model: &str) -> Option<String> {
+    entry(list, upstream_model)?.owned_by
+}
+
+fn entry(list: &[u8], upstream_model: &str) -> Option<ModelEntry> {
+    let ModelList { mut data } = serde_json::from_slice(list).ok()?;
+    let index = match data.iter().position(|entry| entry.id == upstream_model) {
+        Some(index) => index,
+        None if data.len() == 1 => 0,
+        None => return None,
+    };
+    Some(data.swap_remove(index))
 }
 
 #[cfg(test)]

@@ -1,21 +1,26 @@
 //! One server of a pool: its load, its health, and the leases under which jobs run on it.
 
-use super::breaker::{Breaker, CallOutcome, CallPermit};
+use super::breaker::{Breaker, CallOutcome, CallPermit, Effect, ProbeOutcome, ProbePermit};
+use super::capabilities::Capabilities;
 use super::error::{UpstreamError, UpstreamErrorKind};
 use super::limits::{DEFAULT_BUSY_BACKOFF, HANG_THRESHOLD, MAX_BUSY_BACKOFF, MAX_FAILED_HEALTH_CHECKS};
 use super::transport::EndpointAddress;
-use chancery_domain::Clock;
+use chancery_domain::{AccountId, Clock};
 use chancery_engine::{EndpointState, EndpointStatus};
 use metrics::Counter;
 use reqwest::header::HeaderValue;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 
 pub(super) struct Endpoint {
     /// Includes `/v1`, without a trailing slash.
     pub(super) url: String,
     state: Mutex<State>,
     outcomes: OutcomeCounters,
+    pub(super) capabilities: Capabilities,
+    /// Wakes the task that sends one-token probes.
+    probe_requests: Arc<Notify>,
 }
 
 struct State {
@@ -27,8 +32,8 @@ struct State {
     /// The server reported that it is overloaded.
     busy_until: Option<Instant>,
     failed_health_checks: u32,
-    /// When any reply from it last showed activity.
-    last_active: Option<Instant>,
+    /// Grows with every sign of activity in any reply.
+    activity: u64,
     /// The most recent error.
     last_error: Option<String>,
     is_draining: bool,
@@ -65,7 +70,7 @@ pub(super) enum Availability {
 }
 
 impl Endpoint {
-    pub(super) fn new(model: &str, url: &str, authorization: Option<HeaderValue>) -> Self {
+    pub(super) fn new(model: &str, url: &str, probe_requests: &Arc<Notify>) -> Self {
         let outcome = |outcome: &'static str| {
             let labels =
                 [("model", model.to_owned()), ("endpoint", url.to_owned()), ("outcome", outcome.to_owned())];
@@ -74,13 +79,13 @@ impl Endpoint {
         Self {
             url: url.to_owned(),
             state: Mutex::new(State {
-                authorization,
+                authorization: None,
                 outstanding_tokens: 0,
                 running: 0,
                 breaker: Breaker::new(),
                 busy_until: None,
                 failed_health_checks: 0,
-                last_active: None,
+                activity: 0,
                 last_error: None,
                 is_draining: false,
                 context_tokens: None,
@@ -93,6 +98,8 @@ impl Endpoint {
                 rejected: outcome("refused"),
                 cancelled: outcome("cancelled"),
             },
+            capabilities: Capabilities::default(),
+            probe_requests: Arc::clone(probe_requests),
         }
     }
 
@@ -138,8 +145,43 @@ impl Endpoint {
     }
 
     /// Records activity of a reply.
-    pub(super) fn record_activity(&self, now: Instant) {
-        self.lock().last_active = Some(now);
+    pub(super) fn record_activity(&self) {
+        self.lock().activity += 1;
+    }
+
+    /// Two equal values mean that the server has sent nothing to anyone in between.
+    pub(super) fn activity(&self) -> u64 {
+        self.lock().activity
+    }
+
+    /// Returns `None` unless a probe is requested and none is running.
+    pub(super) fn start_probe(&self) -> Option<ProbePermit> {
+        self.lock().breaker.start_probe()
+    }
+
+    pub(super) fn record_probe(
+        &self,
+        permit: ProbePermit,
+        outcome: ProbeOutcome,
+        error: Option<String>,
+        now: Instant,
+    ) {
+        let mut state = self.lock();
+        state.last_error = error.or(state.last_error.take());
+        let effect = state.breaker.record_probe(permit, outcome, now);
+        drop(state);
+        self.handle(effect);
+    }
+
+    fn handle(&self, effect: Effect) {
+        match effect {
+            Effect::None => {}
+            Effect::Opened => {
+                let last_error = self.lock().last_error.clone();
+                tracing::warn!(endpoint = self.url, last_error, "circuit breaker opened for upstream server");
+            }
+            Effect::ProbeRequested => self.probe_requests.notify_one(),
+        }
     }
 
     /// Returns `None` if it accepts no jobs now.
@@ -183,18 +225,26 @@ impl Endpoint {
         }
     }
 
-    /// Returns `None` if another job has just taken the breaker's only probe.
-    pub(super) fn lease(self: &Arc<Self>, tokens: u64, clock: &Arc<dyn Clock>) -> Option<Lease> {
+    /// Returns `None` if another job has just become the breaker's only trial.
+    pub(super) fn lease(
+        self: &Arc<Self>,
+        account: AccountId,
+        tokens: u64,
+        clock: &Arc<dyn Clock>,
+    ) -> Option<Lease> {
         let now = clock.monotonic();
         let mut state = self.lock();
         let permit = state.breaker.acquire(now)?;
         state.running += 1;
         state.outstanding_tokens += tokens;
+        let activity_at_start = state.activity;
         drop(state);
         Some(Lease {
             endpoint: Arc::clone(self),
             clock: Arc::clone(clock),
+            account,
             started_at: now,
+            activity_at_start,
             tokens,
             permit: Some(permit),
             has_text: false,
@@ -242,7 +292,9 @@ impl Endpoint {
 pub(super) struct Lease {
     endpoint: Arc<Endpoint>,
     clock: Arc<dyn Clock>,
+    account: AccountId,
     started_at: Instant,
+    activity_at_start: u64,
     tokens: u64,
     permit: Option<CallPermit>,
     has_text: bool,
@@ -257,15 +309,15 @@ impl Lease {
         &self.endpoint
     }
 
-    /// A server that yields text works. If this job was the probe, other jobs need not wait for its end.
+    /// A server that yields text works. If this job was the breaker's trial, other jobs need not wait for its end.
     pub(super) fn record_text(&mut self) {
         self.has_text = true;
         let now = self.clock.monotonic();
         let mut state = self.endpoint.lock();
-        state.last_active = Some(now);
+        state.activity += 1;
         if let Some(permit) = self.permit.filter(|_| !state.breaker.is_closed()) {
             state.breaker.record(permit, CallOutcome::Success, now);
-            // A job that started before the breaker opened must not become its probe.
+            // A job that started before the breaker opened must not become its trial.
             if state.breaker.is_closed() {
                 self.permit = state.breaker.acquire(now);
             }
@@ -280,6 +332,9 @@ impl Lease {
     }
 
     /// Unless `counts_against_server`, the failure does not count against the server.
+    ///
+    /// What a caller can cause is only a suspicion: a time-out by a long prompt, and any failure after the first text by a
+    /// long reply, which proxies cut off or the server has no memory for.
     pub(super) fn failed(mut self, error: &UpstreamError, counts_against_server: bool) {
         let outcomes = &self.endpoint.outcomes;
         if error.is_server_failure() {
@@ -288,9 +343,12 @@ impl Lease {
                 return self.record(CallOutcome::Unknown);
             }
             self.endpoint.lock().last_error = Some(error.detail.clone());
-            return self.record(CallOutcome::Failure);
+            let is_suspicion = self.has_text || error.kind == UpstreamErrorKind::TimedOut;
+            let suspicion = CallOutcome::Suspicion(self.account);
+            return self.record(if is_suspicion { suspicion } else { CallOutcome::Failure });
         }
         match error.kind {
+            UpstreamErrorKind::DeadlineExceeded => self.record_abandoned(&error.detail),
             UpstreamErrorKind::Busy { retry_after_s } => {
                 outcomes.busy.increment(1);
                 let backoff =
@@ -317,35 +375,29 @@ impl Lease {
         let Some(permit) = self.permit.take() else { return };
         let now = self.clock.monotonic();
         let mut state = self.endpoint.lock();
-        let has_opened = state.breaker.record(permit, call_outcome, now);
-        let last_error = state.last_error.clone();
+        let effect = state.breaker.record(permit, call_outcome, now);
         drop(state);
-        if has_opened {
-            tracing::warn!(
-                endpoint = self.endpoint.url,
-                last_error,
-                "circuit breaker opened for upstream server"
-            );
-        }
+        self.endpoint.handle(effect);
     }
 
-    fn on_drop(&mut self) {
+    /// This side gave up. That says nothing about the server, unless it sent nothing to anyone for long.
+    fn record_abandoned(&mut self, reason: &str) {
         self.endpoint.outcomes.cancelled.increment(1);
         let waited = self.clock.monotonic().saturating_duration_since(self.started_at);
-        let was_active = self.endpoint.lock().last_active.is_some_and(|at| at >= self.started_at);
+        let was_active = self.endpoint.activity() != self.activity_at_start;
         if self.has_text || was_active || waited < HANG_THRESHOLD {
             return self.record(CallOutcome::Unknown);
         }
-        let last_error = format!("client disconnected after {} s without a response", waited.as_secs());
+        let last_error = format!("{reason} after {} s without a response", waited.as_secs());
         self.endpoint.lock().last_error = Some(last_error);
-        self.record(CallOutcome::Failure);
+        self.record(CallOutcome::Suspicion(self.account));
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         if self.permit.is_some() {
-            self.on_drop();
+            self.record_abandoned("client disconnected");
         }
         let mut state = self.endpoint.lock();
         state.running = state.running.saturating_sub(1);

@@ -17,8 +17,7 @@ pub(super) struct UpstreamError {
 pub(super) enum UpstreamErrorKind {
     /// No connection, or one that broke during a reply.
     Unreachable,
-    /// The connection ended before the response head. Servers close idle connections, and a job may hit just that
-    /// moment.
+    /// The connection ended before the response head, and so did a new one.
     ConnectionClosed,
     /// No data for too long.
     TimedOut,
@@ -46,6 +45,8 @@ pub(super) struct ErrorResponse {
     pub(super) prompt_tokens: Option<u32>,
     /// Whether it names `continuous_usage_stats`, which not every server supports.
     pub(super) names_continuous_usage: bool,
+    /// Whether it names `cache_salt`. It may also quote a caller who does.
+    pub(super) names_cache_salt: bool,
 }
 
 impl UpstreamError {
@@ -69,14 +70,14 @@ impl UpstreamError {
         )
     }
 
-    /// Whether the server itself failed. A server that is busy or rejects a job works.
+    /// Whether the server itself failed. A server that is busy or rejects a job works. The total timeout is the job's:
+    /// a long reply reaches it on a working server too.
     pub(super) fn is_server_failure(&self) -> bool {
         matches!(
             self.kind,
             UpstreamErrorKind::Unreachable
                 | UpstreamErrorKind::ConnectionClosed
                 | UpstreamErrorKind::TimedOut
-                | UpstreamErrorKind::DeadlineExceeded
                 | UpstreamErrorKind::ServerFailure
         )
     }
@@ -87,6 +88,15 @@ impl UpstreamError {
         self.error_response.as_ref().is_some_and(|error_response| match error_response.status {
             401 | 408 => false,
             status => (400..500).contains(&status) || status == 501,
+        })
+    }
+
+    /// Whether the server has no such path, or none for this side, and will answer the same next time. An overloaded or
+    /// broken server (429, 5xx) may have it.
+    pub(super) fn is_missing_path(&self) -> bool {
+        self.error_response.as_ref().is_some_and(|error_response| match error_response.status {
+            408 | 429 => false,
+            status => (300..500).contains(&status) || status == 501,
         })
     }
 
@@ -136,5 +146,28 @@ mod tests {
             assert_eq!(error.is_health_check_response(), expected, "{status}");
         }
         assert!(!UpstreamError::new(UpstreamErrorKind::TimedOut, "nothing came").is_health_check_response());
+    }
+
+    #[test]
+    fn path_is_missing_unless_the_failure_may_pass() {
+        for (status, expected) in [
+            (307, true),
+            (400, true),
+            (401, true),
+            (403, true),
+            (404, true),
+            (405, true),
+            (501, true),
+            (408, false),
+            (429, false),
+            (500, false),
+            (502, false),
+            (503, false),
+        ] {
+            let error_response = Some(ErrorResponse { status, ..ErrorResponse::default() });
+            let error = UpstreamError { error_response, ..UpstreamError::server_failure("no path") };
+            assert_eq!(error.is_missing_path(), expected, "{status}");
+        }
+        assert!(!UpstreamError::new(UpstreamErrorKind::ConnectionClosed, "gone").is_missing_path());
     }
 }

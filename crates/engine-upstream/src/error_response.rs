@@ -1,5 +1,6 @@
 //! Interprets error responses of servers. Pure.
 
+use super::cache_salt::CACHE_SALT_FIELD;
 use super::chat::{CONTINUOUS_USAGE_OPTION, error_code_suffix};
 use super::error::{ErrorResponse, UpstreamError, UpstreamErrorKind};
 use super::limits::MAX_REASON_CHARS;
@@ -45,6 +46,7 @@ pub(super) fn read(status: StatusCode, retry_after_s: Option<u32>, body: &str) -
         reason: message.and_then(caller_message),
         prompt_tokens: prompt_tokens(body),
         names_continuous_usage: body.contains(CONTINUOUS_USAGE_OPTION),
+        names_cache_salt: body.contains(CACHE_SALT_FIELD),
     };
     let detail = format!("HTTP status {}{}", status.as_u16(), error_code_suffix(&response["error"]));
     UpstreamError { error_response: Some(error_response), ..UpstreamError::new(kind, detail) }

@@ -1,10 +1,12 @@
 //! Periodic health checks of every server in a pool. A server that stops responding gets no jobs before a caller
-//! notices, and gets them back when it recovers.
+//! notices, and gets them back when it recovers. `probe` checks suspected servers more thoroughly.
 
+use super::capabilities;
 use super::context;
 use super::endpoint::Endpoint;
 use super::error::{UpstreamError, UpstreamErrorKind};
 use super::limits::{HEALTH_CHECK_CONCURRENCY, HEALTH_CHECK_INTERVAL, HEALTH_CHECK_TIMEOUT};
+use super::probe::run_probes;
 use super::run::Upstream;
 use super::transport::Transport;
 use chancery_domain::Randomness;
@@ -18,22 +20,30 @@ pub(super) type HealthCheck = (Arc<Endpoint>, Result<Vec<u8>, UpstreamError>);
 
 /// Ends when the engine is dropped.
 pub(super) async fn run_health_checks(upstream: Weak<Upstream>, randomness: Arc<dyn Randomness>) {
-    while let Some(upstream) = upstream.upgrade() {
+    tokio::join!(run_probes(Weak::clone(&upstream)), run_periodic_checks(upstream, randomness));
+}
+
+async fn run_periodic_checks(weak: Weak<Upstream>, randomness: Arc<dyn Randomness>) {
+    while let Some(upstream) = weak.upgrade() {
         let (transport, endpoints) = (Arc::clone(&upstream.transport), upstream.pool.serving());
         let (context_tokens, upstream_model) = (upstream.context_tokens, upstream.upstream_model.clone());
         drop(upstream);
-        for (endpoint, outcome) in check_all(&transport, endpoints).await {
+        let checks = check_all(&transport, endpoints).await;
+        for (endpoint, outcome) in &checks {
             match outcome {
                 Ok(list) => {
                     endpoint.record_health_check(Ok(()));
-                    if let Some(reported) = context::context_tokens(&list, &upstream_model) {
+                    if let Some(reported) = context::context_tokens(list, &upstream_model) {
                         endpoint.record_context_tokens(reported, context_tokens);
                     }
                 }
                 Err(error) if error.is_health_check_response() => endpoint.record_health_check(Ok(())),
-                Err(error) => endpoint.record_health_check(Err(&error)),
+                Err(error) => endpoint.record_health_check(Err(error)),
             }
         }
+        let Some(upstream) = weak.upgrade() else { return };
+        capabilities::detect(&upstream, &checks).await;
+        drop((upstream, checks));
         // Jitter: shorten the pause by up to a quarter.
         let jitter_1024ths = u32::try_from(randomness.next_u64() % 256).unwrap_or(0);
         sleep(HEALTH_CHECK_INTERVAL - HEALTH_CHECK_INTERVAL * jitter_1024ths / 1024).await;

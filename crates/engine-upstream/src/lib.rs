@@ -6,6 +6,9 @@ mod affinity;
 mod attempt;
 mod balancing;
 mod breaker;
+mod cache_salt;
+mod cap;
+mod capabilities;
 mod chat;
 mod concurrency_slots;
 mod context;
@@ -15,10 +18,13 @@ mod error_response;
 mod health;
 mod limits;
 mod pool;
+mod probe;
 mod run;
 mod settings;
 mod stream;
 mod token_counter;
+mod token_length;
+mod tokenize;
 mod transport;
 mod usage;
 
@@ -27,18 +33,21 @@ pub use settings::{Servers, Timeouts, UpstreamSettings, ValidatedServers};
 pub use token_counter::{TokenCounter, TokenizerError};
 pub use transport::TransportError;
 
+use cache_salt::CacheSalts;
 use chancery_domain::{Clock, Randomness};
 use chancery_engine::{
     EndpointStatus, Engine, EngineError, Generation, Job, Prompt, PromptContent, Turn, channel,
 };
 use concurrency_slots::ConcurrencyLimit;
 use endpoint::Endpoint;
-use limits::{MAX_CONCURRENT_JOBS, TEMPLATE_TOKENS, TEMPLATE_TOKENS_PER_TURN};
+use limits::{MAX_CONCURRENT_JOBS, START_DETECTION_TIMEOUT, TEMPLATE_TOKENS, TEMPLATE_TOKENS_PER_TURN};
 use pool::Pool;
 use run::Upstream;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use transport::Transport;
 
 /// Why an upstream model cannot be set up.
@@ -46,6 +55,8 @@ use transport::Transport;
 pub enum UpstreamSetupError {
     #[error("no upstream server reports the context length ({0}); set `context_tokens`")]
     ContextUnknown(String),
+    #[error("the secret for cache salts cannot be used")]
+    InvalidSecret,
     #[error(transparent)]
     Transport(#[from] TransportError),
 }
@@ -59,8 +70,8 @@ pub struct UpstreamEngine {
 }
 
 impl UpstreamEngine {
-    /// Queries the servers for the context length if it is not set; otherwise they may be down. Call it on the runtime
-    /// that jobs should run on.
+    /// Asks the servers what they offer, and for the context length if it is not set. If it is, they may be down. Call it
+    /// on the runtime that jobs should run on.
     pub async fn start(
         settings: UpstreamSettings,
         clock: Arc<dyn Clock>,
@@ -74,6 +85,7 @@ impl UpstreamEngine {
             tokenizer,
             timeouts,
             hedge_after,
+            cache_salt_secret,
         } = settings;
         let transport = Arc::new(Transport::new(timeouts.connect)?);
         let servers = validate(&transport, &servers)?;
@@ -82,6 +94,8 @@ impl UpstreamEngine {
             Some(tokens) => tokens,
             None => query_context_tokens(&transport, pool.serving(), &upstream_model).await?,
         };
+        let cache_salts =
+            CacheSalts::new(&cache_salt_secret).map_err(|_| UpstreamSetupError::InvalidSecret)?;
         let upstream = Arc::new(Upstream {
             pool,
             model,
@@ -91,8 +105,16 @@ impl UpstreamEngine {
             context_tokens,
             timeouts,
             hedge_after,
+            cache_salts,
             clock,
+            has_warned_of_counts: AtomicBool::new(false),
         });
+        let detecting = async {
+            let checks = health::check_all(&upstream.transport, upstream.pool.serving()).await;
+            capabilities::detect(&upstream, &checks).await;
+        };
+        // Servers may be down.
+        let _ = timeout(START_DETECTION_TIMEOUT, detecting).await;
         let runtime = Handle::current();
         let health = runtime.spawn(health::run_health_checks(Arc::downgrade(&upstream), randomness));
         Ok(Self { upstream, concurrency_limit: ConcurrencyLimit::new(MAX_CONCURRENT_JOBS), runtime, health })
@@ -150,6 +172,13 @@ fn template_tokens(turns: &[Turn]) -> u32 {
 impl Engine for UpstreamEngine {
     fn context_tokens(&self) -> u32 {
         self.upstream.context_tokens
+    }
+
+    /// Without a tokenizer, the servers decide what is too long.
+    fn max_prompt_bytes(&self) -> usize {
+        let tokens = usize::try_from(self.upstream.context_tokens).unwrap_or(usize::MAX);
+        let bytes_per_token = self.upstream.counter.as_ref().and_then(TokenCounter::max_bytes_per_token);
+        bytes_per_token.map_or(usize::MAX, |bytes| tokens.saturating_mul(bytes))
     }
 
     fn prepare(&self, turns: &[Turn]) -> Result<Prompt, EngineError> {

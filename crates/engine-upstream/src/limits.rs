@@ -33,8 +33,36 @@ pub(super) const MAX_BYTES_PER_TOKEN: usize = 256;
 pub(super) const TYPICAL_BYTES_PER_TOKEN: u32 = 4;
 pub(super) const MIN_BYTES_PER_TOKEN: u32 = 2;
 
+/// A server that goes past the cap is noticed when a reply has this fraction more text than at the last count. Counting
+/// at every piece would cost too much.
+pub(super) const CAP_CHECK_FRACTION: u32 = 16;
+
+/// Without a tokenizer, a reply may have this many pieces more than its cap has tokens: a server may send one token in
+/// two pieces, where the reasoning ends. With stop strings, which may split tokens too, it may also have this fraction
+/// of the cap more. With a tokenizer, a reply with more pieces is counted at once.
+pub(super) const CAP_SLACK_CHUNKS: u32 = 8;
+pub(super) const CAP_SLACK_STOP_FRACTION: u32 = 16;
+
 /// Maximum size of a tokenizer file.
 pub(super) const MAX_TOKENIZER_BYTES: u64 = 256 * 1024 * 1024;
+
+/// How long a server may take to count a reply without a usage report, and its prompt. Metering waits 2 seconds for the
+/// end of a cancelled job.
+pub(super) const TOKENIZE_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// Conversations of more texts are counted in one request instead of one for each text.
+pub(super) const MAX_TOKENIZED_TURNS: usize = 8;
+/// Size of the response: servers list the tokens, each of at least one byte of text, as numbers.
+pub(super) const MAX_TOKENIZE_RESPONSE_RATIO: usize = 16;
+pub(super) const MAX_TOKENIZE_OVERHEAD_BYTES: usize = 16 * 1024;
+
+/// Time for questions about a server's capabilities, and size of its `/version`.
+pub(super) const CAPABILITY_TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const MAX_VERSION_BYTES: usize = 4 * 1024;
+/// How long the start of a model waits for the capabilities of its servers. The health checks ask those that are late.
+pub(super) const START_DETECTION_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The first version of vLLM that honours `cache_salt` for every model: 0.10.1 and earlier ignore it for gpt-oss.
+pub(super) const MIN_SALTED_VLLM_VERSION: (u32, u32) = (0, 11);
 
 /// A character has at most four bytes, so up to three tokens may belong to one that was cut off. They appear in no
 /// text.
@@ -57,10 +85,14 @@ pub(super) const FAILURE_THRESHOLD: u32 = 3;
 pub(super) const INITIAL_OPEN_DURATION: Duration = Duration::from_secs(1);
 pub(super) const MAX_OPEN_DURATION: Duration = Duration::from_secs(30);
 
-/// If a caller disconnects this long after sending, and the server has sent nothing to anyone meanwhile, the server
-/// counts as hung. Callers give up before the first-token timeout. Without this rule, a server that accepts jobs and
+/// If a caller disconnects this long after sending, and the server has sent nothing to anyone meanwhile, the server is
+/// suspected to hang. Callers give up before the first-token timeout. Without this rule, a server that accepts jobs and
 /// does nothing would always look idle.
 pub(super) const HANG_THRESHOLD: Duration = Duration::from_secs(10);
+
+/// Timeout of the one-token probe of a suspected server, unless the first-token timeout is shorter. Longer than a wait
+/// that a single large prompt usually causes.
+pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Interval of health checks (randomly shortened, so that many nodes do not check at once), and the timeout of each.
 pub(super) const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -82,9 +114,12 @@ pub(super) const AFFINITY_SLACK_TOKENS: u64 = 8_192;
 
 /// How long to wait for the usage after the text is complete, and then for the end of the stream, which blocks nobody.
 pub(super) const USAGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to wait for the usage of a complete reply after a cancel. Metering waits 2 seconds for the count after a
+/// cancel, and a server that reports no usage in this time still has to be asked for one.
+pub(super) const CANCELLED_USAGE_TIMEOUT: Duration = Duration::from_millis(300);
 pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Close idle connections before servers usually do, which would look like a failure.
+/// Close idle connections before servers usually do: a job on a connection that the server has closed is sent twice.
 pub(super) const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Upper bound on a job's total time, including all attempts. Metering gives up after 600 seconds and must not be
@@ -93,3 +128,4 @@ pub const MAX_TOTAL_TIMEOUT: Duration = Duration::from_secs(590);
 
 const _: () = assert!(INITIAL_OPEN_DURATION.as_millis() <= MAX_OPEN_DURATION.as_millis());
 const _: () = assert!(AFFINITY_LOAD_PERCENT > 100);
+const _: () = assert!(CANCELLED_USAGE_TIMEOUT.as_millis() + TOKENIZE_TIMEOUT.as_millis() < 2_000);

@@ -5,16 +5,18 @@ use super::affinity::AffinityKey;
 use super::balancing::{Candidate, choose};
 use super::endpoint::{Availability, Endpoint, Lease};
 use super::settings::ValidatedServers;
-use chancery_domain::Clock;
+use chancery_domain::{AccountId, Clock};
 use chancery_engine::EndpointStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 pub(super) struct Pool {
     model: String,
     clock: Arc<dyn Clock>,
     next_round_robin: AtomicU64,
+    probe_requests: Arc<Notify>,
     members: Mutex<Members>,
 }
 
@@ -27,6 +29,7 @@ struct Members {
 /// A job waiting for a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeaseRequest {
+    pub(super) account: AccountId,
     pub(super) affinity: Option<AffinityKey>,
     /// Upper bound on its tokens, prompt and reply together.
     pub(super) tokens: u64,
@@ -44,6 +47,7 @@ impl Pool {
             model: model.to_owned(),
             clock,
             next_round_robin: AtomicU64::new(first_round_robin),
+            probe_requests: Arc::default(),
             members: Mutex::new(Members { serving: Vec::new(), draining: Vec::new() }),
         };
         pool.replace(servers);
@@ -63,7 +67,7 @@ impl Pool {
         for url in &endpoints {
             let endpoint = match known.iter().position(|endpoint| endpoint.url == *url) {
                 Some(index) => known.swap_remove(index),
-                None => Arc::new(Endpoint::new(&self.model, url, None)),
+                None => Arc::new(Endpoint::new(&self.model, url, &self.probe_requests)),
             };
             endpoint.activate(authorization.clone());
             members.serving.push(endpoint);
@@ -96,8 +100,13 @@ impl Pool {
         let candidates: Vec<Candidate> = available.iter().map(candidate).collect();
         let round_robin = self.next_round_robin.fetch_add(1, Ordering::Relaxed);
         let (_, endpoint) = available.get(choose(&candidates, request.tokens, round_robin)?)?;
-        // Leases are granted one at a time under this lock, so the probe is still available.
-        endpoint.lease(request.tokens, &self.clock)
+        // Leases are granted one at a time under this lock, so the breaker's trial is still available.
+        endpoint.lease(request.account, request.tokens, &self.clock)
+    }
+
+    /// Notified when a server needs a one-token probe.
+    pub(super) fn probe_requests(&self) -> Arc<Notify> {
+        Arc::clone(&self.probe_requests)
     }
 
     pub(super) fn serving(&self) -> Vec<Arc<Endpoint>> {
@@ -131,7 +140,7 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::UpstreamError;
+    use crate::error::{UpstreamError, UpstreamErrorKind};
     use crate::limits::{FAILURE_THRESHOLD, HANG_THRESHOLD, INITIAL_OPEN_DURATION, MAX_FAILED_HEALTH_CHECKS};
     use chancery_domain::{AccountId, ManualClock, UnixMillis};
     use chancery_engine::{EndpointState, Turn};
@@ -157,7 +166,15 @@ mod tests {
     }
 
     fn request(tokens: u64) -> LeaseRequest {
-        LeaseRequest { affinity: None, tokens }
+        LeaseRequest { account: AccountId(1), affinity: None, tokens }
+    }
+
+    fn request_of(account: i64) -> LeaseRequest {
+        LeaseRequest { account: AccountId(account), ..request(1) }
+    }
+
+    fn timed_out() -> UpstreamError {
+        UpstreamError::new(UpstreamErrorKind::TimedOut, "no token")
     }
 
     #[test]
@@ -174,7 +191,8 @@ mod tests {
     fn affinity_holds_until_the_server_is_overloaded() {
         let pool = pool(&["a", "b", "c"]);
         let turns = Turn::from_instructions_and_input("Draft a letter.", "x");
-        let request = LeaseRequest { affinity: AffinityKey::of(AccountId(7), &turns), tokens: 1_000 };
+        let affinity = AffinityKey::of(AccountId(7), &turns);
+        let request = LeaseRequest { account: AccountId(7), affinity, tokens: 1_000 };
         let leases: Vec<Lease> = (0..6).map(|_| pool.lease(request, &[]).unwrap()).collect();
         assert!(leases.iter().all(|lease| lease.url() == leases[0].url()));
         let more: Vec<Lease> = (0..60).map(|_| pool.lease(request, &[]).unwrap()).collect();
@@ -224,14 +242,14 @@ mod tests {
     }
 
     #[test]
-    fn probe_is_exclusive_and_a_dropped_probe_frees_the_next() {
+    fn trial_is_exclusive_and_a_dropped_trial_frees_the_next() {
         let (pool, clock) = pool_at(&["a"]);
         open(&pool);
         assert!(pool.lease(request(1), &[]).is_none());
         clock.advance(INITIAL_OPEN_DURATION);
-        let probe = pool.lease(request(1), &[]).unwrap();
+        let trial = pool.lease(request(1), &[]).unwrap();
         assert!(pool.lease(request(1), &[]).is_none());
-        drop(probe);
+        drop(trial);
         pool.lease(request(1), &[]).unwrap().succeeded();
         assert_eq!(pool.statuses()[0].state, EndpointState::Up);
     }
@@ -243,15 +261,15 @@ mod tests {
         assert_eq!(pool.outage().as_deref(), Some("500"));
         clock.advance(INITIAL_OPEN_DURATION);
         assert_eq!(pool.outage(), None);
-        let _probe = pool.lease(request(1), &[]).unwrap();
-        assert_eq!(pool.outage(), None, "a probe is under way");
+        let _trial = pool.lease(request(1), &[]).unwrap();
+        assert_eq!(pool.outage(), None, "a trial is under way");
     }
 
     #[test]
-    fn callers_hanging_up_after_a_long_wait_open_the_breaker() {
+    fn two_accounts_hanging_up_after_a_long_wait_open_the_breaker() {
         let (pool, clock) = pool_at(&["a", "b"]);
-        for _ in 0..2 * FAILURE_THRESHOLD {
-            let lease = pool.lease(request(1), &[]).unwrap();
+        for account in [1, 1, 2, 2] {
+            let lease = pool.lease(request_of(account), &[]).unwrap();
             if lease.url() == "a" {
                 clock.advance(HANG_THRESHOLD);
                 drop(lease);
@@ -261,6 +279,68 @@ mod tests {
         }
         let state = |name| pool.statuses().into_iter().find(|status| status.url == name).unwrap().state;
         assert_eq!((state("a"), state("b")), (EndpointState::Open, EndpointState::Up));
+    }
+
+    #[test]
+    fn one_account_alone_does_not_open_the_breaker() {
+        type Ending = fn(Lease, &ManualClock);
+        let hang_up: Ending = |lease, clock| {
+            clock.advance(HANG_THRESHOLD);
+            drop(lease);
+        };
+        let time_out: Ending = |lease, _| lease.failed(&timed_out(), true);
+        let silent_deadline: Ending = |lease, clock| {
+            clock.advance(HANG_THRESHOLD);
+            lease.failed(&UpstreamError::new(UpstreamErrorKind::DeadlineExceeded, "over"), true);
+        };
+        let cut_after_text: Ending = |mut lease, _| {
+            lease.record_text();
+            lease.failed(&UpstreamError::new(UpstreamErrorKind::Unreachable, "cut"), true);
+        };
+        for (name, end) in [
+            ("hang-up", hang_up),
+            ("time-out", time_out),
+            ("silent deadline", silent_deadline),
+            ("cut", cut_after_text),
+        ] {
+            let (pool, clock) = pool_at(&["a"]);
+            let endpoint = pool.serving().remove(0);
+            for _ in 0..2 * FAILURE_THRESHOLD {
+                end(pool.lease(request_of(1), &[]).unwrap(), &clock);
+            }
+            assert_eq!(pool.statuses()[0].state, EndpointState::Up, "{name}");
+            assert!(endpoint.start_probe().is_some() && endpoint.start_probe().is_none(), "{name}");
+            end(pool.lease(request_of(2), &[]).unwrap(), &clock);
+            assert_eq!(pool.statuses()[0].state, EndpointState::Open, "{name}: a second account");
+        }
+    }
+
+    #[test]
+    fn deadline_of_a_long_reply_is_no_suspicion() {
+        let (pool, clock) = pool_at(&["a"]);
+        for account in 0..6 {
+            let mut lease = pool.lease(request_of(account), &[]).unwrap();
+            lease.record_text();
+            clock.advance(HANG_THRESHOLD * 10);
+            lease.failed(&UpstreamError::new(UpstreamErrorKind::DeadlineExceeded, "over"), true);
+        }
+        assert_eq!(pool.statuses()[0].state, EndpointState::Up);
+        assert!(pool.serving()[0].start_probe().is_none());
+    }
+
+    #[test]
+    fn server_that_streams_to_another_caller_is_not_suspected_by_a_hang_up() {
+        let (pool, clock) = pool_at(&["a"]);
+        let mut streaming = pool.lease(request_of(9), &[]).unwrap();
+        streaming.record_text();
+        for account in 1..6 {
+            let silent = pool.lease(request_of(account), &[]).unwrap();
+            clock.advance(HANG_THRESHOLD);
+            streaming.endpoint().record_activity();
+            drop(silent);
+        }
+        assert_eq!(pool.statuses()[0].state, EndpointState::Up);
+        assert!(pool.serving()[0].start_probe().is_none());
     }
 
     #[test]

@@ -2,16 +2,20 @@
 //!
 //! 1. A server is chosen (`pool`). The job's tokens count as its load until the job has left it.
 //! 2. The job is sent there (`attempt`). If it fails before the first text, another server is tried, a few times.
-//! 3. If hedging is configured and the first text is slow to arrive, a second server gets the job too. The first to yield
-//!    text wins. The other connection is closed, and nothing of it is passed on or billed.
-//! 4. From the first text on, text is passed on as it arrives. Any failure then fails the job, because text that was sent
-//!    cannot be taken back.
-//! 5. If the caller disconnects, the connection is closed at once, which tells the server to stop. Only if the reply has
-//!    already ended, and nothing runs any more, is its usage still awaited.
+//! 3. If hedging is configured and the first text is slow to arrive, a second server gets the job too. The first to
+//!    yield text wins. The other connection is closed, and nothing of it is passed on or billed.
+//! 4. From the first text on, text is passed on as it arrives. Any failure then fails the job, because text that was
+//!    sent cannot be taken back. If the server goes past the cap, the job is stopped there (`cap`). Reasoning before
+//!    the answer is text in all these steps.
+//! 5. If the caller disconnects, the connection is closed at once, which tells the server to stop. Only if the reply
+//!    has already ended, and nothing runs any more, is its usage still awaited, briefly. The total timeout does the
+//!    same.
 //! 6. Finally, the job's tokens are counted (`usage`).
 
 use super::affinity::AffinityKey;
 use super::attempt::StartedReply;
+use super::cache_salt::CacheSalts;
+use super::cap::CapCheck;
 use super::endpoint::{Endpoint, Lease};
 use super::error::{UpstreamError, UpstreamErrorKind};
 use super::limits::{MAX_ATTEMPTS, TYPICAL_BYTES_PER_TOKEN};
@@ -24,8 +28,8 @@ use super::transport::Transport;
 use chancery_domain::Clock;
 use chancery_engine::{GenerationSink, Job, Turn};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
@@ -39,7 +43,10 @@ pub(super) struct Upstream {
     pub(super) context_tokens: u32,
     pub(super) timeouts: Timeouts,
     pub(super) hedge_after: Option<Duration>,
+    pub(super) cache_salts: CacheSalts,
     pub(super) clock: Arc<dyn Clock>,
+    /// Whether the log has said that this model's tokens may not be counted.
+    pub(super) has_warned_of_counts: AtomicBool,
 }
 
 /// The outcome of a job that did not fail.
@@ -47,21 +54,31 @@ struct JobResult {
     received: Received,
     /// The cap that was sent to the server.
     max_tokens: u32,
-    /// The complete reply. `None` if the caller disconnected.
+    end: JobEnd,
+    /// The reply, if it is complete.
     completed_reply: Option<Reply>,
+}
+
+/// How a job that did not fail has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JobEnd {
+    Completed,
+    /// The caller disconnected.
+    Cancelled,
+    /// The total timeout passed after the first text.
+    DeadlineExceeded,
+    /// The server went past the cap.
+    OverCap,
 }
 
 impl Upstream {
     pub(super) async fn run(self: &Arc<Self>, turns: &[Turn], job: &Job, sink: GenerationSink) {
         let running = RunningJob::new(self, turns, job);
-        let JobResult { received, max_tokens, completed_reply } = match running.work(&sink).await {
+        let JobResult { received, max_tokens, end, completed_reply } = match running.work(&sink).await {
             Ok(result) => result,
             Err(error) => return sink.fail(error.into_engine_error(self.context_tokens)),
         };
-        match running.finish_job(received, max_tokens, completed_reply.is_none()).await {
-            Ok(finished) => sink.end(finished),
-            Err(error) => sink.fail(error),
-        }
+        sink.end(running.finish_job(received, max_tokens, end).await);
         if let Some(reply) = completed_reply {
             reply.drain().await;
         }
@@ -76,14 +93,26 @@ pub(super) struct RunningJob<'a> {
     pub(super) max_tokens: u32,
     /// Whether this job has failed on a server.
     pub(super) has_failed: AtomicBool,
+    /// The account's salt for the servers' prefix caches.
+    pub(super) cache_salt: String,
+    /// The last server that the job was sent to. It may have computed the prompt, even if nothing came back.
+    sent_to: Mutex<Option<Arc<Endpoint>>>,
     started_at: Instant,
 }
 
 impl<'a> RunningJob<'a> {
     fn new(upstream: &'a Arc<Upstream>, turns: &'a [Turn], job: &'a Job) -> Self {
         let started_at = upstream.clock.monotonic();
-        let mut running =
-            Self { upstream, turns, job, max_tokens: 0, has_failed: AtomicBool::new(false), started_at };
+        let mut running = Self {
+            upstream,
+            turns,
+            job,
+            max_tokens: 0,
+            has_failed: AtomicBool::new(false),
+            cache_salt: upstream.cache_salts.of(job.account),
+            sent_to: Mutex::new(None),
+            started_at,
+        };
         running.max_tokens = running.initial_max_tokens();
         running
     }
@@ -107,6 +136,14 @@ impl<'a> RunningJob<'a> {
         text_tokens.saturating_add(template_tokens(self.turns))
     }
 
+    pub(super) fn record_sent(&self, endpoint: &Arc<Endpoint>) {
+        *self.sent_to.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(endpoint));
+    }
+
+    pub(super) fn sent_to(&self) -> Option<Arc<Endpoint>> {
+        self.sent_to.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Remainder of the job's total timeout.
     pub(super) fn remaining_time(&self) -> Duration {
         let spent = self.upstream.clock.monotonic().saturating_duration_since(self.started_at);
@@ -119,7 +156,11 @@ impl<'a> RunningJob<'a> {
             None => self.estimated_prompt_tokens(TYPICAL_BYTES_PER_TOKEN),
         };
         let tokens = u64::from(prompt_tokens) + u64::from(self.max_tokens);
-        LeaseRequest { affinity: AffinityKey::of(self.job.account, self.turns), tokens }
+        LeaseRequest {
+            account: self.job.account,
+            affinity: AffinityKey::of(self.job.account, self.turns),
+            tokens,
+        }
     }
 
     async fn work(&self, sink: &GenerationSink) -> Result<JobResult, UpstreamError> {
@@ -127,7 +168,8 @@ impl<'a> RunningJob<'a> {
             biased;
             // Drops the connection, and with it the lease on the server.
             () = sink.cancelled() => {
-                return Ok(JobResult { received: Received::default(), max_tokens: self.max_tokens, completed_reply: None });
+                let (received, max_tokens) = (Received::default(), self.max_tokens);
+                return Ok(JobResult { received, max_tokens, end: JobEnd::Cancelled, completed_reply: None });
             }
             started = self.start_with_retries() => started?,
         };
@@ -211,13 +253,26 @@ impl<'a> RunningJob<'a> {
         sink: &GenerationSink,
     ) -> Result<JobResult, UpstreamError> {
         let StartedReply { lease, mut reply } = started;
+        // With hedging, the job may have been sent to another server since.
+        self.record_sent(lease.endpoint());
+        let max_tokens = reply.max_tokens();
+        let mut cap_check = CapCheck::new(max_tokens);
         let forwarding = async {
-            reply.take_text(|text| sink.text(text));
-            while reply.received.finish_reason.is_none() {
+            loop {
+                reply.pass_on(sink);
+                if reply.received.finish_reason.is_some() {
+                    return Ok(());
+                }
+                if reply.received.is_over_cap {
+                    return Ok(());
+                }
+                if self.is_over_cap(&reply.received, max_tokens, &mut cap_check).await {
+                    reply.received.is_over_cap = true;
+                    return Ok(());
+                }
                 reply.read_with_idle_timeout().await?;
-                reply.take_text(|text| sink.text(text));
+                lease.endpoint().record_activity();
             }
-            Ok(())
         };
         let deadline_exceeded =
             |_| Err(UpstreamError::new(UpstreamErrorKind::DeadlineExceeded, "total timeout exceeded"));
@@ -226,21 +281,43 @@ impl<'a> RunningJob<'a> {
             () = sink.cancelled() => None,
             outcome = timeout(self.remaining_time(), forwarding) => Some(outcome.unwrap_or_else(deadline_exceeded)),
         };
-        let max_tokens = reply.max_tokens();
         match forwarded {
             None if reply.received.finish_reason.is_none() => {
-                Ok(JobResult { received: reply.received, max_tokens, completed_reply: None })
+                let end = JobEnd::Cancelled;
+                Ok(JobResult { received: reply.received, max_tokens, end, completed_reply: None })
+            }
+            // The text cannot be taken back, so it is billed. The deadline is the job's, and says nothing about the
+            // server.
+            Some(Err(error))
+                if error.kind == UpstreamErrorKind::DeadlineExceeded && reply.received.text_chunks > 0 =>
+            {
+                lease.failed(&error, true);
+                let end = JobEnd::DeadlineExceeded;
+                Ok(JobResult { received: reply.received, max_tokens, end, completed_reply: None })
+            }
+            Some(Ok(())) if reply.received.is_over_cap => {
+                let (model, endpoint) = (&self.upstream.model, lease.url());
+                tracing::warn!(
+                    model,
+                    endpoint,
+                    max_tokens,
+                    "upstream server ignores max_tokens, job stopped"
+                );
+                lease.succeeded();
+                let end = JobEnd::OverCap;
+                Ok(JobResult { received: reply.received, max_tokens, end, completed_reply: None })
             }
             Some(Err(error)) => {
                 self.record_failure(lease, &error);
                 Err(error)
             }
             None | Some(Ok(())) => {
-                reply.take_text(|text| sink.text(text));
-                reply.wait_for_usage().await;
+                reply.pass_on(sink);
+                reply.wait_for_usage(sink).await;
                 lease.succeeded();
                 let received = std::mem::take(&mut reply.received);
-                Ok(JobResult { received, max_tokens, completed_reply: Some(reply) })
+                let end = JobEnd::Completed;
+                Ok(JobResult { received, max_tokens, end, completed_reply: Some(reply) })
             }
         }
     }

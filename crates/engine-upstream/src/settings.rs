@@ -2,6 +2,7 @@
 
 use super::limits::MAX_TOTAL_TIMEOUT;
 use super::token_counter::TokenCounter;
+use chancery_domain::SecretToken;
 use reqwest::header::HeaderValue;
 use std::time::Duration;
 
@@ -14,11 +15,13 @@ pub struct UpstreamSettings {
     pub servers: Servers,
     /// `None`: queried from the servers at startup.
     pub context_tokens: Option<u32>,
-    /// `None`: the servers' own counts are used.
+    /// `None`: the servers' own counts are used: their usage reports, or their `/tokenize`.
     pub tokenizer: Option<TokenCounter>,
     pub timeouts: Timeouts,
     /// How long to wait for the first text before also asking a second server. `None`: never.
     pub hedge_after: Option<Duration>,
+    /// Each account's `cache_salt` is derived from this. All nodes must have the same.
+    pub cache_salt_secret: SecretToken,
 }
 
 /// Settings that can change while jobs run.

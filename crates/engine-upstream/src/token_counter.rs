@@ -2,6 +2,7 @@
 //! each text on its own, and nothing in it is parsed as a special token. Without one, the server's count is used.
 
 use super::limits::{MAX_PRETOKEN_BYTES, MAX_TOKENIZER_BYTES};
+use super::token_length::max_bytes_per_token;
 use chancery_engine::{EngineError, Turn};
 use serde_json::Value;
 use std::path::Path;
@@ -18,6 +19,7 @@ pub struct TokenCounter {
     tokenizer: Tokenizer,
     /// Whether texts are split by a regular expression, which may give up on some.
     splits_by_regex: bool,
+    max_bytes_per_token: Option<usize>,
 }
 
 impl TokenCounter {
@@ -33,13 +35,14 @@ impl TokenCounter {
         mark_added_tokens_special(&mut description);
         let splits_by_regex =
             has_regex(&description["pre_tokenizer"]) || has_regex(&description["normalizer"]);
+        let max_bytes_per_token = max_bytes_per_token(&description);
         let mut tokenizer =
             Tokenizer::from_bytes(description.to_string()).map_err(|error| unreadable(&error))?;
         tokenizer.set_encode_special_tokens(true);
         // Count exactly the text: no truncation, no padding.
         tokenizer.with_truncation(None).map_err(|error| unreadable(&error))?;
         tokenizer.with_padding(None);
-        Ok(Self { tokenizer, splits_by_regex })
+        Ok(Self { tokenizer, splits_by_regex, max_bytes_per_token })
     }
 
     pub fn count(&self, text: &str) -> Result<u32, EngineError> {
@@ -51,6 +54,11 @@ impl TokenCounter {
         }
         let encoding = self.tokenizer.encode_fast(text, false).map_err(|error| failed(&error))?;
         Ok(u32::try_from(encoding.len()).unwrap_or(u32::MAX))
+    }
+
+    /// The most bytes of a text that one token can stand for; `None` if there is no known bound.
+    pub fn max_bytes_per_token(&self) -> Option<usize> {
+        self.max_bytes_per_token
     }
 
     /// When its regular expressions give up, the library silently treats the rest of the text as one word. The count

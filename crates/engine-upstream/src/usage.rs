@@ -1,49 +1,88 @@
-//! Counts the tokens of a reply and decides why it ended. With the model's tokenizer, the text passed on is counted.
-//! The server's usage then serves only for the few tokens of a character that the cap cut off, and for a text that the
-//! tokenizer gives up on. Without a tokenizer, the server's usage counts, but at least the number of pieces it sent. A
-//! reply without any count fails, because it could not be billed. The count never exceeds the cap that was sent, which
-//! is what was reserved.
+//! Counts the tokens of a reply and decides why it ended. Reasoning is output like the answer, and counted with it.
+//! With the model's tokenizer, the text passed on is counted. The server's usage then serves only for the few tokens of
+//! a character that the cap cut off, and for a text that the tokenizer gives up on. Without a tokenizer, the server's
+//! usage counts, or else its `/tokenize`, but at least the number of pieces it sent. Without either, the prompt is not
+//! billed, and what was reserved for it counts as prefilled. A reply with text has at least one token. The output never
+//! exceeds the cap that was sent, which is what was reserved.
 
 use super::chat::ServerFinishReason;
-use super::limits::{INLINE_TEXT_BYTES, MAX_PARTIAL_CHAR_TOKENS};
-use super::run::{RunningJob, Upstream};
+use super::limits::{INLINE_TEXT_BYTES, MAX_PARTIAL_CHAR_TOKENS, MAX_TOKENIZED_TURNS, TOKENIZE_TIMEOUT};
+use super::run::{JobEnd, RunningJob, Upstream};
 use super::stream::Received;
 use super::template_tokens;
+use super::tokenize;
 use chancery_engine::{EngineError, Finished, StopReason};
 use std::sync::Arc;
+use tokio::time::timeout;
+
+/// The tokens of one job.
+struct TokenCounts {
+    /// `None`: as counted before the job ran.
+    input_tokens: Option<u32>,
+    /// `None`: unknown.
+    prompt_tokens: Option<u32>,
+    /// Reasoning included.
+    output_tokens: u32,
+    reasoning_tokens: u32,
+}
 
 impl RunningJob<'_> {
-    pub(super) async fn finish_job(
-        &self,
-        mut received: Received,
-        max_tokens: u32,
-        is_cancelled: bool,
-    ) -> Result<Finished, EngineError> {
-        let (input_tokens, output_tokens) = match &self.upstream.counter {
-            Some(_) => (None, self.count_locally(&mut received, max_tokens).await),
-            None => {
-                let (input_tokens, output_tokens) = self.server_usage(&received, is_cancelled)?;
-                (Some(input_tokens), output_tokens)
+    pub(super) async fn finish_job(&self, mut received: Received, max_tokens: u32, end: JobEnd) -> Finished {
+        let counts = match &self.upstream.counter {
+            Some(_) => {
+                let (output_tokens, reasoning_tokens) = self.count_locally(&mut received, max_tokens).await;
+                // What was counted here was reserved, whatever the server reports.
+                let prompt_tokens = Some(self.job.prompt.input_tokens);
+                TokenCounts { input_tokens: None, prompt_tokens, output_tokens, reasoning_tokens }
             }
+            None => self.count_by_server(&received, end).await,
         };
-        let output_tokens = output_tokens.min(max_tokens).min(self.job.max_output_tokens);
-        let reason = match received.finish_reason {
-            _ if is_cancelled => StopReason::Cancelled,
-            Some(ServerFinishReason::Length) => self.length_stop_reason(&received, max_tokens, output_tokens),
-            Some(ServerFinishReason::StopSequence) => StopReason::StopSequence,
-            Some(ServerFinishReason::Stop) | None => StopReason::Complete,
+        let output_tokens = counts
+            .output_tokens
+            .max(u32::from(received.text_chunks > 0))
+            .min(max_tokens)
+            .min(self.job.max_output_tokens);
+        let reason = match (end, received.finish_reason) {
+            (JobEnd::Cancelled, _) => StopReason::Cancelled,
+            (JobEnd::DeadlineExceeded, _) => StopReason::Deadline,
+            (JobEnd::OverCap, _) | (JobEnd::Completed, Some(ServerFinishReason::Length)) => {
+                self.length_stop_reason(&received, max_tokens, output_tokens, counts.prompt_tokens)
+            }
+            (JobEnd::Completed, Some(ServerFinishReason::StopSequence)) => StopReason::StopSequence,
+            (JobEnd::Completed, Some(ServerFinishReason::ContentFilter)) => StopReason::ContentFilter,
+            (JobEnd::Completed, Some(ServerFinishReason::Stop) | None) => StopReason::Complete,
         };
-        let cached_tokens = received.usage.map_or(0, |usage| usage.cached_tokens);
-        Ok(Finished { reason, output_tokens, cached_tokens, input_tokens })
+        Finished {
+            reason,
+            output_tokens,
+            cached_tokens: received.usage.map_or(0, |usage| usage.cached_tokens),
+            reasoning_tokens: counts.reasoning_tokens.min(output_tokens),
+            prefilled_tokens: self.prefilled_tokens(counts.prompt_tokens),
+            input_tokens: counts.input_tokens,
+        }
     }
 
-    async fn count_locally(&self, received: &mut Received, max_tokens: u32) -> u32 {
+    /// A server that got the job may have computed its whole prompt. What nobody counted counts as what was reserved
+    /// for it, and never as more.
+    fn prefilled_tokens(&self, prompt_tokens: Option<u32>) -> u32 {
+        let reserved = self.job.prompt.input_tokens;
+        match self.sent_to() {
+            Some(_) => prompt_tokens.map_or(reserved, |tokens| tokens.min(reserved)),
+            None => 0,
+        }
+    }
+
+    /// Returns all output tokens, and those of them that are reasoning.
+    async fn count_locally(&self, received: &mut Received, max_tokens: u32) -> (u32, u32) {
+        let (reasoning, text) = (std::mem::take(&mut received.reasoning), std::mem::take(&mut received.text));
         // Text that cannot be counted has been sent anyway, so it is billed by the server's usage.
-        let counted = match count(self.upstream, std::mem::take(&mut received.text)).await {
-            Ok(counted) => counted,
+        let (counted, reasoning_tokens) = match count_output(self.upstream, reasoning, text).await {
+            Ok(counts) => counts,
             Err(error) => {
                 tracing::warn!(model = self.upstream.model, %error, "billing the server's token count");
-                return received.usage.map_or(0, |usage| usage.completion_tokens).max(received.text_chunks);
+                let reported = received.usage.map_or(0, |usage| usage.completion_tokens);
+                let output_tokens = reported.max(received.text_chunks);
+                return (output_tokens, reported_reasoning(received, output_tokens));
             }
         };
         let generated = received.usage.map_or(counted, |usage| usage.completion_tokens);
@@ -51,35 +90,107 @@ impl RunningJob<'_> {
             received.finish_reason == Some(ServerFinishReason::Length) && generated == max_tokens;
         let is_part_of_a_character =
             (counted..=counted.saturating_add(MAX_PARTIAL_CHAR_TOKENS)).contains(&generated);
-        if was_cut_off && is_part_of_a_character { generated } else { counted }
+        let output_tokens = if was_cut_off && is_part_of_a_character { generated } else { counted };
+        (output_tokens, reasoning_tokens)
     }
 
-    /// Returns input and output tokens.
-    fn server_usage(&self, received: &Received, is_cancelled: bool) -> Result<(u32, u32), EngineError> {
-        match received.usage {
-            // A stop string may split a token, so that one token arrives in two pieces.
-            Some(usage) if !self.job.stop.is_empty() && !is_cancelled => {
-                Ok((usage.prompt_tokens, usage.completion_tokens))
+    /// By its usage, if that covers the reply, or else by its `/tokenize`. Prompt and reply are counted concurrently,
+    /// so that both together take no longer than the limit.
+    async fn count_by_server(&self, received: &Received, end: JobEnd) -> TokenCounts {
+        let is_covered = received.is_usage_current || received.text_chunks == 0;
+        let reported_prompt = received.usage.and_then(|usage| self.known_prompt_tokens(usage.prompt_tokens));
+        let reported_output = received.usage.filter(|_| is_covered).map(|usage| usage.completion_tokens);
+        let prompt = async {
+            match reported_prompt {
+                Some(tokens) => Some(tokens),
+                None => timeout(TOKENIZE_TIMEOUT, self.tokenize_prompt()).await.ok().flatten(),
             }
-            Some(usage) => Ok((usage.prompt_tokens, usage.completion_tokens.max(received.text_chunks))),
-            // Each piece had at least one token. The prompt's count never arrived, so the prompt is free.
-            None if is_cancelled => Ok((0, received.text_chunks)),
-            None => Err(EngineError::Failed(
-                "upstream server reported no usage; set `tokenizer` for this model".to_owned(),
-            )),
+        };
+        let output = async {
+            match reported_output {
+                Some(tokens) => Some(tokens),
+                None => timeout(TOKENIZE_TIMEOUT, self.tokenize_output(received)).await.ok().flatten(),
+            }
+        };
+        let (prompt_tokens, generated) = tokio::join!(prompt, output);
+        let output_tokens = match generated {
+            // A stop string may split a token, so that one token arrives in two pieces.
+            Some(tokens) if tokens > 0 && !self.job.stop.is_empty() && end == JobEnd::Completed => tokens,
+            // Each piece had at least one token.
+            Some(tokens) => tokens.max(received.text_chunks),
+            None => received.usage.map_or(0, |usage| usage.completion_tokens).max(received.text_chunks),
+        };
+        let reasoning_tokens = reported_reasoning(received, output_tokens);
+        TokenCounts {
+            input_tokens: Some(prompt_tokens.unwrap_or(0)),
+            prompt_tokens,
+            output_tokens,
+            reasoning_tokens,
+        }
+    }
+
+    /// Some servers report 0 where they did not count.
+    fn known_prompt_tokens(&self, reported: u32) -> Option<u32> {
+        let is_empty = self.turns.iter().all(|turn| turn.text.is_empty());
+        (reported > 0 || is_empty).then_some(reported)
+    }
+
+    async fn tokenize_output(&self, received: &Received) -> Option<u32> {
+        let (reasoning_tokens, text_tokens) =
+            tokio::join!(self.tokenize(&received.reasoning), self.tokenize(&received.text));
+        Some(reasoning_tokens?.saturating_add(text_tokens?))
+    }
+
+    /// Counts each text on its own, as a local tokenizer does. A long conversation is counted as one text, which
+    /// differs by a few tokens.
+    async fn tokenize_prompt(&self) -> Option<u32> {
+        let texts = || self.turns.iter().map(|turn| turn.text.as_str()).filter(|text| !text.is_empty());
+        if texts().count() > MAX_TOKENIZED_TURNS {
+            return self.tokenize(&texts().collect::<String>()).await;
+        }
+        let mut sum = self.tokenize("").await?;
+        for text in texts() {
+            sum = sum.saturating_add(self.tokenize(text).await?);
+        }
+        Some(sum)
+    }
+
+    /// Counts a text on the server that the job was sent to. Returns `None` if that is not possible.
+    async fn tokenize(&self, text: &str) -> Option<u32> {
+        let endpoint = self.sent_to()?;
+        let format = endpoint.capabilities.tokenize_format()?;
+        if text.is_empty() {
+            return Some(0);
+        }
+        let upstream = self.upstream;
+        match tokenize::count(&upstream.transport, &endpoint, &upstream.upstream_model, format, text).await {
+            Ok(tokens) => Some(tokens),
+            Err(error) => {
+                let (model, endpoint) = (&upstream.model, &endpoint.url);
+                tracing::warn!(model, endpoint, error = error.detail, "server cannot count tokens");
+                None
+            }
         }
     }
 
     /// Whether a reply was cut short by the caller's cap or by the end of the context.
-    fn length_stop_reason(&self, received: &Received, max_tokens: u32, output_tokens: u32) -> StopReason {
+    fn length_stop_reason(
+        &self,
+        received: &Received,
+        max_tokens: u32,
+        output_tokens: u32,
+        prompt_tokens: Option<u32>,
+    ) -> StopReason {
         let generated = received.usage.map_or(0, |usage| usage.completion_tokens).max(output_tokens);
         if generated >= self.job.max_output_tokens {
             return StopReason::MaxOutputTokens;
         }
         let was_cut_to_fit = max_tokens < self.job.max_output_tokens;
-        let prompt_tokens = match (&self.upstream.counter, received.usage) {
-            (None, Some(usage)) => usage.prompt_tokens,
-            _ => self.job.prompt.input_tokens,
+        let prompt_tokens = match (&self.upstream.counter, prompt_tokens) {
+            (None, Some(prompt_tokens)) => prompt_tokens,
+            (Some(_), _) => self.job.prompt.input_tokens,
+            // Nothing shows that the context is full.
+            (None, None) => 0,
         };
         let is_full =
             u64::from(prompt_tokens) + u64::from(generated) + u64::from(template_tokens(self.turns))
@@ -89,6 +200,27 @@ impl RunningJob<'_> {
             false => StopReason::MaxOutputTokens,
         }
     }
+}
+
+/// How many of the output tokens were reasoning: by the server's report, or else by the pieces it sent.
+fn reported_reasoning(received: &Received, output_tokens: u32) -> u32 {
+    let has_answer = received.text_chunks > received.reasoning_chunks;
+    let reported = received.usage.and_then(|usage| usage.reasoning_tokens);
+    match reported {
+        Some(reported) => reported,
+        None if !has_answer && received.reasoning_chunks > 0 => output_tokens,
+        None => received.reasoning_chunks,
+    }
+}
+
+/// Returns the tokens of both together, and those of the reasoning.
+pub(super) async fn count_output(
+    upstream: &Arc<Upstream>,
+    reasoning: String,
+    text: String,
+) -> Result<(u32, u32), EngineError> {
+    let reasoning_tokens = count(upstream, reasoning).await?;
+    Ok((reasoning_tokens.saturating_add(count(upstream, text).await?), reasoning_tokens))
 }
 
 /// Counts the tokens of a text, off the async threads if it is long. Returns 0 without a tokenizer.

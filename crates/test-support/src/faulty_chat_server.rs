@@ -31,7 +31,9 @@ pub enum Step {
     Cut,
 }
 
-pub type Script = Arc<dyn Fn(usize) -> Vec<Step> + Send + Sync>;
+pub type Script = Arc<dyn Fn(usize, &str) -> Vec<Step> + Send + Sync>;
+
+const MODEL_LIST: &str = r#"{"object":"list","data":[{"id":"m","max_model_len":4096}]}"#;
 
 pub struct FaultyServer {
     pub url: String,
@@ -39,9 +41,53 @@ pub struct FaultyServer {
     task: tokio::task::JoinHandle<()>,
 }
 
+/// What the server answers beside jobs.
+#[derive(Clone)]
+pub struct OtherRoutes {
+    /// The list of models.
+    pub list: String,
+    /// The body of `/version`, which vLLM has.
+    pub version: Option<String>,
+    /// Counts words, in the format of one kind of server.
+    pub tokenize: Option<TokenizeRoute>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenizeRoute {
+    Vllm,
+    LlamaServer,
+    /// Accepts the probe at start, and fails from then on.
+    BreaksAfterTheProbe,
+}
+
+impl Default for OtherRoutes {
+    fn default() -> Self {
+        Self { list: MODEL_LIST.to_owned(), version: None, tokenize: None }
+    }
+}
+
+impl OtherRoutes {
+    /// The routes of a current vLLM.
+    pub fn vllm() -> Self {
+        let list = r#"{"data":[{"id":"m","owned_by":"vllm","max_model_len":4096}]}"#.to_owned();
+        Self {
+            list,
+            version: Some(r#"{"version":"0.11.2"}"#.to_owned()),
+            tokenize: Some(TokenizeRoute::Vllm),
+        }
+    }
+
+    pub fn llama_server() -> Self {
+        let list = r#"{"data":[{"id":"m","owned_by":"llamacpp","meta":{"n_ctx":4096}}]}"#.to_owned();
+        Self { list, version: None, tokenize: Some(TokenizeRoute::LlamaServer) }
+    }
+}
+
 #[derive(Default)]
 struct State {
-    list: String,
+    routes: OtherRoutes,
+    /// Bodies of the received `/tokenize` requests.
+    tokenized: Mutex<Vec<String>>,
     /// Bodies of the received jobs.
     jobs: Mutex<Vec<String>>,
     heads: Mutex<Vec<String>>,
@@ -52,8 +98,7 @@ struct State {
 impl FaultyServer {
     /// The script receives the number of the job, from 0.
     pub async fn start(script: impl Fn(usize) -> Vec<Step> + Send + Sync + 'static) -> Self {
-        let list = r#"{"object":"list","data":[{"id":"m","max_model_len":4096}]}"#;
-        Self::start_listing(list.to_owned(), script).await
+        Self::start_with(OtherRoutes::default(), script).await
     }
 
     /// Starts a server with a custom model list.
@@ -61,9 +106,28 @@ impl FaultyServer {
         list: String,
         script: impl Fn(usize) -> Vec<Step> + Send + Sync + 'static,
     ) -> Self {
+        Self::start_with(OtherRoutes { list, ..OtherRoutes::default() }, script).await
+    }
+
+    pub async fn start_with(
+        routes: OtherRoutes,
+        script: impl Fn(usize) -> Vec<Step> + Send + Sync + 'static,
+    ) -> Self {
+        Self::start_scripted(routes, move |number, _| script(number)).await
+    }
+
+    /// The script receives the body of the job.
+    pub async fn by_body(script: impl Fn(&str) -> Vec<Step> + Send + Sync + 'static) -> Self {
+        Self::start_scripted(OtherRoutes::default(), move |_, body| script(body)).await
+    }
+
+    async fn start_scripted(
+        routes: OtherRoutes,
+        script: impl Fn(usize, &str) -> Vec<Step> + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
-        let state = Arc::new(State { list, ..State::default() });
+        let state = Arc::new(State { routes, ..State::default() });
         let (script, shared): (Script, _) = (Arc::new(script), Arc::clone(&state));
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -82,6 +146,11 @@ impl FaultyServer {
         self.state.jobs.lock().unwrap().clone()
     }
 
+    /// The bodies of the `/tokenize` requests.
+    pub fn tokenized(&self) -> Vec<String> {
+        self.state.tokenized.lock().unwrap().clone()
+    }
+
     pub fn heads(&self) -> Vec<String> {
         self.state.heads.lock().unwrap().clone()
     }
@@ -89,6 +158,13 @@ impl FaultyServer {
     /// Waits until `count` jobs have arrived.
     pub async fn until_jobs(&self, count: usize) {
         self.until(|state| state.jobs.lock().unwrap().len() >= count).await;
+    }
+
+    /// Waits until `count` jobs with this text in their body have arrived.
+    pub async fn until_jobs_with(&self, text: &str, count: usize) {
+        let matching =
+            |state: &State| state.jobs.lock().unwrap().iter().filter(|body| body.contains(text)).count();
+        self.until(|state| matching(state) >= count).await;
     }
 
     /// Waits until `count` peers have closed their connection during a job.
@@ -119,13 +195,17 @@ impl Drop for FaultyServer {
 
 async fn serve(mut stream: TcpStream, script: Script, state: Arc<State>) {
     while let Some((head, body)) = read_request(&mut stream).await {
+        let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
         let steps = if head.starts_with("GET") {
-            vec![Step::Answer(200, "", state.list.clone())]
+            vec![state.routes.get(&path)]
+        } else if path == "/tokenize" {
+            vec![state.tokenize(body)]
         } else {
             let mut jobs = state.jobs.lock().unwrap();
+            let steps = script(jobs.len(), &body);
             jobs.push(body);
             state.heads.lock().unwrap().push(head);
-            script(jobs.len() - 1)
+            steps
         };
         state.changed.notify_waiters();
         state.changed.notify_one();
@@ -137,22 +217,51 @@ async fn serve(mut stream: TcpStream, script: Script, state: Arc<State>) {
     }
 }
 
+impl OtherRoutes {
+    fn get(&self, path: &str) -> Step {
+        match (path, &self.version) {
+            ("/v1/models", _) => Step::Answer(200, "", self.list.clone()),
+            ("/version", Some(version)) => Step::Answer(200, "", version.clone()),
+            _ => not_found(),
+        }
+    }
+}
+
+impl State {
+    fn tokenize(&self, body: String) -> Step {
+        let request: serde_json::Value = serde_json::from_str(&body).unwrap();
+        let mut tokenized = self.tokenized.lock().unwrap();
+        tokenized.push(body);
+        let words = |text: &serde_json::Value| text.as_str().map(|text| text.split_whitespace().count());
+        let ids = |count| (0..count).collect::<Vec<usize>>();
+        let answer = match self.routes.tokenize {
+            None => return not_found(),
+            Some(TokenizeRoute::BreaksAfterTheProbe) if tokenized.len() > 1 => {
+                return Step::Answer(500, "", String::new());
+            }
+            Some(TokenizeRoute::Vllm | TokenizeRoute::BreaksAfterTheProbe) => match words(&request["prompt"])
+            {
+                Some(count) => {
+                    serde_json::json!({"count": count, "max_model_len": 4096, "tokens": ids(count)})
+                }
+                None => return Step::Answer(400, "", r#"{"error":{"message":"no prompt"}}"#.to_owned()),
+            },
+            // Like the real one, which finds no text in another format.
+            Some(TokenizeRoute::LlamaServer) => {
+                serde_json::json!({"tokens": ids(words(&request["content"]).unwrap_or(0))})
+            }
+        };
+        Step::Answer(200, "content-type: application/json\r\n", answer.to_string())
+    }
+}
+
+fn not_found() -> Step {
+    Step::Answer(404, "", r#"{"detail":"Not Found"}"#.to_owned())
+}
+
 /// Runs one step and returns whether the connection stays open.
 async fn run_step(stream: &mut TcpStream, step: Step, state: &State) -> bool {
     let written = match step {
-        Step::Stream => {
-            let head =
-                "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
-            stream.write_all(head.as_bytes()).await
-        }
-        Step::Answer(status, headers, body) => {
-            let length = body.len();
-            let text = format!("HTTP/1.1 {status} X\r\n{headers}content-length: {length}\r\n\r\n{body}");
-            stream.write_all(text.as_bytes()).await
-        }
-        Step::Event(data) => chunk(stream, format!("data: {data}\n\n").as_bytes()).await,
-        Step::Raw(bytes) => chunk(stream, &bytes).await,
-        Step::Bytes(bytes) => stream.write_all(&bytes).await,
         Step::Pause(pause) => {
             tokio::time::sleep(pause).await;
             Ok(())
@@ -166,8 +275,8 @@ async fn run_step(stream: &mut TcpStream, step: Step, state: &State) -> bool {
             while !matches!(stream.read(&mut rest).await, Ok(0) | Err(_)) {}
             Err(std::io::ErrorKind::ConnectionReset.into())
         }
-        Step::End => stream.write_all(b"0\r\n\r\n").await,
         Step::Cut => return false,
+        step => stream.write_all(&wire_bytes(step)).await,
     };
     if written.is_err() {
         *state.hang_ups.lock().unwrap() += 1;
@@ -177,13 +286,30 @@ async fn run_step(stream: &mut TcpStream, step: Step, state: &State) -> bool {
     written.is_ok()
 }
 
-async fn chunk(stream: &mut TcpStream, bytes: &[u8]) -> std::io::Result<()> {
-    stream.write_all(format!("{:x}\r\n", bytes.len()).as_bytes()).await?;
-    stream.write_all(bytes).await?;
-    stream.write_all(b"\r\n").await
+/// What a step sends. Empty for steps that send nothing.
+pub(crate) fn wire_bytes(step: Step) -> Vec<u8> {
+    match step {
+        Step::Stream => {
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+                .to_vec()
+        }
+        Step::Answer(status, headers, body) => {
+            let length = body.len();
+            format!("HTTP/1.1 {status} X\r\n{headers}content-length: {length}\r\n\r\n{body}").into_bytes()
+        }
+        Step::Event(data) => chunk(format!("data: {data}\n\n").as_bytes()),
+        Step::Raw(bytes) => chunk(&bytes),
+        Step::Bytes(bytes) => bytes,
+        Step::End => b"0\r\n\r\n".to_vec(),
+        Step::Pause(_) | Step::Gate(_) | Step::Hang | Step::Cut => Vec::new(),
+    }
 }
 
-async fn read_request(stream: &mut TcpStream) -> Option<(String, String)> {
+fn chunk(bytes: &[u8]) -> Vec<u8> {
+    [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
+}
+
+pub(crate) async fn read_request(stream: &mut TcpStream) -> Option<(String, String)> {
     let mut bytes = Vec::new();
     loop {
         if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -211,6 +337,12 @@ pub fn text(text: &str) -> Step {
     Step::Event(delta.to_string())
 }
 
+/// The model's reasoning before its answer.
+pub fn reasoning(text: &str) -> Step {
+    let delta = serde_json::json!({"choices": [{"index": 0, "delta": {"reasoning_content": text}}]});
+    Step::Event(delta.to_string())
+}
+
 /// A text event with the usage so far.
 pub fn counted_text(text: &str, prompt_tokens: u32, completion_tokens: u32) -> Step {
     let usage = serde_json::json!({"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens});
@@ -229,9 +361,24 @@ pub fn usage(prompt_tokens: u32, completion_tokens: u32) -> Step {
     Step::Event(serde_json::json!({"choices": [], "usage": usage}).to_string())
 }
 
+/// A usage report with tokens from the prefix cache.
+pub fn cached_usage(prompt_tokens: u32, completion_tokens: u32, cached_tokens: u32) -> Step {
+    let usage = serde_json::json!({"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": cached_tokens}});
+    Step::Event(serde_json::json!({"choices": [], "usage": usage}).to_string())
+}
+
 /// The proper end of a reply.
 pub fn well_ended(reason: &str, prompt_tokens: u32, completion_tokens: u32) -> [Step; 4] {
     [finish(reason), usage(prompt_tokens, completion_tokens), Step::Event("[DONE]".to_owned()), Step::End]
+}
+
+/// A complete reply of a server that never reports usage.
+pub fn reply_without_usage(pieces: &[&str]) -> Vec<Step> {
+    let mut steps = vec![Step::Stream];
+    steps.extend(pieces.iter().map(|piece| text(piece)));
+    steps.extend([finish("stop"), Step::Event("[DONE]".to_owned()), Step::End]);
+    steps
 }
 
 /// A complete, valid reply of these pieces.

@@ -1,4 +1,4 @@
-//! Test support shared by several crates: servers and databases per test, a faulty upstream server, a cookie jar and the email
+//! Test support shared by several crates: servers and databases per test, faulty upstream servers, a cookie jar and the email
 //! outbox. It depends on no other crate of the workspace. Fixtures of one crate stay with its tests.
 
 #![expect(
@@ -7,6 +7,7 @@
     reason = "a test fails by panicking, in what it shares with others too"
 )]
 
+pub mod closing_chat_server;
 mod cookie_jar;
 pub mod faulty_chat_server;
 mod outbox;

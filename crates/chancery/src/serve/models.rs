@@ -1,17 +1,20 @@
-//! The engines of all models. Embedded models are planned and loaded here; upstream servers are only asked for their context
-//! length.
+//! The engines of all models. Embedded models are planned and loaded here; upstream servers are only asked what they offer.
 
 use crate::config::{EngineConfig, ModelConfig, UpstreamConfig};
 use crate::model_catalog;
 use crate::model_pull;
 use anyhow::{Context, bail};
-use chancery_domain::{OsRandomness, SystemClock};
+use chancery_domain::{OsRandomness, SecretToken, SystemClock};
 use chancery_engine::Engine;
 use chancery_engine_cpu::{CpuEngine, LoadError, LoadOptions, Plan};
 use chancery_engine_upstream::{UpstreamEngine, UpstreamSettings};
 use chancery_metering::{Model, Models};
+use chancery_store::SharedSecrets;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// The shared secret from which each account's salt for the servers' prefix caches is derived.
+const CACHE_SALT_SECRET: &str = "upstream-cache-salt";
 
 pub struct LoadedModels {
     pub models: Models,
@@ -25,7 +28,11 @@ pub struct UpstreamModel {
 
 impl LoadedModels {
     /// Plans all model files before loading the first, so that a lack of memory is reported at once.
-    pub async fn load(configured: &[ModelConfig], demo: bool) -> anyhow::Result<Self> {
+    pub async fn load(
+        configured: &[ModelConfig],
+        secrets: &SharedSecrets,
+        demo: bool,
+    ) -> anyhow::Result<Self> {
         for model in configured {
             if let (true, Some(embedded)) = (demo, model.embedded())
                 && !embedded.file.exists()
@@ -39,7 +46,7 @@ impl LoadedModels {
         for model in configured {
             let engine: Arc<dyn Engine> = match &model.engine {
                 EngineConfig::Upstream(config) => {
-                    let upstream = open_upstream(&model.name, config)
+                    let upstream = open_upstream(&model.name, config, secrets)
                         .await
                         .with_context(|| format!("cannot set up model {}", model.name))?;
                     let engine = Arc::clone(&upstream.engine);
@@ -64,7 +71,12 @@ async fn load_file(name: &str, plan: Plan) -> anyhow::Result<CpuEngine> {
         .with_context(|| format!("cannot load model {name}"))
 }
 
-async fn open_upstream(name: &str, config: &UpstreamConfig) -> anyhow::Result<UpstreamModel> {
+async fn open_upstream(
+    name: &str,
+    config: &UpstreamConfig,
+    secrets: &SharedSecrets,
+) -> anyhow::Result<UpstreamModel> {
+    let new_secret = SecretToken::generate(&OsRandomness);
     let settings = UpstreamSettings {
         model: name.to_owned(),
         upstream_model: config.upstream_model.clone(),
@@ -73,14 +85,8 @@ async fn open_upstream(name: &str, config: &UpstreamConfig) -> anyhow::Result<Up
         tokenizer: config.token_counter()?,
         timeouts: config.timeouts,
         hedge_after: config.hedge_after,
+        cache_salt_secret: secrets.shared_secret(CACHE_SALT_SECRET, &new_secret).await?,
     };
-    if config.tokenizer.is_none() {
-        tracing::warn!(
-            model = name,
-            "model has no `tokenizer`: billing uses the servers' token counts, and a disconnected caller pays for the prompt only \
-             if the servers report continuous usage"
-        );
-    }
     let engine = UpstreamEngine::start(settings, Arc::new(SystemClock), Arc::new(OsRandomness)).await?;
     let context_tokens = engine.context_tokens();
     tracing::info!(

@@ -1,7 +1,7 @@
 //! Engines and jobs for these tests.
 
-use chancery_domain::{AccountId, ManualClock, SeededRandomness, SystemClock, UnixMillis};
-use chancery_engine::{Engine, EngineError, Event, Finished, Generation, Job, Sampling, Turn};
+use chancery_domain::{AccountId, ManualClock, SecretToken, SeededRandomness, SystemClock, UnixMillis};
+use chancery_engine::{EndpointState, Engine, EngineError, Event, Finished, Generation, Job, Sampling, Turn};
 use chancery_engine_upstream::{Servers, Timeouts, TokenCounter, UpstreamEngine, UpstreamSettings};
 use chancery_test_support::faulty_chat_server::FaultyServer;
 use std::sync::Arc;
@@ -25,14 +25,19 @@ pub fn servers(servers: &[&FaultyServer]) -> Servers {
 }
 
 pub fn settings(pool: &[&FaultyServer]) -> UpstreamSettings {
+    settings_for(servers(pool))
+}
+
+pub fn settings_for(servers: Servers) -> UpstreamSettings {
     UpstreamSettings {
         model: "m".to_owned(),
         upstream_model: "their-m".to_owned(),
-        servers: servers(pool),
+        servers,
         context_tokens: Some(4_096),
         tokenizer: None,
         timeouts: TIMEOUTS,
         hedge_after: None,
+        cache_salt_secret: SecretToken::generate(&SeededRandomness::new(7)),
     }
 }
 
@@ -98,13 +103,46 @@ pub fn start(engine: &UpstreamEngine, input: &str) -> Generation {
     engine.start(job(engine, input, 16)).unwrap()
 }
 
+/// Reads until this text has come.
+pub async fn read_until(generation: &mut Generation, expected: &str) {
+    let mut output = String::new();
+    while output != expected {
+        let Event::Text(text) = generation.next().await.unwrap() else { panic!("it ended") };
+        output += &text;
+    }
+}
+
+/// A job of another account than the one that `start` uses.
+pub fn start_as(engine: &UpstreamEngine, account: i64, input: &str) -> Generation {
+    engine.start(Job { account: AccountId(account), ..job(engine, input, 16) }).unwrap()
+}
+
+/// Waits until the first server is in this state.
+pub async fn wait_for_state(engine: &UpstreamEngine, state: EndpointState) {
+    let waiting = async {
+        while engine.endpoints()[0].state != state {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), waiting).await.unwrap();
+}
+
 /// Returns the whole text and the end.
-pub async fn collect_reply(mut generation: Generation) -> Result<(String, Finished), EngineError> {
-    let mut text = String::new();
+pub async fn collect_reply(generation: Generation) -> Result<(String, Finished), EngineError> {
+    let (_, text, ended) = collect_with_reasoning(generation).await?;
+    Ok((text, ended))
+}
+
+/// Returns the whole reasoning, the whole text and the end.
+pub async fn collect_with_reasoning(
+    mut generation: Generation,
+) -> Result<(String, String, Finished), EngineError> {
+    let (mut reasoning, mut text) = (String::new(), String::new());
     loop {
         match generation.next().await? {
+            Event::Reasoning(more) => reasoning += &more,
             Event::Text(more) => text += &more,
-            Event::Finished(ended) => return Ok((text, ended)),
+            Event::Finished(ended) => return Ok((reasoning, text, ended)),
         }
     }
 }

@@ -2,7 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in what it shares with others too")]
 
+mod blame;
+mod cache_salt;
 mod counting;
+mod endings;
 mod faults;
 mod fixtures;
 mod pools;
+mod reasoning;
+mod server_counts;
+mod stale_connections;
