@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test test-arm check docs openapi authorization bench bench-engine bench-ledger bench-portal bench-billing bench-capacity clean screenshots torture nodes upstream-engines
+.PHONY: help run test test-arm check docs openapi authorization bench bench-engine bench-ledger bench-delay bench-portal bench-billing bench-capacity clean screenshots torture nodes upstream-engines
 
 CARGO ?= cargo
 CHANCERY := $(CARGO) run --quiet --release --locked -p chancery --
@@ -59,7 +59,7 @@ screenshots: ## Regenerate the screenshots in docs/sign-in.md and docs/portal.md
 	@scripts/require build test
 	CHANCERY_TEST_SCREENSHOTS=$(CURDIR)/docs scripts/with-services scripts/run-tests --workspace --test it tour::
 
-bench: bench-engine bench-ledger bench-portal bench-billing ## Run all benchmarks except bench-capacity
+bench: bench-engine bench-ledger bench-delay bench-portal bench-billing ## Run all benchmarks except bench-capacity
 
 bench-engine: ## Compare with llama-server and OpenVINO GenAI; writes bench/RESULTS.md (ARGS="--clients 1,16 …" runs a part)
 	@scripts/require build peers
@@ -71,6 +71,11 @@ bench-ledger: ## Measure requests settled per second on a new SQLite file
 	@scripts/require build
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
 		$(CARGO) run --quiet --release --locked -p chancery-bench --bin settle_rate -- "sqlite:$$folder/rate.db"
+
+bench-delay: ## Measure how long settling waits for consultants' requests on a new SQLite file (ARGS=400 for 400 MB of records)
+	@scripts/require build
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
+		$(CARGO) run --quiet --release --locked -p chancery-bench --bin settle_delay -- "sqlite:$$folder/delay.db" $(ARGS)
 
 bench-portal: ## Measure portal pages at 100 and 100,000 clients (set CHANCERY_TEST_POSTGRES_URL to add PostgreSQL)
 	@scripts/require build

@@ -144,8 +144,8 @@ class Held:
             self.table.check(least <= row[2] < 500, f"a hang-up after {least} tokens bills {row[2]}")
             prompt = sum(map(self.engine.count, ENDLESS))
             # An engine that reports counts throughout has already reported the prompt's, including the template. Otherwise
-            # nothing is billed for it.
-            is_right = row[1] == prompt if model == "counted" else row[1] == 0 or row[1] >= prompt
+            # its `/tokenize` counts the prompt.
+            is_right = row[1] == prompt if model == "counted" else row[1] >= prompt
             self.table.check(is_right, f"a hang-up bills {row[1]} tokens in, and the prompt has {prompt}")
             self.billed[model] = tuple(map(sum, zip(self.billed[model], row, strict=True)))
             seen.append(f"{model}: engine idle after {idle_s:.1f} s, billed {row[1]} + {row[2]}")

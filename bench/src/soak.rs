@@ -171,7 +171,7 @@ async fn collect_text(generation: &mut Generation) -> Result<(String, Finished),
     let mut text = String::new();
     loop {
         match generation.next().await.map_err(|error| error.to_string())? {
-            Event::Text(more) => text += &more,
+            Event::Reasoning(more) | Event::Text(more) => text += &more,
             Event::Finished(ended) => return Ok((text, ended)),
         }
     }
@@ -258,7 +258,7 @@ impl Run {
             }
             match generation.next().await.map_err(|error: EngineError| error.to_string())? {
                 Event::Finished(ended) => break ended,
-                Event::Text(more) => {
+                Event::Reasoning(more) | Event::Text(more) => {
                     text += &more;
                     texts += 1;
                     // Text that might begin a stop string is held back, which is not a stall.
@@ -327,7 +327,7 @@ impl Run {
                 matches!(request.behavior, CallerBehavior::CancelsAfter(_))
                     && output_tokens <= request.max_output_tokens
             }
-            StopReason::ContextLength => false,
+            StopReason::ContextLength | StopReason::Deadline | StopReason::ContentFilter => false,
         };
         stats.output_tokens += u64::from(output_tokens);
         stats.cached_tokens += u64::from(cached_tokens);

@@ -81,7 +81,7 @@ async fn busy(engines: &[Arc<CpuEngine>], streams: usize) -> Outcome<(f64, Durat
             loop {
                 match generation.next().await? {
                     Event::Finished(ended) => return Outcome::Ok((ended.output_tokens, gaps)),
-                    Event::Text(_) => {
+                    Event::Reasoning(_) | Event::Text(_) => {
                         let now = SystemClock.monotonic();
                         gaps.extend(last.replace(now).map(|last| now.duration_since(last)));
                     }

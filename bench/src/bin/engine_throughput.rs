@@ -92,7 +92,7 @@ async fn time_streams(path: &Path) -> Outcome<()> {
             for mut generation in generations {
                 loop {
                     match generation.next().await? {
-                        Event::Text(_) => {
+                        Event::Reasoning(_) | Event::Text(_) => {
                             first_text_s.get_or_insert_with(|| started.elapsed().as_secs_f64());
                         }
                         Event::Finished(ended) => {

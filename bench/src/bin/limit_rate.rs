@@ -6,7 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a measurement that fails has nothing to clean up")]
 
 use chancery_domain::{AccountId, Clock, OsRandomness, Randomness, RateLimits, RequestId, SystemClock};
-use chancery_metering::{Decision, Limiter, Reservation, open_limiter};
+use chancery_metering::{Bucket, Decision, Limiter, Reservation, open_limiter};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +43,8 @@ async fn reserve_and_settle(limiter: Arc<dyn Limiter>, account: AccountId, end: 
     let mut done = 0;
     while SystemClock.monotonic() < end {
         let request_id = RequestId::new(SystemClock.now(), &OsRandomness);
-        let reservation = Reservation { account, request_id, limits, tokens: 400 };
+        let reservation =
+            Reservation { bucket: Bucket::Generation(account), request_id, limits, tokens: 400 };
         let Decision::Admitted(_) = limiter.reserve(&reservation).await.unwrap() else { break };
         limiter.settle(&reservation, 40).await.unwrap();
         done += 1;

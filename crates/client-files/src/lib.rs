@@ -22,6 +22,7 @@ pub use checked::CheckedClient;
 pub use csv_line::{write_csv_cells, write_csv_line};
 pub use people::UsersByEmail;
 pub use problems::Problems;
+pub use write::ClientWriter;
 
 use chancery_domain::UnixMillis;
 

@@ -259,10 +259,13 @@ fn exported(clients: &[CheckedClient], format: Format) -> String {
             version: Version::FIRST,
             archived_at: new.is_archived.then_some(NOW),
         };
-        // Records list the newest entry first.
-        let mut entries: Vec<Entry> = new.entries.iter().zip(1..).map(entry).collect();
-        entries.reverse();
-        format.write_client(&mut out, &client, &entries).unwrap();
+        let entries: Vec<Entry> = new.entries.iter().zip(1..).map(entry).collect();
+        let mut writer = format.begin_client(&mut out, client).unwrap();
+        // A long record is written in parts.
+        for part in entries.chunks(2) {
+            writer.write_entries(&mut out, part).unwrap();
+        }
+        writer.finish(&mut out).unwrap();
     }
     String::from_utf8(out).unwrap()
 }

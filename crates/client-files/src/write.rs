@@ -1,5 +1,5 @@
-//! Writes clients with all their entries. `read_clients` reads them back without loss, except for their numbers, which the
-//! firm assigns itself.
+//! Writes clients with all their entries, in parts, so that a long record need not be in memory. `read_clients` reads them back
+//! without loss, except for their numbers, which the firm assigns itself.
 
 use crate::Format;
 use crate::csv_line::write_csv_line;
@@ -16,18 +16,76 @@ impl Format {
         }
     }
 
-    pub fn write_client(self, out: &mut impl Write, client: &Client, entries: &[Entry]) -> io::Result<()> {
-        let line = ClientLine::new(client, entries);
-        match self {
-            Self::Jsonl => {
-                serde_json::to_writer(&mut *out, &line)?;
-                out.write_all(b"\n")
-            }
-            Self::Csv => line.write_csv(out),
+    /// Begins a client. Its entries follow, and then `ClientWriter::finish`.
+    pub fn begin_client(self, out: &mut impl Write, client: Client) -> io::Result<ClientWriter> {
+        if self == Self::Jsonl {
+            let mut line = serde_json::to_vec(&ClientLine::new(&client))?;
+            // The entries come before the closing brace.
+            line.pop();
+            out.write_all(&line)?;
+            out.write_all(b",\"entries\":[")?;
         }
+        Ok(ClientWriter { format: self, client, has_entries: false })
     }
 }
 
+/// A client that is being written.
+#[derive(Debug)]
+pub struct ClientWriter {
+    format: Format,
+    client: Client,
+    has_entries: bool,
+}
+
+impl ClientWriter {
+    /// Adds entries, oldest first, so that an import restores their order.
+    pub fn write_entries(&mut self, out: &mut impl Write, entries: &[Entry]) -> io::Result<()> {
+        for entry in entries {
+            match self.format {
+                Format::Jsonl => {
+                    if self.has_entries {
+                        out.write_all(b",")?;
+                    }
+                    serde_json::to_writer(&mut *out, &EntryLine::new(entry))?;
+                }
+                Format::Csv => self.write_csv_row(out, Some(entry))?,
+            }
+            self.has_entries = true;
+        }
+        Ok(())
+    }
+
+    pub fn finish(self, out: &mut impl Write) -> io::Result<()> {
+        match self.format {
+            Format::Jsonl => out.write_all(b"]}\n"),
+            Format::Csv if self.has_entries => Ok(()),
+            Format::Csv => self.write_csv_row(out, None),
+        }
+    }
+
+    /// Writes the row of an entry, or the only row of a client without entries. Only the first row has the client's details; the
+    /// others repeat its number, name and owner.
+    fn write_csv_row(&self, out: &mut impl Write, entry: Option<&Entry>) -> io::Result<()> {
+        let line = ClientLine::new(&self.client);
+        let id = line.id.to_string();
+        let since = line.since.as_deref().unwrap_or_default();
+        let archived = line.archived.to_string();
+        let identity = [id.as_str(), line.name, line.owner];
+        let details = match self.has_entries {
+            false => [line.contact, line.email, line.telephone, line.address, since, &archived],
+            true => [""; 6],
+        };
+        let Some(entry) = entry else {
+            return write_csv_line(out, identity.into_iter().chain(details).chain([""; 7]));
+        };
+        let entry = EntryLine::new(entry);
+        let (open, archived) = (entry.open.to_string(), entry.archived.to_string());
+        let cells = [entry.kind, entry.title, entry.text, &entry.at, entry.author, &open, &archived];
+        write_csv_line(out, identity.into_iter().chain(details).chain(cells))
+    }
+}
+
+/// A client without its entries.
 #[derive(serde::Serialize)]
 struct ClientLine<'a> {
     id: i64,
@@ -39,7 +97,6 @@ struct ClientLine<'a> {
     address: &'a str,
     since: Option<String>,
     archived: bool,
-    entries: Vec<EntryLine<'a>>,
 }
 
 #[derive(serde::Serialize)]
@@ -54,17 +111,7 @@ struct EntryLine<'a> {
 }
 
 impl<'a> ClientLine<'a> {
-    /// Reverses the entries: records list the newest first, files the oldest, so that an import restores the original order.
-    fn new(client: &'a Client, entries: &'a [Entry]) -> Self {
-        let entry = |entry: &'a Entry| EntryLine {
-            kind: entry.kind.as_str(),
-            title: entry.title.as_str(),
-            text: entry.text.as_str(),
-            at: entry.at.to_iso(),
-            author: entry.author.email.as_str(),
-            open: entry.is_open,
-            archived: entry.archived_at.is_some(),
-        };
+    fn new(client: &'a Client) -> Self {
         Self {
             id: client.id.0,
             name: client.name.as_str(),
@@ -75,27 +122,20 @@ impl<'a> ClientLine<'a> {
             address: client.details.address.as_str(),
             since: client.details.since.map(|day| day.to_string()),
             archived: client.archived_at.is_some(),
-            entries: entries.iter().rev().map(entry).collect(),
         }
     }
+}
 
-    /// Writes one row per entry, or one row for a client without entries. Only the first row has the client's details; the others
-    /// repeat its number, name and owner.
-    fn write_csv(&self, out: &mut impl Write) -> io::Result<()> {
-        let id = self.id.to_string();
-        let since = self.since.as_deref().unwrap_or_default();
-        let archived = self.archived.to_string();
-        let identity = [id.as_str(), self.name, self.owner];
-        let details = [self.contact, self.email, self.telephone, self.address, since, &archived];
-        if self.entries.is_empty() {
-            return write_csv_line(out, identity.into_iter().chain(details).chain([""; 7]));
+impl<'a> EntryLine<'a> {
+    fn new(entry: &'a Entry) -> Self {
+        Self {
+            kind: entry.kind.as_str(),
+            title: entry.title.as_str(),
+            text: entry.text.as_str(),
+            at: entry.at.to_iso(),
+            author: entry.author.email.as_str(),
+            open: entry.is_open,
+            archived: entry.archived_at.is_some(),
         }
-        for (index, entry) in self.entries.iter().enumerate() {
-            let details = if index == 0 { details } else { [""; 6] };
-            let (open, archived) = (entry.open.to_string(), entry.archived.to_string());
-            let cells = [entry.kind, entry.title, entry.text, &entry.at, entry.author, &open, &archived];
-            write_csv_line(out, identity.into_iter().chain(details).chain(cells))?;
-        }
-        Ok(())
     }
 }

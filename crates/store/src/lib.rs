@@ -43,8 +43,8 @@ pub use clients::error::ClientError;
 pub use clients::types::{
     CLIENTS_PER_PAGE, ClientChange, ClientOrder, ClientOwner, ClientPage, ClientQuery, ClientRecord,
     ClientSummary, ClientVersion, ENTRIES_PER_PAGE, EntryChange, EntryCounts, EntryCursor, EntryQuery,
-    EntryVersion, MAX_RECORD_VIEWS, MAX_VERSIONS_PER_READ, NewClient, NewEntry, RecordView, SaveOutcome,
-    VersionQuery,
+    EntryVersion, MAX_RECORD_VIEWS, MAX_VERSIONS_PER_READ, NewClient, NewEntry, RecordPart, RecordView,
+    SaveOutcome, VersionQuery,
 };
 pub use db::error::{DbError, OpenError};
 pub use idempotency::types::{ClaimOutcome, FinishedKey, FinishedReply, IdempotencyRecord, KeyClaim};
@@ -84,6 +84,7 @@ pub use accounts::spending::Spending;
 pub use audit::log::{AuditChains, AuditLog};
 pub use billing::invoices::{Invoices, IssuedInvoices};
 pub use clients::import::ClientImports;
+pub use clients::record_reader::{MAX_RECORD_PAGE_BYTES, MAX_RECORD_PAGE_ENTRIES, RecordReader};
 pub use clients::records::Clients;
 pub use idempotency::records::{IdempotencyKeys, StoredReplies};
 pub use leases::orphans::Leases;

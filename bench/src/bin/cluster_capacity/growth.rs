@@ -217,8 +217,10 @@ async fn store_replies(store: &Arc<Store>, accounts: Accounts) -> Vec<(AccountId
             store.idempotency.claim_key(&claim).await.unwrap();
             let stored = StoredReply {
                 key: key.clone(),
+                reasoning_text: String::new(),
                 output_text: random_text(),
                 cached_tokens: 0,
+                reasoning_tokens: 0,
                 expires_at: claim.expires_at,
             };
             store

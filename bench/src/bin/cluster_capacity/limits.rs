@@ -3,7 +3,7 @@
 use crate::Options;
 use crate::watch::{Watch, crowd, us_each};
 use chancery_domain::{AccountId, Clock, OsRandomness, Randomness, RateLimits, RequestId, SystemClock};
-use chancery_metering::{Decision, Limiter, Reservation, open_limiter};
+use chancery_metering::{Bucket, Decision, Limiter, Reservation, open_limiter};
 use redis::aio::MultiplexedConnection;
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,7 +136,7 @@ fn first_account() -> i64 {
 async fn admit(limiter: &dyn Limiter, account: AccountId) -> Reservation {
     let limits = RateLimits { requests_per_min: u32::MAX, tokens_per_min: u32::MAX };
     let request_id = RequestId::new(SystemClock.now(), &OsRandomness);
-    let reservation = Reservation { account, request_id, limits, tokens: 400 };
+    let reservation = Reservation { bucket: Bucket::Generation(account), request_id, limits, tokens: 400 };
     let Decision::Admitted(_) = limiter.reserve(&reservation).await.unwrap() else {
         unreachable!("there is no limit to speak of")
     };

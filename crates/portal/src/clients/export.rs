@@ -1,25 +1,20 @@
-//! `GET /clients/export.jsonl` and `GET /clients/export.csv`: every client that the person may export, with all entries. Clients are
-//! read in batches while the file is sent, and the policy decides on each of them.
+//! `GET /clients/export.jsonl` and `GET /clients/export.csv`: every client that the person may export, with all entries. The file is
+//! read in pages of bounded size while it is sent, and the policy decides on each client.
 
-use crate::authz::permits::MAX_RETRIES;
 use crate::error::PageError;
-use crate::file_response::{Chunk, file_response};
+use crate::file_response::{Chunk, ChunkSource, file_response, rest_of};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::Response;
-use chancery_client_files::Format;
+use chancery_client_files::{ClientWriter, Format};
 use chancery_domain::{ClientId, Day};
-use chancery_policy::{ClientResource, ExportClient, FirmResource, ListClients, Permit};
-use chancery_store::{ClientOwner, ClientRecord};
-use chancery_web::ErrorPage;
-use futures_util::stream;
-use std::collections::BTreeMap;
+use chancery_policy::{ExportClient, FirmResource, ListClients, Permit};
+use chancery_store::{RecordPart, RecordReader};
 use std::io;
 use std::sync::Arc;
 
-/// Clients in memory at a time, with all their entries.
+/// Clients that are decided on at a time. Their entries are read in pages.
 const BATCH_CLIENTS: u32 = 20;
 
 pub(crate) async fn jsonl(
@@ -45,93 +40,79 @@ async fn export(portal: Arc<Portal>, signed_in: SignedIn, format: Format) -> Res
     };
     let mut head = Vec::new();
     format.write_header(&mut head)?;
-    let (first, rest) = ExportCursor { portal, signed_in, listing, format, after: None }.read().await?;
+    let export = Export {
+        portal,
+        signed_in,
+        listing,
+        format,
+        after: None,
+        is_last_batch: false,
+        reader: None,
+        writer: None,
+    };
+    let (first, rest) = export.next_chunk().await?;
     head.extend(first);
-    let rest = stream::try_unfold(rest, |rest| async {
-        match rest {
-            None => Ok(None),
-            Some(rest) => rest.read().await.map(Some).map_err(|error| io::Error::other(log_detail(&error))),
-        }
-    });
-    Ok(file_response(kind, &name, head, rest))
+    Ok(file_response(kind, &name, head, rest_of(rest)))
 }
 
-/// The remaining part of the export.
-struct ExportCursor {
+/// An export, as far as it is written.
+struct Export {
     portal: Arc<Portal>,
     signed_in: SignedIn,
     listing: Permit<ListClients>,
     format: Format,
     after: Option<ClientId>,
+    is_last_batch: bool,
+    /// The records of the current batch.
+    reader: Option<RecordReader<ExportClient>>,
+    /// The client that is being written.
+    writer: Option<ClientWriter>,
 }
 
-impl ExportCursor {
-    async fn read(self) -> Result<(Chunk, Option<Self>), PageError> {
-        let Self { portal, signed_in, listing, format, after } = self;
+impl ChunkSource for Export {
+    async fn next_chunk(mut self) -> Result<(Chunk, Option<Self>), PageError> {
         // A slow download may take hours. It ends if the person has lost their role or session.
-        let signed_in = signed_in.refresh(&portal).await?;
-        let found = portal.store.clients.client_owners(&listing, None, after, BATCH_CLIENTS).await?;
-        let is_last = found.len() < BATCH_CLIENTS as usize;
-        let after = found.last().map(|ownership| ownership.client);
+        self.signed_in = self.signed_in.refresh(&self.portal).await?;
         let mut chunk = Chunk::new();
-        for ClientRecord { client, entries, .. } in portal.records(&signed_in, found).await? {
-            format.write_client(&mut chunk, &client, &entries)?;
-        }
-        Ok((chunk, (!is_last).then_some(Self { portal, signed_in, listing, format, after })))
-    }
-}
-
-impl Portal {
-    /// The records that the person may export, by number. If a client's owner changes meanwhile, the policy decides again.
-    pub(crate) async fn records(
-        &self,
-        signed_in: &SignedIn,
-        mut remaining: Vec<ClientOwner>,
-    ) -> Result<Vec<ClientRecord>, PageError> {
-        let mut found: BTreeMap<ClientId, ClientRecord> = BTreeMap::new();
-        for _ in 0..MAX_RETRIES {
-            let mut permits = Vec::with_capacity(remaining.len());
-            let mut permitted = Vec::with_capacity(remaining.len());
-            for ClientOwner { client, owner } in std::mem::take(&mut remaining) {
-                let resource = ClientResource { id: client, owner: Some(owner) };
-                match self.permit::<ExportClient>(signed_in, resource).await {
-                    Ok(permit) => {
-                        permits.push(permit);
-                        permitted.push(client);
-                    }
-                    // Denied and audited; leave it out.
-                    Err(error) if error.status == StatusCode::FORBIDDEN => {}
-                    Err(error) => return Err(error),
+        loop {
+            let mut reader = match self.reader.take() {
+                Some(reader) => reader,
+                None if self.is_last_batch => return Ok((chunk, None)),
+                None => self.next_batch().await?,
+            };
+            if let Some(parts) = self.portal.next_export_page(&self.signed_in, &mut reader).await? {
+                for part in parts {
+                    self.write(&mut chunk, part)?;
                 }
+                self.reader = Some(reader);
+                return Ok((chunk, Some(self)));
             }
-            if permits.is_empty() {
-                break;
-            }
-            let read = self.store.clients.export_clients(permits).await?;
-            found.extend(read.into_iter().map(|record| (record.client.id, record)));
-            for client in permitted {
-                if !found.contains_key(&client)
-                    && let Some(owner) = self.store.clients.owner_of(client).await?
-                {
-                    remaining.push(ClientOwner { client, owner });
-                }
-            }
-            if remaining.is_empty() {
-                break;
-            }
-        }
-        match remaining.first() {
-            None => Ok(found.into_values().collect()),
-            // No file is better than an incomplete one.
-            Some(ClientOwner { client, .. }) => Err(ErrorPage::unavailable(format!(
-                "owner of client {client} kept changing during the export"
-            ))
-            .into()),
         }
     }
 }
 
-/// For the log: the headers are sent, so no error page can be shown.
-fn log_detail(error: &PageError) -> String {
-    error.internal.clone().unwrap_or_else(|| error.reason.clone())
+impl Export {
+    async fn next_batch(&mut self) -> Result<RecordReader<ExportClient>, PageError> {
+        let clients = &self.portal.store.clients;
+        let found = clients.client_owners(&self.listing, None, self.after, BATCH_CLIENTS).await?;
+        self.is_last_batch = found.len() < BATCH_CLIENTS as usize;
+        self.after = found.last().map(|ownership| ownership.client);
+        self.portal.open_records(&self.signed_in, found).await
+    }
+
+    fn write(&mut self, chunk: &mut Chunk, part: RecordPart) -> io::Result<()> {
+        let RecordPart { client, entries, is_last, .. } = part;
+        let mut writer = match self.writer.take() {
+            Some(writer) => writer,
+            None => self.format.begin_client(chunk, client)?,
+        };
+        writer.write_entries(chunk, &entries)?;
+        match is_last {
+            true => writer.finish(chunk),
+            false => {
+                self.writer = Some(writer);
+                Ok(())
+            }
+        }
+    }
 }

@@ -19,6 +19,8 @@ pub(crate) mod new_client;
 mod people;
 pub(crate) mod reassign;
 pub(crate) mod record;
+mod record_json;
+mod record_pages;
 pub(crate) mod record_query;
 mod text;
 pub(crate) mod versions;

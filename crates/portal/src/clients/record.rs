@@ -4,8 +4,8 @@
 use super::details_form::DetailsForm;
 use super::entry_form::EntryForm;
 use super::entry_view::EntryView;
-use super::json;
 use super::people::{self, OwnerChoice};
+use super::record_json;
 use super::record_query::{RecordQuery, RequestedForm, Tab, TimelineView};
 use crate::authz::capabilities::ClientCapabilities;
 use crate::drafting::panel::{DraftPanel, PanelInput};
@@ -16,10 +16,9 @@ use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::time_format::{DisplayTime, long_day};
 use askama::Template;
-use axum::Json;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use chancery_domain::{Client, ClientId, Entry, EntryId, EntryKind, UnixMillis};
 use chancery_policy::ReadClient;
 use chancery_store::{ClientRecord, EntryCounts, EntryCursor, EntryQuery, VersionQuery};
@@ -116,8 +115,7 @@ pub(crate) async fn handle(
 ) -> Result<Response, PageError> {
     let RecordQuery { view, open, done } = RecordQuery::parse(query.as_deref().unwrap_or_default())?;
     if wants_json(&headers) {
-        let record = read(&portal, &signed_in, id, &EntryQuery::All).await?;
-        return Ok(Json(json::record(&record)).into_response());
+        return record_json::respond(portal, signed_in, id).await;
     }
     let record = read(&portal, &signed_in, id, &view.entry_query()).await?;
     let can = ClientCapabilities::of(&portal.policy, signed_in.principal(), &record.client);

@@ -57,7 +57,7 @@ impl TimelineView {
             Tab::Of(kind) => Some(kind),
             Tab::All | Tab::Archived => None,
         };
-        EntryQuery::Page { kind, is_archived: self.tab == Tab::Archived, after: self.older }
+        EntryQuery { kind, is_archived: self.tab == Tab::Archived, after: self.older }
     }
 }
 

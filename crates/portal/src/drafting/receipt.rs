@@ -70,6 +70,8 @@ fn stop_reason_text(stop_reason: &str) -> &'static str {
         "complete" => "",
         "max_output_tokens" => ", cut off at the maximum length",
         "context_length" => ", cut off at the model’s limit",
+        "deadline" => ", cut off at the server’s time limit",
+        "content_filter" => ", cut off by the model server’s filter",
         _ => ", stopped early",
     }
 }

@@ -60,9 +60,10 @@ impl SignedIn {
         *self.capabilities.get_or_init(|| Capabilities::of(&portal.policy, self.principal()))
     }
 
-    /// Reads the person again, for long downloads. Fails if the session has ended.
+    /// Reads the person again, for long downloads. Fails if the session has ended, or if the person has another role: what
+    /// is still to be sent was decided for the old one.
     pub(crate) async fn refresh(self, portal: &Portal) -> Result<Self, PageError> {
-        let Self { session, request_id, token, .. } = self;
+        let Self { session, person, request_id, token, .. } = self;
         let times = portal.settings.session_times;
         let found = portal
             .store
@@ -70,6 +71,9 @@ impl SignedIn {
             .active_session(token, &session.ip_address, times, portal.clock.now())
             .await?;
         let found = found.ok_or_else(|| signed_out("Your session ended before this finished."))?;
+        if found.person.role != person.role {
+            return Err(signed_out("Your role changed before this finished.").into());
+        }
         Ok(Self::new(found, request_id, token))
     }
 }

@@ -1,15 +1,30 @@
 //! `/clients/export.jsonl` and `/clients/export.csv`: exactly the clients that a person may export.
 
-use super::firm::{Firm, in_short};
+use super::firm::{Firm, in_short, manage};
+use super::routes::JSON;
 use crate::sign_in::session::SignedIn;
+use crate::state::Portal;
 use axum::http::StatusCode;
 use chancery_domain::{Action, ClientId, Decision, PersonId, RequestId, Session, SessionId};
+use chancery_policy::{ClientResource, ReassignClient};
 use chancery_store::ClientOwner;
 use serde_json::Value;
 
 fn names(lines: &str) -> Vec<String> {
     let name = |line: &str| serde_json::from_str::<Value>(line).unwrap()["name"].as_str().unwrap().to_owned();
     lines.lines().map(name).collect()
+}
+
+async fn signed_in(portal: &Portal, id: PersonId) -> SignedIn {
+    let people = portal.store.people.list_people().await.unwrap();
+    let person = people.into_iter().find(|person| person.id == id).unwrap();
+    let now = portal.clock.now();
+    let (ip_address, user_agent) = (String::new(), String::new());
+    let session =
+        Session { id: SessionId(1), person: id, started_at: now, last_used_at: now, ip_address, user_agent };
+    let request_id = RequestId::new(now, portal.randomness.as_ref());
+    let token = chancery_domain::SecretToken::generate(portal.randomness.as_ref()).hash();
+    SignedIn::new(chancery_store::SignedIn { session, person }, request_id, token)
 }
 
 #[tokio::test]
@@ -77,23 +92,11 @@ async fn export_rechecks_clients_reassigned_meanwhile() {
     let page: Vec<_> =
         [own, moved, ClientId(7777)].map(|client| ClientOwner { client, owner: firm.ann.id }).into();
     let taken = async |id: PersonId| {
-        let people = portal.store.people.list_people().await.unwrap();
-        let person = people.into_iter().find(|person| person.id == id).unwrap();
-        let now = portal.clock.now();
-        let (ip_address, user_agent) = (String::new(), String::new());
-        let session = Session {
-            id: SessionId(1),
-            person: id,
-            started_at: now,
-            last_used_at: now,
-            ip_address,
-            user_agent,
-        };
-        let request_id = RequestId::new(now, portal.randomness.as_ref());
-        let token = chancery_domain::SecretToken::generate(portal.randomness.as_ref()).hash();
-        let signed_in = SignedIn::new(chancery_store::SignedIn { session, person }, request_id, token);
-        let records = portal.records(&signed_in, page.clone()).await.unwrap();
-        records.into_iter().map(|record| record.client.id).collect::<Vec<_>>()
+        let signed_in = signed_in(portal, id).await;
+        let mut reader = portal.open_records(&signed_in, page.clone()).await.unwrap();
+        let parts = portal.next_export_page(&signed_in, &mut reader).await.unwrap().unwrap();
+        assert_eq!(portal.next_export_page(&signed_in, &mut reader).await.unwrap(), None);
+        parts.into_iter().map(|part| part.client.id).collect::<Vec<_>>()
     };
     assert_eq!(taken(firm.ruth.id).await, [own, moved], "a partner reads both");
     assert_eq!(taken(firm.ann.id).await, [own]);
@@ -105,4 +108,88 @@ async fn export_rechecks_clients_reassigned_meanwhile() {
         (rejected[0].0, rejected[0].2, rejected[0].3),
         (Action::ExportClient, Some(moved), Some(firm.ann.id))
     );
+}
+
+#[tokio::test]
+async fn download_goes_on_only_for_the_session_and_role_it_was_decided_for() {
+    let firm = Firm::open().await;
+    let portal = &firm.portal.portal;
+    let token = chancery_domain::SecretToken::parse(&firm.ben.browser.cookies["session"]).unwrap().hash();
+    let request_id = RequestId::new(portal.clock.now(), portal.randomness.as_ref());
+    let found =
+        portal.store.sessions.active_session(token, "", portal.settings.session_times, portal.clock.now());
+    let signed_in = SignedIn::new(found.await.unwrap().unwrap(), request_id, token);
+    let signed_in = signed_in.refresh(portal).await.unwrap();
+    let role = chancery_domain::Role::Partner;
+    portal.store.people.set_role(manage(portal), firm.ben.id, role).await.unwrap();
+    assert!(signed_in.refresh(portal).await.is_err());
+}
+
+/// 40 notes of 80 KB, so several pages.
+const LONG: usize = 40;
+
+#[tokio::test]
+async fn long_record_is_sent_whole_as_json_and_export() {
+    let mut firm = Firm::open().await;
+    let client = firm.long_client(firm.ann.id, "Long", LONG).await;
+    let short = firm.client(firm.ann.id, "Short").await.client;
+    let titles = |entries: &Value| -> Vec<String> {
+        let entries = entries.as_array().unwrap().iter();
+        entries.map(|entry| entry["title"].as_str().unwrap().to_owned()).collect()
+    };
+    let mut notes: Vec<String> = (0..LONG).map(|number| format!("Note {number}")).collect();
+    let lines = firm.ann.browser.get("/clients/export.jsonl").await.body;
+    assert_eq!(names(&lines), ["Long", "Short"]);
+    let exported: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    assert_eq!(titles(&exported["entries"]), [vec!["A letter".to_owned()], notes.clone()].concat());
+    let csv = firm.ann.browser.get("/clients/export.csv").await.body;
+    assert_eq!(csv.lines().count(), 1 + LONG + 1 + 3, "a header, and a row for each entry");
+
+    firm.ann.browser.accept = "application/json";
+    let reply = firm.ann.browser.get(&format!("/clients/{client}")).await;
+    assert_eq!(reply.status, StatusCode::OK);
+    assert_eq!(reply.headers["content-type"], JSON);
+    let record: Value = serde_json::from_str(&reply.body).unwrap();
+    notes.reverse();
+    assert_eq!(titles(&record["meeting_notes"]), notes, "newest first");
+    assert_eq!(titles(&record["draft_letters"]), ["A letter"]);
+    assert_eq!((&record["billing_disputes"], &record["id"]), (&serde_json::json!([]), &client.0.into()));
+    assert_eq!((&record["name"], &record["owner"]), (&"Long".into(), &"ann@company.com".into()));
+    let fields: Vec<&str> = record.as_object().unwrap().keys().map(String::as_str).collect();
+    let short = firm.ann.browser.get(&format!("/clients/{short}")).await;
+    let short: Value = serde_json::from_str(&short.body).unwrap();
+    assert_eq!(fields, short.as_object().unwrap().keys().collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn client_reassigned_during_download_is_aborted_or_left_out() {
+    let firm = Firm::open().await;
+    let (long, next) = (
+        firm.long_client(firm.ann.id, "Long", LONG).await,
+        firm.long_client(firm.ann.id, "Next", LONG).await,
+    );
+    let portal = &firm.portal.portal;
+    let page: Vec<_> = [long, next].map(|client| ClientOwner { client, owner: firm.ann.id }).into();
+    let (ann, ruth) = (signed_in(portal, firm.ann.id).await, signed_in(portal, firm.ruth.id).await);
+    let mut anns = portal.open_records(&ann, page.clone()).await.unwrap();
+    let mut unread = portal.open_records(&ann, page.clone()).await.unwrap();
+    let mut ruths = portal.open_records(&ruth, page).await.unwrap();
+    for (who, reader) in [(&ann, &mut anns), (&ruth, &mut ruths)] {
+        let parts = portal.next_export_page(who, reader).await.unwrap().unwrap();
+        assert!(parts.len() == 1 && !parts[0].is_last);
+    }
+    for client in [long, next] {
+        let resource = ClientResource { id: client, owner: Some(firm.ann.id) };
+        let permit = portal.permit::<ReassignClient>(&ruth, resource).await.unwrap();
+        portal.store.clients.reassign_client(permit, firm.ben.id).await.unwrap();
+    }
+    let aborted = portal.next_export_page(&ann, &mut anns).await.unwrap_err();
+    assert_eq!(aborted.status, StatusCode::FORBIDDEN, "a part of it was sent");
+    assert_eq!(portal.next_export_page(&ann, &mut unread).await.unwrap(), None, "neither is hers");
+    let mut entries = 0;
+    while let Some(parts) = portal.next_export_page(&ruth, &mut ruths).await.unwrap() {
+        entries += parts.iter().map(|part| part.entries.len()).sum::<usize>();
+        assert!(parts.iter().all(|part| part.client.owner.id == firm.ben.id));
+    }
+    assert!(entries > LONG + 1, "the rest of one, and all of the other: {entries}");
 }

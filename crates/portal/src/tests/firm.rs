@@ -5,8 +5,8 @@ use super::TestPortal;
 use super::browser::{Browser, claims};
 use crate::state::Portal;
 use chancery_domain::{
-    Action, AuditedDecision, ClientId, ContactDetails, Decision, EntryId, EntryKind, PersonId, Principal,
-    RequestId, Role,
+    Action, AuditedDecision, ClientId, ContactDetails, Decision, EntryId, EntryKind, MAX_ENTRY_TEXT_CHARS,
+    PersonId, Principal, RequestId, Role,
 };
 use chancery_policy::{
     AuthzRequest, ClientResource, CreateClient, EditClient, FirmResource, ManageTeam, NewClientResource,
@@ -88,6 +88,35 @@ impl Firm {
         let note =
             portal.store.clients.add_entry(permit, entry(EntryKind::MeetingNote, "A note")).await.unwrap();
         ClientWithEntry { client, entry: note.id }
+    }
+
+    /// A client with notes of the greatest length, and a letter.
+    pub(super) async fn long_client(&self, owner: PersonId, name: &str, notes: usize) -> ClientId {
+        let portal = &self.portal.portal;
+        let authz_request = AuthzRequest {
+            by: Principal::Person { id: owner, role: Role::Partner },
+            at: portal.clock.now(),
+            request_id: RequestId::new(portal.clock.now(), portal.randomness.as_ref()),
+        };
+        let entry = |kind, title: String| NewEntry {
+            kind,
+            title: title.parse().unwrap(),
+            text: "\u{1F4DC}".repeat(MAX_ENTRY_TEXT_CHARS).parse().unwrap(),
+            at: portal.clock.now(),
+            author: owner,
+            is_open: false,
+            is_archived: false,
+        };
+        let mut entries = vec![entry(EntryKind::DraftLetter, "A letter".to_owned())];
+        entries.extend((0..notes).map(|number| entry(EntryKind::MeetingNote, format!("Note {number}"))));
+        let new = NewClient {
+            name: name.parse().unwrap(),
+            details: ContactDetails::default(),
+            entries,
+            is_archived: false,
+        };
+        let permit = portal.policy.decide::<CreateClient>(&authz_request, NewClientResource(owner)).unwrap();
+        portal.store.clients.create_client(permit, new).await.unwrap()
     }
 
     /// All decisions so far, oldest first.

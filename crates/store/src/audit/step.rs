@@ -4,7 +4,8 @@
 //! 1. Steps of one process queue up (`AuditQueue`). All their rows go into one chain, so concurrent steps would only
 //!    wait for the chain head while each occupies a connection.
 //! 2. The transaction appends the decision to the chain and locks the client. It checks that the client's owner is
-//!    still the one that the policy saw, and then reads or changes the client. A row that records the outcome (a new
+//!    still the one that the policy saw, and then changes the client. What is only read is read after the commit, with
+//!    the same check (`clients/reads.rs`), so that reading a long record keeps no writer waiting. A row that records the outcome (a new
 //!    client's id, an old and a new role) is appended after the step.
 //! 3. A step that is rejected rolls its audit row back too, unless it returns the row with the rejection.
 
@@ -28,7 +29,7 @@ impl AuditQueue {
 }
 
 /// The only way to change or read what needs a permit. The decision is appended to this process's chain in the
-/// transaction that does what it allows.
+/// transaction that makes the change, or before the read.
 #[derive(Clone)]
 pub(crate) struct AuditedSteps {
     db: Db,

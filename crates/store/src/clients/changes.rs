@@ -1,37 +1,19 @@
 //! Changes of a client: details, archive state and owner. Each creates a new version.
 
-use crate::clients::rows::{LockMode, StoredClient};
+use crate::clients::locks::MAX_CLIENTS_PER_STATEMENT;
+use crate::clients::rows::StoredClient;
 use crate::clients::search::{replace_search_terms, search_terms_of, sort_name};
-use crate::clients::types::{ClientChange, ClientOwner, SaveOutcome};
+use crate::clients::types::{ClientChange, SaveOutcome};
 use crate::clients::versions::add_client_version;
 use crate::db::error_codes::with_timeout;
-use crate::db::{Conn, FromRow, Row, Statement, query};
+use crate::db::{Conn, Statement, query};
 use chancery_domain::{AccessRequest, Client, ClientId, PersonId};
-use chancery_policy::{AuthzAction, Permit};
-use std::collections::HashMap;
-
-/// Clients per statement.
-const MAX_CLIENTS_PER_STATEMENT: usize = 500;
 
 const SET_DETAILS: &str = "UPDATE clients SET version = $2, name = $3, sort_name = $4, contact = $5, email = $6, \
     telephone = $7, address = $8, since_day = $9 WHERE id = $1";
 const SET_ARCHIVED: &str =
     "UPDATE clients SET version = version + 1, archived_at_ms = $2, is_archived = $3 WHERE id = $1";
 const SET_TERMS_ARCHIVED: &str = "UPDATE client_search_terms SET is_archived = $2 WHERE client_id = $1";
-
-impl FromRow for ClientOwner {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self { client: ClientId(row.get("id")?), owner: PersonId(row.get("owner_id")?) })
-    }
-}
-
-/// Whether the owner is still the one that the policy saw.
-pub(crate) fn is_owner_unchanged<A: AuthzAction>(
-    owners: &HashMap<ClientId, PersonId>,
-    permit: &Permit<A>,
-) -> bool {
-    permit.client().and_then(|client| owners.get(&client).copied()) == permit.owner()
-}
 
 /// Saves changed fields if the version is still the one that the editor saw.
 pub(crate) async fn change_client(
@@ -84,25 +66,6 @@ pub(crate) async fn archive_client(
     query(SET_TERMS_ARCHIVED).bind(current.id.0).bind(is_archived).execute(conn).await?;
     add_client_version(conn, access_request, current.id).await?;
     Ok(SaveOutcome::Saved(Client { version: current.version.next(), archived_at, ..current }))
-}
-
-/// The owners of existing clients, locked in id order to avoid deadlocks.
-pub(crate) async fn lock_owners(
-    conn: &mut Conn<'_>,
-    mut clients: Vec<ClientId>,
-    mode: LockMode,
-) -> Result<HashMap<ClientId, PersonId>, sqlx::Error> {
-    clients.sort_unstable();
-    let mut owners = HashMap::new();
-    for clients in clients.chunks(MAX_CLIENTS_PER_STATEMENT) {
-        let mut lock = Statement::new("SELECT c.id, c.owner_id FROM clients c WHERE c.id IN ");
-        lock.push_list(clients.iter().map(|client| client.0));
-        lock.push(" ORDER BY c.id").push(mode.suffix(conn.dialect()));
-        let lock = lock.build().persistent(clients.len() == 1);
-        let rows: Vec<ClientOwner> = with_timeout(lock.fetch_all(conn)).await?;
-        owners.extend(rows.into_iter().map(|row| (row.client, row.owner)));
-    }
-    Ok(owners)
 }
 
 /// Gives the clients a new owner, with the principal and time of one decision.

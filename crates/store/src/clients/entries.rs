@@ -8,12 +8,10 @@ use crate::clients::types::{
 };
 use crate::clients::versions::add_entry_version;
 use crate::db::{Conn, FromRow, Query, Row, Statement, corrupt, query};
-use crate::ledger::batch::to_db_count;
 use chancery_domain::{
-    AccessRequest, ClientId, ClientName, Entry, EntryId, EntryKind, EntryText, EntryTitle, PersonId,
-    UnixMillis, Version,
+    AccessRequest, ClientId, ClientName, Entry, EntryId, EntryKind, EntryText, EntryTitle, UnixMillis,
+    Version,
 };
-use std::collections::HashMap;
 
 /// Most entries of one client, archived ones included: about three a day for years.
 pub const MAX_ENTRIES_PER_CLIENT: u64 = 5000;
@@ -23,7 +21,9 @@ const MAX_ROWS_PER_STATEMENT: usize = 500;
 
 const SELECT_ENTRIES: &str = "SELECT e.id, e.client_id, e.kind, e.at_ms, e.author_id, p.email AS author_email, \
     e.is_open, e.version, e.archived_at_ms, e.title, e.text \
-    FROM entries e JOIN people p ON p.id = e.author_id WHERE e.client_id ";
+    FROM entries e JOIN people p ON p.id = e.author_id WHERE ";
+
+const HAS_ENTRY: &str = "SELECT COUNT(*) FROM entries WHERE id = $1 AND client_id = $2";
 
 impl FromRow for Entry {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
@@ -121,59 +121,45 @@ pub(crate) fn total_entries(counts: &EntryCounts) -> u64 {
 /// The entries of a page, and whether there are more.
 pub(crate) type EntryPage = (Vec<Entry>, bool);
 
-fn page_size(filter: &EntryQuery) -> u64 {
-    match filter {
-        EntryQuery::Page { .. } => u64::from(ENTRIES_PER_PAGE),
-        EntryQuery::All => MAX_ENTRIES_PER_CLIENT,
-    }
-}
-
-/// Reads a page plus one entry. With `owner`, returns nothing if the client has another owner by now.
-pub(crate) fn select_page(client: ClientId, filter: &EntryQuery, owner: Option<PersonId>) -> Query<'static> {
-    let (kind, is_archived, after) = match filter {
-        EntryQuery::Page { kind, is_archived, after } => (*kind, *is_archived, *after),
-        EntryQuery::All => (None, false, None),
-    };
+/// Reads a page plus one entry.
+pub(crate) fn select_page(client: ClientId, filter: &EntryQuery) -> Query<'static> {
+    let EntryQuery { kind, is_archived, after } = filter;
     let mut read = Statement::new(SELECT_ENTRIES);
-    read.push("= ").push_bind(client.0).push(" AND e.is_archived = ").push_bind(is_archived);
-    if let Some(owner) = owner {
-        read.push(" AND EXISTS (SELECT 1 FROM clients c WHERE c.id = e.client_id AND c.owner_id = ");
-        read.push_bind(owner.0).push(")");
-    }
+    read.push("e.client_id = ").push_bind(client.0).push(" AND e.is_archived = ").push_bind(*is_archived);
     if let Some(kind) = kind {
         read.push(" AND e.kind = ").push_bind(kind.as_str());
     }
     if let Some(EntryCursor { at, id }) = after {
         read.push(" AND (e.at_ms, e.id) < (").push_bind(at.0).push(", ").push_bind(id.0).push(")");
     }
-    read.push(" ORDER BY e.at_ms DESC, e.id DESC LIMIT ").push_bind(to_db_count(page_size(filter) + 1));
+    read.push(" ORDER BY e.at_ms DESC, e.id DESC LIMIT ").push_bind(i64::from(ENTRIES_PER_PAGE) + 1);
     read.build()
 }
 
 /// Turns the result of `select_page` into a page.
-pub(crate) fn into_page(filter: &EntryQuery, mut entries: Vec<Entry>) -> EntryPage {
-    let has_more = entries.len() as u64 > page_size(filter);
+pub(crate) fn into_page(mut entries: Vec<Entry>) -> EntryPage {
+    let has_more = entries.len() > ENTRIES_PER_PAGE as usize;
     if has_more {
         entries.pop();
     }
     (entries, has_more)
 }
 
-/// All entries of each client, archived ones included, newest first.
-pub(crate) async fn entries_by_client(
+/// Entries of a record that may be read, in any order.
+pub(crate) fn select_by_id(ids: &[EntryId]) -> Query<'static> {
+    let mut read = Statement::new(SELECT_ENTRIES);
+    read.push("e.id IN ").push_list(ids.iter().map(|entry| entry.0));
+    read.build().persistent(false)
+}
+
+/// Whether the client has this entry. Reads nothing else of it.
+pub(crate) async fn has_entry(
     conn: &mut Conn<'_>,
-    clients: &[ClientId],
-) -> Result<HashMap<ClientId, Vec<Entry>>, sqlx::Error> {
-    let mut found: HashMap<ClientId, Vec<Entry>> = HashMap::new();
-    for clients in clients.chunks(MAX_ROWS_PER_STATEMENT) {
-        let mut read = Statement::new(SELECT_ENTRIES);
-        read.push("IN ").push_list(clients.iter().map(|client| client.0));
-        read.push(" ORDER BY e.client_id, e.at_ms DESC, e.id DESC");
-        for entry in read.build().persistent(false).fetch_all::<Entry>(conn).await? {
-            found.entry(entry.client).or_default().push(entry);
-        }
-    }
-    Ok(found)
+    client: ClientId,
+    entry: EntryId,
+) -> Result<bool, sqlx::Error> {
+    let found: i64 = query(HAS_ENTRY).bind(entry.0).bind(client.0).fetch_one(conn).await?;
+    Ok(found > 0)
 }
 
 pub(crate) async fn find_entry(
@@ -182,7 +168,7 @@ pub(crate) async fn find_entry(
     entry: EntryId,
 ) -> Result<Option<Entry>, sqlx::Error> {
     let mut read = Statement::new(SELECT_ENTRIES);
-    read.push("= ").push_bind(client.0).push(" AND e.id = ").push_bind(entry.0);
+    read.push("e.client_id = ").push_bind(client.0).push(" AND e.id = ").push_bind(entry.0);
     read.build().fetch_optional(conn).await
 }
 
@@ -195,7 +181,7 @@ pub(crate) async fn find_entries(
     let mut found: Vec<Entry> = Vec::new();
     for ids in ids.chunks(MAX_ROWS_PER_STATEMENT) {
         let mut read = Statement::new(SELECT_ENTRIES);
-        read.push("= ").push_bind(client.0).push(" AND e.is_archived = ").push_bind(false);
+        read.push("e.client_id = ").push_bind(client.0).push(" AND e.is_archived = ").push_bind(false);
         read.push(" AND e.id IN ").push_list(ids.iter().map(|entry| entry.0));
         found.extend(read.build().persistent(false).fetch_all::<Entry>(conn).await?);
     }

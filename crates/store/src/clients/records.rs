@@ -1,34 +1,28 @@
-//! Client records. Every step takes its own permit; the decision is recorded in the transaction that does what it
-//! allows (`audit/step.rs`).
+//! Lists and changes of client records. Every step takes its own permit; a change is in the transaction that records its
+//! decision (`audit/step.rs`). Reads of records are in `reads`.
 
 use crate::ClientError;
 use crate::DbError;
 use crate::audit::step::AuditedSteps;
-use crate::clients::changes::{archive_client, change_client, is_owner_unchanged, lock_owners, set_owner};
+use crate::clients::changes::{archive_client, change_client, set_owner};
 use crate::clients::entries::{
-    archive_entry, change_entry, ensure_entry_capacity, find_entries, find_entry, insert_entries, into_page,
-    recount_entries, select_page, total_entries,
+    archive_entry, change_entry, ensure_entry_capacity, find_entry, insert_entries, recount_entries,
+    total_entries,
 };
-use crate::clients::export::full_records;
 use crate::clients::import::created;
 use crate::clients::import::{add_clients, allocate_ids};
 use crate::clients::list::{ListFilter, list, restrict_owner};
-use crate::clients::rows::{
-    LockMode, ensure_active_member, ensure_person_exists, lock_client, lock_for_change, lock_for_read,
-};
+use crate::clients::locks::{LockMode, is_owner_unchanged, lock_client, lock_for_change, lock_owners};
+use crate::clients::rows::{ensure_active_member, ensure_person_exists};
 use crate::clients::types::{
-    ClientChange, ClientOwner, ClientPage, ClientQuery, ClientRecord, ClientVersion, EntryChange, EntryQuery,
-    EntryVersion, NewClient, NewEntry, SaveOutcome, VersionQuery,
+    ClientChange, ClientOwner, ClientPage, ClientQuery, EntryChange, NewClient, NewEntry, SaveOutcome,
 };
-use crate::clients::versions::{versions_of_client, versions_of_entry};
-use crate::clients::views::{record_views, views_of};
 use crate::db::Db;
 use crate::db::error_codes::LONG_RESPONSE_TIMEOUT;
 use crate::db::query;
 use chancery_domain::{AuditRow, Client, ClientId, Entry, EntryId, PersonId};
 use chancery_policy::{
-    ArchiveClient, AuthzAction, CreateClient, EditClient, ExportClient, ListClients, Permit, ReadClient,
-    ReassignClient,
+    ArchiveClient, AuthzAction, CreateClient, EditClient, ListClients, Permit, ReassignClient,
 };
 use std::collections::HashSet;
 
@@ -42,7 +36,7 @@ const CLIENTS_OF_OWNER: &str = "SELECT id, owner_id FROM \
     (SELECT id, owner_id FROM clients WHERE owner_id = $3 AND is_archived = $5 AND id > $1 ORDER BY id LIMIT $2) AS archived \
     ORDER BY id LIMIT $2";
 
-fn clients_of<A: AuthzAction>(permits: &[Permit<A>]) -> Vec<ClientId> {
+pub(crate) fn clients_of<A: AuthzAction>(permits: &[Permit<A>]) -> Vec<ClientId> {
     permits.iter().filter_map(Permit::client).collect()
 }
 
@@ -74,102 +68,6 @@ impl Clients {
         self.db
             .read(&(&filter, query), |conn, (filter, query)| {
                 Box::pin(async move { Ok(list(conn, filter, query.order, query.page).await?) })
-            })
-            .await
-    }
-
-    /// `None` if there is no such client. Only principals who may read every client learn that.
-    pub async fn read_client(
-        &self,
-        permit: Permit<ReadClient>,
-        filter: &EntryQuery,
-    ) -> Result<Option<ClientRecord>, ClientError> {
-        let found = self
-            .audited
-            .run(&[permit.to_audit_row()], &(&permit, filter), |conn, (permit, filter)| {
-                Box::pin(async move {
-                    let Some(client) = lock_for_read(conn, permit).await? else { return Ok(None) };
-                    let id = client.client.id;
-                    record_views(conn, permit.access_request(), &[id]).await?;
-                    let views = views_of(conn, &[id]).await?.remove(&id).unwrap_or_default();
-                    let entries = match filter {
-                        EntryQuery::Page { .. } => Some(select_page(id, filter, None).fetch_all(conn).await?),
-                        EntryQuery::All => None,
-                    };
-                    Ok(Some((client, views, entries)))
-                })
-            })
-            .await?;
-        let Some((client, views, entries)) = found else { return Ok(None) };
-        if let Some(entries) = entries {
-            let (entries, has_more) = into_page(filter, entries);
-            return Ok(Some(client.into_record(entries, has_more, views)));
-        }
-        // A long record takes a while to read and must not block others. The statement checks the owner itself.
-        let (id, owner) = (client.client.id, client.client.owner.id);
-        let entries = self.db.fetch_all(select_page(id, filter, Some(owner))).await?;
-        if entries.is_empty() && total_entries(&client.counts) > client.counts.archived {
-            return Err(ClientError::OwnerChanged(id));
-        }
-        let (entries, has_more) = into_page(filter, entries);
-        Ok(Some(client.into_record(entries, has_more, views)))
-    }
-
-    /// The client, and those of the given entries that belong to it and are not archived, newest first: the material
-    /// for drafting a letter. `None` as in `read_client`.
-    pub async fn read_for_draft(
-        &self,
-        permit: Permit<EditClient>,
-        entries: &[EntryId],
-    ) -> Result<Option<(Client, Vec<Entry>)>, ClientError> {
-        self.audited
-            .run(&[permit.to_audit_row()], &(&permit, entries), |conn, (permit, entries)| {
-                Box::pin(async move {
-                    let Some(found) = lock_for_read(conn, permit).await? else { return Ok(None) };
-                    record_views(conn, permit.access_request(), &[found.client.id]).await?;
-                    let entries = find_entries(conn, found.client.id, entries).await?;
-                    Ok(Some((found.client, entries)))
-                })
-            })
-            .await
-    }
-
-    /// Newest first. `None` as in `read_client`.
-    pub async fn client_versions(
-        &self,
-        permit: Permit<ReadClient>,
-        filter: VersionQuery,
-    ) -> Result<Option<(Client, Vec<ClientVersion>)>, ClientError> {
-        self.audited
-            .run(&[permit.to_audit_row()], &(&permit, filter), |conn, (permit, filter)| {
-                Box::pin(async move {
-                    let Some(found) = lock_for_read(conn, permit).await? else { return Ok(None) };
-                    record_views(conn, permit.access_request(), &[found.client.id]).await?;
-                    let versions = versions_of_client(conn, &found.client, *filter).await?;
-                    Ok(Some((found.client, versions)))
-                })
-            })
-            .await
-    }
-
-    /// Newest first. `None` if the client has no such entry.
-    pub async fn entry_versions(
-        &self,
-        permit: Permit<ReadClient>,
-        entry: EntryId,
-        filter: VersionQuery,
-    ) -> Result<Option<(Entry, Vec<EntryVersion>)>, ClientError> {
-        let args = (&permit, entry, filter);
-        self.audited
-            .run(&[permit.to_audit_row()], &args, |conn, (permit, entry, filter)| {
-                Box::pin(async move {
-                    let Some(found) = lock_for_read(conn, permit).await? else { return Ok(None) };
-                    let id = found.client.id;
-                    let Some(entry) = find_entry(conn, id, *entry).await? else { return Ok(None) };
-                    record_views(conn, permit.access_request(), &[id]).await?;
-                    let versions = versions_of_entry(conn, &entry, *filter).await?;
-                    Ok(Some((entry, versions)))
-                })
             })
             .await
     }
@@ -387,35 +285,5 @@ impl Clients {
             }
         };
         Ok(self.db.fetch_all(read).await?)
-    }
-
-    /// Whole records with all entries, archived ones included. A client with a new owner is left out.
-    pub async fn export_clients(
-        &self,
-        permits: Vec<Permit<ExportClient>>,
-    ) -> Result<Vec<ClientRecord>, ClientError> {
-        self.audited
-            .run_long_then_record(LONG_RESPONSE_TIMEOUT, &permits, |conn, permits| {
-                Box::pin(async move {
-                    let owners = lock_owners(conn, clients_of(permits), LockMode::Reading).await?;
-                    let valid: Vec<&Permit<ExportClient>> = permits
-                        .iter()
-                        .filter(|permit| permit.owner().is_some() && is_owner_unchanged(&owners, permit))
-                        .collect();
-                    let ids: Vec<ClientId> = valid.iter().filter_map(|permit| permit.client()).collect();
-                    for same in valid.chunk_by(|one, other| {
-                        (one.by(), one.access_request().at) == (other.by(), other.access_request().at)
-                    }) {
-                        let clients: Vec<ClientId> =
-                            same.iter().filter_map(|permit| permit.client()).collect();
-                        if let Some(permit) = same.first() {
-                            record_views(conn, permit.access_request(), &clients).await?;
-                        }
-                    }
-                    let records = full_records(conn, &ids).await?;
-                    Ok((records, valid.iter().map(|permit| permit.to_audit_row()).collect()))
-                })
-            })
-            .await
     }
 }

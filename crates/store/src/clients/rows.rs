@@ -1,13 +1,12 @@
-//! Database rows of clients, and how a client is locked while it is read or changed.
+//! Database rows of clients.
 
 use crate::clients::types::{ClientSummary, EntryCounts};
-use crate::db::{Conn, Dialect, FromRow, Row, Statement, TxError, corrupt, query};
+use crate::db::{Conn, FromRow, Row, TxError, corrupt, query};
 use crate::{ClientError, ClientRecord, RecordView};
 use chancery_domain::{
     Client, ClientId, ClientName, ContactDetails, ContactEmail, ContactField, Day, Entry, PersonId,
     PersonRef, PostalAddress, UnixMillis, Version,
 };
-use chancery_policy::{AuthzAction, Permit};
 
 /// Stored as the time of the last entry if there is none. Sorts before all others.
 pub(crate) const NO_ENTRY_MS: i64 = i64::MIN;
@@ -114,64 +113,6 @@ impl StoredClient {
     ) -> ClientRecord {
         ClientRecord { client: self.client, entries, has_more, counts: self.counts, views }
     }
-}
-
-/// Why rows are locked until the transaction ends. SQLite has one writer and needs no locks.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LockMode {
-    Reading,
-    Changing,
-}
-
-impl LockMode {
-    pub(crate) fn suffix(self, dialect: Dialect) -> &'static str {
-        match (dialect, self) {
-            (Dialect::Sqlite, _) => "",
-            (Dialect::Postgres, Self::Reading) => " FOR SHARE OF c",
-            (Dialect::Postgres, Self::Changing) => " FOR NO KEY UPDATE OF c",
-        }
-    }
-}
-
-pub(crate) async fn lock_client(
-    conn: &mut Conn<'_>,
-    client: ClientId,
-    mode: LockMode,
-) -> Result<Option<StoredClient>, sqlx::Error> {
-    let mut read = Statement::new(SELECT_CLIENTS);
-    read.push(" FROM clients c JOIN people p ON p.id = c.owner_id WHERE c.id = ").push_bind(client.0);
-    read.push(mode.suffix(conn.dialect()));
-    read.build().fetch_optional(conn).await
-}
-
-/// Locks the client of the permit. `None` if it does not exist and did not exist for the policy. Fails with
-/// `OwnerChanged` if the owner is not the one that the policy saw.
-async fn lock_permitted<A: AuthzAction>(
-    conn: &mut Conn<'_>,
-    permit: &Permit<A>,
-    mode: LockMode,
-) -> Result<Option<StoredClient>, TxError<ClientError>> {
-    // No client has this id.
-    let client = permit.client().unwrap_or(ClientId(i64::MIN));
-    match (permit.owner(), lock_client(conn, client, mode).await?) {
-        (None, None) => Ok(None),
-        (Some(owner), Some(found)) if found.client.owner.id == owner => Ok(Some(found)),
-        _ => Err(ClientError::OwnerChanged(permit.client().unwrap_or(ClientId(0))).into()),
-    }
-}
-
-pub(crate) async fn lock_for_read<A: AuthzAction>(
-    conn: &mut Conn<'_>,
-    permit: &Permit<A>,
-) -> Result<Option<StoredClient>, TxError<ClientError>> {
-    lock_permitted(conn, permit, LockMode::Reading).await
-}
-
-pub(crate) async fn lock_for_change<A: AuthzAction>(
-    conn: &mut Conn<'_>,
-    permit: &Permit<A>,
-) -> Result<Option<StoredClient>, TxError<ClientError>> {
-    lock_permitted(conn, permit, LockMode::Changing).await
 }
 
 /// Fails with `NoSuchPerson` unless the person is an active member of the firm. The person is not locked: one who is

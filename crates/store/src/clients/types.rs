@@ -58,13 +58,13 @@ pub struct ClientPage {
     pub total: u64,
 }
 
-/// Which entries of a record to read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EntryQuery {
-    /// A page, newest first, after the given entry.
-    Page { kind: Option<EntryKind>, is_archived: bool, after: Option<EntryCursor> },
-    /// All entries that are not archived, newest first.
-    All,
+/// Which entries of a record to read: a page, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EntryQuery {
+    pub kind: Option<EntryKind>,
+    pub is_archived: bool,
+    /// The page begins after this entry.
+    pub after: Option<EntryCursor>,
 }
 
 /// The position of an entry in the timeline: newest first; at the same time, the later id first.
@@ -101,6 +101,18 @@ pub struct ClientRecord {
     pub counts: EntryCounts,
     /// Views of the record including this one, latest first.
     pub views: Vec<RecordView>,
+}
+
+/// A part of a record that is read in pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordPart {
+    /// As it is when this part is read.
+    pub client: Client,
+    pub is_first: bool,
+    /// The next entries of the record. None of them is in another part.
+    pub entries: Vec<Entry>,
+    /// Whether the record ends here.
+    pub is_last: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

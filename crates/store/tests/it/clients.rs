@@ -3,7 +3,7 @@
 use crate::databases::TestDatabase;
 use crate::firm::{
     NEWEST, after_s, ask, create, create_whole, decisions, firm_permit, listed, manage, new_client, note,
-    people, permit, principal, read, search_for,
+    people, permit, principal, read, read_parts, search_for,
 };
 use crate::samples::NOON;
 use chancery_domain::{
@@ -522,7 +522,7 @@ pub async fn permit_for_former_owner_is_invalid<D: TestDatabase>(database: Arc<D
             "{rejection:?}"
         );
     }
-    assert_eq!(store.clients.export_clients(vec![export]).await.unwrap(), []);
+    assert_eq!(store.clients.open_records(vec![export]).await.unwrap().clients().count(), 0);
     assert_eq!(decisions(&store).await, before, "what was not done is not on record");
     let record = crate::firm::read(&store, &people.tom, client).await.unwrap().unwrap();
     assert_eq!((record.client.version, record.entries), (Version(2), vec![entry]));
@@ -636,7 +636,7 @@ pub async fn entries_page_newest_first_filtered_by_kind_and_archived<D: TestData
             entries.iter().filter(|entry| kind.is_none_or(|kind| kind == entry.kind)).collect();
         let (mut found, mut after) = (Vec::new(), None);
         loop {
-            let record = read(EntryQuery::Page { kind, is_archived: false, after }).await;
+            let record = read(EntryQuery { kind, is_archived: false, after }).await;
             assert!(record.entries.len() <= ENTRIES_PER_PAGE as usize);
             after = record.entries.last().map(|entry| EntryCursor { at: entry.at, id: entry.id });
             found.extend(record.entries);
@@ -646,8 +646,7 @@ pub async fn entries_page_newest_first_filtered_by_kind_and_archived<D: TestData
         }
         assert_eq!(found.iter().collect::<Vec<_>>(), expected);
     }
-    let record = read(EntryQuery::All).await;
-    assert_eq!(record.entries, entries);
+    let record = read(NEWEST).await;
     assert_eq!(record.client.last_entry_at, Some(NOON));
     let counts = &record.counts;
     assert_eq!(
@@ -672,16 +671,16 @@ pub async fn entries_page_newest_first_filtered_by_kind_and_archived<D: TestData
             SaveOutcome::Saved(away)
         );
     }
-    let record = read(EntryQuery::All).await;
-    assert_eq!(record.entries, entries[4..]);
+    let record = read(NEWEST).await;
+    assert_eq!(record.entries, entries[4..29]);
     assert_eq!((record.client.last_entry_at, record.counts.archived), (Some(after_s(-1)), 4));
-    let away = read(EntryQuery::Page { kind: None, is_archived: true, after: None }).await;
+    let away = read(EntryQuery { kind: None, is_archived: true, after: None }).await;
     assert_eq!(
         away.entries.iter().map(|entry| entry.id).collect::<Vec<_>>(),
         entries[..4].iter().map(|entry| entry.id).collect::<Vec<_>>()
     );
     store.clients.set_entry_archived(edit(), entries[0].id, false).await.unwrap();
-    assert_eq!(read(EntryQuery::All).await.client.last_entry_at, Some(NOON));
+    assert_eq!(read(NEWEST).await.client.last_entry_at, Some(NOON));
 }
 
 pub async fn entry_edits_stay_in_their_record_and_keep_versions<D: TestDatabase>(database: Arc<D>) {
@@ -776,12 +775,11 @@ pub async fn entries_per_client_are_bounded<D: TestDatabase>(database: Arc<D>) {
     let edit = || permit::<EditClient>(&people.maya, client, people.maya.id);
     let one_more = store.clients.add_entry(edit(), note(people.maya.id, NOON, "One more")).await.unwrap_err();
     assert!(one_more.to_string().contains("Harbour Lane Bakery"), "{one_more}");
-    let record =
-        store.clients.read_client(permit(&people.maya, client, people.maya.id), &EntryQuery::All).await;
-    let record = record.unwrap().unwrap();
-    assert_eq!((record.entries.len(), record.has_more), (most, false));
+    let reader = store.clients.open_record(permit(&people.maya, client, people.maya.id)).await;
+    let parts = read_parts(&mut reader.unwrap().unwrap()).await;
+    assert_eq!(parts.iter().map(|part| part.entries.len()).sum::<usize>(), most);
     // An archived entry still counts toward the limit.
-    store.clients.set_entry_archived(edit(), record.entries[0].id, true).await.unwrap();
+    store.clients.set_entry_archived(edit(), parts[0].entries[0].id, true).await.unwrap();
     assert!(store.clients.add_entry(edit(), note(people.maya.id, NOON, "One more")).await.is_err());
 }
 
@@ -804,10 +802,10 @@ pub async fn record_lists_its_viewers<D: TestDatabase>(database: Arc<D>) {
     store.clients.read_client(at(&people.ruth, 2), &NEWEST).await.unwrap();
     store.clients.read_client(at(&people.maya, 3), &NEWEST).await.unwrap();
     let export: Permit<ExportClient> = permit(&people.ruth, client, people.maya.id);
-    store.clients.export_clients(vec![export]).await.unwrap();
+    drop(store.clients.open_records(vec![export]).await.unwrap());
     let operators: Permit<ExportClient> =
         ask(Principal::Operator, ClientResource { id: client, owner: Some(people.maya.id) }).unwrap();
-    store.clients.export_clients(vec![operators]).await.unwrap();
+    drop(store.clients.open_records(vec![operators]).await.unwrap());
     let record = store.clients.read_client(at(&people.maya, 5), &NEWEST).await.unwrap().unwrap();
     let views: Vec<_> =
         record.views.iter().map(|look| (look.person.email.as_str(), look.last_at, look.times)).collect();
@@ -841,14 +839,15 @@ pub async fn export_contains_full_records_with_unchanged_owner<D: TestDatabase>(
         [two, away, one, four].map(|client| permit::<ExportClient>(&people.maya, client, maya)).into();
     store.clients.reassign_client(permit(&people.ruth, two, maya), people.tom.id).await.unwrap();
     let before = decisions(&store).await.len();
-    let records = store.clients.export_clients(permits).await.unwrap();
+    let records = read_parts(&mut store.clients.open_records(permits).await.unwrap()).await;
+    assert!(records.iter().all(|record| record.is_first && record.is_last), "{records:?}");
     assert_eq!(records.iter().map(|record| record.client.id).collect::<Vec<_>>(), [away, one, four]);
-    let [archive, rest @ ..] = records[1].entries.as_slice() else { panic!("{:?}", records[1].entries) };
+    let [rest @ .., archive] = records[1].entries.as_slice() else { panic!("{:?}", records[1].entries) };
     assert_eq!((archive.id, archive.archived_at.is_some()), (gone.id, true), "what is archived is there too");
-    assert_eq!(rest, [second, first]);
+    assert_eq!(rest, [first, second]);
     let four_has: Vec<_> =
         records[2].entries.iter().map(|entry| (entry.title.as_str(), entry.archived_at.is_some())).collect();
-    assert_eq!(four_has, [("Put away elsewhere", true), ("Kept", false)]);
+    assert_eq!(four_has, [("Kept", false), ("Put away elsewhere", true)]);
     assert!(records[0].client.archived_at.is_some());
     let exported: Vec<_> =
         decisions(&store).await.into_iter().skip(before).map(|row| row.access_request.client).collect();

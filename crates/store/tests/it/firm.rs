@@ -10,14 +10,15 @@ use chancery_policy::{
     NewClientResource, Permit, Policy, ReadClient,
 };
 use chancery_store::{
-    ClientError, ClientQuery, ClientRecord, EntryQuery, NewClient, NewEntry, Store, VerifiedIdentity, testing,
+    ClientError, ClientQuery, ClientRecord, EntryQuery, NewClient, NewEntry, RecordPart, RecordReader, Store,
+    VerifiedIdentity, testing,
 };
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 pub static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::load().unwrap());
 
-pub const NEWEST: EntryQuery = EntryQuery::Page { kind: None, is_archived: false, after: None };
+pub const NEWEST: EntryQuery = EntryQuery { kind: None, is_archived: false, after: None };
 
 pub fn after_s(seconds: i64) -> UnixMillis {
     UnixMillis(NOON.0 + seconds * 1000)
@@ -104,6 +105,15 @@ pub async fn read(store: &Store, by: &Person, id: ClientId) -> Result<Option<Cli
     let owner = store.clients.owner_of(id).await?;
     let permit: Permit<ReadClient> = ask(principal(by), ClientResource { id, owner }).unwrap();
     store.clients.read_client(permit, &NEWEST).await
+}
+
+/// All parts, read to the end.
+pub async fn read_parts<A: AuthzAction>(reader: &mut RecordReader<A>) -> Vec<RecordPart> {
+    let mut parts = Vec::new();
+    while let Some(page) = reader.next_page().await.unwrap() {
+        parts.extend(page);
+    }
+    parts
 }
 
 pub async fn listed(store: &Store, by: &Person, query: &ClientQuery) -> (Vec<i64>, u64) {

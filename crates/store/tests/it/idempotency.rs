@@ -33,7 +33,14 @@ fn claim(number: usize, account: AccountId) -> KeyClaim {
 /// The request's row, and its reply to be stored for a day.
 fn settlement(number: usize, billed_key: (AccountId, KeyId), text: &str) -> Settlement {
     let (output_text, expires_at) = (text.to_owned(), at(DAY_MS));
-    let stored_reply = StoredReply { key: name("order-17"), output_text, cached_tokens: 16, expires_at };
+    let stored_reply = StoredReply {
+        key: name("order-17"),
+        reasoning_text: format!("They want {text}"),
+        output_text,
+        cached_tokens: 16,
+        reasoning_tokens: 3,
+        expires_at,
+    };
     Settlement { row: row(number, billed_key), is_reserved: false, stored_reply: Some(stored_reply) }
 }
 
@@ -42,8 +49,13 @@ fn in_progress() -> IdempotencyRecord {
 }
 
 fn finished(number: usize, billed_key: (AccountId, KeyId), text: &str) -> IdempotencyRecord {
-    let reply =
-        FinishedReply { row: row(number, billed_key), output_text: text.to_owned(), cached_tokens: 16 };
+    let reply = FinishedReply {
+        row: row(number, billed_key),
+        reasoning_text: format!("They want {text}"),
+        output_text: text.to_owned(),
+        cached_tokens: 16,
+        reasoning_tokens: 3,
+    };
     IdempotencyRecord { fingerprint: Fingerprint([7; 32]), reply: Some(reply) }
 }
 

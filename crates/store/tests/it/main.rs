@@ -23,6 +23,7 @@ mod opening;
 mod people;
 mod postgres_only;
 mod provider;
+mod record_reads;
 mod sample_firm;
 mod samples;
 mod shared_secrets;
@@ -230,6 +231,12 @@ conformance_suite! {
         export_contains_full_records_with_unchanged_owner
         client_owners_page_within_permitted_scope
         hostile_client_texts_round_trip;
+    record_reads:
+        record_pages_are_bounded_and_complete
+        records_of_many_clients_come_whole_and_in_order
+        decision_to_read_is_committed_before_the_record_is_read
+        client_reassigned_between_decision_and_page_is_not_shown
+        entry_that_changes_between_pages_is_read_once;
     client_lists:
         search_matches_term_prefixes
         page_past_the_end_is_empty_with_total

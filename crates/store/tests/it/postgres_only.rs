@@ -697,8 +697,10 @@ async fn request_lookup_scans_one_partition() {
             store.idempotency.claim_key(&claim).await.unwrap();
             let stored_reply = StoredReply {
                 key: key.clone(),
+                reasoning_text: String::new(),
                 output_text: "text".to_owned(),
                 cached_tokens: 0,
+                reasoning_tokens: 0,
                 expires_at,
             };
             let settlement =

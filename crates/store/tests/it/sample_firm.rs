@@ -187,8 +187,10 @@ async fn in_progress(store: &Store, rng: &SeededRng, payers: &[(AccountId, KeyId
             let stored_reply = StoredReply {
                 key: claim.key,
                 // A model may generate a NUL character.
+                reasoning_text: format!("{}\0", rng.text()),
                 output_text: format!("{}\0", rng.text()),
                 cached_tokens: 3,
+                reasoning_tokens: 2,
                 expires_at: after_s(86_400),
             };
             let row = UsageRow { request_id, ..used(number, (account, key), NOON, prices(1, 2), [5, 6]) };

@@ -2,8 +2,9 @@
 
 use crate::billing::{issue_new, read_invoice, record_million_tokens};
 use crate::databases::{SqliteFile, TestDatabase};
+use crate::firm::{after_s, create_whole, new_client, note, people, permit, read_parts};
 use crate::samples::{NOON, account, all_ledger_rows, billed_key, insert_row, name, new_account, row};
-use chancery_store::{DatabaseUrl, DbError, LedgerError, OpenError, Store};
+use chancery_store::{DatabaseUrl, DbError, LedgerError, NewClient, OpenError, Store};
 use sqlx::Connection;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -195,6 +196,26 @@ async fn writes_wait_for_write_lock_of_other_process() {
     lock.rollback().await.unwrap();
     settling.await.unwrap().unwrap();
     assert_eq!(all_ledger_rows(&store).await.len(), 1);
+}
+
+#[tokio::test]
+async fn pages_of_a_record_are_read_without_the_writer() {
+    let database = SqliteFile::create().await;
+    let store = database.open().await;
+    let people = people(&store).await;
+    let entries = (0..300).map(|number| note(people.maya.id, after_s(number), "A note")).collect();
+    let new = NewClient { entries, ..new_client("Harbour Lane Bakery") };
+    let client = create_whole(&store, &people.maya, new).await;
+    let open = store.clients.open_record(permit(&people.maya, client, people.maya.id)).await;
+    let mut record = open.unwrap().unwrap();
+    let exports = vec![permit(&people.maya, client, people.maya.id)];
+    let mut export = store.clients.open_records(exports).await.unwrap();
+    let mut other = database.connect().await;
+    let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    for parts in [read_parts(&mut record).await, read_parts(&mut export).await] {
+        assert_eq!(parts.iter().map(|part| part.entries.len()).sum::<usize>(), 300);
+    }
+    drop(lock);
 }
 
 #[tokio::test]

@@ -7,15 +7,14 @@ use crate::operator::Operator;
 use crate::output::counting_progress;
 use crate::output_file;
 use anyhow::{Context, bail};
-use chancery_client_files::Format;
-use chancery_domain::{ClientId, group_thousands};
+use chancery_client_files::{ClientWriter, Format};
+use chancery_domain::group_thousands;
 use chancery_policy::{ClientResource, ExportClient, FirmResource, ListClients};
-use chancery_store::{AdminStore, ClientOwner, ClientRecord};
-use std::collections::BTreeMap;
+use chancery_store::{AdminStore, ClientError, ClientOwner, RecordPart, RecordReader};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// Clients per read, each with all of its entries.
+/// Clients that are decided on at a time.
 const EXPORT_PAGE_SIZE: u32 = 100;
 /// Attempts for a client whose owner changes during the read.
 const ATTEMPTS: usize = 3;
@@ -75,46 +74,82 @@ async fn write_all(
         let page = store.clients.client_owners(&permit, None, last, EXPORT_PAGE_SIZE).await?;
         let Some(end) = page.last() else { break };
         last = Some(end.client);
-        for record in records(store, &operator, &page).await? {
-            let ClientRecord { client, entries, .. } = &record;
-            format.write_client(out, client, entries)?;
-            summary.clients += 1;
-            summary.entries += entries.len() as u64;
+        let mut reader = open_records(store, &operator, page).await?;
+        let mut writer: Option<ClientWriter> = None;
+        while let Some(parts) = next_page(store, &operator, &mut reader).await? {
+            for RecordPart { client, entries, is_last, .. } in parts {
+                let mut current = match writer.take() {
+                    Some(current) => current,
+                    None => format.begin_client(out, client)?,
+                };
+                current.write_entries(out, &entries)?;
+                summary.entries += entries.len() as u64;
+                if is_last {
+                    current.finish(out)?;
+                    summary.clients += 1;
+                } else {
+                    writer = Some(current);
+                }
+            }
+            progress.set_position(summary.clients);
         }
-        progress.set_position(summary.clients);
     }
     progress.finish_and_clear();
     Ok(summary)
 }
 
-/// Returns the records of a page in order of number; a client whose owner changes meanwhile is read again.
-async fn records(
+/// Opens the records of a page in order of number; a client whose owner changes meanwhile is decided on again.
+async fn open_records(
     store: &AdminStore,
     operator: &Operator,
-    page: &[ClientOwner],
-) -> anyhow::Result<Vec<ClientRecord>> {
-    let mut pending = page.to_vec();
-    let mut found: BTreeMap<ClientId, ClientRecord> = BTreeMap::new();
+    page: Vec<ClientOwner>,
+) -> anyhow::Result<RecordReader<ExportClient>> {
+    let mut pending = page;
+    let mut reader = store.clients.open_records(Vec::new()).await?;
     for _ in 0..ATTEMPTS {
         let mut permits = Vec::with_capacity(pending.len());
         for ClientOwner { client, owner } in &pending {
             let resource = ClientResource { id: *client, owner: Some(*owner) };
             permits.push(operator.authorize::<ExportClient>(store, resource).await?);
         }
-        let read = store.clients.export_clients(permits).await?;
-        found.extend(read.into_iter().map(|record| (record.client.id, record)));
-        let mut remaining = Vec::new();
-        for ClientOwner { client, .. } in pending {
-            if !found.contains_key(&client)
-                && let Some(owner) = store.clients.owner_of(client).await?
-            {
-                remaining.push(ClientOwner { client, owner });
+        let opened = store.clients.open_records(permits).await?;
+        let mut left_out = std::mem::take(&mut pending);
+        left_out.retain(|left_out| opened.clients().all(|client| client != left_out.client));
+        reader.merge(opened);
+        for ClientOwner { client, .. } in left_out {
+            if let Some(owner) = store.clients.owner_of(client).await? {
+                pending.push(ClientOwner { client, owner });
             }
         }
-        if remaining.is_empty() {
-            return Ok(found.into_values().collect());
+        if pending.is_empty() {
+            return Ok(reader);
         }
-        pending = remaining;
     }
     bail!("clients were reassigned during the export; try again")
+}
+
+/// The next page. A client whose owner has changed since the last one is decided on again.
+async fn next_page(
+    store: &AdminStore,
+    operator: &Operator,
+    reader: &mut RecordReader<ExportClient>,
+) -> anyhow::Result<Option<Vec<RecordPart>>> {
+    let mut attempts = 1;
+    loop {
+        let id = match reader.next_page().await {
+            // A renewed permit is recorded as a view, so it is renewed only if the page is then read.
+            Err(ClientError::OwnerChanged(id)) if attempts < ATTEMPTS => id,
+            Err(ClientError::OwnerChanged(_)) => {
+                bail!("clients were reassigned during the export; try again")
+            }
+            outcome => return Ok(outcome?),
+        };
+        attempts += 1;
+        let owner = store.clients.owner_of(id).await?;
+        let permit = operator.authorize::<ExportClient>(store, ClientResource { id, owner }).await?;
+        match store.clients.renew_permit(permit, reader).await {
+            Ok(()) | Err(ClientError::OwnerChanged(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
