@@ -1,12 +1,12 @@
-//! The browser's address behind a proxy. Only trusted proxies are believed.
+//! The address of the browser or caller behind a proxy. Only trusted proxies are believed.
 
 use crate::trusted_proxies::TrustedProxies;
 use axum::extract::{ConnectInfo, Request};
 use axum::http::{HeaderMap, HeaderValue};
 use std::net::{IpAddr, SocketAddr};
 
-/// Replaces a trusted proxy's address with the browser's.
-pub(crate) fn apply_forwarded_for(request: &mut Request, trusted: &TrustedProxies) {
+/// Replaces a trusted proxy's address with that of the browser or caller.
+pub fn apply_forwarded_for(request: &mut Request, trusted: &TrustedProxies) {
     let Some(ConnectInfo(peer)) = request.extensions().get::<ConnectInfo<SocketAddr>>().copied() else {
         return;
     };

@@ -24,6 +24,7 @@ pub use cookies::{Cookie, CookieLookup, cookie_values, find_cookie};
 pub use error_page::{ErrorPage, Link, wants_json};
 pub use favicon::FAVICON_PATH;
 pub use forms::{Choice, Form, PostedForm, split_email};
+pub use forwarded_for::apply_forwarded_for;
 pub use notice::Notice;
 pub use page::page;
 pub use page_layer::{PageLayerConfig, with_page_layer};

@@ -5,7 +5,7 @@ use crate::cli::{GlobalArgs, Verify};
 use crate::config::Config;
 use crate::output::{counting_progress, outln, print_json};
 use chancery_domain::{ChainHead, Clock, SystemClock, WriterId, group_thousands};
-use chancery_metering::{LimitStoreUrl, open_limiter};
+use chancery_metering::{Journal, JournalStatus, LimitStoreUrl, open_limiter};
 use chancery_store::VerifyStore;
 use chancery_verify::{
     AuditVerification, Findings, InvoiceVerification, LedgerVerification, LimitVerification, verify_audit,
@@ -23,6 +23,7 @@ struct Report {
     chains: Vec<Chain>,
     invoices: InvoiceReport,
     audit: AuditReport,
+    journal: JournalReport,
     findings: Vec<String>,
     more_findings: u64,
 }
@@ -31,6 +32,13 @@ struct Report {
 struct InvoiceReport {
     /// Invoices and credit notes.
     documents: u64,
+}
+
+/// Usage that may not be in the ledger, in this machine's data directory.
+#[derive(serde::Serialize)]
+struct JournalReport {
+    waiting: usize,
+    rejected: usize,
 }
 
 #[derive(serde::Serialize)]
@@ -53,6 +61,7 @@ pub async fn run(global_args: &GlobalArgs, options: &Verify) -> anyhow::Result<E
     let recomputed = recompute(&verify_store).await?;
     let limits = check_limits(&config, &verify_store).await;
     store.close().await;
+    let JournalStatus { waiting, rejected } = Journal::status(&config.data)?;
     let more_findings = recomputed.more_findings();
     let limit_findings = limits.iter().flat_map(|limits| &limits.findings);
     let findings: Vec<String> = recomputed.findings().chain(limit_findings).cloned().collect();
@@ -68,6 +77,7 @@ pub async fn run(global_args: &GlobalArgs, options: &Verify) -> anyhow::Result<E
             chains: ledger.chains.into_iter().map(chain).collect(),
             invoices: InvoiceReport { documents: invoices.documents },
             audit: AuditReport { rows: audit.rows, chains: audit.chains.into_iter().map(chain).collect() },
+            journal: JournalReport { waiting, rejected },
             findings,
             more_findings,
         })?;
@@ -100,6 +110,19 @@ pub async fn run(global_args: &GlobalArgs, options: &Verify) -> anyhow::Result<E
                 "limits: last minute of {} accounts: {}",
                 group_thousands(limits.accounts as u64),
                 if limits.findings.is_empty() { "OK" } else { "differences found, see above" }
+            );
+        }
+        let journal = config.data.join(chancery_metering::JOURNAL_FILE);
+        if waiting > 0 {
+            outln!(
+                "warning: {waiting} usage rows are in {} and may not be in the ledger yet; a running server writes them",
+                journal.display()
+            );
+        }
+        if rejected > 0 {
+            outln!(
+                "warning: {rejected} usage rows are in {}.rejected and not in the ledger; see docs/troubleshooting.md",
+                journal.display()
             );
         }
     }

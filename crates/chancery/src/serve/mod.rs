@@ -3,10 +3,11 @@
 //! 1. read the configuration, open and lock the data directory, bind all listeners: most mistakes show up at once;
 //! 2. start the operations listener: alive, not ready;
 //! 3. lock the database against incompatible servers, open and migrate it, check the rate-limit store, load the models,
-//!    create the demo firm;
+//!    replay the usage journal, create the demo firm;
 //! 4. start the API, portal and identity provider listeners, and report ready;
 //! 5. on SIGTERM or Ctrl-C, drain (see `shutdown`); on SIGHUP, reload the servers of upstream models (see `reload`).
 
+mod connections;
 mod demo;
 mod demo_clients;
 mod descriptors;
@@ -15,19 +16,22 @@ mod listener;
 mod logging;
 mod models;
 mod ops;
-mod peers;
 mod people;
 mod reload;
+mod reply_io;
 mod shutdown;
 
 use crate::cli::{GlobalArgs, Serve, Service};
 use crate::config::{Config, EngineConfig, Loaded, ModelConfig};
 use crate::data_dir::{DataDir, ServerLock};
 use anyhow::{Context, bail};
+use axum::Router;
+use axum::extract::Request;
 use chancery_api::ApiState;
 use chancery_domain::{OsRandomness, SystemClock};
-use chancery_metering::{GuardedLimiter, LimitStoreUrl, Meter, open_limiter};
-use chancery_store::{LimitStorage, MeteringStore, ServingLock, Store};
+use chancery_metering::{GuardedLimiter, Journal, LimitStoreUrl, Meter, ReplaySummary, open_limiter};
+use chancery_store::{LimitStorage, ServingLock, Store};
+use chancery_web::{TrustedProxies, apply_forwarded_for};
 use descriptors::{ConnectionLimits, MAX_OPS_CONNECTIONS, ServersPerRequest};
 use listener::Listener;
 use models::{LoadedModels, UpstreamModel};
@@ -129,22 +133,25 @@ impl Server {
     ) -> anyhow::Result<(Self, Vec<UpstreamModel>)> {
         let data = DataDir::open(&config.data)?;
         let lock = data.lock_for_serving()?;
-        let bind = async |is_enabled: bool, address, key, max_connections| match is_enabled {
-            true => Listener::bind(address, key, max_connections).await.map(Some),
+        let bind = |is_enabled: bool, address, key, max_connections| match is_enabled {
+            true => Listener::bind(address, key, max_connections).map(Some),
             false => Ok(None),
         };
         let connection_limits = ConnectionLimits::from_rlimit(servers_per_request(&config));
         let proxies = &config.portal.trusted_proxies;
         let for_browsers =
             |listener: Option<Listener>| listener.map(|listener| listener.for_browsers(proxies));
-        let api_listener = bind(services.api, config.api.listen, "api.listen", connection_limits.api).await?;
-        let portal_listener = for_browsers(
-            bind(services.portal, config.portal.listen, "portal.listen", connection_limits.pages).await?,
-        );
-        let auth_listener = for_browsers(
-            bind(services.auth, config.auth.listen, "auth.listen", connection_limits.pages).await?,
-        );
-        let ops_listener = Listener::bind(config.ops.listen, "ops.listen", MAX_OPS_CONNECTIONS).await?;
+        let api_listener = bind(services.api, config.api.listen, "api.listen", connection_limits.api)?;
+        let api_listener = api_listener.map(|listener| listener.for_callers(proxies));
+        let portal_listener = for_browsers(bind(
+            services.portal,
+            config.portal.listen,
+            "portal.listen",
+            connection_limits.pages,
+        )?);
+        let auth_listener =
+            for_browsers(bind(services.auth, config.auth.listen, "auth.listen", connection_limits.pages)?);
+        let ops_listener = Listener::bind(config.ops.listen, "ops.listen", MAX_OPS_CONNECTIONS)?;
         let api_address = api_listener.as_ref().map_or(config.api.listen, Listener::address);
         let api_url = config.api.public_url.clone().unwrap_or_else(|| local_url(api_address));
         let addresses =
@@ -176,7 +183,9 @@ impl Server {
         warn_about_config(&config, services);
         let (meter, upstreams) = match services.api {
             true => {
-                let (meter, upstreams) = open_meter(&config, store.metering(), &serving_lock, demo).await?;
+                let journal = Journal::open(data.path())?;
+                let (meter, upstreams) = open_meter(&config, &store, journal, &serving_lock, demo).await?;
+                replay_journal(&meter).await;
                 (Some(meter), upstreams)
             }
             false => (None, Vec::new()),
@@ -189,17 +198,15 @@ impl Server {
         };
 
         if let (Some(listener), Some(meter)) = (api_listener, &meter) {
-            let state = ApiState {
-                meter: Arc::clone(meter),
-                currency: config.billing.currency,
-                max_body_bytes: config.api.max_body_bytes,
-            };
-            listeners
-                .push(tokio::spawn(listener.serve(chancery_api::router(state), shutdown_tokens.clone())));
+            let state = ApiState::new(Arc::clone(meter), config.billing.currency, config.api.max_body_bytes);
+            let router = api_router(state, &config.portal.trusted_proxies);
+            listeners.push(tokio::spawn(listener.serve(router, shutdown_tokens.clone())));
             let maintenance_meter = Arc::clone(meter);
             tokio::spawn(async move { maintenance_meter.run_maintenance().await });
             let activity_meter = Arc::clone(meter);
             tokio::spawn(async move { activity_meter.run_activity_flush().await });
+            let journal_meter = Arc::clone(meter);
+            tokio::spawn(async move { journal_meter.run_journal_replay().await });
         }
         if let Some(listener) = portal_listener {
             let (clock, randomness) = (deps.clock.as_ref(), deps.randomness.as_ref());
@@ -242,11 +249,21 @@ impl Server {
         }
         if let Some(meter) = &self.meter {
             shutdown::flush_activity(meter).await;
+            shutdown::replay_journal(meter).await;
         }
         self.store.close().await;
         self.serving_lock.release().await;
         tracing::info!("stopped");
     }
+}
+
+/// The API behind proxies: each request has the address of its caller, by which unknown keys are throttled.
+fn api_router(state: ApiState, proxies: &TrustedProxies) -> Router {
+    let proxies = proxies.clone();
+    chancery_api::router(state).layer(axum::middleware::map_request(move |mut request: Request| {
+        apply_forwarded_for(&mut request, &proxies);
+        std::future::ready(request)
+    }))
 }
 
 /// The bound addresses, for the log.
@@ -268,7 +285,8 @@ impl ListenAddresses {
 /// Opens what only the API needs: rate limits and models.
 async fn open_meter(
     config: &Config,
-    store: MeteringStore,
+    store: &Store,
+    journal: Journal,
     serving_lock: &ServingLock,
     demo: bool,
 ) -> anyhow::Result<(Arc<Meter>, Vec<UpstreamModel>)> {
@@ -280,8 +298,25 @@ async fn open_meter(
         )
     })?;
     let limiter = Arc::new(GuardedLimiter::new(limiter, serving_lock.watch()));
-    let LoadedModels { models, upstreams } = LoadedModels::load(&config.models, demo).await?;
-    Ok((Arc::new(Meter::new(models, Arc::new(store), limiter, clock, randomness)), upstreams))
+    let LoadedModels { models, upstreams } = LoadedModels::load(&config.models, &store.secrets, demo).await?;
+    let meter =
+        Meter::new(models, Arc::new(store.metering()), limiter, clock, randomness).with_journal(journal);
+    Ok((Arc::new(meter), upstreams))
+}
+
+/// Writes what an earlier process could not write, before any request is admitted: a retry under the same idempotency key then
+/// finds the stored reply.
+async fn replay_journal(meter: &Meter) {
+    let waiting = meter.journaled_requests();
+    if waiting == 0 {
+        return;
+    }
+    tracing::info!(rows = waiting, "replaying the usage journal");
+    let ReplaySummary { written, rejected, waiting } = meter.replay_journal().await;
+    match waiting {
+        0 => tracing::info!(written, rejected, "usage journal replayed"),
+        _ => tracing::warn!(written, rejected, waiting, "usage journal not empty yet, retrying"),
+    }
 }
 
 /// Warns about configurations that start but do not work as expected.

@@ -127,6 +127,7 @@ async fn render_metrics(State(state): State<OpsState>) -> String {
     let count = |of: fn(&Meter) -> usize| state.readiness.meter().map_or(0, of) as f64;
     metrics::gauge!("chancery_running_requests").set(count(Meter::running_requests));
     metrics::gauge!("chancery_unrecorded_requests").set(count(Meter::unrecorded_requests));
+    metrics::gauge!("chancery_journaled_requests").set(count(Meter::journaled_requests));
     let mut text = state.metrics.render();
     upstream_gauges(&mut text, &state.readiness.endpoints());
     text

@@ -6,21 +6,30 @@
 //! 2. New API requests are rejected with 503 `shutting_down`. The listeners stay open, so that no caller sees a refused
 //!    connection. Admitted requests finish and are settled, within `DRAIN_TIMEOUT`. Another signal skips the rest of this
 //!    wait.
-//! 3. Requests that still run are abandoned: answered with 503 and not billed.
-//! 4. The caller closes the listeners, records the last rejections and peaks within `ACTIVITY_TIMEOUT`, and closes the store.
+//! 3. Requests that still run are abandoned. A stream ends and is billed for the text it has sent; any other request is
+//!    answered with 503 and not billed.
+//! 4. The caller closes the listeners, records the last rejections and peaks within `ACTIVITY_TIMEOUT`, replays the usage
+//!    journal within `JOURNAL_TIMEOUT`, and closes the store. Rows that are still in the journal are written at the next start.
 
 use anyhow::Context;
 use chancery_metering::Meter;
+use chancery_metering::limits::{ABANDONED_JOURNAL_DELAY, CANCEL_TIMEOUT};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// How long admitted requests may take to finish.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
-/// How long abandoned requests may take to notice.
-const ABANDON_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long abandoned requests may take to end and to be recorded.
+const ABANDON_TIMEOUT: Duration = Duration::from_secs(4);
+// The engine's count may be late, the database too, and one second is for the disk.
+const _: () = assert!(
+    ABANDON_TIMEOUT.as_millis() >= CANCEL_TIMEOUT.as_millis() + ABANDONED_JOURNAL_DELAY.as_millis() + 1_000
+);
 /// How long the database may take to record the last rejections and peaks. They are not worth a longer wait.
 const ACTIVITY_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the database may take to take the rows of the usage journal, which are safe where they are.
+const JOURNAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// SIGTERM and Ctrl-C. Created before the first request is accepted, so that no signal kills the process in mid-request.
 pub struct Signals {
@@ -88,5 +97,17 @@ pub async fn flush_activity(meter: &Meter) {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(%error, "final activity flush failed"),
         Err(_) => tracing::warn!("final activity flush timed out"),
+    }
+}
+
+/// Call it when no more requests can end, while the store is still open.
+pub async fn replay_journal(meter: &Meter) {
+    if meter.journaled_requests() == 0 {
+        return;
+    }
+    let _ = tokio::time::timeout(JOURNAL_TIMEOUT, meter.replay_journal()).await;
+    let waiting = meter.journaled_requests();
+    if waiting > 0 {
+        tracing::warn!(waiting, "usage rows are in the usage journal, start the server again to write them");
     }
 }

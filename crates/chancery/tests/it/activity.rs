@@ -74,7 +74,11 @@ async fn rejections_and_peaks_are_stored_promptly_and_flushed_at_shutdown() {
     ] {
         assert_eq!(server.post(path, &key, body).await.status, 429, "{path}");
     }
-    assert_eq!(server.post("/v1/tokens", &key, &body).await.status, 200, "counting takes nothing of a limit");
+    assert_eq!(
+        server.post("/v1/tokens", &key, &body).await.status,
+        200,
+        "counting takes nothing from generation"
+    );
     for path in ["/v1/generate", "/v1/tokens"] {
         let rejected = rejected_as(&server, &unpaid, path, &body).await;
         assert_eq!(rejected, (402, "no_billing_account".to_owned()), "{path}");

@@ -4,6 +4,7 @@ use crate::server::{Firm, Reply, client, request};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 #[tokio::test]
 async fn chunked_body_is_cut_off_at_the_limit() {
@@ -70,4 +71,22 @@ async fn caller_still_sending_its_body_receives_the_error() {
         let reply = Reply::read(call.bearer_auth("nobody").body(body.clone()).send().await.unwrap()).await;
         assert_eq!((reply.status, reply.code()), (401, "invalid_api_key"));
     }
+}
+
+#[tokio::test]
+async fn idle_connections_of_one_address_keep_nobody_out() {
+    let firm = Firm::new();
+    let key = firm.account_with_key("Hale & Ward");
+    // With so few descriptors, the API has 54 connections.
+    let server = firm.start_limited("ulimit -n 400");
+    let idle: Vec<_> = (0..300).map(|_| TcpStream::connect(server.api_address()).unwrap()).collect();
+    // The client opens a new connection for each.
+    for _ in 0..3 {
+        let call = client().get(format!("{}/v1/models", server.api)).bearer_auth(&key);
+        let reply = Reply::read(call.timeout(Duration::from_secs(5)).send().await.unwrap()).await;
+        assert_eq!(reply.status, 200);
+    }
+    let mut oldest = &idle[0];
+    oldest.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    assert_eq!(oldest.read(&mut [0]).unwrap(), 0, "the oldest was not closed");
 }

@@ -127,7 +127,7 @@ impl Call<'_> {
 }
 
 /// A stream is complete when its last event has arrived.
-async fn read_to_the_end(mut stream: EventStream, is_replay: bool) -> Outcome {
+pub async fn read_to_the_end(mut stream: EventStream, is_replay: bool) -> Outcome {
     let mut text = String::new();
     while let Some(event) = stream.next().await {
         let response = &event.data["response"];

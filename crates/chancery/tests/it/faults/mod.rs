@@ -11,6 +11,7 @@ mod clock_jumps;
 mod disk_full;
 mod duplicates;
 pub mod hang_ups;
+mod journal;
 mod kills;
 pub mod ledger;
 mod outages;

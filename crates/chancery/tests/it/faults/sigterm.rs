@@ -13,7 +13,7 @@ use std::time::Duration;
 const STOPS_A_ROUND: u64 = 3;
 
 /// Time to drain, to abandon the rest and to send the last replies, plus headroom for a busy machine.
-const ENDS_WITHIN: Duration = Duration::from_secs(25 + 2 + 3 + 10);
+const ENDS_WITHIN: Duration = Duration::from_secs(25 + 4 + 3 + 10);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reply_during_sigterm_is_either_delivered_and_billed_or_neither() {

@@ -1,0 +1,382 @@
+//! The open connections of one listener. Neither one peer nor idle connections can use them up: a peer has a share, and a
+//! newcomer without a free slot closes the connection that has been idle for longest. That is one of its own peer if the peer
+//! is at its share, else one of the peer with the most connections. A connection is idle while no request runs on it, also
+//! before its first request. One with a request is never closed for a newcomer.
+//!
+//! Every step takes logarithmic time, so that a flood of connections costs little.
+
+use chancery_domain::rate_limit_subnet;
+use chancery_web::TrustedProxies;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+pub struct Connections {
+    max_open: usize,
+    max_per_peer: usize,
+    /// Proxies have no share, because they carry everyone's connections.
+    proxies: TrustedProxies,
+    registry: Mutex<Registry>,
+    /// Notified when a connection closes or becomes idle. Only the accept loop waits for it.
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct Registry {
+    /// Numbers connections, and orders them by when they became idle.
+    next_number: u64,
+    connections: HashMap<u64, Connection>,
+    closing: usize,
+    peers: HashMap<IpAddr, Peer>,
+    /// The peers with idle connections; last, the one with the most connections.
+    ranking: BTreeMap<Rank, IpAddr>,
+}
+
+struct Connection {
+    peer: IpAddr,
+    activity: Activity,
+    close: Arc<Notify>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Activity {
+    Idle {
+        since: u64,
+    },
+    Busy,
+    /// It was idle and is to be closed. If its next request comes first, it stays.
+    Closing,
+}
+
+#[derive(Default)]
+struct Peer {
+    open: usize,
+    closing: usize,
+    /// Idle connections by when they became idle.
+    idle: BTreeMap<u64, u64>,
+}
+
+/// More connections rank higher; of equals, the longer idle one.
+type Rank = (usize, Reverse<u64>);
+
+impl Peer {
+    /// Connections without those that are about to close.
+    fn remaining(&self) -> usize {
+        self.open - self.closing
+    }
+
+    fn rank(&self) -> Option<Rank> {
+        self.idle.first_key_value().map(|(since, _)| (self.remaining(), Reverse(*since)))
+    }
+}
+
+/// One open connection; dropping it frees the slot.
+pub struct ConnectionSlot {
+    connections: Arc<Connections>,
+    number: u64,
+    close: Arc<Notify>,
+}
+
+enum Admission {
+    Admitted(ConnectionSlot),
+    /// The peer is at its share, and all its connections are busy.
+    PeerAtShare,
+    /// No slot is free yet.
+    Full,
+}
+
+impl Connections {
+    pub fn new(max_open: usize, max_per_peer: usize, proxies: TrustedProxies) -> Arc<Self> {
+        Arc::new(Self { max_open, max_per_peer, proxies, registry: Mutex::default(), changed: Notify::new() })
+    }
+
+    /// Waits for a slot; `None` if the peer is at its share and all its connections are busy. Only one task may wait.
+    pub async fn admit(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionSlot> {
+        loop {
+            match self.try_admit(address) {
+                Admission::Admitted(slot) => return Some(slot),
+                Admission::PeerAtShare => return None,
+                Admission::Full => self.changed.notified().await,
+            }
+        }
+    }
+
+    fn try_admit(self: &Arc<Self>, address: IpAddr) -> Admission {
+        let peer = rate_limit_subnet(address);
+        let has_share = !self.proxies.contains(address);
+        let mut registry = self.lock();
+        let of_peer = registry.peers.get(&peer).map_or(0, Peer::remaining);
+        if has_share && of_peer >= self.max_per_peer && !registry.close_oldest_idle(peer) {
+            return Admission::PeerAtShare;
+        }
+        if registry.remaining() >= self.max_open
+            && let Some((_, largest)) = registry.ranking.last_key_value()
+        {
+            let largest = *largest;
+            registry.close_oldest_idle(largest);
+        }
+        // The slot of a closing connection is taken until its descriptors are free.
+        if registry.connections.len() >= self.max_open {
+            return Admission::Full;
+        }
+        let (number, close) = registry.open(peer);
+        Admission::Admitted(ConnectionSlot { connections: Arc::clone(self), number, close })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ConnectionSlot {
+    pub fn request_started(&self) {
+        self.change(|_, activity| (activity != Activity::Busy).then_some(Activity::Busy));
+    }
+
+    /// The reply is sent.
+    pub fn request_ended(&self) {
+        self.change(|number, activity| {
+            (activity == Activity::Busy).then_some(Activity::Idle { since: number })
+        });
+    }
+
+    /// Completes when the connection is idle and must be closed.
+    pub async fn must_close(&self) {
+        loop {
+            self.close.notified().await;
+            let registry = self.connections.lock();
+            // A request may have started meanwhile.
+            if registry.connections.get(&self.number).is_some_and(|own| own.activity == Activity::Closing) {
+                return;
+            }
+        }
+    }
+
+    fn change(&self, next: impl FnOnce(u64, Activity) -> Option<Activity>) {
+        let mut registry = self.connections.lock();
+        let since = registry.take_number();
+        let Some(activity) = registry.connections.get(&self.number).map(|own| own.activity) else { return };
+        let Some(activity) = next(since, activity) else { return };
+        registry.set_activity(self.number, activity);
+        drop(registry);
+        self.connections.changed.notify_one();
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        self.connections.lock().remove(self.number);
+        self.connections.changed.notify_one();
+    }
+}
+
+impl Registry {
+    fn take_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    /// Connections without those that are about to close.
+    fn remaining(&self) -> usize {
+        self.connections.len() - self.closing
+    }
+
+    fn open(&mut self, peer: IpAddr) -> (u64, Arc<Notify>) {
+        let number = self.take_number();
+        let close = Arc::new(Notify::new());
+        let activity = Activity::Idle { since: number };
+        self.connections.insert(number, Connection { peer, activity, close: Arc::clone(&close) });
+        self.update_peer(peer, |peer| {
+            peer.open += 1;
+            peer.idle.insert(number, number);
+        });
+        (number, close)
+    }
+
+    /// Returns whether the peer has an idle connection.
+    fn close_oldest_idle(&mut self, peer: IpAddr) -> bool {
+        let oldest = self.peers.get(&peer).and_then(|peer| peer.idle.first_key_value());
+        let Some(number) = oldest.map(|(_, number)| *number) else { return false };
+        self.set_activity(number, Activity::Closing);
+        if let Some(connection) = self.connections.get(&number) {
+            connection.close.notify_one();
+        }
+        true
+    }
+
+    fn set_activity(&mut self, number: u64, activity: Activity) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let previous = std::mem::replace(&mut connection.activity, activity);
+        let peer = connection.peer;
+        self.closing += usize::from(activity == Activity::Closing);
+        self.closing -= usize::from(previous == Activity::Closing);
+        self.update_peer(peer, |peer| {
+            match activity {
+                Activity::Idle { since } => {
+                    peer.idle.insert(since, number);
+                }
+                Activity::Busy => {}
+                Activity::Closing => peer.closing += 1,
+            }
+            peer.leave(previous);
+        });
+    }
+
+    fn remove(&mut self, number: u64) {
+        let Some(Connection { peer, activity, .. }) = self.connections.remove(&number) else { return };
+        self.closing -= usize::from(activity == Activity::Closing);
+        self.update_peer(peer, |peer| {
+            peer.leave(activity);
+            peer.open -= 1;
+        });
+    }
+
+    /// Keeps the ranking in step with the peer.
+    fn update_peer(&mut self, address: IpAddr, change: impl FnOnce(&mut Peer)) {
+        let peer = self.peers.entry(address).or_default();
+        let before = peer.rank();
+        change(peer);
+        let after = peer.rank();
+        if peer.open == 0 {
+            self.peers.remove(&address);
+        }
+        if before != after {
+            if let Some(rank) = before {
+                self.ranking.remove(&rank);
+            }
+            if let Some(rank) = after {
+                self.ranking.insert(rank, address);
+            }
+        }
+    }
+}
+
+impl Peer {
+    fn leave(&mut self, activity: Activity) {
+        match activity {
+            Activity::Idle { since } => {
+                self.idle.remove(&since);
+            }
+            Activity::Busy => {}
+            Activity::Closing => self.closing -= 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn connections(max_open: usize, max_per_peer: usize) -> Arc<Connections> {
+        Connections::new(max_open, max_per_peer, ["10.0.0.2".parse().unwrap()].into_iter().collect())
+    }
+
+    /// `None` if it waits for a slot.
+    fn admit(connections: &Arc<Connections>, address: &str) -> Option<Option<ConnectionSlot>> {
+        connections.admit(ip(address)).now_or_never()
+    }
+
+    fn admitted(connections: &Arc<Connections>, address: &str) -> ConnectionSlot {
+        admit(connections, address).expect("a free slot").expect("within the share")
+    }
+
+    fn must_close(slot: &ConnectionSlot) -> bool {
+        slot.must_close().now_or_never().is_some()
+    }
+
+    #[test]
+    fn peer_at_its_share_loses_its_oldest_idle_connection() {
+        let connections = connections(100, 2);
+        let first = admitted(&connections, "2001:db8::1");
+        let second = admitted(&connections, "2001:db8::2");
+        first.request_started();
+        first.request_ended();
+        let other = admitted(&connections, "2001:db8:0:1::3");
+        let third = admitted(&connections, "2001:db8::3");
+        assert!(must_close(&second), "the same /64, and idle for longer than the first");
+        assert!(!must_close(&first) && !must_close(&other) && !must_close(&third));
+    }
+
+    #[test]
+    fn busy_connections_are_never_closed_for_a_newcomer() {
+        let connections = connections(100, 2);
+        let slots = [admitted(&connections, "192.0.2.1"), admitted(&connections, "192.0.2.1")];
+        slots.iter().for_each(ConnectionSlot::request_started);
+        assert!(admit(&connections, "192.0.2.1").is_some_and(|refused| refused.is_none()));
+        assert!(slots.iter().all(|slot| !must_close(slot)));
+        slots[1].request_ended();
+        let _newcomer = admitted(&connections, "192.0.2.1");
+        assert!(must_close(&slots[1]));
+    }
+
+    #[test]
+    fn full_listener_closes_the_oldest_idle_of_the_largest_peer() {
+        let connections = connections(4, 3);
+        let small = admitted(&connections, "192.0.2.1");
+        let mut large: Vec<_> = (0..3).map(|_| admitted(&connections, "192.0.2.2")).collect();
+        large[0].request_started();
+        assert!(admit(&connections, "192.0.2.3").is_none(), "its descriptors are not free yet");
+        assert!(must_close(&large[1]) && !must_close(&small));
+        assert!(admit(&connections, "192.0.2.3").is_none());
+        assert!(!must_close(&large[2]), "one newcomer closes one connection");
+        large.remove(1);
+        let _newcomer = admitted(&connections, "192.0.2.3");
+    }
+
+    #[test]
+    fn of_equal_peers_the_longest_idle_connection_is_closed() {
+        let connections = connections(3, 3);
+        let slots = ["192.0.2.9", "192.0.2.1", "192.0.2.5"].map(|peer| admitted(&connections, peer));
+        assert!(admit(&connections, "192.0.2.7").is_none());
+        assert_eq!([0, 1, 2].map(|index| must_close(&slots[index])), [true, false, false]);
+    }
+
+    #[tokio::test]
+    async fn full_listener_waits_while_every_connection_is_busy() {
+        let connections = connections(1, 1);
+        let busy = admitted(&connections, "192.0.2.1");
+        busy.request_started();
+        let waiting = tokio::spawn({
+            let connections = Arc::clone(&connections);
+            async move { connections.admit(ip("192.0.2.2")).await.is_some() }
+        });
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished() && !must_close(&busy));
+        busy.request_ended();
+        busy.must_close().await;
+        drop(busy);
+        assert!(waiting.await.unwrap());
+    }
+
+    #[test]
+    fn request_that_comes_before_the_close_keeps_its_connection() {
+        let connections = connections(2, 2);
+        let slots = [admitted(&connections, "192.0.2.1"), admitted(&connections, "192.0.2.1")];
+        assert!(admit(&connections, "192.0.2.2").is_none());
+        slots[0].request_started();
+        assert!(!must_close(&slots[0]));
+        assert!(admit(&connections, "192.0.2.2").is_none());
+        assert!(must_close(&slots[1]), "the next one is closed instead");
+    }
+
+    #[test]
+    fn proxies_have_no_share_and_closed_connections_leave_nothing_behind() {
+        let connections = connections(100, 2);
+        let slots: Vec<_> = (0..5).map(|_| admitted(&connections, "10.0.0.2")).collect();
+        assert!(slots.iter().all(|slot| !must_close(slot)));
+        slots[0].request_started();
+        slots[1].request_started();
+        slots[1].request_ended();
+        drop(slots);
+        let registry = connections.lock();
+        assert!(registry.connections.is_empty() && registry.peers.is_empty() && registry.ranking.is_empty());
+        assert_eq!(registry.closing, 0);
+    }
+}
