@@ -110,7 +110,7 @@ async fn send(
     Ok(())
 }
 
-/// A server that is busy or rejects the probe works. One that is silent while it sends text to somebody has a queue.
+/// A server that is busy or rejects the probe works. One that is silent here while it streams to other jobs has a queue.
 fn outcome(result: &Result<(), UpstreamError>, was_active: bool) -> ProbeOutcome {
     match result {
         Err(error) if error.kind == UpstreamErrorKind::TimedOut && was_active => ProbeOutcome::Unknown,

@@ -62,8 +62,8 @@ impl RunningJob<'_> {
         }
     }
 
-    /// A server that got the job may have computed its whole prompt. What nobody counted counts as what was reserved
-    /// for it, and never as more.
+    /// A server that got the job may have computed its whole prompt. If the prompt's tokens are unknown, the reserved
+    /// ones count.
     fn prefilled_tokens(&self, prompt_tokens: Option<u32>) -> u32 {
         let reserved = self.job.prompt.input_tokens;
         match self.sent_to() {

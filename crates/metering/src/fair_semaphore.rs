@@ -74,7 +74,7 @@ impl FairSemaphore {
     fn pass_on(self: Arc<Self>) {
         let mut semaphore = self;
         loop {
-            // The lock is released before the permit is sent, because a permit that nobody receives takes the lock again.
+            // The lock is released before the permit is sent, because dropping an undelivered permit takes the lock again.
             let Some(waiter) = semaphore.lock().next_waiter_or_free() else { return };
             let Err(mut unreceived) = waiter.sender.send(Permit(Some(semaphore))) else { return };
             match unreceived.0.take() {
@@ -199,7 +199,9 @@ mod tests {
                 break;
             }
             let mut first = flood.pop_front().unwrap();
-            let Poll::Ready(Ok(permit)) = poll(&mut first) else { panic!("the permit went to nobody") };
+            let Poll::Ready(Ok(permit)) = poll(&mut first) else {
+                panic!("the first waiter did not get the permit")
+            };
             running = permit;
             permits_before += 1;
         }

@@ -5,7 +5,7 @@
 //!    (`journal_replay`). An entry is removed only after its row was committed. After a crash in between, it is written again,
 //!    which changes nothing: the ledger takes a request once.
 //! 3. An append adds a line and flushes it. Everything else writes a new file, flushes it and renames it over the old one. So a
-//!    crash can damage only the last line, of which nobody was told that it is stored; it is skipped.
+//!    crash can damage only the last line, whose append has not returned; it is skipped.
 //! 4. An entry that the ledger can never take is moved to `usage-journal.rejected`, for a person to decide.
 //! 5. The file exists only while it has entries. It is owner-only: it has the reply's text if the request has an idempotency key.
 //!

@@ -141,7 +141,7 @@ async fn context_length_error_is_returned_to_the_caller() {
     let engine = engine(&[&server, &other]).await;
     let error = generate(&engine, "x").await.unwrap_err();
     let expected = EngineError::InputTooLong { prompt_tokens: None, context_tokens: 4_096 };
-    assert_eq!(error, expected, "what nobody counted is not told as a count");
+    assert_eq!(error, expected, "an estimate is not reported as a count");
     assert_eq!(server.jobs().len() + other.jobs().len(), 1, "no other server would take it");
 }
 

@@ -134,7 +134,7 @@ pub(super) struct Parsed {
     pub(super) entries: Vec<JournalEntry>,
     /// Complete lines that are damaged, or of another version.
     pub(super) damaged: Vec<Vec<u8>>,
-    /// Whether the last line is incomplete: the process died while it wrote it, and nobody was told that it is stored.
+    /// Whether the last line is incomplete: the process died while it wrote it, before the append returned.
     pub(super) is_torn: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Reads of records. The decision and the view are committed first, in a short transaction that reads nothing of the
 //! record. The record itself is read after the commit, from a snapshot on a read connection, which checks the owner
-//! again. So nobody waits for it: SQLite has one writer, and the ledger needs it.
+//! again. So no other writer waits for it: SQLite has one writer, and the ledger needs it.
 
 use crate::ClientError;
 use crate::audit::step::AuditedSteps;
