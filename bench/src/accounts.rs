@@ -1,7 +1,8 @@
-//! Accounts and keys for benchmarks, created as the command line does: with the operator's permit.
+//! Accounts and keys for benchmarks, created as the command line does: with the operator's permit; and their usage.
 
 use chancery_domain::{
-    AccountId, ApiKey, Clock, KeyId, OsRandomness, Principal, RateLimits, RequestId, SystemClock,
+    AccountId, ApiKey, Clock, KeyId, Nanos, OsRandomness, Prices, Principal, RateLimits, RequestId,
+    StopReason, SystemClock, TokenPrice, UsageRow,
 };
 use chancery_policy::{AuthzRequest, FirmResource, ManageAccounts, Policy};
 use chancery_store::{AccountChange, AccountSubject, NewAccount, NewKey, Store};
@@ -37,5 +38,26 @@ pub async fn create_key(store: &Store, account: AccountId, label: &str) -> (KeyI
     match change(store, AccountChange::CreateKey(new)).await {
         AccountSubject::Key(stored) => (stored.id, key),
         AccountSubject::Account(account) => panic!("{account:?}"),
+    }
+}
+
+/// What one request of a benchmark used.
+pub fn usage_row(account: AccountId, key: KeyId) -> UsageRow {
+    let at = SystemClock.now();
+    let prices = Prices {
+        input: TokenPrice::from_nanos_per_token(100),
+        output: TokenPrice::from_nanos_per_token(400),
+    };
+    UsageRow {
+        request_id: RequestId::new(at, &OsRandomness),
+        account,
+        key,
+        model: "smollm2-135m".to_owned(),
+        input_tokens: 290,
+        output_tokens: 64,
+        prices,
+        cost: Nanos(290 * 100 + 64 * 400),
+        at,
+        stop_reason: StopReason::Complete,
     }
 }

@@ -5,12 +5,11 @@
 //!     cargo run --release -p chancery-bench --bin settle_delay -- sqlite:/tmp/delay.db 200
 #![expect(clippy::unwrap_used, reason = "a measurement that fails has nothing to clean up")]
 
-use chancery_bench::accounts::{create_account, create_key};
+use chancery_bench::accounts::{create_account, create_key, usage_row};
 use chancery_bench::people::create_person;
 use chancery_domain::{
-    AccountId, ClientId, Clock, ContactDetails, EntryId, EntryKind, KeyId, MAX_ENTRY_TEXT_CHARS, Nanos,
-    OsRandomness, Person, Prices, Principal, Randomness, RateLimits, RequestId, Role, StopReason,
-    SystemClock, TokenPrice, UnixMillis, UsageRow,
+    AccountId, ClientId, Clock, ContactDetails, EntryId, EntryKind, KeyId, MAX_ENTRY_TEXT_CHARS,
+    OsRandomness, Person, Principal, Randomness, RateLimits, RequestId, Role, SystemClock,
 };
 use chancery_policy::{
     AuthzAction, AuthzRequest, ClientResource, CreateClient, EditClient, FirmResource, NewClientResource,
@@ -35,7 +34,7 @@ const LARGE_CLIENTS: usize = 20;
 const SMALL_CLIENTS: usize = 2_000;
 /// As the portal decides on them for an export.
 const EXPORT_BATCH: u32 = 20;
-/// As the portal moves them.
+/// Clients that a partner moves at once here. The portal allows more.
 const CLIENTS_PER_MOVE: u32 = 25;
 /// What a consultant's request may delay settling by.
 const ALLOWED_MS: f64 = 50.0;
@@ -199,7 +198,7 @@ impl Firm {
                 let mut latencies = Vec::new();
                 let mut began = SystemClock.monotonic();
                 while began < end {
-                    firm.store.ledger.settle(row(firm.billed).into()).await.unwrap();
+                    firm.store.ledger.settle(usage_row(firm.billed.0, firm.billed.1).into()).await.unwrap();
                     let ended = SystemClock.monotonic();
                     latencies.push(ended - began);
                     began = ended;
@@ -277,24 +276,4 @@ impl Firm {
 
 async fn read_to_end<A: AuthzAction>(mut reader: RecordReader<A>, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) && reader.next_page().await.unwrap().is_some() {}
-}
-
-fn row((account, key): (AccountId, KeyId)) -> UsageRow {
-    let at: UnixMillis = SystemClock.now();
-    let prices = Prices {
-        input: TokenPrice::from_nanos_per_token(100),
-        output: TokenPrice::from_nanos_per_token(400),
-    };
-    UsageRow {
-        request_id: RequestId::new(at, &OsRandomness),
-        account,
-        key,
-        model: "smollm2-135m".to_owned(),
-        input_tokens: 290,
-        output_tokens: 64,
-        prices,
-        cost: Nanos(290 * 100 + 64 * 400),
-        at,
-        stop_reason: StopReason::Complete,
-    }
 }

@@ -6,12 +6,9 @@
 //!     cargo run --release -p chancery-bench --bin settle_rate -- postgres://postgres@localhost/rate
 #![expect(clippy::unwrap_used, reason = "a measurement that fails has nothing to clean up")]
 
-use chancery_bench::accounts::{create_account, create_key};
+use chancery_bench::accounts::{create_account, create_key, usage_row};
 use chancery_bench::cpu;
-use chancery_domain::{
-    AccountId, Clock, KeyId, Nanos, OsRandomness, Prices, Randomness, RateLimits, RequestId, StopReason,
-    SystemClock, TokenPrice, UsageRow,
-};
+use chancery_domain::{Clock, OsRandomness, Randomness, RateLimits, SystemClock};
 use chancery_store::{DatabaseUrl, Store};
 use std::future::Future;
 use std::sync::Arc;
@@ -40,7 +37,7 @@ async fn measure(store: Arc<Store>) {
             let id = key;
             move || {
                 let store = Arc::clone(&store);
-                async move { store.ledger.settle(row(account, id).into()).await.unwrap() }
+                async move { store.ledger.settle(usage_row(account, id).into()).await.unwrap() }
             }
         })
         .await;
@@ -113,24 +110,4 @@ async fn work<F: Future<Output = ()> + Send>(
     let mut latencies = running.join_all().await.concat();
     latencies.sort_unstable();
     Done { latencies, cpu: cpu::of_this_process() - cpu_before }
-}
-
-fn row(account: AccountId, key: KeyId) -> UsageRow {
-    let at = SystemClock.now();
-    let prices = Prices {
-        input: TokenPrice::from_nanos_per_token(100),
-        output: TokenPrice::from_nanos_per_token(400),
-    };
-    UsageRow {
-        request_id: RequestId::new(at, &OsRandomness),
-        account,
-        key,
-        model: "smollm2-135m".to_owned(),
-        input_tokens: 290,
-        output_tokens: 64,
-        prices,
-        cost: Nanos(290 * 100 + 64 * 400),
-        at,
-        stop_reason: StopReason::Complete,
-    }
 }

@@ -1,8 +1,9 @@
 //! The spending cap, from admission to settlement.
 
+use crate::protocol::end;
 use crate::{Fixture, NAME, call};
 use chancery_domain::{Clock, Day, Nanos, UnixMillis};
-use chancery_engine::{EngineError, Finished, GenerationSink, StopReason};
+use chancery_engine::{EngineError, GenerationSink, StopReason};
 use chancery_metering::{MeterError, SpendingCapDetails};
 use chancery_store::{CapChange, LEASE_DURATION, LimitsChange, ReserveOutcome, SpendingReservation};
 use std::sync::Mutex;
@@ -11,17 +12,6 @@ use std::time::Duration;
 
 /// The maximum cost of the fixture's request: 6 tokens in and up to 50 out.
 const MAX_COST: i64 = 6 * 1_000 + 50 * 2_000;
-
-fn end(sink: GenerationSink, reason: StopReason, output_tokens: u32) {
-    sink.end(Finished {
-        reason,
-        output_tokens,
-        cached_tokens: 0,
-        reasoning_tokens: 0,
-        prefilled_tokens: 0,
-        input_tokens: None,
-    });
-}
 
 /// A fixture whose engine signals when it starts, and waits for a signal before it runs the script.
 async fn gated(script: fn(GenerationSink)) -> (Fixture, Begun, Sender<()>) {
