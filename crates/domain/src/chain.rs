@@ -64,7 +64,7 @@ impl ChainHead {
 }
 
 impl ChainRow for UsageRow {
-    const DOMAIN_TAG: &'static [u8] = b"chancery ledger row 1";
+    const DOMAIN_TAG: &'static [u8] = b"chancery ledger row 2";
 
     fn update_hash(&self, hasher: &mut ChainHasher) {
         let Self {
@@ -73,6 +73,7 @@ impl ChainRow for UsageRow {
             key,
             model,
             input_tokens,
+            cached_input_tokens,
             output_tokens,
             prices,
             cost,
@@ -84,8 +85,10 @@ impl ChainRow for UsageRow {
         hasher.bytes(&key.0.to_be_bytes());
         hasher.text(model);
         hasher.bytes(&input_tokens.to_be_bytes());
+        hasher.bytes(&cached_input_tokens.to_be_bytes());
         hasher.bytes(&output_tokens.to_be_bytes());
         hasher.bytes(&prices.input.nanos_per_token().to_be_bytes());
+        hasher.bytes(&prices.cached_input.nanos_per_token().to_be_bytes());
         hasher.bytes(&prices.output.nanos_per_token().to_be_bytes());
         hasher.bytes(&cost.0.to_be_bytes());
         hasher.bytes(&at.0.to_be_bytes());
@@ -106,12 +109,14 @@ mod tests {
             key: KeyId(3),
             model: "m".to_owned(),
             input_tokens: 5,
+            cached_input_tokens: 2,
             output_tokens: 6,
             prices: Prices {
                 input: TokenPrice::from_nanos_per_token(100),
+                cached_input: TokenPrice::from_nanos_per_token(25),
                 output: TokenPrice::from_nanos_per_token(400),
             },
-            cost: Nanos(2900),
+            cost: Nanos(2750),
             at: UnixMillis(1_794_744_000_000),
             stop_reason: StopReason::Complete,
         }
@@ -122,15 +127,16 @@ mod tests {
     fn usage_row_hash_is_stable() {
         let head = ChainHead::default().with_row(WriterId(7), &row());
         assert_eq!(head.rows, 1);
-        assert_eq!(head.hash.to_string(), "27ae8712a0a14c3dba92e8d53c96b11a58a62356c19a08e6ed824f7bceeec6c0");
+        assert_eq!(head.hash.to_string(), "b44d006defa9e5b8aff3a419d163bf6a24a8058fbf78af567acf4b8c0fad260b");
     }
 
     #[test]
     fn row_hash_covers_fields_position_writer_and_previous_row() {
         let row = row();
         let text = |text: &str| RequestId::from_stored(text.to_owned());
-        let prices = |input, output| Prices {
+        let prices = |input, cached_input, output| Prices {
             input: TokenPrice::from_nanos_per_token(input),
+            cached_input: TokenPrice::from_nanos_per_token(cached_input),
             output: TokenPrice::from_nanos_per_token(output),
         };
         let start = ChainHead::default();
@@ -140,10 +146,12 @@ mod tests {
             UsageRow { key: KeyId(2), ..row.clone() },
             UsageRow { model: "n".to_owned(), ..row.clone() },
             UsageRow { input_tokens: 6, ..row.clone() },
+            UsageRow { cached_input_tokens: 1, ..row.clone() },
             UsageRow { output_tokens: 5, ..row.clone() },
-            UsageRow { prices: prices(101, 400), ..row.clone() },
-            UsageRow { prices: prices(100, 401), ..row.clone() },
-            UsageRow { cost: Nanos(2901), ..row.clone() },
+            UsageRow { prices: prices(101, 25, 400), ..row.clone() },
+            UsageRow { prices: prices(100, 24, 400), ..row.clone() },
+            UsageRow { prices: prices(100, 25, 401), ..row.clone() },
+            UsageRow { cost: Nanos(2751), ..row.clone() },
             UsageRow { at: UnixMillis(row.at.0 + 1), ..row.clone() },
             UsageRow { stop_reason: StopReason::Cancelled, ..row.clone() },
         ];

@@ -1,7 +1,8 @@
 //! Invoices and credit notes: what a document contains, and how its figures follow from usage. All of it can be recomputed from
 //! one account's ledger rows of one month.
 //!
-//! 1. Usage is grouped into lines by model, direction and price. A line's exact amount is its tokens times its price.
+//! 1. Usage is grouped into lines by model, direction and price. Cached input is a direction of its own where it has a
+//!    discount. A line's exact amount is its tokens times its price.
 //! 2. Each line is rounded once, to the currency's minor unit, half to even.
 //! 3. The subtotal is the sum of the rounded lines. The tax is the subtotal times the rate, rounded the same way. The total is
 //!    their sum.
@@ -63,27 +64,61 @@ impl serde::Serialize for InvoiceNumber {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     Input,
+    /// Input at the price of cached tokens, where that is a discount.
+    CachedInput,
     Output,
 }
 
 impl Direction {
+    pub const ALL: [Self; 3] = [Self::Input, Self::CachedInput, Self::Output];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Input => "input",
+            Self::CachedInput => "cached_input",
+            Self::Output => "output",
+        }
+    }
+
+    /// As printed on documents.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Input => "input",
+            Self::CachedInput => "cached input",
             Self::Output => "output",
         }
     }
 }
 
-/// One account's usage of one model in a month, at one pair of prices.
+/// One account's usage of one model in a month, at one set of prices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelUsage {
     pub model: String,
     pub prices: Prices,
     pub requests: u64,
     pub input_tokens: u64,
+    /// A part of the input tokens.
+    pub cached_input_tokens: u64,
     pub output_tokens: u64,
     pub cost: Nanos,
+}
+
+impl ModelUsage {
+    /// The tokens of each direction, each counted once, with their price. Cached input without a discount is input like any
+    /// other. Fails if more input is cached than there is.
+    pub fn tokens_by_direction(&self) -> Result<[(Direction, TokenPrice, u64); 3], MoneyError> {
+        let Prices { input, cached_input, output } = self.prices;
+        let cached_tokens = match self.prices.cached_discount() {
+            None => 0,
+            Some(_) => self.cached_input_tokens,
+        };
+        let uncached_tokens = self.input_tokens.checked_sub(cached_tokens).ok_or(MoneyError::Overflow)?;
+        Ok([
+            (Direction::Input, input, uncached_tokens),
+            (Direction::CachedInput, cached_input, cached_tokens),
+            (Direction::Output, output, self.output_tokens),
+        ])
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -354,16 +389,13 @@ impl InvoiceAmounts {
     }
 }
 
-/// Sorted by model, then input before output, then price. Items without usage have no line.
+/// Sorted by model, then input, cached input and output, then price. Items without usage have no line.
 fn line_items(usage: &[ModelUsage], currency: &Currency) -> Result<Vec<InvoiceLine>, MoneyError> {
     let mut tokens: BTreeMap<(&str, Direction, TokenPrice), u64> = BTreeMap::new();
-    for ModelUsage { model, prices, input_tokens, output_tokens, .. } in usage {
-        for (direction, price, count) in [
-            (Direction::Input, prices.input, input_tokens),
-            (Direction::Output, prices.output, output_tokens),
-        ] {
-            let sum = tokens.entry((model, direction, price)).or_default();
-            *sum = sum.checked_add(*count).ok_or(MoneyError::Overflow)?;
+    for usage in usage {
+        for (direction, price, count) in usage.tokens_by_direction()? {
+            let sum = tokens.entry((usage.model.as_str(), direction, price)).or_default();
+            *sum = sum.checked_add(count).ok_or(MoneyError::Overflow)?;
         }
     }
     let used = tokens.into_iter().filter(|(_, tokens)| *tokens > 0);
@@ -383,18 +415,27 @@ mod tests {
     fn prices(input: i64, output: i64) -> Prices {
         Prices {
             input: TokenPrice::from_nanos_per_token(input),
+            cached_input: TokenPrice::from_nanos_per_token(input),
             output: TokenPrice::from_nanos_per_token(output),
         }
     }
 
     fn used(model: &str, prices: Prices, input_tokens: u64, output_tokens: u64) -> ModelUsage {
-        let cost = i64::try_from(input_tokens).unwrap() * prices.input.nanos_per_token()
+        used_with_cache(model, prices, [input_tokens, 0, output_tokens])
+    }
+
+    fn used_with_cache(model: &str, prices: Prices, tokens: [u64; 3]) -> ModelUsage {
+        let [input_tokens, cached_input_tokens, output_tokens] = tokens;
+        let cost = i64::try_from(input_tokens - cached_input_tokens).unwrap()
+            * prices.input.nanos_per_token()
+            + i64::try_from(cached_input_tokens).unwrap() * prices.cached_input.nanos_per_token()
             + i64::try_from(output_tokens).unwrap() * prices.output.nanos_per_token();
         ModelUsage {
             model: model.to_owned(),
             prices,
             requests: 1,
             input_tokens,
+            cached_input_tokens,
             output_tokens,
             cost: Nanos(cost),
         }
@@ -433,12 +474,10 @@ mod tests {
         assert_eq!(bill.tax.unwrap().amount, MinorUnits(1222));
     }
 
-    #[test]
-    fn lines_split_only_by_changed_price() {
-        let usage = [used("m", prices(100, 400), 10, 20), used("m", prices(100, 500), 30, 40)];
-        let bill = InvoiceAmounts::of(&usage, &terms(None)).unwrap();
-        let lines: Vec<(Direction, u64, i64)> = bill
-            .lines
+    /// Direction, tokens and price of each line.
+    fn token_lines(usage: &[ModelUsage]) -> Vec<(Direction, u64, i64)> {
+        let bill = InvoiceAmounts::of(usage, &terms(None)).unwrap();
+        bill.lines
             .iter()
             .map(|line| match &line.item {
                 LineItem::Tokens { direction, tokens, price, .. } => {
@@ -446,11 +485,40 @@ mod tests {
                 }
                 LineItem::Part => panic!("{line:?}"),
             })
-            .collect();
+            .collect()
+    }
+
+    #[test]
+    fn lines_split_only_by_changed_price() {
+        let usage = [used("m", prices(100, 400), 10, 20), used("m", prices(100, 500), 30, 40)];
         assert_eq!(
-            lines,
+            token_lines(&usage),
             [(Direction::Input, 40, 100), (Direction::Output, 20, 400), (Direction::Output, 40, 500)]
         );
+    }
+
+    #[test]
+    fn discounted_cached_input_has_its_own_line() {
+        let discounted = prices(100, 400).with_cached_input(TokenPrice::from_nanos_per_token(25)).unwrap();
+        let usage = [
+            used_with_cache("m", discounted, [10, 4, 20]),
+            used_with_cache("m", discounted, [5, 5, 0]),
+            // Without a discount, cached tokens are billed as input.
+            used_with_cache("m", prices(100, 400), [7, 7, 1]),
+        ];
+        assert_eq!(
+            token_lines(&usage),
+            [(Direction::Input, 13, 100), (Direction::CachedInput, 9, 25), (Direction::Output, 21, 400)]
+        );
+        let bill = InvoiceAmounts::of(&usage, &terms(None)).unwrap();
+        assert_eq!(bill.exact, Nanos(usage.iter().map(|usage| usage.cost.0).sum()));
+    }
+
+    #[test]
+    fn more_cached_than_input_tokens_cannot_be_invoiced() {
+        let discounted = prices(100, 400).with_cached_input(TokenPrice::from_nanos_per_token(25)).unwrap();
+        let usage = ModelUsage { cached_input_tokens: 11, ..used("m", discounted, 10, 20) };
+        assert_eq!(InvoiceAmounts::of(&[usage], &terms(None)), Err(MoneyError::Overflow));
     }
 
     #[test]
@@ -485,8 +553,10 @@ mod tests {
     }
 
     prop_compose! {
-        fn any_usage()(model in "[abc]", input in 0_i64..5_000_000, more in 1_i64..5_000_000, tokens in prop::array::uniform2(0_u64..1_000_000)) -> ModelUsage {
-            used(&model, prices(input, input + more), tokens[0], tokens[1])
+        fn any_usage()(model in "[abc]", input in 0_i64..5_000_000, cached in 0_i64..5_000_000, more in 1_i64..5_000_000, tokens in prop::array::uniform3(0_u64..1_000_000)) -> ModelUsage {
+            let cached_input = TokenPrice::from_nanos_per_token(cached.min(input));
+            let prices = prices(input, input + more).with_cached_input(cached_input).unwrap();
+            used_with_cache(&model, prices, [tokens[0], tokens[1].min(tokens[0]), tokens[2]])
         }
     }
 

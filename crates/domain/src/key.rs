@@ -2,7 +2,7 @@
 //! it in lists and commands. Only a SHA-256 of the key is stored. It needs no salt because the secret is uniformly random:
 //! there is nothing to guess or to look up.
 
-use crate::{AccountId, KeyId, Randomness, SecretToken, UnixMillis};
+use crate::{AccountId, KeyId, KeyLimits, Randomness, SecretToken, UnixMillis};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use subtle::ConstantTimeEq;
@@ -33,6 +33,12 @@ impl ApiKey {
         // 43 uniform draws from 62 characters carry log2(62^43) = 256.03 bits.
         push_random_chars(&mut key, SECRET_CHARS, ALPHANUMERIC, randomness);
         Self(key)
+    }
+
+    /// The key with this prefix and a new secret.
+    pub fn with_new_secret(prefix: &KeyPrefix, randomness: &dyn Randomness) -> Self {
+        let generated = Self::generate(randomness);
+        Self(format!("{prefix}{}", &generated.0[PREFIX_CHARS..]))
     }
 
     /// Derives the key from a secret, so that all nodes that share the secret have the same key. The public part comes from a
@@ -150,6 +156,41 @@ pub struct Key {
     pub account: Option<AccountId>,
     pub created_at: UnixMillis,
     pub state: KeyState,
+    pub limits: KeyLimits,
+    /// After a rotation, the secret before it.
+    pub previous_secret: Option<PreviousSecret>,
+}
+
+/// A secret that a key's rotation replaced. It stays valid for a while, so that callers can switch.
+#[derive(Clone, Copy, Debug)]
+pub struct PreviousSecret {
+    pub hash: KeyHash,
+    pub expires_at: UnixMillis,
+}
+
+impl Key {
+    /// Whether this is its secret, or the one before.
+    pub fn has_secret(&self, presented: &KeyHash) -> bool {
+        self.hash.matches(presented)
+            || self.previous_secret.is_some_and(|previous| previous.hash.matches(presented))
+    }
+
+    /// Whether this secret is valid now. Says nothing about the account.
+    pub fn accepts(&self, presented: &KeyHash, now: UnixMillis) -> bool {
+        let is_previous = self
+            .previous_secret
+            .is_some_and(|previous| previous.hash.matches(presented) && now < previous.expires_at);
+        (self.hash.matches(presented) || is_previous)
+            && self.state == KeyState::Active
+            && !self.limits.is_expired(now)
+    }
+
+    /// Until when the secret before the last rotation works too; `None` if it does not.
+    pub fn overlap_ends_at(&self, now: UnixMillis) -> Option<UnixMillis> {
+        let ends_at = self.previous_secret?.expires_at;
+        let ends_at = self.limits.expires_at.map_or(ends_at, |expires_at| expires_at.min(ends_at));
+        (ends_at > now).then_some(ends_at)
+    }
 }
 
 #[cfg(test)]
@@ -165,6 +206,42 @@ mod tests {
         assert_ne!(one, two);
         assert!(one.hash().matches(&one.hash()));
         assert!(!one.hash().matches(&two.hash()));
+    }
+
+    #[test]
+    fn rotated_key_has_the_same_prefix_and_another_secret() {
+        let key = ApiKey::generate(&OsRandomness);
+        let rotated = ApiKey::with_new_secret(&key.prefix(), &OsRandomness);
+        assert_eq!(ApiKey::parse(rotated.reveal()), Ok(rotated.clone()));
+        assert_eq!(rotated.prefix(), key.prefix());
+        assert_ne!(rotated, key);
+    }
+
+    #[test]
+    fn key_accepts_two_secrets_during_the_overlap_and_none_after_it_expires() {
+        let (old, new) = (ApiKey::generate(&OsRandomness), ApiKey::generate(&OsRandomness));
+        let key = Key {
+            id: KeyId(1),
+            prefix: new.prefix(),
+            hash: new.hash(),
+            label: String::new(),
+            account: None,
+            created_at: UnixMillis(0),
+            state: KeyState::Active,
+            limits: KeyLimits { expires_at: Some(UnixMillis(20)), ..KeyLimits::default() },
+            previous_secret: Some(PreviousSecret { hash: old.hash(), expires_at: UnixMillis(10) }),
+        };
+        for (now, accepts_old, accepts_new) in [(9, true, true), (10, false, true), (20, false, false)] {
+            assert_eq!(key.accepts(&old.hash(), UnixMillis(now)), accepts_old, "old at {now}");
+            assert_eq!(key.accepts(&new.hash(), UnixMillis(now)), accepts_new, "new at {now}");
+        }
+        assert_eq!(key.overlap_ends_at(UnixMillis(9)), Some(UnixMillis(10)));
+        assert_eq!(key.overlap_ends_at(UnixMillis(10)), None);
+        let expires_first = KeyLimits { expires_at: Some(UnixMillis(5)), ..KeyLimits::default() };
+        let expires_first = Key { limits: expires_first, ..key.clone() };
+        assert_eq!(expires_first.overlap_ends_at(UnixMillis(1)), Some(UnixMillis(5)));
+        let revoked = Key { state: KeyState::Revoked { at: UnixMillis(1) }, ..key };
+        assert!(!revoked.accepts(&new.hash(), UnixMillis(5)) && !revoked.accepts(&old.hash(), UnixMillis(5)));
     }
 
     #[test]

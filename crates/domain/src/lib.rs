@@ -13,6 +13,7 @@ mod idempotency;
 mod ids;
 mod invoice;
 mod key;
+mod key_limits;
 mod local_path;
 mod minor_units;
 mod money;
@@ -55,7 +56,11 @@ pub use invoice::{
     InvoiceNumberError, InvoiceState, InvoiceStateError, InvoiceTerms, LineItem, ModelUsage, Seller, Tax,
     outstanding, total_after_credits,
 };
-pub use key::{ApiKey, ApiKeyError, Key, KeyHash, KeyPrefix, KeyState};
+pub use key::{ApiKey, ApiKeyError, Key, KeyHash, KeyPrefix, KeyState, PreviousSecret};
+pub use key_limits::{
+    AllowedModels, AllowedModelsError, ExpiryError, KeyLimits, LimitScope, MAX_ALLOWED_MODELS_CHARS,
+    parse_expiry,
+};
 pub use local_path::LocalPath;
 pub use minor_units::MinorUnits;
 pub use money::{AmountError, Currency, CurrencyError, MoneyError, Nanos};
@@ -63,7 +68,7 @@ pub use month::{Month, MonthError};
 pub use number_format::{AlignedAmount, align_amounts, group_thousands};
 pub use panic_message::panic_message;
 pub use person::{Identity, Person, PersonId, Role, RoleError};
-pub use price::{PriceError, Prices, TokenPrice};
+pub use price::{BilledTokens, CachedTokensError, PriceError, Prices, TokenPrice};
 pub use randomness::{OsRandomness, Randomness, SeededRandomness};
 pub use rate_limit::{
     COALESCE_SPAN, LimitUsage, MAX_EXACT_ENTRIES, RateLimitExceeded, RateLimitStatus, ReservedEntry,
@@ -81,4 +86,4 @@ pub use throttle::{
     ThrottleDecision, ThrottleExpiry, ThrottleKey, WRONG_CODE_LOCKOUT,
 };
 pub use token::{EmailCode, SecretToken, TokenHash};
-pub use usage::{StopReason, UsageRow};
+pub use usage::{RowCostError, StopReason, UsageRow};

@@ -51,7 +51,7 @@ impl RateLimitStatus {
 }
 
 /// The request exceeds a limit now. Each wait assumes that nothing else is admitted meanwhile; it is zero for a limit that is
-/// not exceeded. At least one is positive.
+/// not exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimitExceeded {
     pub status: RateLimitStatus,
@@ -60,9 +60,13 @@ pub struct RateLimitExceeded {
 }
 
 impl RateLimitExceeded {
+    pub fn retry_after(&self) -> Duration {
+        self.requests_retry_after.max(self.tokens_retry_after)
+    }
+
     /// Waiting this long is enough; one second less is not.
     pub fn retry_after_s(&self) -> u32 {
-        ceil_seconds(self.requests_retry_after.max(self.tokens_retry_after)).max(1)
+        ceil_seconds(self.retry_after()).max(1)
     }
 }
 
@@ -107,34 +111,29 @@ pub struct SlidingWindow {
 }
 
 impl SlidingWindow {
-    /// Admits a request with all the tokens it may use, or returns when it would fit.
-    pub fn reserve(
+    /// Whether a request fits with all the tokens it may use, or when it would. Changes nothing that counts. `replaced` is what
+    /// the request itself has reserved so far, which makes room for the new reservation.
+    pub fn check(
         &mut self,
         now: Duration,
         limits: RateLimits,
         tokens: u64,
-    ) -> Result<WindowEntryId, RateLimitExceeded> {
+        replaced: Option<ReservedEntry>,
+    ) -> Result<(), RateLimitExceeded> {
         let now = self.advance(now);
-        self.ensure_fits(now, limits, tokens, None)?;
-        Ok(self.add(now, tokens))
+        self.ensure_fits(now, limits, tokens, replaced)
     }
 
-    /// Raises what an admitted request reserves, or leaves it as it is and returns when it would fit. The request counts from
-    /// now on, not from its first admission: otherwise the tokens would count in a minute for which they were not checked.
-    pub fn raise(
-        &mut self,
-        now: Duration,
-        limits: RateLimits,
-        reserved: ReservedEntry,
-        tokens: u64,
-    ) -> Result<WindowEntryId, RateLimitExceeded> {
+    /// Admits a request that `check` has just found to fit. One that replaces its own reservation counts from now on, not from
+    /// its first admission: otherwise the tokens would count in a minute for which they were not checked.
+    pub fn admit(&mut self, now: Duration, tokens: u64, replaced: Option<ReservedEntry>) -> WindowEntryId {
         let now = self.advance(now);
-        self.ensure_fits(now, limits, tokens, Some(reserved))?;
-        self.settle(now, reserved.entry, reserved.tokens, None);
-        Ok(self.add(now, tokens))
+        if let Some(reserved) = replaced {
+            self.settle(now, reserved.entry, reserved.tokens, None);
+        }
+        self.add(now, tokens)
     }
 
-    /// `replaced` is what the request itself has reserved so far, which makes room for the new reservation.
     fn ensure_fits(
         &self,
         now: Duration,
@@ -290,6 +289,30 @@ mod tests {
     use proptest::prelude::*;
 
     const LIMITS: RateLimits = RateLimits { requests_per_min: 5, tokens_per_min: 100 };
+
+    /// Check and admission in one step.
+    impl SlidingWindow {
+        fn reserve(
+            &mut self,
+            now: Duration,
+            limits: RateLimits,
+            tokens: u64,
+        ) -> Result<WindowEntryId, RateLimitExceeded> {
+            self.check(now, limits, tokens, None)?;
+            Ok(self.admit(now, tokens, None))
+        }
+
+        fn raise(
+            &mut self,
+            now: Duration,
+            limits: RateLimits,
+            reserved: ReservedEntry,
+            tokens: u64,
+        ) -> Result<WindowEntryId, RateLimitExceeded> {
+            self.check(now, limits, tokens, Some(reserved))?;
+            Ok(self.admit(now, tokens, Some(reserved)))
+        }
+    }
 
     fn at(seconds: f64) -> Duration {
         Duration::from_secs_f64(seconds)

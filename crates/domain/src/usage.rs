@@ -1,6 +1,8 @@
 //! One ledger row: what a request used, at which prices, and what it costs.
 
-use crate::{AccountId, KeyId, MoneyError, Nanos, Prices, RequestId, UnixMillis};
+use crate::{
+    AccountId, BilledTokens, CachedTokensError, KeyId, MoneyError, Nanos, Prices, RequestId, UnixMillis,
+};
 
 /// Why a billed reply ended. The reply of a cancelled request may still be requested later with the same idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,6 +58,8 @@ pub struct UsageRow {
     pub key: KeyId,
     pub model: String,
     pub input_tokens: u32,
+    /// The part of the input that is billed at the price of cached input.
+    pub cached_input_tokens: u32,
     pub output_tokens: u32,
     /// The prices in force when the request was admitted.
     pub prices: Prices,
@@ -65,10 +69,20 @@ pub struct UsageRow {
     pub stop_reason: StopReason,
 }
 
+/// Why a row has no cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RowCostError {
+    #[error(transparent)]
+    CachedTokens(#[from] CachedTokensError),
+    #[error(transparent)]
+    Money(#[from] MoneyError),
+}
+
 impl UsageRow {
     /// The cost that follows from the row's own tokens and prices.
-    pub fn recomputed_cost(&self) -> Result<Nanos, MoneyError> {
-        self.prices.cost(self.input_tokens, self.output_tokens)
+    pub fn recomputed_cost(&self) -> Result<Nanos, RowCostError> {
+        let tokens = BilledTokens::new(self.input_tokens, self.cached_input_tokens, self.output_tokens)?;
+        Ok(self.prices.cost(tokens)?)
     }
 }
 

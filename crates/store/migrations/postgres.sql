@@ -22,7 +22,18 @@ CREATE TABLE api_keys (
     label         TEXT   NOT NULL,
     account_id    BIGINT REFERENCES accounts (id),
     created_at_ms BIGINT NOT NULL,
-    revoked_at_ms BIGINT
+    revoked_at_ms BIGINT,
+    -- The key's own limits, next to its account's. None of them is set: only the account's hold.
+    max_requests_per_min      BIGINT CHECK (max_requests_per_min > 0),
+    max_tokens_per_min        BIGINT CHECK (max_tokens_per_min > 0),
+    max_spend_per_month_nanos BIGINT CHECK (max_spend_per_month_nanos >= 0),
+    -- Names separated by commas.
+    allowed_models            TEXT CHECK (allowed_models <> ''),
+    expires_at_ms             BIGINT,
+    -- The secret before the last rotation.
+    previous_hash             BYTEA CHECK (octet_length(previous_hash) = 32),
+    previous_expires_at_ms    BIGINT,
+    CHECK ((previous_hash IS NULL) = (previous_expires_at_ms IS NULL))
 );
 
 -- Each writer links its rows into a hash chain: a row has its position in the chain and a hash over itself and the row
@@ -43,8 +54,11 @@ CREATE TABLE ledger (
     key_id             BIGINT NOT NULL REFERENCES api_keys (id),
     model              TEXT COLLATE "C" NOT NULL,
     input_tokens       BIGINT NOT NULL CHECK (input_tokens >= 0),
+    -- The part of the input that is billed at the price of cached input.
+    cached_input_tokens BIGINT NOT NULL CHECK (cached_input_tokens >= 0 AND cached_input_tokens <= input_tokens),
     output_tokens      BIGINT NOT NULL CHECK (output_tokens >= 0),
     input_price_nanos  BIGINT NOT NULL CHECK (input_price_nanos >= 0),
+    cached_price_nanos BIGINT NOT NULL CHECK (cached_price_nanos >= 0),
     output_price_nanos BIGINT NOT NULL CHECK (output_price_nanos >= 0),
     cost_nanos         BIGINT NOT NULL CHECK (cost_nanos >= 0),
     at_ms              BIGINT NOT NULL CHECK (at_ms >= 0),
@@ -54,7 +68,8 @@ CREATE TABLE ledger (
     position              BIGINT NOT NULL CHECK (position >= 0),
     hash               BYTEA  NOT NULL CHECK (octet_length(hash) = 32),
     CONSTRAINT ledger_cost_is_tokens_times_prices
-        CHECK (cost_nanos = input_tokens * input_price_nanos + output_tokens * output_price_nanos)
+        CHECK (cost_nanos = (input_tokens - cached_input_tokens) * input_price_nanos
+            + cached_input_tokens * cached_price_nanos + output_tokens * output_price_nanos)
 ) PARTITION BY RANGE (request_id);
 
 CREATE INDEX ledger_chain_position ON ledger (writer_id, position);
@@ -109,6 +124,7 @@ $$;
 CREATE TABLE spending_reservations (
     request_id    TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     account_id    BIGINT NOT NULL REFERENCES accounts (id),
+    key_id        BIGINT NOT NULL REFERENCES api_keys (id),
     month         BIGINT NOT NULL,
     amount_nanos  BIGINT NOT NULL CHECK (amount_nanos >= 0),
     writer_id     BIGINT NOT NULL,
@@ -116,6 +132,7 @@ CREATE TABLE spending_reservations (
 );
 
 CREATE INDEX spending_reservations_account ON spending_reservations (account_id, month);
+CREATE INDEX spending_reservations_key ON spending_reservations (key_id, month);
 
 -- Leases of processes that hold reservations or idempotency keys.
 CREATE TABLE writer_leases (
@@ -127,17 +144,26 @@ CREATE TABLE writer_leases (
 -- serializes callers. Each statement of the function takes a new snapshot, so the second caller sees the first one's
 -- reservation.
 CREATE FUNCTION reserve_spending(
-    request TEXT, account BIGINT, first_day BIGINT, last_day BIGINT, amount BIGINT, writer BIGINT, expires_ms BIGINT
+    request TEXT, account BIGINT, first_day BIGINT, last_day BIGINT, amount BIGINT, writer BIGINT, expires_ms BIGINT,
+    api_key BIGINT
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM 1 FROM api_keys WHERE id = api_key AND max_spend_per_month_nanos IS NOT NULL FOR NO KEY UPDATE;
     PERFORM 1 FROM accounts WHERE id = account FOR NO KEY UPDATE;
-    INSERT INTO spending_reservations (request_id, account_id, month, amount_nanos, writer_id, expires_at_ms)
-        SELECT request, a.id, first_day, amount, writer, expires_ms FROM accounts a
-        WHERE a.id = account AND a.spend_per_month_nanos - amount >=
+    INSERT INTO spending_reservations (request_id, account_id, key_id, month, amount_nanos, writer_id, expires_at_ms)
+        SELECT request, a.id, k.id, first_day, amount, writer, expires_ms FROM accounts a, api_keys k
+        WHERE a.id = account AND k.id = api_key
+        AND (a.spend_per_month_nanos IS NOT NULL OR k.max_spend_per_month_nanos IS NOT NULL)
+        AND (a.spend_per_month_nanos IS NULL OR a.spend_per_month_nanos - amount >=
             COALESCE((SELECT SUM(u.cost_nanos) FROM daily_usage u
                       WHERE u.account_id = account AND u.day BETWEEN first_day AND last_day), 0)
             + COALESCE((SELECT SUM(r.amount_nanos) FROM spending_reservations r
-                        WHERE r.account_id = account AND r.month = first_day), 0);
+                        WHERE r.account_id = account AND r.month = first_day), 0))
+        AND (k.max_spend_per_month_nanos IS NULL OR k.max_spend_per_month_nanos - amount >=
+            COALESCE((SELECT SUM(u.cost_nanos) FROM daily_usage u
+                      WHERE u.key_id = api_key AND u.day BETWEEN first_day AND last_day), 0)
+            + COALESCE((SELECT SUM(r.amount_nanos) FROM spending_reservations r
+                        WHERE r.key_id = api_key AND r.month = first_day), 0));
     RETURN FOUND;
 END;
 $$;
@@ -153,12 +179,10 @@ CREATE TABLE idempotency_keys (
     writer_id       BIGINT,
     reasoning_text  BYTEA,
     output_text     BYTEA,
-    cached_tokens   BIGINT CHECK (cached_tokens >= 0),
     reasoning_tokens BIGINT CHECK (reasoning_tokens >= 0),
     expires_at_ms   BIGINT NOT NULL,
     PRIMARY KEY (account_id, idempotency_key),
-    CHECK ((writer_id IS NULL) = (output_text IS NOT NULL) AND (writer_id IS NULL) = (cached_tokens IS NOT NULL)
-        AND (writer_id IS NULL) = (reasoning_text IS NOT NULL)
+    CHECK ((writer_id IS NULL) = (output_text IS NOT NULL) AND (writer_id IS NULL) = (reasoning_text IS NOT NULL)
         AND (writer_id IS NULL) = (reasoning_tokens IS NOT NULL))
 );
 
@@ -551,12 +575,14 @@ CREATE TABLE daily_usage (
     key_id             BIGINT NOT NULL REFERENCES api_keys (id),
     model              TEXT COLLATE "C" NOT NULL,
     input_price_nanos  BIGINT NOT NULL CHECK (input_price_nanos >= 0),
+    cached_price_nanos BIGINT NOT NULL CHECK (cached_price_nanos >= 0),
     output_price_nanos BIGINT NOT NULL CHECK (output_price_nanos >= 0),
     requests           BIGINT NOT NULL CHECK (requests >= 0),
     input_tokens       BIGINT NOT NULL CHECK (input_tokens >= 0),
+    cached_input_tokens BIGINT NOT NULL CHECK (cached_input_tokens >= 0 AND cached_input_tokens <= input_tokens),
     output_tokens      BIGINT NOT NULL CHECK (output_tokens >= 0),
     cost_nanos         BIGINT NOT NULL CHECK (cost_nanos >= 0),
-    PRIMARY KEY (account_id, day, key_id, model, input_price_nanos, output_price_nanos)
+    PRIMARY KEY (account_id, day, key_id, model, input_price_nanos, cached_price_nanos, output_price_nanos)
 ) WITH (fillfactor = 80);
 
 -- Includes the account, because the planner may use this index for one account's month too. It then reads only that account's
@@ -677,7 +703,7 @@ CREATE TABLE invoice_lines (
     position        BIGINT NOT NULL CHECK (position >= 0),
     item         TEXT    NOT NULL CHECK (item IN ('tokens', 'part')),
     model        TEXT COLLATE "C" NOT NULL,
-    direction    TEXT    NOT NULL CHECK (direction IN ('input', 'output', '')),
+    direction    TEXT    NOT NULL CHECK (direction IN ('input', 'cached_input', 'output', '')),
     tokens       BIGINT NOT NULL CHECK (tokens >= 0),
     price_nanos  BIGINT NOT NULL CHECK (price_nanos >= 0),
     exact_nanos  BIGINT NOT NULL,
@@ -825,6 +851,12 @@ CREATE TABLE daily_rejections (
 
 CREATE INDEX daily_rejections_day ON daily_rejections (day);
 
+-- When each key was last used by an admitted request, a few seconds old at most.
+CREATE TABLE key_uses (
+    key_id     BIGINT PRIMARY KEY REFERENCES api_keys (id),
+    last_at_ms BIGINT NOT NULL
+);
+
 -- The busiest 60 seconds of each day, as seen by the rate limiter.
 CREATE TABLE daily_peaks (
     account_id     BIGINT NOT NULL REFERENCES accounts (id),
@@ -863,3 +895,67 @@ CREATE TRIGGER account_events_no_update BEFORE UPDATE OR DELETE ON account_event
     FOR EACH ROW EXECUTE FUNCTION reject_account_event_change();
 CREATE TRIGGER account_events_no_truncate BEFORE TRUNCATE ON account_events
     FOR EACH STATEMENT EXECUTE FUNCTION reject_account_event_change();
+
+-- Webhooks, alerts, and messages that wait to be sent.
+
+-- A secret signs every event, so it is stored as it is: it is only as safe as this database.
+CREATE TABLE webhooks (
+    id             TEXT COLLATE "C" NOT NULL PRIMARY KEY,
+    url            TEXT    NOT NULL,
+    secret         TEXT    NOT NULL,
+    created_at_ms  BIGINT NOT NULL,
+    -- Set when the receiver says that it is gone for good.
+    disabled_at_ms BIGINT
+);
+
+-- The destination is an email address or a webhook's id. While a process sends a message, the message has its claim, and
+-- `next_attempt_at_ms` is when the claim ends: from then on, any process may send it again.
+CREATE TABLE outbox_messages (
+    event_id           TEXT COLLATE "C" NOT NULL,
+    destination        TEXT COLLATE "C" NOT NULL,
+    kind               TEXT    NOT NULL CHECK (kind IN ('email', 'webhook')),
+    payload            TEXT    NOT NULL,
+    state              TEXT    NOT NULL CHECK (state IN ('pending', 'sent', 'failed')),
+    attempts           BIGINT NOT NULL CHECK (attempts >= 0),
+    last_error         TEXT,
+    claim              TEXT,
+    created_at_ms      BIGINT NOT NULL,
+    next_attempt_at_ms BIGINT NOT NULL,
+    expires_at_ms      BIGINT NOT NULL,
+    finished_at_ms     BIGINT,
+    PRIMARY KEY (event_id, destination),
+    CHECK ((state = 'pending') = (finished_at_ms IS NULL))
+);
+
+CREATE INDEX outbox_messages_due ON outbox_messages (next_attempt_at_ms) WHERE state = 'pending';
+CREATE INDEX outbox_messages_finished ON outbox_messages (finished_at_ms) WHERE state <> 'pending';
+
+-- Alerts that were sent, each once. `period` is the day number of the month's first day, or when the key expires.
+CREATE TABLE alerts_sent (
+    scope      TEXT COLLATE "C" NOT NULL CHECK (scope IN ('account', 'key')),
+    subject_id BIGINT NOT NULL,
+    alert      TEXT COLLATE "C" NOT NULL,
+    period     BIGINT NOT NULL,
+    cap_nanos  BIGINT NOT NULL,
+    sent_at_ms BIGINT NOT NULL,
+    PRIMARY KEY (scope, subject_id, alert, period, cap_nanos)
+);
+
+CREATE INDEX alerts_sent_time ON alerts_sent (sent_at_ms);
+CREATE INDEX alerts_sent_period ON alerts_sent (period);
+
+-- Spending caps that rejected a request, and when they first did. `month` is the day number of its first day.
+CREATE TABLE cap_rejections (
+    scope       TEXT COLLATE "C" NOT NULL CHECK (scope IN ('account', 'key')),
+    subject_id  BIGINT NOT NULL,
+    month       BIGINT NOT NULL,
+    cap_nanos   BIGINT NOT NULL,
+    first_at_ms BIGINT NOT NULL,
+    PRIMARY KEY (scope, subject_id, month, cap_nanos)
+);
+
+-- Until when a process has a periodic task, so that one node at a time runs it.
+CREATE TABLE periodic_tasks (
+    name             TEXT COLLATE "C" NOT NULL PRIMARY KEY,
+    claimed_until_ms BIGINT NOT NULL
+);

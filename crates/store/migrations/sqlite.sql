@@ -21,7 +21,18 @@ CREATE TABLE api_keys (
     label         TEXT    NOT NULL,
     account_id    INTEGER REFERENCES accounts (id),
     created_at_ms INTEGER NOT NULL,
-    revoked_at_ms INTEGER
+    revoked_at_ms INTEGER,
+    -- The key's own limits, next to its account's. None of them is set: only the account's hold.
+    max_requests_per_min      INTEGER CHECK (max_requests_per_min > 0),
+    max_tokens_per_min        INTEGER CHECK (max_tokens_per_min > 0),
+    max_spend_per_month_nanos INTEGER CHECK (max_spend_per_month_nanos >= 0),
+    -- Names separated by commas.
+    allowed_models            TEXT CHECK (allowed_models <> ''),
+    expires_at_ms             INTEGER,
+    -- The secret before the last rotation.
+    previous_hash             BLOB CHECK (length(previous_hash) = 32),
+    previous_expires_at_ms    INTEGER,
+    CHECK ((previous_hash IS NULL) = (previous_expires_at_ms IS NULL))
 ) STRICT;
 
 -- Each writer links its rows into a hash chain: a row has its position in the chain and a hash over itself and the row
@@ -41,8 +52,11 @@ CREATE TABLE ledger (
     key_id             INTEGER NOT NULL REFERENCES api_keys (id),
     model              TEXT    NOT NULL,
     input_tokens       INTEGER NOT NULL CHECK (input_tokens >= 0),
+    -- The part of the input that is billed at the price of cached input.
+    cached_input_tokens INTEGER NOT NULL CHECK (cached_input_tokens >= 0 AND cached_input_tokens <= input_tokens),
     output_tokens      INTEGER NOT NULL CHECK (output_tokens >= 0),
     input_price_nanos  INTEGER NOT NULL CHECK (input_price_nanos >= 0),
+    cached_price_nanos INTEGER NOT NULL CHECK (cached_price_nanos >= 0),
     output_price_nanos INTEGER NOT NULL CHECK (output_price_nanos >= 0),
     cost_nanos         INTEGER NOT NULL CHECK (cost_nanos >= 0),
     at_ms              INTEGER NOT NULL CHECK (at_ms >= 0),
@@ -53,7 +67,8 @@ CREATE TABLE ledger (
     hash               BLOB    NOT NULL CHECK (length(hash) = 32),
     PRIMARY KEY (writer_id, position),
     CONSTRAINT ledger_cost_is_tokens_times_prices
-        CHECK (cost_nanos = input_tokens * input_price_nanos + output_tokens * output_price_nanos)
+        CHECK (cost_nanos = (input_tokens - cached_input_tokens) * input_price_nanos
+            + cached_input_tokens * cached_price_nanos + output_tokens * output_price_nanos)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TRIGGER ledger_no_update BEFORE UPDATE ON ledger
@@ -81,6 +96,7 @@ END;
 CREATE TABLE spending_reservations (
     request_id    TEXT    NOT NULL PRIMARY KEY,
     account_id    INTEGER NOT NULL REFERENCES accounts (id),
+    key_id        INTEGER NOT NULL REFERENCES api_keys (id),
     month         INTEGER NOT NULL,
     amount_nanos  INTEGER NOT NULL CHECK (amount_nanos >= 0),
     writer_id     INTEGER NOT NULL,
@@ -88,6 +104,7 @@ CREATE TABLE spending_reservations (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX spending_reservations_account ON spending_reservations (account_id, month);
+CREATE INDEX spending_reservations_key ON spending_reservations (key_id, month);
 
 -- Leases of processes that hold reservations or idempotency keys.
 CREATE TABLE writer_leases (
@@ -106,12 +123,10 @@ CREATE TABLE idempotency_keys (
     writer_id       INTEGER,
     reasoning_text  BLOB,
     output_text     BLOB,
-    cached_tokens   INTEGER CHECK (cached_tokens >= 0),
     reasoning_tokens INTEGER CHECK (reasoning_tokens >= 0),
     expires_at_ms   INTEGER NOT NULL,
     PRIMARY KEY (account_id, idempotency_key),
-    CHECK ((writer_id IS NULL) = (output_text IS NOT NULL) AND (writer_id IS NULL) = (cached_tokens IS NOT NULL)
-        AND (writer_id IS NULL) = (reasoning_text IS NOT NULL)
+    CHECK ((writer_id IS NULL) = (output_text IS NOT NULL) AND (writer_id IS NULL) = (reasoning_text IS NOT NULL)
         AND (writer_id IS NULL) = (reasoning_tokens IS NOT NULL))
 ) STRICT;
 
@@ -540,12 +555,14 @@ CREATE TABLE daily_usage (
     key_id             INTEGER NOT NULL REFERENCES api_keys (id),
     model              TEXT    NOT NULL,
     input_price_nanos  INTEGER NOT NULL CHECK (input_price_nanos >= 0),
+    cached_price_nanos INTEGER NOT NULL CHECK (cached_price_nanos >= 0),
     output_price_nanos INTEGER NOT NULL CHECK (output_price_nanos >= 0),
     requests           INTEGER NOT NULL CHECK (requests >= 0),
     input_tokens       INTEGER NOT NULL CHECK (input_tokens >= 0),
+    cached_input_tokens INTEGER NOT NULL CHECK (cached_input_tokens >= 0 AND cached_input_tokens <= input_tokens),
     output_tokens      INTEGER NOT NULL CHECK (output_tokens >= 0),
     cost_nanos         INTEGER NOT NULL CHECK (cost_nanos >= 0),
-    PRIMARY KEY (account_id, day, key_id, model, input_price_nanos, output_price_nanos)
+    PRIMARY KEY (account_id, day, key_id, model, input_price_nanos, cached_price_nanos, output_price_nanos)
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX daily_usage_day ON daily_usage (day);
@@ -613,7 +630,7 @@ CREATE TABLE invoice_lines (
     position        INTEGER NOT NULL CHECK (position >= 0),
     item         TEXT    NOT NULL CHECK (item IN ('tokens', 'part')),
     model        TEXT    NOT NULL,
-    direction    TEXT    NOT NULL CHECK (direction IN ('input', 'output', '')),
+    direction    TEXT    NOT NULL CHECK (direction IN ('input', 'cached_input', 'output', '')),
     tokens       INTEGER NOT NULL CHECK (tokens >= 0),
     price_nanos  INTEGER NOT NULL CHECK (price_nanos >= 0),
     exact_nanos  INTEGER NOT NULL,
@@ -751,6 +768,12 @@ CREATE TABLE daily_rejections (
 
 CREATE INDEX daily_rejections_day ON daily_rejections (day);
 
+-- When each key was last used by an admitted request, a few seconds old at most.
+CREATE TABLE key_uses (
+    key_id     INTEGER PRIMARY KEY REFERENCES api_keys (id),
+    last_at_ms INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- The busiest 60 seconds of each day, as seen by the rate limiter.
 CREATE TABLE daily_peaks (
     account_id     INTEGER NOT NULL REFERENCES accounts (id),
@@ -793,3 +816,67 @@ WHEN EXISTS (SELECT 1 FROM account_events WHERE id = NEW.id)
 BEGIN
     SELECT RAISE(ABORT, 'the account history is append-only');
 END;
+
+-- Webhooks, alerts, and messages that wait to be sent.
+
+-- A secret signs every event, so it is stored as it is: it is only as safe as this database.
+CREATE TABLE webhooks (
+    id             TEXT    NOT NULL PRIMARY KEY,
+    url            TEXT    NOT NULL,
+    secret         TEXT    NOT NULL,
+    created_at_ms  INTEGER NOT NULL,
+    -- Set when the receiver says that it is gone for good.
+    disabled_at_ms INTEGER
+) STRICT, WITHOUT ROWID;
+
+-- The destination is an email address or a webhook's id. While a process sends a message, the message has its claim, and
+-- `next_attempt_at_ms` is when the claim ends: from then on, any process may send it again.
+CREATE TABLE outbox_messages (
+    event_id           TEXT    NOT NULL,
+    destination        TEXT    NOT NULL,
+    kind               TEXT    NOT NULL CHECK (kind IN ('email', 'webhook')),
+    payload            TEXT    NOT NULL,
+    state              TEXT    NOT NULL CHECK (state IN ('pending', 'sent', 'failed')),
+    attempts           INTEGER NOT NULL CHECK (attempts >= 0),
+    last_error         TEXT,
+    claim              TEXT,
+    created_at_ms      INTEGER NOT NULL,
+    next_attempt_at_ms INTEGER NOT NULL,
+    expires_at_ms      INTEGER NOT NULL,
+    finished_at_ms     INTEGER,
+    PRIMARY KEY (event_id, destination),
+    CHECK ((state = 'pending') = (finished_at_ms IS NULL))
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX outbox_messages_due ON outbox_messages (next_attempt_at_ms) WHERE state = 'pending';
+CREATE INDEX outbox_messages_finished ON outbox_messages (finished_at_ms) WHERE state <> 'pending';
+
+-- Alerts that were sent, each once. `period` is the day number of the month's first day, or when the key expires.
+CREATE TABLE alerts_sent (
+    scope      TEXT    NOT NULL CHECK (scope IN ('account', 'key')),
+    subject_id INTEGER NOT NULL,
+    alert      TEXT    NOT NULL,
+    period     INTEGER NOT NULL,
+    cap_nanos  INTEGER NOT NULL,
+    sent_at_ms INTEGER NOT NULL,
+    PRIMARY KEY (scope, subject_id, alert, period, cap_nanos)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX alerts_sent_time ON alerts_sent (sent_at_ms);
+CREATE INDEX alerts_sent_period ON alerts_sent (period);
+
+-- Spending caps that rejected a request, and when they first did. `month` is the day number of its first day.
+CREATE TABLE cap_rejections (
+    scope       TEXT    NOT NULL CHECK (scope IN ('account', 'key')),
+    subject_id  INTEGER NOT NULL,
+    month       INTEGER NOT NULL,
+    cap_nanos   INTEGER NOT NULL,
+    first_at_ms INTEGER NOT NULL,
+    PRIMARY KEY (scope, subject_id, month, cap_nanos)
+) STRICT, WITHOUT ROWID;
+
+-- Until when a process has a periodic task, so that one node at a time runs it.
+CREATE TABLE periodic_tasks (
+    name             TEXT    NOT NULL PRIMARY KEY,
+    claimed_until_ms INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

@@ -12,6 +12,7 @@ mod ledger;
 mod open_database;
 mod open_postgres;
 mod open_sqlite;
+mod outbox;
 mod people;
 mod provider;
 mod secrets;
@@ -27,8 +28,9 @@ pub use accounts::error::AccountError;
 pub use accounts::types::{
     ACCOUNTS_PER_PAGE, AccountChange, AccountChangeOutcome, AccountEvent, AccountEventId, AccountOption,
     AccountOverview, AccountPage, AccountQuery, AccountRecord, AccountSubject, BillingChange, BillingContact,
-    CapChange, KeyWithAccount, KeyWithLastUse, LimitsChange, MAX_ACCOUNT_EVENTS, MAX_ACCOUNT_OPTIONS,
-    MAX_KEYS_LISTED, NewAccount, NewKey, ReserveOutcome, SpendingReservation,
+    CapChange, CapStatus, CapStatuses, KeyLimitsChange, KeyRotation, KeyUse, KeyWithAccount, KeyWithLastUse,
+    LimitChange, LimitsChange, MAX_ACCOUNT_EVENTS, MAX_ACCOUNT_OPTIONS, MAX_KEYS_LISTED, NewAccount, NewKey,
+    ReserveOutcome, SpendingReservation,
 };
 pub use audit::types::{
     AUDIT_ROWS_PER_PAGE, AuditCursor, AuditListRow, AuditQuery, AuditRowId, ChainedAuditRow,
@@ -50,8 +52,13 @@ pub use db::error::{DbError, OpenError};
 pub use idempotency::types::{ClaimOutcome, FinishedKey, FinishedReply, IdempotencyRecord, KeyClaim};
 pub use ledger::error::LedgerError;
 pub use ledger::types::{
-    AccountUsage, ChainedRow, DailyPeak, DailyRejectionTotals, DailyRejections, KeyUsage, MAX_ACTIVITY_ROWS,
-    MAX_USAGE_ROWS, MonthlyUsageQuery, Settlement, StoredReply, UsageReport,
+    AccountUsage, ActivityBatch, ChainedRow, DailyPeak, DailyRejectionTotals, DailyRejections, KeyUsage,
+    MAX_ACTIVITY_ROWS, MAX_USAGE_ROWS, MonthlyUsageQuery, Settlement, StoredReply, UsageReport,
+};
+pub use outbox::error::WebhookError;
+pub use outbox::types::{
+    Alert, AlertKind, AlertNames, AlertPeriod, AlertSubject, CapRejection, CappedSpending, ClaimedMessage,
+    ExpiringKey, MAX_WEBHOOKS, MessageKind, NewMessage, SendOutcome, Webhook, WebhookSecret,
 };
 pub use people::error::PersonError;
 pub use people::types::{
@@ -91,6 +98,9 @@ pub use leases::orphans::Leases;
 pub use ledger::chains::{Ledger, LedgerChains};
 pub use ledger::partitions::LedgerPartitions;
 pub use ledger::reports::UsageReports;
+pub use outbox::alerts::{Alerts, SentAlerts};
+pub use outbox::messages::{Outbox, code_email_id};
+pub use outbox::webhooks::Webhooks;
 pub use people::roles::People;
 pub use people::sessions::Sessions;
 pub use people::sign_ins::SignIns;
@@ -102,5 +112,5 @@ pub use provider::signing_keys::SigningKeys;
 pub use secrets::shared::SharedSecrets;
 pub use session_revoker::SessionRevoker;
 pub use store::{Health, Store};
-pub use stores::{AdminStore, MeteringStore, PortalStore, ProviderStore, VerifyStore};
+pub use stores::{AdminStore, AlertStore, MeteringStore, PortalStore, ProviderStore, VerifyStore};
 pub use throttles::counts::Throttles;

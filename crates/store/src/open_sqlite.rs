@@ -58,8 +58,8 @@ mod tests {
     use crate::DbError;
     use crate::{LedgerError, NewAccount, NewKey, Store};
     use chancery_domain::{
-        AccountId, ApiKey, KeyId, Nanos, OsRandomness, Prices, RateLimits, RequestId, StopReason, TokenPrice,
-        UnixMillis, UsageRow,
+        AccountId, ApiKey, KeyId, KeyLimits, Nanos, OsRandomness, Prices, RateLimits, RequestId, StopReason,
+        TokenPrice, UnixMillis, UsageRow,
     };
     use sqlx::{ConnectOptions, SqliteConnection};
 
@@ -103,9 +103,11 @@ mod tests {
             key,
             model: "m".repeat(500),
             input_tokens: 1,
+            cached_input_tokens: 0,
             output_tokens: 1,
             prices: Prices {
                 input: TokenPrice::from_nanos_per_token(1),
+                cached_input: TokenPrice::from_nanos_per_token(1),
                 output: TokenPrice::from_nanos_per_token(2),
             },
             cost: Nanos(3),
@@ -123,7 +125,14 @@ mod tests {
         let account = store.create_account(new).await.unwrap().id;
         let api_key = ApiKey::generate(&OsRandomness);
         let (prefix, hash) = (api_key.prefix(), api_key.hash());
-        let new = NewKey { prefix, hash, label: String::new(), account: None, created_at: UnixMillis(0) };
+        let new = NewKey {
+            prefix,
+            hash,
+            label: String::new(),
+            account: None,
+            created_at: UnixMillis(0),
+            limits: KeyLimits::default(),
+        };
         let key = store.create_key(new).await.unwrap().id;
 
         let set_pages = async |pages: u32| {

@@ -10,19 +10,21 @@ use crate::leases::lease::Lease;
 use crate::ledger::writer::LedgerWriter;
 use crate::open_database::{IfMissing, LedgerSlot, OpenDatabase};
 use crate::{
-    AccountLookup, Accounts, Activity, AuditChains, AuditLog, ClientImports, Clients, DatabaseUrl, Grants,
-    IdempotencyKeys, Invoices, IssuedInvoices, KeyLookup, Leases, Ledger, LedgerChains, LedgerPartitions,
-    MailboxProofs, OpenError, People, ProviderAccounts, ProviderSessions, SessionRevoker, Sessions,
-    SharedSecrets, SignIns, SigningKeys, Spending, StoredReplies, Throttles, UsageReports, open_postgres,
-    open_sqlite,
+    AccountLookup, Accounts, Activity, Alerts, AuditChains, AuditLog, ClientImports, Clients, DatabaseUrl,
+    Grants, IdempotencyKeys, Invoices, IssuedInvoices, KeyLookup, Leases, Ledger, LedgerChains,
+    LedgerPartitions, MailboxProofs, OpenError, Outbox, People, ProviderAccounts, ProviderSessions,
+    SessionRevoker, Sessions, SharedSecrets, SignIns, SigningKeys, Spending, StoredReplies, Throttles,
+    UsageReports, Webhooks, open_postgres, open_sqlite,
 };
 use std::sync::Arc;
+use tokio::sync::Notify;
 
 /// Every handle, for the code that wires a program together and for tests.
 pub struct Store {
     pub account_lookup: AccountLookup,
     pub accounts: Accounts,
     pub activity: Activity,
+    pub alerts: Alerts,
     pub audit: AuditLog,
     pub audit_chains: AuditChains,
     pub client_imports: ClientImports,
@@ -36,6 +38,7 @@ pub struct Store {
     pub leases: Leases,
     pub ledger: Ledger,
     pub ledger_chains: LedgerChains,
+    pub outbox: Outbox,
     pub partitions: LedgerPartitions,
     pub people: People,
     pub proofs: MailboxProofs,
@@ -50,6 +53,7 @@ pub struct Store {
     pub stored_replies: StoredReplies,
     pub throttles: Throttles,
     pub usage_reports: UsageReports,
+    pub webhooks: Webhooks,
     pub(crate) lease: Arc<Lease>,
     pub(crate) writer: Arc<LedgerWriter>,
     pub(crate) slot: LedgerSlot,
@@ -97,11 +101,13 @@ impl Store {
             open_database;
         let (lease, writer) = (Arc::new(Lease::new(db.clone(), writer_id)), Arc::new(writer));
         let audited = AuditedSteps::new(db.clone(), writer_id);
+        let wake = Arc::new(Notify::new());
         let queue = Arc::new(SpendingQueue::new(max_concurrent_reservations));
         Self {
             account_lookup: AccountLookup { db: db.clone() },
             accounts: Accounts { db: db.clone(), audited: audited.clone() },
             activity: Activity { db: db.clone() },
+            alerts: Alerts { db: db.clone(), wake: Arc::clone(&wake) },
             audit: AuditLog { db: db.clone(), audited: audited.clone() },
             audit_chains: AuditChains { db: db.clone() },
             client_imports: ClientImports { db: db.clone(), audited: audited.clone() },
@@ -115,6 +121,7 @@ impl Store {
             leases: Leases { db: db.clone(), lease: Arc::clone(&lease) },
             ledger: Ledger { db: db.clone(), writer: Arc::clone(&writer) },
             ledger_chains: LedgerChains { db: db.clone() },
+            outbox: Outbox { db: db.clone(), wake },
             partitions,
             people: People { db: db.clone(), audited: audited.clone() },
             proofs: MailboxProofs { db: db.clone() },
@@ -128,7 +135,8 @@ impl Store {
             spending: Spending { db: db.clone(), lease: Arc::clone(&lease), queue: Arc::clone(&queue) },
             stored_replies: StoredReplies { db: db.clone() },
             throttles: Throttles { db: db.clone() },
-            usage_reports: UsageReports { db: db.clone(), audited },
+            usage_reports: UsageReports { db: db.clone(), audited: audited.clone() },
+            webhooks: Webhooks { db: db.clone(), audited },
             lease,
             writer,
             slot,

@@ -2,10 +2,10 @@
 
 use crate::store::Store;
 use crate::{
-    AccountLookup, Accounts, Activity, AuditChains, AuditLog, ClientImports, Clients, Grants,
+    AccountLookup, Accounts, Activity, Alerts, AuditChains, AuditLog, ClientImports, Clients, Grants,
     IdempotencyKeys, Invoices, IssuedInvoices, KeyLookup, Leases, Ledger, LedgerChains, LedgerPartitions,
-    MailboxProofs, People, ProviderAccounts, ProviderSessions, SessionRevoker, Sessions, SharedSecrets,
-    SignIns, SigningKeys, Spending, StoredReplies, Throttles, UsageReports,
+    MailboxProofs, Outbox, People, ProviderAccounts, ProviderSessions, SessionRevoker, Sessions,
+    SharedSecrets, SignIns, SigningKeys, Spending, StoredReplies, Throttles, UsageReports, Webhooks,
 };
 
 /// What metering calls: keys, the ledger, and what requests reserve while they run.
@@ -29,6 +29,7 @@ pub struct PortalStore {
     pub clients: Clients,
     pub invoices: Invoices,
     pub keys: KeyLookup,
+    pub outbox: Outbox,
     pub people: People,
     pub session_revoker: SessionRevoker,
     pub sessions: Sessions,
@@ -41,6 +42,7 @@ pub struct PortalStore {
 #[derive(Clone)]
 pub struct ProviderStore {
     pub grants: Grants,
+    pub outbox: Outbox,
     pub proofs: MailboxProofs,
     pub provider_accounts: ProviderAccounts,
     pub provider_sessions: ProviderSessions,
@@ -74,6 +76,16 @@ pub struct AdminStore {
     pub people: People,
     pub secrets: SharedSecrets,
     pub session_revoker: SessionRevoker,
+    pub webhooks: Webhooks,
+}
+
+/// What sends alerts and other messages.
+#[derive(Clone)]
+pub struct AlertStore {
+    pub alerts: Alerts,
+    pub outbox: Outbox,
+    pub people: People,
+    pub webhooks: Webhooks,
 }
 
 impl Store {
@@ -97,6 +109,7 @@ impl Store {
             clients: self.clients.clone(),
             invoices: self.invoices.clone(),
             keys: self.keys.clone(),
+            outbox: self.outbox.clone(),
             people: self.people.clone(),
             session_revoker: self.session_revoker.clone(),
             sessions: self.sessions.clone(),
@@ -109,6 +122,7 @@ impl Store {
     pub fn provider(&self) -> ProviderStore {
         ProviderStore {
             grants: self.grants.clone(),
+            outbox: self.outbox.clone(),
             proofs: self.proofs.clone(),
             provider_accounts: self.provider_accounts.clone(),
             provider_sessions: self.provider_sessions.clone(),
@@ -142,6 +156,16 @@ impl Store {
             people: self.people.clone(),
             secrets: self.secrets.clone(),
             session_revoker: self.session_revoker.clone(),
+            webhooks: self.webhooks.clone(),
+        }
+    }
+
+    pub fn alerting(&self) -> AlertStore {
+        AlertStore {
+            alerts: self.alerts.clone(),
+            outbox: self.outbox.clone(),
+            people: self.people.clone(),
+            webhooks: self.webhooks.clone(),
         }
     }
 }

@@ -2,8 +2,8 @@
 //! does it. Only with the feature `testing`, which release builds do not enable.
 
 use crate::{
-    AccountChange, AccountChangeOutcome, AccountError, AccountSubject, DatabaseUrl, LimitsChange, NewAccount,
-    NewKey, OpenError, Store,
+    AccountChange, AccountChangeOutcome, AccountError, AccountSubject, DatabaseUrl, KeyLimitsChange,
+    KeyRotation, LimitsChange, NewAccount, NewKey, OpenError, Store,
 };
 use chancery_domain::{Account, AccountId, AccountName, Key, KeyPrefix, Principal, RequestId, UnixMillis};
 use chancery_policy::{AuthzRequest, FirmResource, ManageAccounts, Policy};
@@ -80,6 +80,19 @@ impl Store {
     pub async fn attach_key(&self, key: &KeyPrefix, account: AccountId) -> Result<Key, AccountError> {
         let change = AccountChange::AttachKey { key: key.clone(), account };
         self.change_account(UnixMillis(0), change).await.map(changed_key)
+    }
+
+    pub async fn set_key_limits(
+        &self,
+        key: &KeyPrefix,
+        change: KeyLimitsChange,
+    ) -> Result<Key, AccountError> {
+        let change = AccountChange::SetKeyLimits { key: key.clone(), change };
+        self.change_account(UnixMillis(0), change).await.map(changed_key)
+    }
+
+    pub async fn rotate_key(&self, rotation: KeyRotation) -> Result<Key, AccountError> {
+        self.change_account(UnixMillis(0), AccountChange::RotateKey(rotation)).await.map(changed_key)
     }
 
     pub async fn revoke_key(&self, key: &KeyPrefix, at: UnixMillis) -> Result<Key, AccountError> {

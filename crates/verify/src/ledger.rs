@@ -31,7 +31,7 @@ pub struct LedgerVerification {
 }
 
 /// What one daily total is grouped by.
-type SumKey = (AccountId, Day, KeyId, String, TokenPrice, TokenPrice);
+type SumKey = (AccountId, Day, KeyId, String, [TokenPrice; 3]);
 type Lines = BTreeMap<SumKey, Line>;
 
 /// One daily total: as stored before the rows were read, as summed from the rows, and as stored after.
@@ -53,8 +53,7 @@ pub async fn verify_ledger(
     let visit = |row: &UsageRow, findings: &mut Findings| {
         check_cost(row, findings);
         add(&mut total, row)?;
-        let Prices { input, output } = row.prices;
-        let line = (row.account, Day::containing(row.at), row.key, row.model.clone(), input, output);
+        let line = (row.account, Day::containing(row.at), row.key, row.model.clone(), price_key(row.prices));
         Ok(add(&mut lines.entry(line).or_default().rows, row)?)
     };
     let summary = verify_chains(&LedgerTable(store), &mut findings, visit, progress).await?;
@@ -75,11 +74,15 @@ async fn read_stored_sums(
         let Some(end) = page.last() else { return Ok(()) };
         last = Some(end.clone());
         for usage in page {
-            let Prices { input, output } = usage.prices;
-            let line = (usage.account, usage.day, usage.key, usage.model, input, output);
+            let line = (usage.account, usage.day, usage.key, usage.model, price_key(usage.prices));
             *part(lines.entry(line).or_default()) = usage.totals;
         }
     }
+}
+
+/// Prices have no order of their own.
+fn price_key(Prices { input, cached_input, output }: Prices) -> [TokenPrice; 3] {
+    [input, cached_input, output]
 }
 
 struct LedgerTable<'a>(&'a VerifyStore);
@@ -179,12 +182,13 @@ async fn check_stored_replies(store: &VerifyStore, findings: &mut Findings) -> R
 }
 
 fn compare(lines: &Lines, findings: &mut Findings) {
-    for ((account, day, key, model, input, output), Line { before, rows, after }) in lines {
+    for ((account, day, key, model, prices), Line { before, rows, after }) in lines {
         if !is_between(rows, before, after) {
             let (stored, summed) = (describe_totals(after), describe_totals(rows));
+            let [input, cached_input, output] = prices;
             findings.add(format!(
-                "usage of {day}, account {account}, key {key}, model {model} at {input} and {output} per million: {stored} \
-                 are stored, the rows sum to {summed}"
+                "usage of {day}, account {account}, key {key}, model {model} at {input}, {cached_input} (cached) and {output} \
+                 per million: {stored} are stored, the rows sum to {summed}"
             ));
         }
     }
@@ -193,6 +197,7 @@ fn compare(lines: &Lines, findings: &mut Findings) {
 fn add(totals: &mut UsageTotals, row: &UsageRow) -> Result<(), MoneyError> {
     totals.requests += 1;
     totals.input_tokens += u64::from(row.input_tokens);
+    totals.cached_input_tokens += u64::from(row.cached_input_tokens);
     totals.output_tokens += u64::from(row.output_tokens);
     totals.cost = totals.cost.checked_add(row.cost)?;
     Ok(())
@@ -201,13 +206,17 @@ fn add(totals: &mut UsageTotals, row: &UsageRow) -> Result<(), MoneyError> {
 fn is_between(rows: &UsageTotals, low: &UsageTotals, high: &UsageTotals) -> bool {
     (low.requests..=high.requests).contains(&rows.requests)
         && (low.input_tokens..=high.input_tokens).contains(&rows.input_tokens)
+        && (low.cached_input_tokens..=high.cached_input_tokens).contains(&rows.cached_input_tokens)
         && (low.output_tokens..=high.output_tokens).contains(&rows.output_tokens)
         && (low.cost..=high.cost).contains(&rows.cost)
 }
 
 fn describe_totals(totals: &UsageTotals) -> String {
-    let UsageTotals { requests, input_tokens, output_tokens, cost } = totals;
-    format!("{requests} requests, {input_tokens} input tokens, {output_tokens} output tokens, {cost}")
+    let UsageTotals { requests, input_tokens, cached_input_tokens, output_tokens, cost } = totals;
+    format!(
+        "{requests} requests, {input_tokens} input tokens ({cached_input_tokens} cached), {output_tokens} output tokens, \
+         {cost}"
+    )
 }
 
 #[cfg(test)]
@@ -217,7 +226,7 @@ mod tests {
     fn set(lines: &mut Lines, entries: &[(&str, u64)], part: fn(&mut Line) -> &mut UsageTotals) {
         for (model, requests) in entries {
             let free = TokenPrice::from_nanos_per_token(0);
-            let line = (AccountId(1), Day(1), KeyId(1), (*model).to_owned(), free, free);
+            let line = (AccountId(1), Day(1), KeyId(1), (*model).to_owned(), [free; 3]);
             *part(lines.entry(line).or_default()) =
                 UsageTotals { requests: *requests, input_tokens: 5 * requests, ..UsageTotals::default() };
         }

@@ -1,9 +1,10 @@
-//! Rejected requests and peaks of accounts by day, for display. Nothing is billed from them.
+//! Rejected requests and peaks of accounts by day, and the last uses of keys, for display. Nothing is billed from them.
 
 use crate::DbError;
 use crate::db::{Conn, Db, FromRow, Query, Row, Statement, query};
 use crate::ledger::batch::to_db_count;
-use crate::{DailyPeak, DailyRejectionTotals, DailyRejections, MAX_ACTIVITY_ROWS};
+use crate::outbox::alerts::record_rejected_caps;
+use crate::{ActivityBatch, DailyPeak, DailyRejectionTotals, DailyRejections, KeyUse, MAX_ACTIVITY_ROWS};
 use chancery_domain::{AccountId, Month};
 use std::collections::BTreeMap;
 
@@ -142,20 +143,42 @@ async fn raise_peaks(conn: &mut Conn<'_>, peaks: &[DailyPeak]) -> Result<(), sql
     Ok(())
 }
 
+async fn record_key_uses(conn: &mut Conn<'_>, key_uses: &[KeyUse]) -> Result<(), sqlx::Error> {
+    for lines in key_uses.chunks(MAX_ACTIVITY_ROWS) {
+        let mut record = Statement::new("INSERT INTO key_uses AS d (key_id, last_at_ms) ");
+        record.push_values(lines, |line| [line.key.0.into(), line.at.0.into()]);
+        record.push(
+            " ON CONFLICT (key_id) DO UPDATE SET last_at_ms = \
+             CASE WHEN excluded.last_at_ms > d.last_at_ms THEN excluded.last_at_ms ELSE d.last_at_ms END",
+        );
+        record.build().persistent(false).execute(conn).await?;
+    }
+    Ok(())
+}
+
+/// Sorted by key, so that two nodes do not deadlock; the last use of each.
+fn merge_key_uses(key_uses: &[KeyUse]) -> Vec<KeyUse> {
+    let mut lines: BTreeMap<_, KeyUse> = BTreeMap::new();
+    for more in key_uses {
+        let last = lines.entry(more.key).or_insert(*more);
+        last.at = last.at.max(more.at);
+    }
+    lines.into_values().collect()
+}
+
 /// Atomic.
-pub(crate) async fn record(
-    db: &Db,
-    rejected: &[DailyRejections],
-    peaks: &[DailyPeak],
-) -> Result<(), DbError> {
-    let lines = (merge_rejections(rejected)?, merge_peaks(peaks));
-    if lines.0.is_empty() && lines.1.is_empty() {
+pub(crate) async fn record(db: &Db, batch: ActivityBatch<'_>) -> Result<(), DbError> {
+    let ActivityBatch { rejections, peaks, key_uses, cap_rejections } = batch;
+    let lines = (merge_rejections(rejections)?, merge_peaks(peaks), merge_key_uses(key_uses), cap_rejections);
+    if lines.0.is_empty() && lines.1.is_empty() && lines.2.is_empty() && cap_rejections.is_empty() {
         return Ok(());
     }
-    let recorded = db.run(&lines, |conn, (rejected, peaks)| {
+    let recorded = db.run(&lines, |conn, (rejected, peaks, key_uses, cap_rejections)| {
         Box::pin(async move {
             add_rejections(conn, rejected).await?;
-            Ok(raise_peaks(conn, peaks).await?)
+            raise_peaks(conn, peaks).await?;
+            record_key_uses(conn, key_uses).await?;
+            Ok(record_rejected_caps(conn, cap_rejections).await?)
         })
     });
     recorded.await
@@ -168,14 +191,10 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// Adds rejections to their days and raises peaks, in one transaction. The counts are for display: a process that
-    /// dies loses what it has not recorded yet. Callers with more than `MAX_ACTIVITY_ROWS` rows make several
-    /// calls.
-    pub async fn record_activity(
-        &self,
-        rejected: &[DailyRejections],
-        peaks: &[DailyPeak],
-    ) -> Result<(), DbError> {
-        record(&self.db, rejected, peaks).await
+    /// Adds rejections to their days, raises peaks and advances the last uses of keys, in one transaction. All of it is
+    /// for display: a process that dies loses what it has not recorded yet. Callers with more than `MAX_ACTIVITY_ROWS`
+    /// rows make several calls.
+    pub async fn record_activity(&self, batch: ActivityBatch<'_>) -> Result<(), DbError> {
+        record(&self.db, batch).await
     }
 }

@@ -41,6 +41,10 @@ pub(crate) async fn apply(
             key_changes::attach(conn, access_request, key, *account).await
         }
         AccountChange::RevokeKey(key) => key_changes::revoke(conn, access_request, key).await,
+        AccountChange::SetKeyLimits { key, change } => {
+            key_changes::set_limits(conn, access_request, key, change.clone()).await
+        }
+        AccountChange::RotateKey(rotation) => key_changes::rotate(conn, access_request, rotation).await,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::DbError;
 use crate::db::Rejection;
-use chancery_domain::{AccountId, AccountName, KeyPrefix};
+use chancery_domain::{AccountId, AccountName, KeyPrefix, UnixMillis};
 
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
@@ -18,6 +18,8 @@ pub enum AccountError {
     NoSuchKey,
     #[error("the key {0} is revoked")]
     KeyRevoked(KeyPrefix),
+    #[error("the key {key} was rotated, and its old secret works until {}", .ends_at.to_iso())]
+    OverlapRunning { key: KeyPrefix, ends_at: UnixMillis },
     #[error("there is already a key with the prefix {0}")]
     KeyPrefixTaken(KeyPrefix),
     #[error(transparent)]

@@ -3,7 +3,8 @@
 use crate::db::{Conn, FromRow, Row, query};
 use crate::{AccountEvent, AccountEventId, BillingContact, MAX_ACCOUNT_EVENTS};
 use chancery_domain::{
-    AccessRequest, Account, AccountId, AccountName, Key, KeyId, Nanos, RateLimits, group_thousands,
+    AccessRequest, Account, AccountId, AccountName, AllowedModels, Key, KeyId, KeyLimits, Nanos, RateLimits,
+    UnixMillis, group_thousands,
 };
 
 const ADD: &str = "INSERT INTO account_events (account_id, key_id, kind, detail, actor_id, at_ms) \
@@ -108,12 +109,46 @@ pub(crate) fn limits_changed(before: &Account, after: &Account) -> Option<EventL
         ),
         ("the monthly cap", cap(before.spend_per_month), cap(after.spend_per_month)),
     ];
+    changed_limits(changes).map(|changed| EventLine::new("limits_set", format!("changed {changed}")))
+}
+
+/// Names only what changed.
+fn changed_limits<const N: usize>(changes: [(&str, String, String); N]) -> Option<String> {
     let changed: Vec<String> = changes
         .into_iter()
         .filter(|(_, before, after)| before != after)
         .map(|(what, before, after)| format!("{what} from {before} to {after}"))
         .collect();
-    (!changed.is_empty()).then(|| EventLine::new("limits_set", format!("changed {}", changed.join(", "))))
+    (!changed.is_empty()).then(|| changed.join(", "))
+}
+
+pub(crate) fn key_limits_changed(before: &Key, after: &KeyLimits) -> Option<EventLine> {
+    fn text<T>(limit: Option<&T>, format: impl Fn(&T) -> String) -> String {
+        limit.map_or_else(|| "none".to_owned(), format)
+    }
+    let number = |limit: &u32| group_thousands(u64::from(*limit));
+    let each = |what, of: &dyn Fn(&KeyLimits) -> String| (what, of(&before.limits), of(after));
+    let changes = [
+        each("requests per minute", &|limits| text(limits.requests_per_min.as_ref(), number)),
+        each("tokens per minute", &|limits| text(limits.tokens_per_min.as_ref(), number)),
+        each("the monthly cap", &|limits| text(limits.spend_per_month.as_ref(), Nanos::to_string)),
+        each("the allowed models", &|limits| text(limits.models.as_ref(), AllowedModels::to_string)),
+        each("the expiry", &|limits| text(limits.expires_at.as_ref(), |at| at.to_iso())),
+    ];
+    let prefix = &before.prefix;
+    changed_limits(changes)
+        .map(|changed| EventLine::new("key_limits_set", format!("changed, for the key {prefix}, {changed}")))
+}
+
+/// `key` is the key after the rotation.
+pub(crate) fn key_rotated(key: &Key, now: UnixMillis, ends_overlap: bool) -> EventLine {
+    let prefix = &key.prefix;
+    let earlier = if ends_overlap { " and ended its earlier overlap" } else { "" };
+    let old = match key.overlap_ends_at(now) {
+        Some(until) => format!("works until {}", until.to_iso()),
+        None => "no longer works".to_owned(),
+    };
+    EventLine::new("key_rotated", format!("rotated the key {prefix}{earlier}; its old secret {old}"))
 }
 
 pub(crate) fn billing_changed(before: &BillingContact, after: &BillingContact) -> Option<EventLine> {
@@ -141,7 +176,22 @@ pub(crate) fn key_created(key: &Key) -> EventLine {
         "" => format!("created the key {}", key.prefix),
         label => format!("created the key {} “{label}”", key.prefix),
     };
+    let limits = limits_set(&key.limits);
+    let text = if limits.is_empty() { text } else { format!("{text} with {}", limits.join(", ")) };
     EventLine::new("key_created", text)
+}
+
+/// The limits that are set, each with its value.
+fn limits_set(limits: &KeyLimits) -> Vec<String> {
+    let KeyLimits { requests_per_min, tokens_per_min, spend_per_month, models, expires_at } = limits;
+    let set = [
+        requests_per_min.map(|limit| format!("{} requests per minute", group_thousands(limit.into()))),
+        tokens_per_min.map(|limit| format!("{} tokens per minute", group_thousands(limit.into()))),
+        spend_per_month.map(|cap| format!("the monthly cap {cap}")),
+        models.as_ref().map(|models| format!("the allowed models {models}")),
+        expires_at.map(|at| format!("the expiry {}", at.to_iso())),
+    ];
+    set.into_iter().flatten().collect()
 }
 
 pub(crate) fn key_labelled(before: &Key, label: &str) -> Option<EventLine> {
@@ -179,7 +229,7 @@ fn none_if_empty(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use chancery_domain::{AccountId, AccountState, UnixMillis};
+    use chancery_domain::{AccountState, ApiKey, KeyPrefix, KeyState, PreviousSecret, SeededRandomness};
 
     fn account(requests_per_min: u32, cap: Option<i64>) -> Account {
         Account {
@@ -199,6 +249,57 @@ mod tests {
         assert_eq!(
             text(&account(60, None), &account(1_200, Some(250_000_000_001))).unwrap(),
             "changed requests per minute from 60 to 1,200, the monthly cap from none to 250.000000001"
+        );
+    }
+
+    fn key(limits: KeyLimits) -> Key {
+        let secret = ApiKey::generate(&SeededRandomness::new(1));
+        Key {
+            id: KeyId(1),
+            prefix: KeyPrefix::from_stored("ck_7k2m9x4d".to_owned()),
+            hash: secret.hash(),
+            label: String::new(),
+            account: None,
+            created_at: UnixMillis(0),
+            state: KeyState::Active,
+            limits,
+            previous_secret: None,
+        }
+    }
+
+    #[test]
+    fn history_line_of_a_new_key_names_the_limits_that_it_was_given() {
+        assert_eq!(key_created(&key(KeyLimits::default())).text, "created the key ck_7k2m9x4d");
+        let limits = KeyLimits {
+            requests_per_min: Some(1_200),
+            tokens_per_min: None,
+            spend_per_month: Some(Nanos(12_500_000_000)),
+            models: Some("b,a".parse().unwrap()),
+            expires_at: Some(UnixMillis(0)),
+        };
+        let created = Key { label: "backend".to_owned(), ..key(limits) };
+        assert_eq!(
+            key_created(&created).text,
+            "created the key ck_7k2m9x4d “backend” with 1,200 requests per minute, the monthly cap 12.50, \
+             the allowed models a,b, the expiry 1970-01-01T00:00:00.000Z"
+        );
+    }
+
+    #[test]
+    fn history_line_of_a_rotation_says_how_long_the_old_secret_works() {
+        let rotated = |overlap_ends_at: i64, expires_at: Option<i64>, ends_overlap| {
+            let key = key(KeyLimits { expires_at: expires_at.map(UnixMillis), ..KeyLimits::default() });
+            let previous = PreviousSecret { hash: key.hash, expires_at: UnixMillis(overlap_ends_at) };
+            key_rotated(&Key { previous_secret: Some(previous), ..key }, UnixMillis(1_000), ends_overlap).text
+        };
+        let until = |second| {
+            format!("rotated the key ck_7k2m9x4d; its old secret works until 1970-01-01T00:00:0{second}.000Z")
+        };
+        assert_eq!(rotated(3_000, None, false), until(3));
+        assert_eq!(rotated(3_000, Some(2_000), false), until(2));
+        assert_eq!(
+            rotated(1_000, None, true),
+            "rotated the key ck_7k2m9x4d and ended its earlier overlap; its old secret no longer works"
         );
     }
 

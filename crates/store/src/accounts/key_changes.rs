@@ -5,14 +5,23 @@ use crate::accounts::history::{self, EventSubject, add_event};
 use crate::accounts::keys::{self, check_label};
 use crate::accounts::lookup::{self, lock_for_read};
 use crate::db::error_codes::is_unique_violation;
-use crate::db::{Conn, TxError, query};
-use crate::{AccountChangeOutcome, AccountError, AccountEventId, AccountSubject, NewKey};
-use chancery_domain::{AccessRequest, Account, AccountId, AccountState, Key, KeyPrefix, KeyState};
+use crate::db::{Conn, Query, TxError, query};
+use crate::{
+    AccountChangeOutcome, AccountError, AccountEventId, AccountSubject, KeyLimitsChange, KeyRotation, NewKey,
+};
+use chancery_domain::{
+    AccessRequest, Account, AccountId, AccountState, Key, KeyLimits, KeyPrefix, KeyState, PreviousSecret,
+};
 
-const CREATE: &str = "INSERT INTO api_keys (prefix, hash, label, created_at_ms, account_id) \
-    VALUES ($1, $2, $3, $4, $5) RETURNING *";
+const CREATE: &str = "INSERT INTO api_keys (prefix, hash, label, created_at_ms, account_id, \
+    max_requests_per_min, max_tokens_per_min, max_spend_per_month_nanos, allowed_models, expires_at_ms) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING *";
 const ATTACH: &str = "UPDATE api_keys SET account_id = $2 WHERE id = $1";
 const REVOKE: &str = "UPDATE api_keys SET revoked_at_ms = $2 WHERE id = $1";
+const SET_LIMITS: &str = "UPDATE api_keys SET max_requests_per_min = $2, max_tokens_per_min = $3, \
+    max_spend_per_month_nanos = $4, allowed_models = $5, expires_at_ms = $6 WHERE id = $1";
+const ROTATE: &str =
+    "UPDATE api_keys SET hash = $2, previous_hash = $3, previous_expires_at_ms = $4 WHERE id = $1";
 const SET_LABEL: &str = "UPDATE api_keys SET label = $2 WHERE id = $1";
 
 fn done(key: Key, event: Option<AccountEventId>) -> AccountChangeOutcome {
@@ -45,11 +54,66 @@ pub(crate) async fn create(
         .bind(new.label.as_str())
         .bind(new.created_at.0)
         .bind(new.account.map(|account| account.0));
+    let insert = bind_limits(insert, &new.limits);
     let key: Key = insert.fetch_one(conn).await.map_err(|error| match is_unique_violation(&error) {
         true => TxError::Rejected(AccountError::KeyPrefixTaken(new.prefix.clone())),
         false => error.into(),
     })?;
     let event = add_event(conn, access_request, EventSubject::key(&key), history::key_created(&key)).await?;
+    Ok(done(key, Some(event)))
+}
+
+/// In the order of the columns.
+fn bind_limits<'q>(query: Query<'q>, limits: &KeyLimits) -> Query<'q> {
+    query
+        .bind(limits.requests_per_min.map(i64::from))
+        .bind(limits.tokens_per_min.map(i64::from))
+        .bind(limits.spend_per_month.map(|cap| cap.0))
+        .bind(limits.models.as_ref().map(ToString::to_string))
+        .bind(limits.expires_at.map(|at| at.0))
+}
+
+pub(crate) async fn set_limits(
+    conn: &mut Conn<'_>,
+    access_request: &AccessRequest,
+    key: &KeyPrefix,
+    change: KeyLimitsChange,
+) -> Result<AccountChangeOutcome, TxError<AccountError>> {
+    let key = keys::lock(conn, key).await?;
+    let limits = change.apply(key.limits.clone());
+    let Some(line) = history::key_limits_changed(&key, &limits) else { return Ok(done(key, None)) };
+    bind_limits(query(SET_LIMITS).bind(key.id.0), &limits).execute(conn).await?;
+    let event = add_event(conn, access_request, EventSubject::key(&key), line).await?;
+    Ok(done(Key { limits, ..key }, Some(event)))
+}
+
+/// A key has at most two secrets, so a rotation during the overlap of an earlier one ends that overlap. Callers may not
+/// have switched yet, so this must be requested.
+pub(crate) async fn rotate(
+    conn: &mut Conn<'_>,
+    access_request: &AccessRequest,
+    rotation: &KeyRotation,
+) -> Result<AccountChangeOutcome, TxError<AccountError>> {
+    let key = keys::lock(conn, &rotation.key).await?;
+    if let KeyState::Revoked { .. } = key.state {
+        return Err(AccountError::KeyRevoked(key.prefix).into());
+    }
+    let running_overlap = key.overlap_ends_at(access_request.at);
+    if let Some(ends_at) = running_overlap
+        && !rotation.ends_running_overlap
+    {
+        return Err(AccountError::OverlapRunning { key: key.prefix, ends_at }.into());
+    }
+    let previous = PreviousSecret { hash: key.hash, expires_at: rotation.overlap_ends_at };
+    let update = query(ROTATE)
+        .bind(key.id.0)
+        .bind(rotation.hash.0.as_slice())
+        .bind(previous.hash.0.as_slice())
+        .bind(previous.expires_at.0);
+    update.execute(conn).await?;
+    let key = Key { hash: rotation.hash, previous_secret: Some(previous), ..key };
+    let line = history::key_rotated(&key, access_request.at, running_overlap.is_some());
+    let event = add_event(conn, access_request, EventSubject::key(&key), line).await?;
     Ok(done(key, Some(event)))
 }
 

@@ -5,26 +5,58 @@ use crate::DbError;
 use crate::accounts::lookup::read_account;
 use crate::db::{Conn, Db, Dialect, FromRow, Row, TxError, corrupt, query};
 use crate::{AccountError, KeyWithAccount};
-use chancery_domain::{AccountId, Key, KeyHash, KeyId, KeyPrefix, KeyState, UnixMillis};
+use chancery_domain::{
+    AccountId, AllowedModels, AllowedModelsError, Key, KeyHash, KeyId, KeyLimits, KeyPrefix, KeyState, Nanos,
+    PreviousSecret, UnixMillis,
+};
 
 impl FromRow for Key {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let hash: Vec<u8> = row.get("hash")?;
-        let hash = hash.try_into().map_err(|bytes: Vec<u8>| {
-            corrupt("a key's hash", format!("it has {} bytes instead of 32", bytes.len()))
-        })?;
+        let hash = read_hash(row.get("hash")?)?;
+        let previous_hash: Option<Vec<u8>> = row.get("previous_hash")?;
+        let previous_secret = match (previous_hash, row.get::<Option<i64>>("previous_expires_at_ms")?) {
+            (Some(hash), Some(expires_at)) => {
+                Some(PreviousSecret { hash: read_hash(hash)?, expires_at: UnixMillis(expires_at) })
+            }
+            _ => None,
+        };
         let account: Option<i64> = row.get("account_id")?;
         let revoked_at: Option<i64> = row.get("revoked_at_ms")?;
         Ok(Self {
             id: KeyId(row.get("id")?),
             prefix: KeyPrefix::from_stored(row.get("prefix")?),
-            hash: KeyHash(hash),
+            hash,
             label: row.get("label")?,
             account: account.map(AccountId),
             created_at: row.time("created_at_ms")?,
             state: revoked_at.map_or(KeyState::Active, |at_ms| KeyState::Revoked { at: UnixMillis(at_ms) }),
+            limits: read_limits(row)?,
+            previous_secret,
         })
     }
+}
+
+fn read_hash(bytes: Vec<u8>) -> Result<KeyHash, sqlx::Error> {
+    bytes.try_into().map(KeyHash).map_err(|bytes: Vec<u8>| {
+        corrupt("a key's hash", format!("it has {} bytes instead of 32", bytes.len()))
+    })
+}
+
+fn read_limits(row: &Row) -> Result<KeyLimits, sqlx::Error> {
+    let limit = |column| -> Result<Option<u32>, sqlx::Error> {
+        let stored: Option<i64> = row.get(column)?;
+        let limit = stored.map(u32::try_from).transpose();
+        limit.map_err(|_| corrupt("a key's limit", format!("{stored:?} in {column}")))
+    };
+    let models: Option<String> = row.get("allowed_models")?;
+    let models = models.map(|text| text.parse::<AllowedModels>()).transpose();
+    Ok(KeyLimits {
+        requests_per_min: limit("max_requests_per_min")?,
+        tokens_per_min: limit("max_tokens_per_min")?,
+        spend_per_month: row.get::<Option<i64>>("max_spend_per_month_nanos")?.map(Nanos),
+        models: models.map_err(|error: AllowedModelsError| corrupt("a key's models", error.to_string()))?,
+        expires_at: row.get::<Option<i64>>("expires_at_ms")?.map(UnixMillis),
+    })
 }
 
 impl FromRow for KeyWithAccount {
@@ -38,18 +70,21 @@ impl FromRow for KeyWithAccount {
                 return Err(corrupt("a key's account", format!("account {id} does not exist")));
             }
         };
-        Ok(Self { key, account })
+        Ok(Self { key, account, last_used_at: row.get::<Option<i64>>("last_at_ms")?.map(UnixMillis) })
     }
 }
 
-const LIST: &str = "SELECT k.id, k.prefix, k.hash, k.label, k.account_id, k.created_at_ms, k.revoked_at_ms, \
-    a.name AS account_name, a.requests_per_min, a.tokens_per_min, a.spend_per_month_nanos, \
-    a.created_at_ms AS account_created_at_ms, a.closed_at_ms AS account_closed_at_ms \
-    FROM api_keys k LEFT JOIN accounts a ON a.id = k.account_id ORDER BY k.created_at_ms, k.id";
-const BY_PREFIX: &str = "SELECT k.id, k.prefix, k.hash, k.label, k.account_id, k.created_at_ms, k.revoked_at_ms, \
-    a.name AS account_name, a.requests_per_min, a.tokens_per_min, a.spend_per_month_nanos, \
-    a.created_at_ms AS account_created_at_ms, a.closed_at_ms AS account_closed_at_ms \
-    FROM api_keys k LEFT JOIN accounts a ON a.id = k.account_id WHERE k.prefix = $1";
+const LIST: &str = "SELECT k.*, a.name AS account_name, a.requests_per_min, a.tokens_per_min, a.spend_per_month_nanos, \
+    a.created_at_ms AS account_created_at_ms, a.closed_at_ms AS account_closed_at_ms, u.last_at_ms \
+    FROM api_keys k LEFT JOIN accounts a ON a.id = k.account_id LEFT JOIN key_uses u ON u.key_id = k.id ORDER BY k.created_at_ms, k.id";
+const BY_PREFIX: &str = "SELECT k.*, a.name AS account_name, a.requests_per_min, a.tokens_per_min, a.spend_per_month_nanos, \
+    a.created_at_ms AS account_created_at_ms, a.closed_at_ms AS account_closed_at_ms, u.last_at_ms \
+    FROM api_keys k LEFT JOIN accounts a ON a.id = k.account_id LEFT JOIN key_uses u ON u.key_id = k.id WHERE k.prefix = $1";
+
+const BY_ID: &str = "SELECT k.*, a.name AS account_name, a.requests_per_min, a.tokens_per_min, a.spend_per_month_nanos, \
+    a.created_at_ms AS account_created_at_ms, a.closed_at_ms AS account_closed_at_ms, u.last_at_ms \
+    FROM api_keys k LEFT JOIN accounts a ON a.id = k.account_id LEFT JOIN key_uses u ON u.key_id = k.id WHERE k.id = $1";
+
 /// Locks the key until the transaction ends.
 pub(crate) async fn lock(conn: &mut Conn<'_>, prefix: &KeyPrefix) -> Result<Key, TxError<AccountError>> {
     // PostgreSQL rejects a NUL character in parameters, and no stored prefix has one.
@@ -105,5 +140,9 @@ impl KeyLookup {
             return Ok(None);
         }
         Ok(self.db.fetch_optional(query(BY_PREFIX).bind(prefix.as_str())).await?)
+    }
+
+    pub async fn key_by_id(&self, id: KeyId) -> Result<Option<KeyWithAccount>, DbError> {
+        Ok(self.db.fetch_optional(query(BY_ID).bind(id.0)).await?)
     }
 }

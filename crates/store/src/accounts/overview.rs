@@ -10,7 +10,7 @@ use crate::{
     AccountPage, AccountQuery, AccountRecord, KeyWithLastUse, MAX_ACCOUNT_OPTIONS, MAX_KEYS_LISTED,
     UsageTotals,
 };
-use chancery_domain::{Account, AccountId, AccountName, Key, Month};
+use chancery_domain::{Account, AccountId, AccountName, Key, Month, UnixMillis};
 use chancery_policy::{ManageAccounts, Permit, ReadAccounts};
 use std::collections::HashMap;
 
@@ -24,8 +24,12 @@ impl FromRow for AccountOverview {
 
 impl FromRow for KeyWithLastUse {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let last_day: Option<i64> = row.get("last_day")?;
-        Ok(Self { key: Key::from_row(row)?, last_used: last_day.map(values::day).transpose()? })
+        let (last_day, last_at): (Option<i64>, Option<i64>) = (row.get("last_day")?, row.get("last_at_ms")?);
+        Ok(Self {
+            key: Key::from_row(row)?,
+            last_used: last_day.map(values::day).transpose()?,
+            last_used_at: last_at.map(UnixMillis),
+        })
     }
 }
 
@@ -49,13 +53,16 @@ const TOTAL: &str = "SELECT COUNT(*) FROM accounts";
 const OPEN: &str = "SELECT id, name FROM accounts WHERE closed_at_ms IS NULL ORDER BY name LIMIT $1";
 
 /// The last use is one index lookup, however much the key was used.
-const KEYS: &str = "SELECT k.*, (SELECT MAX(u.day) FROM daily_usage u WHERE u.key_id = k.id) AS last_day FROM api_keys k \
+const KEYS: &str = "SELECT k.*, (SELECT MAX(u.day) FROM daily_usage u WHERE u.key_id = k.id) AS last_day, \
+    (SELECT e.last_at_ms FROM key_uses e WHERE e.key_id = k.id) AS last_at_ms FROM api_keys k \
     WHERE k.account_id = $2 ORDER BY (k.revoked_at_ms IS NOT NULL), k.created_at_ms DESC, k.id DESC LIMIT $1";
 const KEYS_TOTAL: &str = "SELECT COUNT(*) FROM api_keys WHERE account_id = $1";
-const UNASSIGNED_KEYS: &str = "SELECT k.*, (SELECT MAX(u.day) FROM daily_usage u WHERE u.key_id = k.id) AS last_day FROM api_keys k \
+const UNASSIGNED_KEYS: &str = "SELECT k.*, (SELECT MAX(u.day) FROM daily_usage u WHERE u.key_id = k.id) AS last_day, \
+    (SELECT e.last_at_ms FROM key_uses e WHERE e.key_id = k.id) AS last_at_ms FROM api_keys k \
     WHERE k.account_id IS NULL ORDER BY (k.revoked_at_ms IS NOT NULL), k.created_at_ms DESC, k.id DESC LIMIT $1";
 const UNASSIGNED_KEYS_TOTAL: &str = "SELECT COUNT(*) FROM api_keys WHERE account_id IS NULL";
-const UNASSIGNED_ACTIVE_KEYS: &str = "SELECT k.*, (SELECT MAX(u.day) FROM daily_usage u WHERE u.key_id = k.id) AS last_day FROM api_keys k \
+const UNASSIGNED_ACTIVE_KEYS: &str = "SELECT k.*, (SELECT MAX(u.day) FROM daily_usage u WHERE u.key_id = k.id) AS last_day, \
+    (SELECT e.last_at_ms FROM key_uses e WHERE e.key_id = k.id) AS last_at_ms FROM api_keys k \
     WHERE k.account_id IS NULL AND k.revoked_at_ms IS NULL \
     ORDER BY (k.revoked_at_ms IS NOT NULL), k.created_at_ms DESC, k.id DESC LIMIT $1";
 
@@ -110,7 +117,8 @@ async fn sums(
     }
     let mut sum = Statement::new(
         "SELECT account_id, CAST(SUM(requests) AS BIGINT) AS requests, \
-         CAST(SUM(input_tokens) AS BIGINT) AS input_tokens, CAST(SUM(output_tokens) AS BIGINT) AS output_tokens, \
+         CAST(SUM(input_tokens) AS BIGINT) AS input_tokens, \
+         CAST(SUM(cached_input_tokens) AS BIGINT) AS cached_input_tokens, CAST(SUM(output_tokens) AS BIGINT) AS output_tokens, \
          CAST(SUM(cost_nanos) AS BIGINT) AS cost_nanos FROM daily_usage WHERE day >= ",
     );
     sum.push_bind(i64::from(month.first_day().0))

@@ -1,9 +1,10 @@
-//! The monthly spending cap of an account.
+//! The monthly spending caps of an account and of a key.
 //!
 //! 1. Reservations queue in the process (`SpendingQueue`); waiting requests occupy no connection.
-//! 2. Orphaned reservations of the account are deleted: they have expired, or their process has not renewed its lease.
-//! 3. The amount is reserved if the month's spending and the remaining reservations leave room for it. This is atomic
-//!    per account: SQLite has one writer, PostgreSQL locks the account's row.
+//! 2. Orphaned reservations of the account and the key are deleted: they have expired, or their process has not renewed
+//!    its lease.
+//! 3. The amount is reserved if the month's spending and the remaining reservations leave room for it under both caps.
+//!    This is atomic: SQLite has one writer, PostgreSQL locks the rows of the key and the account.
 //! 4. Settling deletes the reservation in the transaction that adds the ledger row. If it was deleted by (2), nothing
 //!    is written. So a wrong clock can fail a request, but never lets spending exceed the cap.
 
@@ -13,11 +14,12 @@ use crate::db::Db;
 use crate::db::error_codes::STATEMENT_TIMEOUT;
 use crate::db::{Dialect, FromRow, Row, query};
 use crate::leases::lease::Lease;
-use crate::{AccountError, ReserveOutcome, SpendingReservation};
-use chancery_domain::{Month, Nanos, RequestId};
+use crate::{AccountError, CapStatus, CapStatuses, ReserveOutcome, SpendingReservation};
+use chancery_domain::{AccountId, KeyId, LimitScope, Month, Nanos, RequestId};
 use std::sync::Arc;
 
-const DELETE_ORPHANED_OF_ACCOUNT: &str = "DELETE FROM spending_reservations AS r WHERE r.account_id = $1 AND \
+const DELETE_ORPHANED_OF_CALLER: &str = "DELETE FROM spending_reservations AS r \
+    WHERE (r.account_id = $1 OR r.key_id = $3) AND \
     (r.expires_at_ms <= $2 OR NOT EXISTS (SELECT 1 FROM writer_leases w \
     WHERE w.writer_id = r.writer_id AND w.lease_expires_at_ms > $2))";
 pub(crate) const DELETE_ORPHANED: &str = "DELETE FROM spending_reservations WHERE request_id IN \
@@ -27,39 +29,67 @@ pub(crate) const DELETE_ORPHANED: &str = "DELETE FROM spending_reservations WHER
 
 pub(crate) const RELEASE: &str = "DELETE FROM spending_reservations WHERE request_id = $1";
 
-const CAP_STATUS: &str = "SELECT a.spend_per_month_nanos AS cap_nanos, \
+const CAP_STATUS: &str = "SELECT a.spend_per_month_nanos AS account_cap_nanos, \
     CAST(COALESCE((SELECT SUM(u.cost_nanos) FROM daily_usage u \
-        WHERE u.account_id = $1 AND u.day BETWEEN $2 AND $3), 0) AS BIGINT) AS spent_nanos, \
+        WHERE u.account_id = $1 AND u.day BETWEEN $2 AND $3), 0) AS BIGINT) AS account_spent_nanos, \
     CAST(COALESCE((SELECT SUM(r.amount_nanos) FROM spending_reservations r \
-        WHERE r.account_id = $1 AND r.month = $2), 0) AS BIGINT) AS reserved_nanos \
-    FROM accounts a WHERE a.id = $1";
+        WHERE r.account_id = $1 AND r.month = $2), 0) AS BIGINT) AS account_reserved_nanos, \
+    k.max_spend_per_month_nanos AS key_cap_nanos, \
+    CAST(COALESCE((SELECT SUM(u.cost_nanos) FROM daily_usage u \
+        WHERE u.key_id = $4 AND u.day BETWEEN $2 AND $3), 0) AS BIGINT) AS key_spent_nanos, \
+    CAST(COALESCE((SELECT SUM(r.amount_nanos) FROM spending_reservations r \
+        WHERE r.key_id = $4 AND r.month = $2), 0) AS BIGINT) AS key_reserved_nanos \
+    FROM accounts a LEFT JOIN api_keys k ON k.id = $4 WHERE a.id = $1";
 
 /// Returns a row if the amount was reserved.
 const RESERVE_SQLITE: &str = "INSERT INTO spending_reservations \
-    (request_id, account_id, month, amount_nanos, writer_id, expires_at_ms) \
-    SELECT $1, a.id, $3, $5, $6, $7 FROM accounts a \
-    WHERE a.id = $2 AND a.spend_per_month_nanos - $5 >= \
+    (request_id, account_id, key_id, month, amount_nanos, writer_id, expires_at_ms) \
+    SELECT $1, a.id, k.id, $3, $5, $6, $7 FROM accounts a, api_keys k \
+    WHERE a.id = $2 AND k.id = $8 \
+    AND (a.spend_per_month_nanos IS NOT NULL OR k.max_spend_per_month_nanos IS NOT NULL) \
+    AND (a.spend_per_month_nanos IS NULL OR a.spend_per_month_nanos - $5 >= \
         COALESCE((SELECT SUM(u.cost_nanos) FROM daily_usage u \
                   WHERE u.account_id = $2 AND u.day BETWEEN $3 AND $4), 0) \
         + COALESCE((SELECT SUM(r.amount_nanos) FROM spending_reservations r \
-                    WHERE r.account_id = $2 AND r.month = $3), 0) \
+                    WHERE r.account_id = $2 AND r.month = $3), 0)) \
+    AND (k.max_spend_per_month_nanos IS NULL OR k.max_spend_per_month_nanos - $5 >= \
+        COALESCE((SELECT SUM(u.cost_nanos) FROM daily_usage u \
+                  WHERE u.key_id = $8 AND u.day BETWEEN $3 AND $4), 0) \
+        + COALESCE((SELECT SUM(r.amount_nanos) FROM spending_reservations r \
+                    WHERE r.key_id = $8 AND r.month = $3), 0)) \
     RETURNING 1";
 
-/// The function has the same condition, and locks the account's row first.
+/// The function has the same condition, and locks the rows of the key and the account first.
 const RESERVE_POSTGRES: &str =
-    "SELECT 1::bigint FROM reserve_spending($1, $2, $3, $4, $5, $6, $7) AS is_reserved WHERE is_reserved";
+    "SELECT 1::bigint FROM reserve_spending($1, $2, $3, $4, $5, $6, $7, $8) AS is_reserved WHERE is_reserved";
 
-/// Why nothing was reserved.
-impl FromRow for ReserveOutcome {
+impl FromRow for CapStatuses {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let cap: Option<i64> = row.get("cap_nanos")?;
-        let (spent, reserved) = (Nanos(row.get("spent_nanos")?), Nanos(row.get("reserved_nanos")?));
-        Ok(cap.map_or(Self::NoCap, |cap| Self::Rejected { cap: Nanos(cap), spent, reserved }))
+        let status = |scope, [cap, spent, reserved]: [&str; 3]| -> Result<Option<CapStatus>, sqlx::Error> {
+            let (spent, reserved) = (Nanos(row.get(spent)?), Nanos(row.get(reserved)?));
+            let cap: Option<i64> = row.get(cap)?;
+            Ok(cap.map(|cap| CapStatus { scope, cap: Nanos(cap), spent, reserved }))
+        };
+        Ok(Self {
+            account: status(
+                LimitScope::Account,
+                ["account_cap_nanos", "account_spent_nanos", "account_reserved_nanos"],
+            )?,
+            key: status(LimitScope::Key, ["key_cap_nanos", "key_spent_nanos", "key_reserved_nanos"])?,
+        })
     }
 }
 
-/// The monthly spending cap of an account. Billed usage and reservations together never exceed it, also with concurrent
-/// reservations. Reservations of a dead process no longer count.
+impl CapStatuses {
+    /// Why nothing was reserved: the cap that leaves less.
+    fn rejection(self) -> ReserveOutcome {
+        let tightest = self.account.into_iter().chain(self.key).min_by_key(|status| status.remaining().0);
+        tightest.map_or(ReserveOutcome::NoCap, ReserveOutcome::Rejected)
+    }
+}
+
+/// The monthly spending caps of accounts and keys. Billed usage and reservations together never exceed them, also with
+/// concurrent reservations. Reservations of a dead process no longer count.
 #[derive(Clone)]
 pub struct Spending {
     pub(crate) db: Db,
@@ -72,10 +102,10 @@ impl Spending {
         &self,
         reservation: SpendingReservation,
     ) -> Result<ReserveOutcome, AccountError> {
-        let SpendingReservation { request_id, account, amount, at, now, expires_at } = reservation;
+        let SpendingReservation { request_id, account, key, amount, at, now, expires_at } = reservation;
         self.lease.renew(now).await?;
         let _slot = self.queue.enter(account).await?;
-        let delete = query(DELETE_ORPHANED_OF_ACCOUNT).bind(account.0).bind(now.0);
+        let delete = query(DELETE_ORPHANED_OF_CALLER).bind(account.0).bind(now.0).bind(key.0);
         self.db.execute(delete, STATEMENT_TIMEOUT).await?;
         let month = Month::containing(at);
         let (first_day, last_day) = (i64::from(month.first_day().0), i64::from(month.last_day().0));
@@ -90,12 +120,25 @@ impl Spending {
             .bind(last_day)
             .bind(amount.0)
             .bind(self.lease.writer.0)
-            .bind(expires_at.0);
+            .bind(expires_at.0)
+            .bind(key.0);
         if !self.db.write_returning::<i64>(reserve, STATEMENT_TIMEOUT).await?.is_empty() {
             return Ok(ReserveOutcome::Reserved);
         }
-        let cap_status = query(CAP_STATUS).bind(account.0).bind(first_day).bind(last_day);
-        self.db.fetch_optional(cap_status).await?.ok_or(AccountError::NoSuchAccountId(account))
+        Ok(self.cap_statuses(account, key, month).await?.rejection())
+    }
+
+    /// Changes nothing. Reservations of dead processes count until they are deleted.
+    pub async fn cap_statuses(
+        &self,
+        account: AccountId,
+        key: KeyId,
+        month: Month,
+    ) -> Result<CapStatuses, AccountError> {
+        let (first_day, last_day) = (i64::from(month.first_day().0), i64::from(month.last_day().0));
+        let read = query(CAP_STATUS).bind(account.0).bind(first_day).bind(last_day).bind(key.0);
+        let statuses: Option<CapStatuses> = self.db.fetch_optional(read).await?;
+        statuses.ok_or(AccountError::NoSuchAccountId(account))
     }
 
     /// Releases the reservation of a failed request. If it is already gone, nothing changes.

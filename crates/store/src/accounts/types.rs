@@ -2,8 +2,8 @@
 
 use crate::UsageTotals;
 use chancery_domain::{
-    Account, AccountId, AccountName, ContactEmail, Day, Key, KeyHash, KeyPrefix, Month, Nanos, PersonRef,
-    PostalAddress, RateLimits, RequestId, UnixMillis,
+    Account, AccountId, AccountName, AllowedModels, ContactEmail, Day, Key, KeyHash, KeyId, KeyLimits,
+    KeyPrefix, LimitScope, Month, Nanos, PersonRef, PostalAddress, RateLimits, RequestId, UnixMillis,
 };
 
 #[derive(Clone, Debug)]
@@ -21,13 +21,48 @@ pub struct LimitsChange {
     pub spend_per_month: CapChange,
 }
 
-/// A change of an account's monthly spending cap.
+/// A change of a limit that need not be set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CapChange {
+pub enum LimitChange<T> {
     #[default]
     Keep,
     Remove,
-    Set(Nanos),
+    Set(T),
+}
+
+impl<T> LimitChange<T> {
+    pub(crate) fn apply(self, before: Option<T>) -> Option<T> {
+        match self {
+            Self::Keep => before,
+            Self::Remove => None,
+            Self::Set(after) => Some(after),
+        }
+    }
+}
+
+/// A change of a monthly spending cap.
+pub type CapChange = LimitChange<Nanos>;
+
+/// A change of a key's own limits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyLimitsChange {
+    pub requests_per_min: LimitChange<u32>,
+    pub tokens_per_min: LimitChange<u32>,
+    pub spend_per_month: CapChange,
+    pub models: LimitChange<AllowedModels>,
+    pub expires_at: LimitChange<UnixMillis>,
+}
+
+impl KeyLimitsChange {
+    pub fn apply(self, before: KeyLimits) -> KeyLimits {
+        KeyLimits {
+            requests_per_min: self.requests_per_min.apply(before.requests_per_min),
+            tokens_per_min: self.tokens_per_min.apply(before.tokens_per_min),
+            spend_per_month: self.spend_per_month.apply(before.spend_per_month),
+            models: self.models.apply(before.models),
+            expires_at: self.expires_at.apply(before.expires_at),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -37,6 +72,18 @@ pub struct NewKey {
     pub label: String,
     pub account: Option<AccountId>,
     pub created_at: UnixMillis,
+    pub limits: KeyLimits,
+}
+
+/// A new secret for a key.
+#[derive(Clone, Debug)]
+pub struct KeyRotation {
+    pub key: KeyPrefix,
+    pub hash: KeyHash,
+    /// Until then the old secret works too.
+    pub overlap_ends_at: UnixMillis,
+    /// Whether to end the overlap of an earlier rotation. Callers may still use the secret before it.
+    pub ends_running_overlap: bool,
 }
 
 /// A key with the account that it bills, read in one query.
@@ -44,13 +91,16 @@ pub struct NewKey {
 pub struct KeyWithAccount {
     pub key: Key,
     pub account: Option<Account>,
+    /// When an admitted request last used the key, a few seconds old at most.
+    pub last_used_at: Option<UnixMillis>,
 }
 
-/// A reservation of a request's maximum cost against its account's cap in the month of `at`.
+/// A reservation of a request's maximum cost against the caps of its account and its key in the month of `at`.
 #[derive(Clone, Debug)]
 pub struct SpendingReservation {
     pub request_id: RequestId,
     pub account: AccountId,
+    pub key: KeyId,
     pub amount: Nanos,
     /// When the request was admitted; decides the month.
     pub at: UnixMillis,
@@ -62,14 +112,32 @@ pub struct SpendingReservation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReserveOutcome {
     Reserved,
-    /// The account has no cap, and nothing was written.
+    /// Neither the account nor the key has a cap, and nothing was written.
     NoCap,
-    /// The month's spending and reservations leave less than the amount.
-    Rejected {
-        cap: Nanos,
-        spent: Nanos,
-        reserved: Nanos,
-    },
+    Rejected(CapStatus),
+}
+
+/// A cap, and the month's spending and reservations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapStatus {
+    pub scope: LimitScope,
+    pub cap: Nanos,
+    pub spent: Nanos,
+    pub reserved: Nanos,
+}
+
+impl CapStatus {
+    /// Negative if the cap was lowered below what is spent.
+    pub fn remaining(&self) -> Nanos {
+        Nanos(self.cap.0 - self.spent.0 - self.reserved.0)
+    }
+}
+
+/// The caps of an account and of a key, those that exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapStatuses {
+    pub account: Option<CapStatus>,
+    pub key: Option<CapStatus>,
 }
 
 pub const ACCOUNTS_PER_PAGE: u32 = 50;
@@ -143,6 +211,15 @@ pub struct KeyWithLastUse {
     pub key: Key,
     /// The last day (UTC) with usage billed to the key.
     pub last_used: Option<Day>,
+    /// When an admitted request last used it, a few seconds old at most.
+    pub last_used_at: Option<UnixMillis>,
+}
+
+/// When a key was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyUse {
+    pub key: KeyId,
+    pub at: UnixMillis,
 }
 
 /// An event in an account's history. Only effective changes have one.
@@ -188,6 +265,8 @@ pub enum AccountChange {
     LabelKey { key: KeyPrefix, label: String },
     AttachKey { key: KeyPrefix, account: AccountId },
     RevokeKey(KeyPrefix),
+    SetKeyLimits { key: KeyPrefix, change: KeyLimitsChange },
+    RotateKey(KeyRotation),
 }
 
 /// The result of a change.

@@ -9,15 +9,18 @@ use chancery_domain::{AccountId, AccountName, Buyer, InvoiceNumber, ModelUsage, 
 const BUYER: &str = "SELECT id, name, billing_address, billing_email FROM accounts WHERE id = $1";
 
 /// Sums are cast back to 64 bits, which fails on overflow.
-const BY_MODEL_AND_PRICES: &str = "SELECT model, input_price_nanos, output_price_nanos, \
+const BY_MODEL_AND_PRICES: &str = "SELECT model, input_price_nanos, cached_price_nanos, output_price_nanos, \
     CAST(COALESCE(SUM(requests), 0) AS BIGINT) AS requests, \
     CAST(COALESCE(SUM(input_tokens), 0) AS BIGINT) AS input_tokens, \
+    CAST(COALESCE(SUM(cached_input_tokens), 0) AS BIGINT) AS cached_input_tokens, \
     CAST(COALESCE(SUM(output_tokens), 0) AS BIGINT) AS output_tokens, \
     CAST(COALESCE(SUM(cost_nanos), 0) AS BIGINT) AS cost_nanos \
     FROM daily_usage WHERE account_id = $1 AND day >= $2 AND day <= $3 \
-    GROUP BY model, input_price_nanos, output_price_nanos ORDER BY model, input_price_nanos, output_price_nanos";
+    GROUP BY model, input_price_nanos, cached_price_nanos, output_price_nanos \
+    ORDER BY model, input_price_nanos, cached_price_nanos, output_price_nanos";
 const TOTALS: &str = "SELECT CAST(COALESCE(SUM(requests), 0) AS BIGINT) AS requests, \
     CAST(COALESCE(SUM(input_tokens), 0) AS BIGINT) AS input_tokens, \
+    CAST(COALESCE(SUM(cached_input_tokens), 0) AS BIGINT) AS cached_input_tokens, \
     CAST(COALESCE(SUM(output_tokens), 0) AS BIGINT) AS output_tokens, \
     CAST(COALESCE(SUM(cost_nanos), 0) AS BIGINT) AS cost_nanos \
     FROM daily_usage WHERE account_id = $1 AND day >= $2 AND day <= $3";
@@ -37,9 +40,10 @@ impl FromRow for Buyer {
 
 impl FromRow for ModelUsage {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let UsageTotals { requests, input_tokens, output_tokens, cost } = UsageTotals::from_row(row)?;
+        let UsageTotals { requests, input_tokens, cached_input_tokens, output_tokens, cost } =
+            UsageTotals::from_row(row)?;
         let (model, prices) = (row.get("model")?, Prices::from_row(row)?);
-        Ok(Self { model, prices, requests, input_tokens, output_tokens, cost })
+        Ok(Self { model, prices, requests, input_tokens, cached_input_tokens, output_tokens, cost })
     }
 }
 

@@ -159,8 +159,7 @@ impl FromRow for InvoiceRecord {
 impl FromRow for (InvoiceNumber, InvoiceLine) {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         let (item, direction): (String, String) = (row.get("item")?, row.get("direction")?);
-        let directions = [Direction::Input, Direction::Output];
-        let known = directions.into_iter().find(|known| known.as_str() == direction);
+        let known = Direction::ALL.into_iter().find(|known| known.as_str() == direction);
         let item = match (item.as_str(), known) {
             (PARTIAL_CREDIT, None) => LineItem::Part,
             (TOKENS, Some(direction)) => LineItem::Tokens {

@@ -181,6 +181,12 @@ impl<'q> From<Option<&'q str>> for Value<'q> {
     }
 }
 
+impl From<Option<String>> for Value<'_> {
+    fn from(value: Option<String>) -> Self {
+        Self::Text(value.map(Cow::Owned))
+    }
+}
+
 impl From<String> for Value<'_> {
     fn from(value: String) -> Self {
         Self::Text(Some(Cow::Owned(value)))

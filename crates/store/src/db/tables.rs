@@ -10,6 +10,7 @@ pub(crate) const TABLES: &[&str] = &[
     "daily_usage",
     "daily_rejections",
     "daily_peaks",
+    "key_uses",
     "spending_reservations",
     "writer_leases",
     "idempotency_keys",
@@ -42,4 +43,9 @@ pub(crate) const TABLES: &[&str] = &[
     "invoice_events",
     "billing_months",
     "account_events",
+    "webhooks",
+    "outbox_messages",
+    "alerts_sent",
+    "cap_rejections",
+    "periodic_tasks",
 ];

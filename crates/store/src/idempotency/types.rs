@@ -17,7 +17,7 @@ pub struct KeyClaim {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimOutcome {
     Claimed,
-    AlreadyClaimed(IdempotencyRecord),
+    AlreadyClaimed(Box<IdempotencyRecord>),
 }
 
 /// The request that holds a key.
@@ -34,7 +34,6 @@ pub struct FinishedReply {
     /// Empty if the model did not reason.
     pub reasoning_text: String,
     pub output_text: String,
-    pub cached_tokens: u32,
     pub reasoning_tokens: u32,
 }
 

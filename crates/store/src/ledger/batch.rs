@@ -37,14 +37,25 @@ pub(crate) struct DailyUsageDelta<'a> {
     pub(crate) prices: Prices,
     pub(crate) requests: i64,
     pub(crate) input_tokens: i64,
+    pub(crate) cached_input_tokens: i64,
     pub(crate) output_tokens: i64,
     pub(crate) cost: Nanos,
 }
 
 impl<'a> DailyUsageDelta<'a> {
     fn zero(account: AccountId, day: Day, key: KeyId, model: &'a str, prices: Prices) -> Self {
-        let (requests, input_tokens, output_tokens, cost) = (0, 0, 0, Nanos(0));
-        Self { account, day, key, model, prices, requests, input_tokens, output_tokens, cost }
+        Self {
+            account,
+            day,
+            key,
+            model,
+            prices,
+            requests: 0,
+            input_tokens: 0,
+            cached_input_tokens: 0,
+            output_tokens: 0,
+            cost: Nanos(0),
+        }
     }
 
     /// Zero amounts for the same row of `usage_days`.
@@ -74,12 +85,13 @@ impl<'a> Batch<'a> {
             rows.push(ChainedRowRef { row, position, hash: after.hash });
             let (account, day, key, model) =
                 (row.account, Day::containing(row.at), row.key, row.model.as_str());
-            let Prices { input, output } = row.prices;
+            let Prices { input, cached_input, output } = row.prices;
             let sum = sums
-                .entry((account, day, key, model, input, output))
+                .entry((account, day, key, model, input, cached_input, output))
                 .or_insert(DailyUsageDelta::zero(account, day, key, model, row.prices));
             sum.requests += 1;
             sum.input_tokens += i64::from(row.input_tokens);
+            sum.cached_input_tokens += i64::from(row.cached_input_tokens);
             sum.output_tokens += i64::from(row.output_tokens);
             sum.cost = sum.cost.checked_add(row.cost)?;
         }

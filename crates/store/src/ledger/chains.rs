@@ -43,7 +43,8 @@ impl FromRow for UsageRow {
             let stored: i64 = row.get(column)?;
             u32::try_from(stored).map_err(|_| corrupt("a token count", stored.to_string()))
         };
-        let (input_tokens, output_tokens) = (tokens("input_tokens")?, tokens("output_tokens")?);
+        let (input_tokens, cached_input_tokens) = (tokens("input_tokens")?, tokens("cached_input_tokens")?);
+        let output_tokens = tokens("output_tokens")?;
         let stop_reason: String = row.get("stop_reason")?;
         let stop_reason = StopReason::from_stored(&stop_reason)
             .ok_or_else(|| corrupt("a stop reason", format!("{stop_reason:?}")))?;
@@ -52,6 +53,7 @@ impl FromRow for UsageRow {
             key: KeyId(row.get("key_id")?),
             model: row.get("model")?,
             input_tokens,
+            cached_input_tokens,
             output_tokens,
             prices: Prices::from_row(row)?,
             cost: Nanos(row.get("cost_nanos")?),
@@ -66,7 +68,11 @@ impl FromRow for UsageRow {
 impl FromRow for Prices {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         let price = |column: &str| row.get(column).map(TokenPrice::from_nanos_per_token);
-        Ok(Self { input: price("input_price_nanos")?, output: price("output_price_nanos")? })
+        Ok(Self {
+            input: price("input_price_nanos")?,
+            cached_input: price("cached_price_nanos")?,
+            output: price("output_price_nanos")?,
+        })
     }
 }
 

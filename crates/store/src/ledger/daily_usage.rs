@@ -2,17 +2,19 @@
 
 use crate::db::{Conn, FromRow, Query, Row, Statement, query};
 use crate::{DailyUsage, UsageBy, UsageGroup, UsageQuery, UsageSum, UsageTotals};
-use chancery_domain::{AccountId, AccountName, KeyId, KeyPrefix, Nanos, Prices};
+use chancery_domain::{AccountId, AccountName, KeyId, KeyPrefix, Nanos, Prices, TokenPrice};
 
 const PAGE: &str = "SELECT * FROM daily_usage \
-    WHERE (account_id, day, key_id, model, input_price_nanos, output_price_nanos) > ($1, $2, $3, $4, $5, $6) \
-    ORDER BY account_id, day, key_id, model, input_price_nanos, output_price_nanos LIMIT $7";
+    WHERE (account_id, day, key_id, model, input_price_nanos, cached_price_nanos, output_price_nanos) \
+        > ($1, $2, $3, $4, $5, $6, $7) \
+    ORDER BY account_id, day, key_id, model, input_price_nanos, cached_price_nanos, output_price_nanos LIMIT $8";
 
 impl FromRow for UsageTotals {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         Ok(Self {
             requests: row.count("requests")?,
             input_tokens: row.count("input_tokens")?,
+            cached_input_tokens: row.count("cached_input_tokens")?,
             output_tokens: row.count("output_tokens")?,
             cost: Nanos(row.get("cost_nanos")?),
         })
@@ -36,8 +38,8 @@ pub(crate) fn page<'q>(after: Option<&'q DailyUsage>, limit: u32) -> Query<'q> {
     let (account, day, key, model) = after.map_or((i64::MIN, 0, 0, ""), |last| {
         (last.account.0, i64::from(last.day.0), last.key.0, last.model.as_str())
     });
-    let (input_price, output_price) = after.map_or((0, 0), |DailyUsage { prices, .. }| {
-        (prices.input.nanos_per_token(), prices.output.nanos_per_token())
+    let [input_price, cached_price, output_price] = after.map_or([0; 3], |DailyUsage { prices, .. }| {
+        [prices.input, prices.cached_input, prices.output].map(TokenPrice::nanos_per_token)
     });
     query(PAGE)
         .bind(account)
@@ -45,6 +47,7 @@ pub(crate) fn page<'q>(after: Option<&'q DailyUsage>, limit: u32) -> Query<'q> {
         .bind(key)
         .bind(model)
         .bind(input_price)
+        .bind(cached_price)
         .bind(output_price)
         .bind(i64::from(limit))
 }
@@ -81,6 +84,7 @@ pub(crate) fn push_usage_sums(statement: &mut Statement<'_>, by: UsageGrouping, 
     statement.push("SELECT ").push(by.column).push(" AS ").push(by.name);
     statement.push(
         ", CAST(SUM(u.requests) AS BIGINT) AS requests, CAST(SUM(u.input_tokens) AS BIGINT) AS input_tokens, \
+         CAST(SUM(u.cached_input_tokens) AS BIGINT) AS cached_input_tokens, \
          CAST(SUM(u.output_tokens) AS BIGINT) AS output_tokens, CAST(SUM(u.cost_nanos) AS BIGINT) AS cost_nanos FROM ",
     );
     statement.push(by.tables).push(" WHERE u.day >= ").push_bind(first_day);

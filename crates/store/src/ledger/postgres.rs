@@ -24,28 +24,32 @@ macro_rules! append {
                 WHERE ledger_writers.row_count = $2 AND ledger_writers.head = $3 \
                 RETURNING 1 \
             ), added AS ( \
-                INSERT INTO ledger (writer_id, request_id, account_id, key_id, model, input_tokens, output_tokens, \
-                    input_price_nanos, output_price_nanos, cost_nanos, at_ms, stop_reason, position, hash) \
+                INSERT INTO ledger (writer_id, request_id, account_id, key_id, model, input_tokens, \
+                    cached_input_tokens, output_tokens, input_price_nanos, cached_price_nanos, output_price_nanos, \
+                    cost_nanos, at_ms, stop_reason, position, hash) \
                 SELECT $1, * FROM unnest($6::text[], $7::bigint[], $8::bigint[], $9::text[], $10::bigint[], \
-                    $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::text[], \
-                    $17::bigint[], $18::bytea[]) \
+                    $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], \
+                    $16::bigint[], $17::bigint[], $18::text[], $19::bigint[], $20::bytea[]) \
             ), summed AS ( \
                 INSERT INTO daily_usage AS d \
-                    (account_id, day, key_id, model, input_price_nanos, output_price_nanos, \
-                    requests, input_tokens, output_tokens, cost_nanos) \
-                SELECT * FROM unnest($19::bigint[], $20::bigint[], $21::bigint[], $22::text[], \
-                    $23::bigint[], $24::bigint[], $25::bigint[], $26::bigint[], $27::bigint[], $28::bigint[]) \
-                ON CONFLICT (account_id, day, key_id, model, input_price_nanos, output_price_nanos) DO UPDATE SET \
+                    (account_id, day, key_id, model, input_price_nanos, cached_price_nanos, output_price_nanos, \
+                    requests, input_tokens, cached_input_tokens, output_tokens, cost_nanos) \
+                SELECT * FROM unnest($21::bigint[], $22::bigint[], $23::bigint[], $24::text[], \
+                    $25::bigint[], $26::bigint[], $27::bigint[], $28::bigint[], $29::bigint[], $30::bigint[], \
+                    $31::bigint[], $32::bigint[]) \
+                ON CONFLICT (account_id, day, key_id, model, input_price_nanos, cached_price_nanos, \
+                    output_price_nanos) DO UPDATE SET \
                     requests = d.requests + excluded.requests, input_tokens = d.input_tokens + excluded.input_tokens, \
+                    cached_input_tokens = d.cached_input_tokens + excluded.cached_input_tokens, \
                     output_tokens = d.output_tokens + excluded.output_tokens, \
                     cost_nanos = d.cost_nanos + excluded.cost_nanos \
             ), released AS ( \
-                DELETE FROM spending_reservations WHERE request_id = ANY($29::text[]) RETURNING 1 \
+                DELETE FROM spending_reservations WHERE request_id = ANY($33::text[]) RETURNING 1 \
             )",
             $also,
             " SELECT CASE \
                 WHEN NOT EXISTS (SELECT 1 FROM head) THEN abort_settlement('chain_head_conflict') \
-                WHEN (SELECT COUNT(*) FROM released) <> cardinality($29::text[]) \
+                WHEN (SELECT COUNT(*) FROM released) <> cardinality($33::text[]) \
                     THEN abort_settlement('reservation_lost') ",
             $undone_also,
             " ELSE 0 END"
@@ -60,17 +64,16 @@ const APPEND_WITH_REPLIES: &str = append!(
     ", kept AS ( \
         UPDATE idempotency_keys k \
         SET writer_id = NULL, reasoning_text = r.reasoning_text, output_text = r.output_text, \
-            cached_tokens = r.cached_tokens, reasoning_tokens = r.reasoning_tokens, \
-            expires_at_ms = r.expires_at_ms \
-        FROM unnest($30::bigint[], $31::text[], $32::text[], $33::bytea[], $34::bytea[], $35::bigint[], \
-                $36::bigint[], $37::bigint[]) \
-            AS r (account_id, idempotency_key, request_id, reasoning_text, output_text, cached_tokens, \
-                reasoning_tokens, expires_at_ms) \
+            reasoning_tokens = r.reasoning_tokens, expires_at_ms = r.expires_at_ms \
+        FROM unnest($34::bigint[], $35::text[], $36::text[], $37::bytea[], $38::bytea[], $39::bigint[], \
+                $40::bigint[]) \
+            AS r (account_id, idempotency_key, request_id, reasoning_text, output_text, reasoning_tokens, \
+                expires_at_ms) \
         WHERE k.account_id = r.account_id AND k.idempotency_key = r.idempotency_key \
             AND k.request_id = r.request_id AND k.writer_id IS NOT NULL \
         RETURNING 1 \
     )",
-    "WHEN (SELECT COUNT(*) FROM kept) <> cardinality($31::text[]) THEN abort_settlement('claim_lost')"
+    "WHEN (SELECT COUNT(*) FROM kept) <> cardinality($35::text[]) THEN abort_settlement('claim_lost')"
 );
 
 pub(crate) struct PostgresLedger {
@@ -120,8 +123,10 @@ impl LedgerDatabase for PostgresLedger {
                     .bind(numbers(|row| row.key.0))
                     .bind(texts(|row| row.model.as_str()))
                     .bind(numbers(|row| i64::from(row.input_tokens)))
+                    .bind(numbers(|row| i64::from(row.cached_input_tokens)))
                     .bind(numbers(|row| i64::from(row.output_tokens)))
                     .bind(numbers(|row| row.prices.input.nanos_per_token()))
+                    .bind(numbers(|row| row.prices.cached_input.nanos_per_token()))
                     .bind(numbers(|row| row.prices.output.nanos_per_token()))
                     .bind(numbers(|row| row.cost.0))
                     .bind(numbers(|row| row.at.0))
@@ -133,9 +138,11 @@ impl LedgerDatabase for PostgresLedger {
                     .bind(sums(|sum| sum.key.0))
                     .bind(batch.sums.iter().map(|sum| sum.model).collect::<Vec<_>>())
                     .bind(sums(|sum| sum.prices.input.nanos_per_token()))
+                    .bind(sums(|sum| sum.prices.cached_input.nanos_per_token()))
                     .bind(sums(|sum| sum.prices.output.nanos_per_token()))
                     .bind(sums(|sum| sum.requests))
                     .bind(sums(|sum| sum.input_tokens))
+                    .bind(sums(|sum| sum.cached_input_tokens))
                     .bind(sums(|sum| sum.output_tokens))
                     .bind(sums(|sum| sum.cost.0))
                     .bind(batch.reserved.as_slice());
@@ -171,7 +178,6 @@ impl LedgerDatabase for PostgresLedger {
                             .map(|(_, stored_reply)| stored_reply.output_text.as_bytes())
                             .collect::<Vec<_>>(),
                     )
-                    .bind(reply_numbers(|stored_reply| i64::from(stored_reply.cached_tokens)))
                     .bind(reply_numbers(|stored_reply| i64::from(stored_reply.reasoning_tokens)))
                     .bind(reply_numbers(|stored_reply| stored_reply.expires_at.0)),
             };

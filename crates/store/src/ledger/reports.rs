@@ -44,7 +44,7 @@ fn whole_month(MonthlyUsageQuery { account, month }: MonthlyUsageQuery, by: Usag
 /// Joins keys after summing, not for every summed row. If there are too many, those with the highest cost.
 fn key_sums<'q>(month: MonthlyUsageQuery) -> Query<'q> {
     let mut sums = Statement::new(
-        "SELECT k.prefix, k.label, s.requests, s.input_tokens, s.output_tokens, s.cost_nanos FROM (",
+        "SELECT k.prefix, k.label, s.requests, s.input_tokens, s.cached_input_tokens, s.output_tokens, s.cost_nanos FROM (",
     );
     let by = UsageGrouping { column: "u.key_id", name: "id", tables: "daily_usage u" };
     push_usage_sums(&mut sums, by, &whole_month(month, UsageBy::Key));
@@ -56,7 +56,7 @@ fn key_sums<'q>(month: MonthlyUsageQuery) -> Query<'q> {
 /// The same for accounts.
 fn account_sums<'q>(month: MonthlyUsageQuery) -> Query<'q> {
     let mut sums = Statement::new(
-        "SELECT a.id, a.name, s.requests, s.input_tokens, s.output_tokens, s.cost_nanos FROM (",
+        "SELECT a.id, a.name, s.requests, s.input_tokens, s.cached_input_tokens, s.output_tokens, s.cost_nanos FROM (",
     );
     let by = UsageGrouping { column: "u.account_id", name: "id", tables: "daily_usage u" };
     push_usage_sums(&mut sums, by, &whole_month(month, UsageBy::Account));

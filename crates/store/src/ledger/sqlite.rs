@@ -23,8 +23,8 @@ pub(crate) struct SqliteLedger {
     add_sums: SizedInserts,
 }
 
-const ROW_COLUMNS: usize = 14;
-const SUM_COLUMNS: usize = 10;
+const ROW_COLUMNS: usize = 16;
+const SUM_COLUMNS: usize = 12;
 
 /// SQLite's limit on the parameters of a statement.
 const MAX_PARAMETERS: usize = 32_766;
@@ -34,18 +34,21 @@ const _: () = assert!(MAX_BATCH.is_power_of_two() && MAX_BATCH * ROW_COLUMNS <= 
 impl SqliteLedger {
     pub(crate) fn new(slot: Arc<WriteSlot<SqliteConnector>>) -> Self {
         let add_rows = SizedInserts::new(
-            "INSERT INTO ledger (request_id, account_id, key_id, model, input_tokens, output_tokens, \
-             input_price_nanos, output_price_nanos, cost_nanos, at_ms, stop_reason, writer_id, position, hash)",
+            "INSERT INTO ledger (request_id, account_id, key_id, model, input_tokens, cached_input_tokens, \
+             output_tokens, input_price_nanos, cached_price_nanos, output_price_nanos, cost_nanos, at_ms, \
+             stop_reason, writer_id, position, hash)",
             ROW_COLUMNS,
             "ON CONFLICT DO NOTHING",
         );
         let add_sums = SizedInserts::new(
             "INSERT INTO daily_usage \
-             (account_id, day, key_id, model, input_price_nanos, output_price_nanos, \
-             requests, input_tokens, output_tokens, cost_nanos)",
+             (account_id, day, key_id, model, input_price_nanos, cached_price_nanos, output_price_nanos, \
+             requests, input_tokens, cached_input_tokens, output_tokens, cost_nanos)",
             SUM_COLUMNS,
-            "ON CONFLICT (account_id, day, key_id, model, input_price_nanos, output_price_nanos) DO UPDATE SET \
+            "ON CONFLICT (account_id, day, key_id, model, input_price_nanos, cached_price_nanos, output_price_nanos) \
+             DO UPDATE SET \
              requests = requests + excluded.requests, input_tokens = input_tokens + excluded.input_tokens, \
+             cached_input_tokens = cached_input_tokens + excluded.cached_input_tokens, \
              output_tokens = output_tokens + excluded.output_tokens, cost_nanos = cost_nanos + excluded.cost_nanos",
         );
         Self { slot, add_rows, add_sums }
@@ -92,8 +95,10 @@ impl SqliteLedger {
                 .bind(row.key.0)
                 .bind(row.model.as_str())
                 .bind(i64::from(row.input_tokens))
+                .bind(i64::from(row.cached_input_tokens))
                 .bind(i64::from(row.output_tokens))
                 .bind(row.prices.input.nanos_per_token())
+                .bind(row.prices.cached_input.nanos_per_token())
                 .bind(row.prices.output.nanos_per_token())
                 .bind(row.cost.0)
                 .bind(row.at.0)
@@ -118,7 +123,6 @@ impl SqliteLedger {
                 .bind(row.request_id.as_str())
                 .bind(stored_reply.reasoning_text.as_bytes())
                 .bind(stored_reply.output_text.as_bytes())
-                .bind(i64::from(stored_reply.cached_tokens))
                 .bind(i64::from(stored_reply.reasoning_tokens))
                 .bind(stored_reply.expires_at.0);
             if finish.execute(&mut *connection).await?.rows_affected() != 1 {
@@ -133,9 +137,11 @@ impl SqliteLedger {
                 .bind(sum.key.0)
                 .bind(sum.model)
                 .bind(sum.prices.input.nanos_per_token())
+                .bind(sum.prices.cached_input.nanos_per_token())
                 .bind(sum.prices.output.nanos_per_token())
                 .bind(sum.requests)
                 .bind(sum.input_tokens)
+                .bind(sum.cached_input_tokens)
                 .bind(sum.output_tokens)
                 .bind(sum.cost.0);
         }

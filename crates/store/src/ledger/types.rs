@@ -1,6 +1,6 @@
 //! Public types of the ledger.
 
-use crate::{UsageSum, UsageTotals};
+use crate::{CapRejection, KeyUse, UsageSum, UsageTotals};
 use chancery_domain::{
     Account, AccountId, AccountName, ChainHash, Day, IdempotencyKey, KeyId, KeyPrefix, Month, UnixMillis,
     UsageRow,
@@ -32,7 +32,6 @@ pub struct StoredReply {
     /// Empty if the model did not reason.
     pub reasoning_text: String,
     pub output_text: String,
-    pub cached_tokens: u32,
     pub reasoning_tokens: u32,
     pub expires_at: UnixMillis,
 }
@@ -45,6 +44,16 @@ impl From<UsageRow> for Settlement {
 
 /// Most keys, and most accounts, in a monthly report: those with the highest cost.
 pub const MAX_USAGE_ROWS: u32 = 200;
+
+/// What happened since the last call; any part may be empty.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ActivityBatch<'a> {
+    pub rejections: &'a [DailyRejections],
+    pub peaks: &'a [DailyPeak],
+    pub key_uses: &'a [KeyUse],
+    /// Caps that rejected a request, with the time. Only the first of each cap and month is recorded.
+    pub cap_rejections: &'a [(CapRejection, UnixMillis)],
+}
 
 /// Activity rows per statement: enough for one round trip in nearly all cases, few enough not to delay other writes,
 /// and far below the parameter limits of both databases.

@@ -63,18 +63,20 @@ pub struct UsageSum {
     pub group: UsageGroup,
     pub requests: u64,
     pub input_tokens: u64,
+    /// The part of the input that is billed at the price of cached input.
+    pub cached_input_tokens: u64,
     pub output_tokens: u64,
     pub cost: Nanos,
 }
 
 impl UsageSum {
     pub(crate) fn of(group: UsageGroup, totals: UsageTotals) -> Self {
-        let UsageTotals { requests, input_tokens, output_tokens, cost } = totals;
-        Self { group, requests, input_tokens, output_tokens, cost }
+        let UsageTotals { requests, input_tokens, cached_input_tokens, output_tokens, cost } = totals;
+        Self { group, requests, input_tokens, cached_input_tokens, output_tokens, cost }
     }
 }
 
-/// A row of `usage_days`: usage of one account, day, key, model and pair of prices.
+/// A row of `daily_usage`: usage of one account, day, key, model and set of prices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DailyUsage {
     pub account: AccountId,
@@ -90,6 +92,8 @@ pub struct DailyUsage {
 pub struct UsageTotals {
     pub requests: u64,
     pub input_tokens: u64,
+    /// The part of the input that is billed at the price of cached input.
+    pub cached_input_tokens: u64,
     pub output_tokens: u64,
     pub cost: Nanos,
 }
@@ -102,6 +106,7 @@ impl UsageTotals {
             Ok(Self {
                 requests: add(totals.requests, sum.requests)?,
                 input_tokens: add(totals.input_tokens, sum.input_tokens)?,
+                cached_input_tokens: add(totals.cached_input_tokens, sum.cached_input_tokens)?,
                 output_tokens: add(totals.output_tokens, sum.output_tokens)?,
                 cost: totals.cost.checked_add(sum.cost).map_err(|_| DbError::SumTooLarge)?,
             })
@@ -124,26 +129,33 @@ mod tests {
         }
     }
 
-    fn sum(day: i32, counts: [u64; 3], cost_nanos: i64) -> UsageSum {
-        let [requests, input_tokens, output_tokens] = counts;
-        let group = UsageGroup::Day(Day(day));
-        UsageSum { group, requests, input_tokens, output_tokens, cost: Nanos(cost_nanos) }
+    fn sum(day: i32, counts: [u64; 4], cost_nanos: i64) -> UsageSum {
+        let [requests, input_tokens, cached_input_tokens, output_tokens] = counts;
+        let (group, cost) = (UsageGroup::Day(Day(day)), Nanos(cost_nanos));
+        UsageSum { group, requests, input_tokens, cached_input_tokens, output_tokens, cost }
     }
 
     #[test]
     fn totals_add_each_field() {
-        let totals = UsageTotals::of(&[sum(1, [1, 20, 300], 4000), sum(2, [5, 60, 700], 8000)]).unwrap();
-        let expected =
-            UsageTotals { requests: 6, input_tokens: 80, output_tokens: 1000, cost: Nanos(12_000) };
+        let sums = [sum(1, [1, 20, 7, 300], 4000), sum(2, [5, 60, 8, 700], 8000)];
+        let totals = UsageTotals::of(&sums).unwrap();
+        let expected = UsageTotals {
+            requests: 6,
+            input_tokens: 80,
+            cached_input_tokens: 15,
+            output_tokens: 1000,
+            cost: Nanos(12_000),
+        };
         assert_eq!(totals, expected);
         assert_eq!(UsageTotals::of(&[]).unwrap(), UsageTotals::default());
     }
 
     #[test]
     fn overflowing_totals_are_an_error() {
-        let largest = sum(1, [u64::MAX; 3], i64::MAX);
+        let largest = sum(1, [u64::MAX; 4], i64::MAX);
         assert!(UsageTotals::of(std::slice::from_ref(&largest)).is_ok());
-        for more in [sum(2, [1, 0, 0], 0), sum(2, [0, 1, 0], 0), sum(2, [0, 0, 1], 0), sum(2, [0; 3], 1)] {
+        let one_more = |field: usize| sum(2, std::array::from_fn(|index| u64::from(index == field)), 0);
+        for more in (0..4).map(one_more).chain([sum(2, [0; 4], 1)]) {
             let outcome = UsageTotals::of(&[largest.clone(), more]);
             assert!(matches!(outcome, Err(LedgerError::Database(DbError::SumTooLarge))), "{outcome:?}");
         }

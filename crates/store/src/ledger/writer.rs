@@ -423,9 +423,11 @@ mod tests {
             key: KeyId(1),
             model: "m".to_owned(),
             input_tokens: number,
+            cached_input_tokens: 0,
             output_tokens: 0,
             prices: Prices {
                 input: TokenPrice::from_nanos_per_token(1),
+                cached_input: TokenPrice::from_nanos_per_token(1),
                 output: TokenPrice::from_nanos_per_token(2),
             },
             cost: Nanos(number.into()),

@@ -3,7 +3,7 @@
 use super::proofs;
 use crate::DbError;
 use crate::db::error_codes::{is_unique_violation, map_unless_unique_violation};
-use crate::db::{COMMAND_RETRY_LIMIT, Conn, Db, FromRow, Query, Row, TxError, corrupt, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Db, FromRow, Query, Row, TxError, corrupt, query};
 use crate::{NewProviderAccount, PasswordHash, ProviderAccount, ProviderError};
 use chancery_domain::{EmailAddress, TokenHash, UnixMillis};
 
@@ -39,15 +39,6 @@ fn create(new: &NewProviderAccount) -> Query<'_> {
 
 fn set_password<'q>(email: &'q EmailAddress, password_hash: &'q PasswordHash) -> Query<'q> {
     query(SET_PASSWORD).bind(email.as_str()).bind(password_hash.0.as_str())
-}
-
-/// Consumes the proof. False if it does not exist with this code.
-async fn consume_proof(
-    conn: &mut Conn<'_>,
-    token: &TokenHash,
-    code: &TokenHash,
-) -> Result<bool, sqlx::Error> {
-    Ok(proofs::consume(token, code).execute(conn).await? > 0)
 }
 
 /// Accounts at the built-in identity provider.
@@ -94,7 +85,7 @@ impl ProviderAccounts {
         let args = (token, code, new);
         let created = self.db.run(&args, |conn, (token, code, new)| {
             Box::pin(async move {
-                if !consume_proof(conn, token, code).await? {
+                if !proofs::consume(conn, token, code).await? {
                     return Ok(None);
                 }
                 let created =
@@ -102,7 +93,7 @@ impl ProviderAccounts {
                         true => TxError::Rejected(ProviderError::EmailTaken(new.email.clone())),
                         false => error.into(),
                     })?;
-                proofs::delete_of_mailbox(&new.email).execute(conn).await?;
+                proofs::delete_of_mailbox(conn, &new.email).await?;
                 Ok(Some(created))
             })
         });
@@ -121,11 +112,11 @@ impl ProviderAccounts {
         let args = (token, code, email, password_hash);
         let changed = self.db.run(&args, |conn, (token, code, email, password_hash)| {
             Box::pin(async move {
-                if !consume_proof(conn, token, code).await? {
+                if !proofs::consume(conn, token, code).await? {
                     return Ok(None);
                 }
                 let changed = set_password(email, password_hash).fetch_optional(conn).await?;
-                proofs::delete_of_mailbox(email).execute(conn).await?;
+                proofs::delete_of_mailbox(conn, email).await?;
                 Ok(changed)
             })
         });

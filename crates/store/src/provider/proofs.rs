@@ -1,7 +1,8 @@
 //! Queries for mailbox proofs: addresses whose owners still have to enter an emailed code.
 
 use crate::DbError;
-use crate::db::{COMMAND_RETRY_LIMIT, Db, FromRow, Query, Row, corrupt, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Conn, Db, FromRow, Row, corrupt, query};
+use crate::outbox::messages::delete_code_email;
 use crate::{MailboxProof, PasswordHash, ProofPurpose, SentEmailCode};
 use chancery_domain::{EmailAddress, LocalPath, TokenHash, UnixMillis};
 
@@ -28,6 +29,10 @@ const BEGIN: &str = "INSERT INTO mailbox_proofs (token_hash, purpose, email, pas
     code_expires_at_ms, emails_sent, last_sent_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 const FIND: &str = "SELECT email, password_hash, return_to, code_hash, code_expires_at_ms, emails_sent, last_sent_at_ms \
     FROM mailbox_proofs WHERE token_hash = $1 AND code_expires_at_ms > $2";
+const CODE: &str = "SELECT code_hash, code_expires_at_ms, emails_sent, last_sent_at_ms FROM mailbox_proofs \
+    WHERE token_hash = $1";
+const CODES_OF_MAILBOX: &str = "SELECT code_hash, code_expires_at_ms, emails_sent, last_sent_at_ms FROM mailbox_proofs \
+    WHERE email = $1 ORDER BY token_hash";
 const REPLACE_CODE: &str = "UPDATE mailbox_proofs SET code_hash = $2, code_expires_at_ms = $3, emails_sent = emails_sent + 1, \
     last_sent_at_ms = $4 WHERE token_hash = $1 AND emails_sent = $5";
 const TAKE: &str = "DELETE FROM mailbox_proofs WHERE token_hash = $1 AND code_hash = $2";
@@ -35,13 +40,37 @@ const DELETE_OF_MAILBOX: &str = "DELETE FROM mailbox_proofs WHERE email = $1";
 const DELETE_EXPIRED: &str = "DELETE FROM mailbox_proofs WHERE token_hash IN \
     (SELECT token_hash FROM mailbox_proofs WHERE code_expires_at_ms <= $1 LIMIT $2)";
 
-/// Deletes the proof if it still exists with this code.
-pub(super) fn consume<'q>(token: &'q TokenHash, code: &'q TokenHash) -> Query<'q> {
-    query(TAKE).bind(token.0.as_slice()).bind(code.0.as_slice())
+/// Deletes the proof if it still exists with this code, and its email if that was not sent yet. Returns whether it
+/// existed.
+pub(super) async fn consume(
+    conn: &mut Conn<'_>,
+    token: &TokenHash,
+    code: &TokenHash,
+) -> Result<bool, sqlx::Error> {
+    let taken = query(TAKE).bind(token.0.as_slice()).bind(code.0.as_slice()).execute(conn).await?;
+    if taken > 0 {
+        delete_code_email(conn, code).await?;
+    }
+    Ok(taken > 0)
 }
 
-pub(super) fn delete_of_mailbox(email: &EmailAddress) -> Query<'_> {
-    query(DELETE_OF_MAILBOX).bind(email.as_str())
+/// Deletes all proofs of the mailbox, and their emails that were not sent yet.
+pub(super) async fn delete_of_mailbox(conn: &mut Conn<'_>, email: &EmailAddress) -> Result<(), sqlx::Error> {
+    let codes: Vec<SentCode> = query(CODES_OF_MAILBOX).bind(email.as_str()).fetch_all(conn).await?;
+    for SentCode(code) in &codes {
+        delete_code_email(conn, code).await?;
+    }
+    query(DELETE_OF_MAILBOX).bind(email.as_str()).execute(conn).await?;
+    Ok(())
+}
+
+/// The hash of a code.
+struct SentCode(TokenHash);
+
+impl FromRow for SentCode {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        Ok(Self(SentEmailCode::from_row(row)?.hash))
+    }
 }
 
 /// Mailbox proofs. Attempts are not counted here: callers count them first with `Throttles`.
@@ -78,21 +107,40 @@ impl MailboxProofs {
         Ok(self.db.fetch_optional(query(FIND).bind(token.0.as_slice()).bind(now.0)).await?)
     }
 
-    /// Returns whether the new code replaced the last one; false if another call replaced it first.
+    /// Returns whether the new code replaced the last one; false if another call replaced it first. The email with the
+    /// last one is deleted if it was not sent yet.
     pub async fn replace_proof_code(&self, token: TokenHash, new: SentEmailCode) -> Result<bool, DbError> {
-        let replace = query(REPLACE_CODE)
-            .bind(token.0.as_slice())
-            .bind(new.hash.0.as_slice())
-            .bind(new.expires_at.0)
-            .bind(new.sent_at.0)
-            .bind(i64::from(new.sent) - 1);
-        Ok(self.db.execute(replace, COMMAND_RETRY_LIMIT).await? > 0)
+        let args = (token, new);
+        let replaced = self.db.run::<_, bool, DbError>(&args, |conn, (token, new)| {
+            Box::pin(async move {
+                let last: Option<SentCode> =
+                    query(CODE).bind(token.0.as_slice()).fetch_optional(conn).await?;
+                let replace = query(REPLACE_CODE)
+                    .bind(token.0.as_slice())
+                    .bind(new.hash.0.as_slice())
+                    .bind(new.expires_at.0)
+                    .bind(new.sent_at.0)
+                    .bind(i64::from(new.sent) - 1);
+                if replace.execute(conn).await? == 0 {
+                    return Ok(false);
+                }
+                if let Some(SentCode(code)) = &last {
+                    delete_code_email(conn, code).await?;
+                }
+                Ok(true)
+            })
+        });
+        replaced.await
     }
 
     /// Consumes the proof. Returns whether it still existed with this code: only one of several concurrent calls gets
     /// true.
     pub async fn consume_proof(&self, token: TokenHash, code: TokenHash) -> Result<bool, DbError> {
-        Ok(self.db.execute(consume(&token, &code), COMMAND_RETRY_LIMIT).await? > 0)
+        let args = (token, code);
+        let consumed = self.db.run::<_, bool, DbError>(&args, |conn, (token, code)| {
+            Box::pin(async move { Ok(consume(conn, token, code).await?) })
+        });
+        consumed.await
     }
 
     /// Deletes up to `limit` expired proofs and returns how many.

@@ -38,22 +38,23 @@ async fn verified_chains(store: &Store) -> BTreeMap<WriterId, Vec<UsageRow>> {
 async fn assert_sums_match_rows(store: &Store) {
     let mut expected = BTreeMap::new();
     for row in all_ledger_rows(store).await {
-        let key =
-            (row.account, Day::containing(row.at), row.key, row.model, row.prices.input, row.prices.output);
+        let Prices { input, cached_input, output } = row.prices;
+        let key = (row.account, Day::containing(row.at), row.key, row.model, [input, cached_input, output]);
         let totals: &mut UsageTotals = expected.entry(key).or_default();
         totals.requests += 1;
         totals.input_tokens += u64::from(row.input_tokens);
+        totals.cached_input_tokens += u64::from(row.cached_input_tokens);
         totals.output_tokens += u64::from(row.output_tokens);
         totals.cost = totals.cost.checked_add(row.cost).unwrap();
     }
     let expected: Vec<DailyUsage> = expected
         .into_iter()
-        .map(|((account, day, key, model, input, output), totals)| DailyUsage {
+        .map(|((account, day, key, model, [input, cached_input, output]), totals)| DailyUsage {
             account,
             day,
             key,
             model,
-            prices: Prices { input, output },
+            prices: Prices { input, cached_input, output },
             totals,
         })
         .collect();

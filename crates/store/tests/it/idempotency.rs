@@ -37,7 +37,6 @@ fn settlement(number: usize, billed_key: (AccountId, KeyId), text: &str) -> Sett
         key: name("order-17"),
         reasoning_text: format!("They want {text}"),
         output_text,
-        cached_tokens: 16,
         reasoning_tokens: 3,
         expires_at,
     };
@@ -53,7 +52,6 @@ fn finished(number: usize, billed_key: (AccountId, KeyId), text: &str) -> Idempo
         row: row(number, billed_key),
         reasoning_text: format!("They want {text}"),
         output_text: text.to_owned(),
-        cached_tokens: 16,
         reasoning_tokens: 3,
     };
     IdempotencyRecord { fingerprint: Fingerprint([7; 32]), reply: Some(reply) }
@@ -72,7 +70,7 @@ pub async fn claimed_key_stays_claimed_until_released<D: TestDatabase>(database:
     let other = KeyClaim { fingerprint: Fingerprint([8; 32]), ..claim(2, account) };
     assert_eq!(
         store.idempotency.claim_key(&other).await.unwrap(),
-        ClaimOutcome::AlreadyClaimed(in_progress()),
+        ClaimOutcome::AlreadyClaimed(Box::new(in_progress())),
         "the first one's"
     );
     store.idempotency.release_key(&other).await.unwrap();
@@ -106,7 +104,7 @@ pub async fn settling_stores_reply_with_row<D: TestDatabase>(database: Arc<D>) {
     assert_eq!(holder(&store, billed_key.0, NOON).await, Some(expected.clone()));
     assert_eq!(
         store.idempotency.claim_key(&claim(2, billed_key.0)).await.unwrap(),
-        ClaimOutcome::AlreadyClaimed(expected.clone())
+        ClaimOutcome::AlreadyClaimed(Box::new(expected.clone()))
     );
     assert_eq!(all_ledger_rows(&store).await, [row(1, billed_key)]);
 
@@ -147,8 +145,10 @@ pub async fn concurrent_claims_of_one_key_have_one_winner<D: TestDatabase>(datab
     }
     let outcomes = racing.join_all().await;
     let won = outcomes.iter().filter(|outcome| **outcome == ClaimOutcome::Claimed).count();
-    let lost =
-        outcomes.iter().filter(|outcome| **outcome == ClaimOutcome::AlreadyClaimed(in_progress())).count();
+    let lost = outcomes
+        .iter()
+        .filter(|outcome| **outcome == ClaimOutcome::AlreadyClaimed(Box::new(in_progress())))
+        .count();
     assert_eq!((won, lost), (1, 20 * STORES - 1));
 }
 
@@ -159,7 +159,7 @@ pub async fn orphaned_claim_can_be_reclaimed_and_bills_once<D: TestDatabase>(dat
     let again = |now| KeyClaim { now, ..claim(2, billed_key.0) };
     assert_eq!(
         living.idempotency.claim_key(&again(at(LEASE_MS - 1))).await.unwrap(),
-        ClaimOutcome::AlreadyClaimed(in_progress())
+        ClaimOutcome::AlreadyClaimed(Box::new(in_progress()))
     );
     assert_eq!(holder(&living, billed_key.0, at(LEASE_MS)).await, None);
     assert_eq!(living.idempotency.claim_key(&again(at(LEASE_MS))).await.unwrap(), ClaimOutcome::Claimed);
@@ -196,7 +196,7 @@ pub async fn lease_renewal_keeps_claims<D: TestDatabase>(database: Arc<D>) {
         let late = KeyClaim { now, ..claim(2, billed_key.0) };
         assert_eq!(
             other.idempotency.claim_key(&late).await.unwrap(),
-            ClaimOutcome::AlreadyClaimed(in_progress())
+            ClaimOutcome::AlreadyClaimed(Box::new(in_progress()))
         );
     }
     working.ledger.settle(settlement(1, billed_key, "done")).await.unwrap();

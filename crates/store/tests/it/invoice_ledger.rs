@@ -5,7 +5,7 @@ use crate::billing::{
     record_million_tokens, render, terms, used,
 };
 use crate::databases::TestDatabase;
-use crate::samples::{account, all_ledger_rows, billed_key, key, prices, request};
+use crate::samples::{account, all_ledger_rows, billed_key, discounted, key, prices, request, with_cached};
 use chancery_domain::{
     AccountId, CreditAmount, Credited, Currency, Direction, Invoice, InvoiceAmounts, InvoiceKind,
     InvoiceState, InvoiceTerms, KeyId, LineItem, MinorUnits, Month, Nanos, OsRandomness, Principal,
@@ -217,8 +217,13 @@ fn lines(
 ) -> BTreeMap<(String, Direction, TokenPrice), u64> {
     let mut lines = BTreeMap::new();
     for row in rows.iter().filter(|row| row.account == account && Month::containing(row.at) == month) {
+        let cached = match row.prices.cached_input == row.prices.input {
+            true => 0,
+            false => row.cached_input_tokens,
+        };
         for (direction, price, tokens) in [
-            (Direction::Input, row.prices.input, row.input_tokens),
+            (Direction::Input, row.prices.input, row.input_tokens - cached),
+            (Direction::CachedInput, row.prices.cached_input, cached),
             (Direction::Output, row.prices.output, row.output_tokens),
         ] {
             if tokens > 0 {
@@ -347,14 +352,13 @@ pub async fn invoices_and_unbilled_months_equal_ledger<D: TestDatabase>(database
             let [input, more, later_input, later_more] = random_ledger.prices[model];
             let prices = match day {
                 ..=15 => prices(input, input + more),
-                _ => prices(later_input, later_input + later_more),
+                _ => discounted(prices(later_input, later_input + later_more), later_input / 4),
             };
             let at = UnixMillis(month(MONTHS[of]).first_day().start().0 + day * 86_400_000 - 1);
             let (account, keys) = payers[billed_key];
-            let row = UsageRow {
-                model: ["a", "B"][model].to_owned(),
-                ..used(ledger * 1000 + index, (account, keys[key]), at, prices, tokens)
-            };
+            let row = used(ledger * 1000 + index, (account, keys[key]), at, prices, tokens);
+            let row = with_cached(row, tokens[0] / 2);
+            let row = UsageRow { model: ["a", "B"][model].to_owned(), ..row };
             let store = Arc::clone(&store);
             settling.spawn(async move { store.ledger.settle(row.into()).await });
         }

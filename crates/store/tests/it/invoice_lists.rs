@@ -175,8 +175,13 @@ pub async fn unbilled_months_are_paged<D: TestDatabase>(database: Arc<D>) {
     let page = listed(&store, &all()).await;
     assert_eq!((page.total, page.unbilled_total), (1, 39));
     assert_eq!(page.unbilled.len(), INVOICES_PER_PAGE as usize);
-    let totals =
-        UsageTotals { requests: 2, input_tokens: 14, output_tokens: 22, cost: Nanos(14 * 100 + 22 * 400) };
+    let totals = UsageTotals {
+        requests: 2,
+        input_tokens: 14,
+        cached_input_tokens: 0,
+        output_tokens: 22,
+        cost: Nanos(14 * 100 + 22 * 400),
+    };
     assert!(page.unbilled.iter().all(|month| month.totals == totals), "{page:?}");
     assert_eq!((page.unbilled[0].month, page.unbilled[0].account), (of(19), payers[0].0));
     assert_eq!((page.unbilled[1].month, page.unbilled[1].account), (of(19), payers[1].0));

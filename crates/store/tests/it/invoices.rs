@@ -75,6 +75,7 @@ pub async fn issued_invoice_round_trips<D: TestDatabase>(database: Arc<D>) {
         prices,
         requests,
         input_tokens,
+        cached_input_tokens: 0,
         output_tokens,
         cost: Nanos(cost),
     };
@@ -200,8 +201,8 @@ pub async fn overflowing_month_is_rejected_by_name<D: TestDatabase>(database: Ar
     record_million_tokens(&store, 1, billed_key, "2026-10-15").await;
     for cost in [i64::MAX, i64::MAX / 2 + 1] {
         let most = format!(
-            "INSERT INTO daily_usage SELECT account_id, day + {}, key_id, model, input_price_nanos, output_price_nanos, \
-             1, 1, 1, {cost} FROM daily_usage WHERE day = {}",
+            "INSERT INTO daily_usage SELECT account_id, day + {}, key_id, model, input_price_nanos, \
+             cached_price_nanos, output_price_nanos, 1, 1, 0, 1, {cost} FROM daily_usage WHERE day = {}",
             if cost == i64::MAX { 1 } else { 2 },
             Day::containing(noon_of("2026-10-15")).0
         );

@@ -2,8 +2,8 @@
 
 use crate::databases::TestDatabase;
 use crate::samples::{
-    HOSTILE_TEXTS, NOON, account, all_ledger_rows, billed_key, insert_row, key, prices, request, row,
-    with_tokens,
+    HOSTILE_TEXTS, NOON, account, all_ledger_rows, billed_key, discounted, insert_row, key, prices, request,
+    row, with_cached, with_tokens,
 };
 use chancery_domain::{AccountId, Day, Nanos, RequestId, StopReason, UnixMillis, UsageRow};
 use chancery_store::{DbError, LedgerError, UsageBy, UsageGroup, UsageQuery, UsageSum, UsageTotals};
@@ -22,6 +22,7 @@ pub async fn settled_row_round_trips<D: TestDatabase>(database: Arc<D>) {
         .enumerate()
         .map(|(n, stop_reason)| UsageRow { stop_reason, ..row(n, billed_key) })
         .collect();
+    rows.push(with_cached(UsageRow { prices: discounted(prices(100, 400), 25), ..row(9, billed_key) }, 256));
     let extreme = UsageRow { prices: prices(0, 1 << 30), at: UnixMillis(0), ..row(10, billed_key) };
     rows.push(with_tokens(extreme, u32::MAX, u32::MAX));
     rows.push(with_tokens(row(11, billed_key), 0, 0));
@@ -118,7 +119,8 @@ pub async fn invalid_row_does_not_fail_its_batch<D: TestDatabase>(database: Arc<
 
 pub async fn cost_must_equal_tokens_times_prices<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let good = row(1, billed_key(&store).await);
+    let billed_key = billed_key(&store).await;
+    let good = row(1, billed_key);
     let overflowing = UsageRow {
         input_tokens: u32::MAX,
         output_tokens: u32::MAX,
@@ -126,7 +128,12 @@ pub async fn cost_must_equal_tokens_times_prices<D: TestDatabase>(database: Arc<
         cost: Nanos(i64::MAX),
         ..good.clone()
     };
+    let cached = with_cached(UsageRow { prices: discounted(prices(100, 400), 25), ..row(2, billed_key) }, 16);
+    assert_eq!(cached.cost, Nanos(274 * 100 + 16 * 25 + 64 * 400));
     for bad in [
+        UsageRow { cost: good.cost, ..cached.clone() },
+        UsageRow { cached_input_tokens: 17, ..cached.clone() },
+        UsageRow { cached_input_tokens: 291, prices: discounted(prices(100, 400), 100), ..good.clone() },
         UsageRow { cost: Nanos(good.cost.0 + 1), ..good.clone() },
         UsageRow { cost: Nanos(-good.cost.0), ..good.clone() },
         UsageRow { prices: prices(-100, 400), cost: Nanos(64 * 400 - 290 * 100), ..good.clone() },
@@ -136,7 +143,9 @@ pub async fn cost_must_equal_tokens_times_prices<D: TestDatabase>(database: Arc<
         assert!(matches!(error, LedgerError::RowRejected { .. }), "{error:?}");
     }
     assert!(all_ledger_rows(&store).await.is_empty());
-    store.ledger.settle(good.into()).await.unwrap();
+    store.ledger.settle(good.clone().into()).await.unwrap();
+    store.ledger.settle(cached.clone().into()).await.unwrap();
+    assert_eq!(all_ledger_rows(&store).await, [good, cached]);
 }
 
 pub async fn row_before_1970_is_rejected<D: TestDatabase>(database: Arc<D>) {
@@ -224,6 +233,7 @@ pub async fn usage_days_start_at_midnight_utc<D: TestDatabase>(database: Arc<D>)
         group: UsageGroup::Day(day),
         requests,
         input_tokens: 10 * requests,
+        cached_input_tokens: 0,
         output_tokens,
         cost: Nanos((10 * requests * 100 + output_tokens * 400) as i64),
     };
@@ -261,6 +271,7 @@ pub async fn usage_by_key_and_model_is_sorted<D: TestDatabase>(database: Arc<D>)
         group: UsageGroup::Model(model.to_owned()),
         requests: 2,
         input_tokens: 580,
+        cached_input_tokens: 0,
         output_tokens: 128,
         cost: Nanos(2 * (290 * 100 + 64 * 400)),
     });
@@ -416,24 +427,27 @@ pub async fn raw_sql_cannot_insert_invalid_ledger_row<D: TestDatabase>(database:
         async move { database.raw(&insert_row::<D>(&format!("{values}, 1, 0"))).await }
     };
     for bad in [
-        format!("'r', {account}, {key}, 'm', 1, 1, 1, 2, 4, 1, 'complete'"),
-        format!("'r', {account}, {key}, 'm', -1, 1, 1, 2, 1, 1, 'complete'"),
-        format!("'r', {account}, {key}, 'm', 1, 1, 1, 2, 3, -1, 'complete'"),
-        format!("'r', {account}, {key}, 'm', 1, 1, 1, 2, 3, 1, 'lost'"),
-        format!("'', {account}, {key}, 'm', 1, 1, 1, 2, 3, 1, 'complete'"),
-        format!("'r', 777, {key}, 'm', 1, 1, 1, 2, 3, 1, 'complete'"),
-        format!("'r', {account}, 777, 'm', 1, 1, 1, 2, 3, 1, 'complete'"),
+        format!("'r', {account}, {key}, 'm', 1, 0, 1, 1, 1, 2, 4, 1, 'complete'"),
+        format!("'r', {account}, {key}, 'm', -1, 0, 1, 1, 1, 2, 1, 1, 'complete'"),
+        format!("'r', {account}, {key}, 'm', 1, 0, 1, 1, 1, 2, 3, -1, 'complete'"),
+        format!("'r', {account}, {key}, 'm', 1, 0, 1, 1, 1, 2, 3, 1, 'lost'"),
+        format!("'r', {account}, {key}, 'm', 1, 2, 1, 1, 1, 2, 3, 1, 'complete'"),
+        format!("'r', {account}, {key}, 'm', 1, -1, 1, 1, 1, 2, 3, 1, 'complete'"),
+        format!("'r', {account}, {key}, 'm', 1, 1, 1, 1, 0, 2, 3, 1, 'complete'"),
+        format!("'', {account}, {key}, 'm', 1, 0, 1, 1, 1, 2, 3, 1, 'complete'"),
+        format!("'r', 777, {key}, 'm', 1, 0, 1, 1, 1, 2, 3, 1, 'complete'"),
+        format!("'r', {account}, 777, 'm', 1, 0, 1, 1, 1, 2, 3, 1, 'complete'"),
     ] {
         assert!(insert(bad.clone()).await.is_err(), "{bad}");
     }
     // The same statement without the fault is accepted, so each rejection above was for its fault.
-    insert(format!("'r', {account}, {key}, 'm', 1, 1, 1, 2, 3, 1, 'complete'")).await.unwrap();
+    insert(format!("'r', {account}, {key}, 'm', 1, 0, 1, 1, 1, 2, 3, 1, 'complete'")).await.unwrap();
 }
 
 pub async fn raw_sql_cannot_insert_ledger_row_without_position_and_hash<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let (account, key) = billed_key(&store).await;
-    let row = format!("'r', {account}, {key}, 'm', 1, 1, 1, 2, 3, 1, 'complete'");
+    let row = format!("'r', {account}, {key}, 'm', 1, 0, 1, 1, 1, 2, 3, 1, 'complete'");
     for bad in [
         insert_row::<D>(&format!("{row}, 1, -1")),
         insert_row::<D>(&format!("{row}, 1, NULL")),
@@ -450,8 +464,9 @@ pub async fn corrupt_row_error_names_its_request<D: TestDatabase>(database: Arc<
     let store = database.open().await;
     let (account, key) = billed_key(&store).await;
     let tokens = u64::from(u32::MAX) + 1;
-    let values =
-        format!("'req_too_long', {account}, {key}, 'm', {tokens}, 0, 1, 1, {tokens}, 1, 'complete', 1, 0");
+    let values = format!(
+        "'req_too_long', {account}, {key}, 'm', {tokens}, 0, 0, 1, 1, 1, {tokens}, 1, 'complete', 1, 0"
+    );
     database.raw(&insert_row::<D>(&values)).await.unwrap();
     let error = store.ledger_chains.ledger_rows(None, 1).await.unwrap_err();
     assert!(matches!(error, DbError::Corrupt { .. }), "{error:?}");

@@ -17,9 +17,11 @@ mod idempotency;
 mod invoice_ledger;
 mod invoice_lists;
 mod invoices;
+mod key_limits;
 mod keys;
 mod ledger;
 mod opening;
+mod outbox;
 mod people;
 mod postgres_only;
 mod provider;
@@ -93,6 +95,19 @@ conformance_suite! {
         revoking_twice_keeps_first_revoked_at
         hostile_labels_round_trip
         nul_in_label_is_rejected;
+    key_limits:
+        key_limits_round_trip
+        key_limits_can_be_set_kept_and_removed_with_history
+        invalid_or_unchanged_key_limits_leave_no_event
+        rotated_key_has_two_secrets_until_the_overlap_ends
+        second_rotation_ends_a_running_overlap_only_if_requested
+        revoked_or_unknown_key_is_not_rotated
+        last_use_of_a_key_only_advances
+        cap_of_a_key_and_of_its_account_both_hold
+        reservations_of_a_key_count_in_its_account
+        racing_reservations_exceed_neither_the_key_cap_nor_the_account_cap
+        spending_of_a_key_and_its_account_never_exceeds_either_cap_under_load
+        orphaned_reservations_do_not_count_against_a_key;
     ledger:
         settled_row_round_trips
         settling_the_same_row_twice_bills_it_once
@@ -282,6 +297,19 @@ conformance_suite! {
         concurrent_first_opens_all_succeed
         closed_store_returns_unavailable
         ping_succeeds_on_open_store;
+    outbox:
+        concurrent_claims_give_each_message_to_one_process
+        message_is_enqueued_once_per_destination
+        ended_claim_passes_the_message_on_with_the_same_id
+        failed_message_is_due_again_at_its_retry_time
+        finished_messages_are_deleted_and_pending_ones_stay
+        messages_of_one_webhook_are_claimed_and_postponed_alone
+        unsent_email_with_a_dead_code_is_deleted
+        webhooks_are_bounded_audited_and_removed_with_their_messages
+        racing_nodes_send_each_alert_once
+        periodic_task_runs_on_one_node_at_a_time
+        capped_spending_names_account_key_and_rejections
+        expiring_keys_are_active_and_within_the_period;
     crash_recovery:
         killed_process_keeps_each_settled_row_once;
     usage_sums:

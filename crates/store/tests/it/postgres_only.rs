@@ -156,6 +156,7 @@ async fn reservations_waiting_on_a_cap_do_not_block_key_lookup() {
             let reservation = SpendingReservation {
                 request_id: request(number),
                 account,
+                key: key.id,
                 amount: Nanos(1),
                 at: NOON,
                 now: NOON,
@@ -494,7 +495,7 @@ async fn issue_is_not_blocked_by_vacuum_and_settlements() {
             .unwrap();
         // Another node's slow settlement into the next month.
         sqlx::raw_sql(
-            "BEGIN; INSERT INTO daily_usage SELECT account_id, day + 31, key_id, model, 1, 1, 1, 1, 1, 2 FROM daily_usage",
+            "BEGIN; INSERT INTO daily_usage SELECT account_id, day + 31, key_id, model, 1, 1, 1, 1, 1, 0, 1, 2 FROM daily_usage",
         )
         .execute(&mut settling)
         .await
@@ -621,7 +622,7 @@ async fn monthly_usage_reads_only_its_index_range() {
         store.close().await;
         database
             .raw(&format!(
-                "INSERT INTO daily_usage SELECT k.account_id, d, k.id, 'model', 100, 400, 1, 1, 1, 500 \
+                "INSERT INTO daily_usage SELECT k.account_id, d, k.id, 'model', 100, 100, 400, 1, 1, 0, 1, 500 \
                  FROM generate_series({last_day} - {DAYS} + 1, {last_day}) AS d, api_keys k; ANALYZE"
             ))
             .await
@@ -699,7 +700,6 @@ async fn request_lookup_scans_one_partition() {
                 key: key.clone(),
                 reasoning_text: String::new(),
                 output_text: "text".to_owned(),
-                cached_tokens: 0,
                 reasoning_tokens: 0,
                 expires_at,
             };

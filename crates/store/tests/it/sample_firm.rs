@@ -4,22 +4,24 @@ use crate::billing::{credit, issue_new, noon_of, permit_at, used};
 use crate::firm::{
     after_s, ask, create_whole, firm_permit, new_client, note, origin, people, permit, principal, read,
 };
-use crate::samples::{HOSTILE_TEXTS, NOON, name, new_account, new_key, prices};
+use crate::outbox;
+use crate::samples::{HOSTILE_TEXTS, NOON, discounted, name, new_account, new_key, prices, with_cached};
 use chancery_domain::{
-    AccountId, ClientId, CreditAmount, Day, EntryKind, Fingerprint, Identity, KeyId, LocalPath, MinorUnits,
-    Nanos, Person, Principal, Randomness, RequestId, SecretToken, SeededRandomness, StopReason, ThrottleKey,
-    TokenHash, UnixMillis, UsageRow, Version,
+    AccountId, ApiKey, ClientId, CreditAmount, Day, EntryKind, Fingerprint, Identity, KeyId, KeyLimits,
+    LocalPath, MinorUnits, Month, Nanos, Person, Principal, Randomness, RequestId, SecretToken,
+    SeededRandomness, StopReason, ThrottleKey, TokenHash, UnixMillis, UsageRow, Version,
 };
 use chancery_policy::{
     ArchiveClient, ClientResource, EditClient, ManageAccounts, ReadClient, ReassignClient,
 };
 use chancery_store::{
-    AccountChange, BillingChange, CapChange, ClientChange, Consent, ConsentRequest, DailyPeak,
-    DailyRejections, Grant, KeyClaim, LimitsChange, MailboxProof, NewAuthorizationCode, NewClient, NewEntry,
-    NewProviderAccount, NewProviderSession, NewSession, PasswordHash, PaymentChange, PendingEmailCode,
-    PendingSignIn, ProofPurpose, SentEmailCode, Settlement, SigningKey, SpendingReservation, Store,
-    StoredReply,
+    AccountChange, ActivityBatch, AlertKind, BillingChange, CapChange, CapRejection, ClientChange, Consent,
+    ConsentRequest, DailyPeak, DailyRejections, Grant, KeyClaim, KeyRotation, KeyUse, LimitsChange,
+    MailboxProof, NewAuthorizationCode, NewClient, NewEntry, NewKey, NewProviderAccount, NewProviderSession,
+    NewSession, PasswordHash, PaymentChange, PendingEmailCode, PendingSignIn, ProofPurpose, SentEmailCode,
+    Settlement, SigningKey, SpendingReservation, Store, StoredReply,
 };
+use std::time::Duration;
 
 /// A seeded random generator with the helpers that a test needs.
 pub struct SeededRng(SeededRandomness);
@@ -81,6 +83,7 @@ pub async fn random_firm(store: &Store, rng: &SeededRng) -> SampleFirm {
     portal(store, rng, [&maya, &ruth]).await;
     provider(store, rng).await;
     billing(store, rng, &payers, &ruth).await;
+    alerts(store, rng, &payers).await;
     SampleFirm { payers, maya, clients }
 }
 
@@ -93,11 +96,32 @@ async fn accounts(store: &Store, rng: &SeededRng) -> Vec<(AccountId, KeyId)> {
             payers.push((account, store.create_key(new_key(Some(account))).await.unwrap().id));
         }
     }
+    let limited = store.create_key(limited_key(payers[0].0)).await.unwrap();
+    let hash = ApiKey::with_new_secret(&limited.prefix, &rng.0).hash();
+    let rotation = KeyRotation {
+        key: limited.prefix.clone(),
+        hash,
+        overlap_ends_at: after_s(86_400),
+        ends_running_overlap: false,
+    };
+    store.rotate_key(rotation).await.unwrap();
+    payers.push((payers[0].0, limited.id));
     let spare = store.create_key(new_key(None)).await.unwrap().prefix;
     store.revoke_key(&spare, after_s(3)).await.unwrap();
     store.create_account(new_account("Closed")).await.unwrap();
     store.close_account(&name("Closed"), after_s(9)).await.unwrap();
     payers
+}
+
+fn limited_key(account: AccountId) -> NewKey {
+    let limits = KeyLimits {
+        requests_per_min: Some(7),
+        tokens_per_min: Some(u32::MAX),
+        spend_per_month: Some(Nanos(i64::MAX)),
+        models: Some(format!("words,{}", HOSTILE_TEXTS[0]).parse().unwrap()),
+        expires_at: Some(after_s(86_400)),
+    };
+    NewKey { limits, ..new_key(Some(account)) }
 }
 
 async fn usage(store: &Store, rng: &SeededRng, payers: &[(AccountId, KeyId)]) {
@@ -111,13 +135,16 @@ async fn usage(store: &Store, rng: &SeededRng, payers: &[(AccountId, KeyId)]) {
         let day = rng.less_than(27) + 1;
         let at = UnixMillis(noon_of(&format!("{month}-{day:02}")).0 + rng.less_than(86_400_000 / 2) as i64);
         let tokens = [rng.less_than(100_000) as u32 + 1, rng.less_than(10_000) as u32];
+        let input_price = rng.less_than(4) as i64 * 1000;
+        let prices = discounted(prices(input_price, 9000), input_price / 4);
         let row = UsageRow {
             // An id is created before its row, and occasionally in the month before.
             request_id: RequestId::new(UnixMillis(at.0 - rng.less_than(100_000) as i64), &rng.0),
             model: format!("model {}", rng.pick(&HOSTILE_TEXTS)),
             stop_reason: *rng.pick(&endings),
-            ..used(number, billed_key, at, prices(rng.less_than(4) as i64 * 1000, 9000), tokens)
+            ..used(number, billed_key, at, prices, tokens)
         };
+        let row = with_cached(row, tokens[0] / 2);
         store.ledger.settle(row.into()).await.unwrap();
     }
 }
@@ -146,7 +173,17 @@ async fn in_progress(store: &Store, rng: &SeededRng, payers: &[(AccountId, KeyId
             tokens: 9,
             tokens_at: NOON,
         };
-        store.activity.record_activity(&[rejected, unpaid], &[peak]).await.unwrap();
+        let key_use = KeyUse { key: *key, at: NOON };
+        store
+            .activity
+            .record_activity(ActivityBatch {
+                rejections: &[rejected, unpaid],
+                peaks: &[peak],
+                key_uses: &[key_use],
+                cap_rejections: &[],
+            })
+            .await
+            .unwrap();
     }
     store.leases.renew_lease(NOON).await.unwrap();
     let (account, key) = payers[0];
@@ -168,6 +205,7 @@ async fn in_progress(store: &Store, rng: &SeededRng, payers: &[(AccountId, KeyId
         let reservation = SpendingReservation {
             request_id: request_id.clone(),
             account,
+            key,
             amount,
             at: NOON,
             now: NOON,
@@ -189,7 +227,6 @@ async fn in_progress(store: &Store, rng: &SeededRng, payers: &[(AccountId, KeyId
                 // A model may generate a NUL character.
                 reasoning_text: format!("{}\0", rng.text()),
                 output_text: format!("{}\0", rng.text()),
-                cached_tokens: 3,
                 reasoning_tokens: 2,
                 expires_at: after_s(86_400),
             };
@@ -211,6 +248,18 @@ async fn in_progress(store: &Store, rng: &SeededRng, payers: &[(AccountId, KeyId
         expires_at: after_s(900),
     };
     store.idempotency.claim_key(&claim).await.unwrap();
+}
+
+/// A webhook, an alert that waits for it, and the rejection that it is about.
+async fn alerts(store: &Store, rng: &SeededRng, payers: &[(AccountId, KeyId)]) {
+    let number = rng.count(1, 900);
+    store.webhooks.add_webhook(outbox::permit(), &outbox::webhook(number)).await.unwrap();
+    let alert = outbox::alert(payers[0].0, AlertKind::CapRejection);
+    store.alerts.send_alert(&alert, &[], &[outbox::message(number)], NOON).await.unwrap();
+    let rejected = CapRejection { subject: alert.subject, month: Month::containing(NOON), cap: alert.cap };
+    let batch = ActivityBatch { cap_rejections: &[(rejected, NOON)], ..ActivityBatch::default() };
+    store.activity.record_activity(batch).await.unwrap();
+    store.alerts.claim_periodic_task("alerts", NOON, Duration::from_secs(60)).await.unwrap();
 }
 
 async fn records(store: &Store, rng: &SeededRng) -> (Person, Person, Vec<ClientId>) {

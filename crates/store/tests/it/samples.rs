@@ -2,8 +2,8 @@
 
 use crate::databases::TestDatabase;
 use chancery_domain::{
-    Account, AccountId, AccountName, ApiKey, Key, KeyId, Nanos, OsRandomness, Prices, RateLimits, RequestId,
-    StopReason, TokenPrice, UnixMillis, UsageRow,
+    Account, AccountId, AccountName, ApiKey, Key, KeyId, KeyLimits, Nanos, OsRandomness, Prices, RateLimits,
+    RequestId, StopReason, TokenPrice, UnixMillis, UsageRow,
 };
 use chancery_store::{NewAccount, NewKey, Store};
 
@@ -38,7 +38,14 @@ pub async fn account(store: &Store, text: &str) -> Account {
 
 pub fn new_key(account: Option<AccountId>) -> NewKey {
     let key = ApiKey::generate(&OsRandomness);
-    NewKey { prefix: key.prefix(), hash: key.hash(), label: "a label".to_owned(), account, created_at: NOON }
+    NewKey {
+        prefix: key.prefix(),
+        hash: key.hash(),
+        label: "a label".to_owned(),
+        account,
+        created_at: NOON,
+        limits: KeyLimits::default(),
+    }
 }
 
 pub async fn key(store: &Store, account: Option<AccountId>) -> Key {
@@ -54,6 +61,7 @@ pub async fn billed_key(store: &Store) -> (AccountId, KeyId) {
 pub fn prices(input_nanos: i64, output_nanos: i64) -> Prices {
     Prices {
         input: TokenPrice::from_nanos_per_token(input_nanos),
+        cached_input: TokenPrice::from_nanos_per_token(input_nanos),
         output: TokenPrice::from_nanos_per_token(output_nanos),
     }
 }
@@ -69,12 +77,25 @@ pub fn row(number: usize, (account, key): (AccountId, KeyId)) -> UsageRow {
         key,
         model: "smollm2-135m".to_owned(),
         input_tokens: 290,
+        cached_input_tokens: 0,
         output_tokens: 64,
         prices: prices(100, 400),
         cost: Nanos(290 * 100 + 64 * 400),
         at: NOON,
         stop_reason: StopReason::Complete,
     }
+}
+
+/// The same prices with a discount for cached tokens.
+pub fn discounted(prices: Prices, cached_nanos: i64) -> Prices {
+    Prices { cached_input: TokenPrice::from_nanos_per_token(cached_nanos), ..prices }
+}
+
+/// The row with so many of its input tokens cached, and the resulting cost.
+pub fn with_cached(mut row: UsageRow, cached_input_tokens: u32) -> UsageRow {
+    row.cached_input_tokens = cached_input_tokens;
+    row.cost = row.recomputed_cost().unwrap();
+    row
 }
 
 /// The row with these token counts and the resulting cost.

@@ -3,11 +3,11 @@
 use crate::databases::TestDatabase;
 use crate::samples::{NOON, account, all_ledger_rows, key, name, row, with_tokens};
 use chancery_domain::{
-    AccountId, Day, KeyId, Month, Nanos, Randomness, SeededRandomness, UnixMillis, UsageRow,
+    AccountId, Day, KeyId, LimitScope, Month, Nanos, Randomness, SeededRandomness, UnixMillis, UsageRow,
 };
 use chancery_store::{
-    AccountError, CapChange, LEASE_DURATION, LedgerError, LimitsChange, ReserveOutcome, Settlement,
-    SpendingReservation, Store, UsageBy, UsageQuery,
+    AccountError, CapChange, CapStatus, LEASE_DURATION, LedgerError, LimitsChange, ReserveOutcome,
+    Settlement, SpendingReservation, Store, UsageBy, UsageQuery,
 };
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -26,10 +26,10 @@ async fn set_cap(store: &Store, text: &str, spend_per_month: CapChange) {
     store.set_limits(&name(text), change).await.unwrap();
 }
 
-fn reservation(number: usize, account: AccountId, amount: i64) -> SpendingReservation {
+fn reservation(number: usize, (account, key): (AccountId, KeyId), amount: i64) -> SpendingReservation {
     let request_id = crate::samples::request(number);
     let expires_at = UnixMillis(NOON.0 + HOUR_MS);
-    SpendingReservation { request_id, account, amount: Nanos(amount), at: NOON, now: NOON, expires_at }
+    SpendingReservation { request_id, account, key, amount: Nanos(amount), at: NOON, now: NOON, expires_at }
 }
 
 /// A row with this cost in nanos, for a request that has a reservation.
@@ -38,12 +38,21 @@ fn settlement(number: usize, billed_key: (AccountId, KeyId), cost: u32) -> Settl
     Settlement { row: with_tokens(row, cost, 0), is_reserved: true, stored_reply: None }
 }
 
-async fn reserve(store: &Store, number: usize, account: AccountId, amount: i64) -> ReserveOutcome {
-    store.spending.reserve_spending(reservation(number, account, amount)).await.unwrap()
+async fn reserve(store: &Store, number: usize, payer: (AccountId, KeyId), amount: i64) -> ReserveOutcome {
+    store.spending.reserve_spending(reservation(number, payer, amount)).await.unwrap()
 }
 
 fn rejected(cap: i64, spent: i64, reserved: i64) -> ReserveOutcome {
-    ReserveOutcome::Rejected { cap: Nanos(cap), spent: Nanos(spent), reserved: Nanos(reserved) }
+    rejected_by(LimitScope::Account, cap, spent, reserved)
+}
+
+fn rejected_by(scope: LimitScope, cap: i64, spent: i64, reserved: i64) -> ReserveOutcome {
+    ReserveOutcome::Rejected(CapStatus {
+        scope,
+        cap: Nanos(cap),
+        spent: Nanos(spent),
+        reserved: Nanos(reserved),
+    })
 }
 
 pub async fn spending_cap_can_be_set_kept_and_removed<D: TestDatabase>(database: Arc<D>) {
@@ -70,16 +79,17 @@ pub async fn spending_cap_can_be_set_kept_and_removed<D: TestDatabase>(database:
 pub async fn account_without_cap_reserves_nothing<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let id = account(&store, "One").await.id;
+    let id = (id, key(&store, Some(id)).await.id);
     assert_eq!(reserve(&store, 1, id, i64::MAX).await, ReserveOutcome::NoCap);
     set_cap(&store, "One", CapChange::Set(Nanos(10))).await;
     assert_eq!(reserve(&store, 2, id, 10).await, ReserveOutcome::Reserved, "nothing was set aside before");
-    let unknown = store.spending.reserve_spending(reservation(3, AccountId(777), 1)).await;
+    let unknown = store.spending.reserve_spending(reservation(3, (AccountId(777), id.1), 1)).await;
     assert!(matches!(unknown, Err(AccountError::NoSuchAccountId(AccountId(777)))));
 }
 
 pub async fn reserving_reduces_and_releasing_restores_available_spend<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let (account, _) = capped(&store, "One", 100).await;
+    let account = capped(&store, "One", 100).await;
     assert_eq!(reserve(&store, 1, account, 60).await, ReserveOutcome::Reserved);
     assert_eq!(reserve(&store, 2, account, 41).await, rejected(100, 0, 60));
     assert_eq!(
@@ -106,14 +116,14 @@ pub async fn reserving_reduces_and_releasing_restores_available_spend<D: TestDat
 pub async fn settling_releases_reservation_and_spends_actual_cost<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let billed_key = capped(&store, "One", 100).await;
-    assert_eq!(reserve(&store, 1, billed_key.0, 100).await, ReserveOutcome::Reserved);
+    assert_eq!(reserve(&store, 1, billed_key, 100).await, ReserveOutcome::Reserved);
     for _ in 0..2 {
         store.ledger.settle(settlement(1, billed_key, 30)).await.unwrap();
     }
-    assert_eq!(reserve(&store, 2, billed_key.0, 71).await, rejected(100, 30, 0));
-    assert_eq!(reserve(&store, 3, billed_key.0, 70).await, ReserveOutcome::Reserved);
+    assert_eq!(reserve(&store, 2, billed_key, 71).await, rejected(100, 30, 0));
+    assert_eq!(reserve(&store, 3, billed_key, 70).await, ReserveOutcome::Reserved);
     store.ledger.settle(settlement(3, billed_key, 70)).await.unwrap();
-    assert_eq!(reserve(&store, 4, billed_key.0, 1).await, rejected(100, 100, 0));
+    assert_eq!(reserve(&store, 4, billed_key, 1).await, rejected(100, 100, 0));
 }
 
 pub async fn cap_is_per_account_and_calendar_month<D: TestDatabase>(database: Arc<D>) {
@@ -130,26 +140,26 @@ pub async fn cap_is_per_account_and_calendar_month<D: TestDatabase>(database: Ar
     {
         store.ledger.settle(spent(number, at).into()).await.unwrap();
     }
-    let at = |number, account, amount, at| SpendingReservation { at, ..reservation(number, account, amount) };
-    let outcome = store.spending.reserve_spending(at(10, one.0, 81, first)).await.unwrap();
+    let at = |number, payer, amount, at| SpendingReservation { at, ..reservation(number, payer, amount) };
+    let outcome = store.spending.reserve_spending(at(10, one, 81, first)).await.unwrap();
     assert_eq!(outcome, rejected(100, 20, 0));
     assert_eq!(
-        store.spending.reserve_spending(at(11, one.0, 80, last)).await.unwrap(),
+        store.spending.reserve_spending(at(11, one, 80, last)).await.unwrap(),
         ReserveOutcome::Reserved
     );
     let next = Day(month.last_day().0 + 1).start();
-    assert_eq!(store.spending.reserve_spending(at(12, one.0, 91, next)).await.unwrap(), rejected(100, 10, 0));
+    assert_eq!(store.spending.reserve_spending(at(12, one, 91, next)).await.unwrap(), rejected(100, 10, 0));
     assert_eq!(
-        store.spending.reserve_spending(at(13, one.0, 90, next)).await.unwrap(),
+        store.spending.reserve_spending(at(13, one, 90, next)).await.unwrap(),
         ReserveOutcome::Reserved
     );
-    assert_eq!(reserve(&store, 14, two.0, 100).await, ReserveOutcome::Reserved);
+    assert_eq!(reserve(&store, 14, two, 100).await, ReserveOutcome::Reserved);
 }
 
 pub async fn concurrent_reservations_never_exceed_cap<D: TestDatabase>(database: Arc<D>) {
     const STORES: usize = 3;
     let stores = [database.open().await, database.open().await, database.open().await];
-    let (account, _) = capped(&stores[0], "One", 1000).await;
+    let account = capped(&stores[0], "One", 1000).await;
     let mut racing = JoinSet::new();
     for number in 0..60 * STORES {
         let store = Arc::clone(&stores[number % STORES]);
@@ -177,7 +187,7 @@ pub async fn spending_never_exceeds_cap_under_load<D: TestDatabase>(database: Ar
             for turn in 0..25 {
                 let number = worker * 1000 + turn;
                 let worst = 1 + draw(400);
-                if reserve(&store, number, billed_key.0, worst as i64).await != ReserveOutcome::Reserved {
+                if reserve(&store, number, billed_key, worst as i64).await != ReserveOutcome::Reserved {
                     continue;
                 }
                 tokio::task::yield_now().await;
@@ -202,8 +212,8 @@ pub async fn spending_never_exceeds_cap_under_load<D: TestDatabase>(database: Ar
     }
     assert_eq!(month_spent(&stores[0], billed_key.0).await, spent);
     // All reservations are closed by now, so the rest of the cap can be used to the last nano.
-    assert_eq!(reserve(&stores[1], 999_999, billed_key.0, CAP - spent + 1).await, rejected(CAP, spent, 0));
-    assert_eq!(reserve(&stores[1], 999_998, billed_key.0, CAP - spent).await, ReserveOutcome::Reserved);
+    assert_eq!(reserve(&stores[1], 999_999, billed_key, CAP - spent + 1).await, rejected(CAP, spent, 0));
+    assert_eq!(reserve(&stores[1], 999_998, billed_key, CAP - spent).await, ReserveOutcome::Reserved);
 }
 
 async fn month_spent(store: &Store, account: AccountId) -> i64 {
@@ -214,8 +224,8 @@ async fn month_spent(store: &Store, account: AccountId) -> i64 {
 pub async fn orphaned_reservations_do_not_count<D: TestDatabase>(database: Arc<D>) {
     let (dying, living) = (database.open().await, database.open().await);
     let billed_key = capped(&living, "One", 100).await;
-    assert_eq!(reserve(&dying, 1, billed_key.0, 100).await, ReserveOutcome::Reserved);
-    let at = |number, amount, now| SpendingReservation { now, ..reservation(number, billed_key.0, amount) };
+    assert_eq!(reserve(&dying, 1, billed_key, 100).await, ReserveOutcome::Reserved);
+    let at = |number, amount, now| SpendingReservation { now, ..reservation(number, billed_key, amount) };
     let within = UnixMillis(NOON.0 + LEASE_MS - 1);
     assert_eq!(living.spending.reserve_spending(at(2, 1, within)).await.unwrap(), rejected(100, 0, 100));
     let after = UnixMillis(NOON.0 + LEASE_MS);
@@ -237,12 +247,12 @@ pub async fn orphaned_reservations_do_not_count<D: TestDatabase>(database: Arc<D
 pub async fn lease_renewal_keeps_reservations<D: TestDatabase>(database: Arc<D>) {
     let (working, other) = (database.open().await, database.open().await);
     let billed_key = capped(&other, "One", 100).await;
-    assert_eq!(reserve(&working, 1, billed_key.0, 100).await, ReserveOutcome::Reserved);
+    assert_eq!(reserve(&working, 1, billed_key, 100).await, ReserveOutcome::Reserved);
     let mut now = NOON;
     for _ in 0..6 {
         now = UnixMillis(now.0 + LEASE_MS * 2 / 3);
         working.leases.renew_lease(now).await.unwrap();
-        let late = SpendingReservation { now, ..reservation(2, billed_key.0, 1) };
+        let late = SpendingReservation { now, ..reservation(2, billed_key, 1) };
         assert_eq!(other.spending.reserve_spending(late).await.unwrap(), rejected(100, 0, 100));
     }
     working.ledger.settle(settlement(1, billed_key, 100)).await.unwrap();
@@ -251,8 +261,8 @@ pub async fn lease_renewal_keeps_reservations<D: TestDatabase>(database: Arc<D>)
 pub async fn expired_reservation_does_not_count_even_with_live_lease<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let billed_key = capped(&store, "One", 100).await;
-    assert_eq!(reserve(&store, 1, billed_key.0, 100).await, ReserveOutcome::Reserved);
-    let at = |now_ms| SpendingReservation { now: UnixMillis(now_ms), ..reservation(2, billed_key.0, 100) };
+    assert_eq!(reserve(&store, 1, billed_key, 100).await, ReserveOutcome::Reserved);
+    let at = |now_ms| SpendingReservation { now: UnixMillis(now_ms), ..reservation(2, billed_key, 100) };
     store.leases.renew_lease(UnixMillis(NOON.0 + HOUR_MS - 1)).await.unwrap();
     assert_eq!(
         store.spending.reserve_spending(at(NOON.0 + HOUR_MS - 1)).await.unwrap(),
@@ -267,18 +277,18 @@ pub async fn expired_reservation_does_not_count_even_with_live_lease<D: TestData
 pub async fn clean_shutdown_releases_reservations<D: TestDatabase>(database: Arc<D>) {
     let (ending, other) = (database.open().await, database.open().await);
     let billed_key = capped(&other, "One", 100).await;
-    assert_eq!(reserve(&ending, 1, billed_key.0, 100).await, ReserveOutcome::Reserved);
+    assert_eq!(reserve(&ending, 1, billed_key, 100).await, ReserveOutcome::Reserved);
     ending.close().await;
-    assert_eq!(reserve(&other, 2, billed_key.0, 100).await, ReserveOutcome::Reserved);
+    assert_eq!(reserve(&other, 2, billed_key, 100).await, ReserveOutcome::Reserved);
 }
 
 pub async fn orphaned_reservations_are_reaped_in_batches<D: TestDatabase>(database: Arc<D>) {
     let (dying, living) = (database.open().await, database.open().await);
     let billed_key = capped(&living, "One", 100).await;
     for number in 0..7 {
-        assert_eq!(reserve(&dying, number, billed_key.0, 10).await, ReserveOutcome::Reserved);
+        assert_eq!(reserve(&dying, number, billed_key, 10).await, ReserveOutcome::Reserved);
     }
-    assert_eq!(reserve(&living, 7, billed_key.0, 10).await, ReserveOutcome::Reserved);
+    assert_eq!(reserve(&living, 7, billed_key, 10).await, ReserveOutcome::Reserved);
     let later = UnixMillis(NOON.0 + LEASE_MS);
     living.leases.renew_lease(later).await.unwrap();
     assert_eq!(
@@ -296,7 +306,7 @@ pub async fn orphaned_reservations_are_reaped_in_batches<D: TestDatabase>(databa
 pub async fn process_resuming_after_lease_expiry_keeps_own_reservations<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let billed_key = capped(&store, "One", 100).await;
-    assert_eq!(reserve(&store, 1, billed_key.0, 100).await, ReserveOutcome::Reserved);
+    assert_eq!(reserve(&store, 1, billed_key, 100).await, ReserveOutcome::Reserved);
     let later = UnixMillis(NOON.0 + 10 * LEASE_MS);
     assert_eq!(store.leases.reap_orphaned_reservations(later, 100).await.unwrap(), 0);
     store.ledger.settle(settlement(1, billed_key, 1)).await.unwrap();

@@ -152,7 +152,7 @@ async fn non_utf8_row_error_names_its_request() {
     let store = database.open().await;
     let (account, key) = billed_key(&store).await;
     let values =
-        format!("'req_odd', {account}, {key}, CAST(x'ff' AS TEXT), 1, 0, 1, 1, 1, 1, 'complete', 1, 0");
+        format!("'req_odd', {account}, {key}, CAST(x'ff' AS TEXT), 1, 0, 0, 1, 1, 1, 1, 1, 'complete', 1, 0");
     database.raw(&insert_row::<SqliteFile>(&values)).await.unwrap();
     let error = store.ledger_chains.ledger_rows(None, 1).await.unwrap_err();
     assert!(matches!(error, DbError::Corrupt { .. }), "{error:?}");

@@ -3,14 +3,14 @@
 
 use crate::databases::TestDatabase;
 use crate::firm::{ask, decisions, firm_permit, principal, sign_in};
-use crate::samples::{NOON, account, billed_key, key, prices, row, with_tokens};
+use crate::samples::{NOON, account, billed_key, discounted, key, prices, row, with_cached, with_tokens};
 use chancery_domain::{
     AccountId, Action, Day, KeyId, KeyPrefix, Month, Nanos, Role, StopReason, UnixMillis, UsageRow,
 };
 use chancery_policy::{FirmResource, ReadUsage};
 use chancery_store::{
-    DailyPeak, DailyRejectionTotals, DailyRejections, DbError, LedgerError, MonthlyUsageQuery, Store,
-    UsageBy, UsageGroup, UsageQuery, UsageReport, UsageSum, UsageTotals,
+    ActivityBatch, DailyPeak, DailyRejectionTotals, DailyRejections, DbError, LedgerError, MonthlyUsageQuery,
+    Store, UsageBy, UsageGroup, UsageQuery, UsageReport, UsageSum, UsageTotals,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -44,14 +44,15 @@ fn totals<'a>(rows: impl IntoIterator<Item = &'a UsageRow>) -> UsageTotals {
     rows.into_iter().fold(UsageTotals::default(), |sum, row| UsageTotals {
         requests: sum.requests + 1,
         input_tokens: sum.input_tokens + u64::from(row.input_tokens),
+        cached_input_tokens: sum.cached_input_tokens + u64::from(row.cached_input_tokens),
         output_tokens: sum.output_tokens + u64::from(row.output_tokens),
         cost: Nanos(sum.cost.0 + row.cost.0),
     })
 }
 
 fn totals_of(sum: &UsageSum) -> UsageTotals {
-    let UsageSum { requests, input_tokens, output_tokens, cost, .. } = *sum;
-    UsageTotals { requests, input_tokens, output_tokens, cost }
+    let UsageSum { requests, input_tokens, cached_input_tokens, output_tokens, cost, .. } = *sum;
+    UsageTotals { requests, input_tokens, cached_input_tokens, output_tokens, cost }
 }
 
 fn grouped<K: Ord>(rows: &[UsageRow], group: impl Fn(&UsageRow) -> K) -> Vec<(K, UsageTotals)> {
@@ -83,11 +84,11 @@ pub async fn monthly_report_equals_ledger_and_usage_query<D: TestDatabase>(datab
             let sample = UsageRow {
                 at: UnixMillis(Day(month().first_day().0 + day).start().0 + index as i64),
                 model: ["b", "B", "é"][model].to_owned(),
-                prices: [prices(100, 400), prices(150, 600)][price],
+                prices: [prices(100, 400), discounted(prices(150, 600), 40)][price],
                 stop_reason: StopReason::ALL[index % StopReason::ALL.len()],
                 ..row(index, (account.id, key.id))
             };
-            with_tokens(sample, input_tokens, output_tokens)
+            with_cached(with_tokens(sample, input_tokens, output_tokens), input_tokens / 3)
         })
         .collect();
     let mut settling = JoinSet::new();
@@ -220,7 +221,7 @@ pub async fn rejections_sum_by_day_and_code<D: TestDatabase>(database: Arc<D>) {
     let (of_one, of_two, of_no_account) =
         (key(&store, Some(one)).await.id, key(&store, Some(two)).await.id, key(&store, None).await.id);
     let later = |line: DailyRejections, at: i64| DailyRejections { last_at: UnixMillis(at), ..line };
-    store.activity.record_activity(&[], &[]).await.unwrap();
+    store.activity.record_activity(ActivityBatch::default()).await.unwrap();
     let first = [
         rejected(Some(two), of_two, "rate_limited", 7),
         later(rejected(Some(one), of_one, "rate_limited", 2), NOON.0 + 5),
@@ -229,11 +230,18 @@ pub async fn rejections_sum_by_day_and_code<D: TestDatabase>(database: Arc<D>) {
         rejected(Some(one), of_one, "spending_cap_reached", 1),
         rejected(None, of_no_account, "no_billing_account", 4),
     ];
-    store.activity.record_activity(&first, &[]).await.unwrap();
+    store
+        .activity
+        .record_activity(ActivityBatch { rejections: &first, ..ActivityBatch::default() })
+        .await
+        .unwrap();
     let next_month = DailyRejections { day: month().next().first_day(), ..first[1].clone() };
     store
         .activity
-        .record_activity(&[later(first[2].clone(), NOON.0), next_month.clone()], &[])
+        .record_activity(ActivityBatch {
+            rejections: &[later(first[2].clone(), NOON.0), next_month.clone()],
+            ..ActivityBatch::default()
+        })
         .await
         .unwrap();
 
@@ -254,10 +262,20 @@ pub async fn daily_peak_only_rises_and_keeps_its_time<D: TestDatabase>(database:
     let tomorrow = Day(today.0 + 1);
     store
         .activity
-        .record_activity(&[], &[peak(one, today, (5, 500), 1), peak(two, today, (9, 9), 1)])
+        .record_activity(ActivityBatch {
+            peaks: &[peak(one, today, (5, 500), 1), peak(two, today, (9, 9), 1)],
+            ..ActivityBatch::default()
+        })
         .await
         .unwrap();
-    store.activity.record_activity(&[], &[peak(one, today, (4, 600), 2)]).await.unwrap();
+    store
+        .activity
+        .record_activity(ActivityBatch {
+            peaks: &[peak(one, today, (4, 600), 2)],
+            ..ActivityBatch::default()
+        })
+        .await
+        .unwrap();
     // Several of one day in one call, one of them equal to the highest.
     let more = [
         peak(one, tomorrow, (1, 1), 9),
@@ -265,7 +283,7 @@ pub async fn daily_peak_only_rises_and_keeps_its_time<D: TestDatabase>(database:
         peak(one, today, (2, 599), 4),
         peak(one, today, (6, 600), 5),
     ];
-    store.activity.record_activity(&[], &more).await.unwrap();
+    store.activity.record_activity(ActivityBatch { peaks: &more, ..ActivityBatch::default() }).await.unwrap();
     let highest = DailyPeak { tokens: 600, tokens_at: UnixMillis(2), ..peak(one, today, (6, 0), 3) };
     assert_eq!(report(&store, Some(one), month()).await.peaks, [highest, more[0]]);
     assert_eq!(report(&store, None, month()).await.peaks, []);
@@ -301,7 +319,14 @@ pub async fn concurrent_activity_from_nodes_adds_up<D: TestDatabase>(database: A
                         peak(*account, Day::containing(NOON), (height, height), height as i64)
                     })
                     .collect();
-                store.activity.record_activity(&lines, &peaks).await
+                store
+                    .activity
+                    .record_activity(ActivityBatch {
+                        rejections: &lines,
+                        peaks: &peaks,
+                        ..ActivityBatch::default()
+                    })
+                    .await
             });
         }
     }

@@ -1,7 +1,7 @@
 //! Conformance: the database's sums equal those computed here, for random ledgers.
 
 use crate::databases::TestDatabase;
-use crate::samples::{account, key, prices, row, with_tokens};
+use crate::samples::{account, discounted, key, prices, row, with_cached, with_tokens};
 use chancery_domain::{Day, KeyId, KeyPrefix, Nanos, StopReason, UnixMillis, UsageRow};
 use chancery_store::{UsageBy, UsageGroup, UsageQuery, UsageSum};
 use proptest::prelude::*;
@@ -36,19 +36,20 @@ fn random_ledger() -> impl Strategy<Value = Vec<RandomCase>> {
 }
 
 fn sums(rows: &[UsageRow], group: impl Fn(&UsageRow) -> UsageGroup) -> Vec<UsageSum> {
-    let mut sums: BTreeMap<UsageGroup, (u64, u64, u64, i64)> = BTreeMap::new();
+    let mut sums: BTreeMap<UsageGroup, ([u64; 4], i64)> = BTreeMap::new();
     for row in rows {
         let sum = sums.entry(group(row)).or_default();
-        sum.0 += 1;
-        sum.1 += u64::from(row.input_tokens);
-        sum.2 += u64::from(row.output_tokens);
-        sum.3 += row.cost.0;
+        let tokens = [row.input_tokens, row.cached_input_tokens, row.output_tokens].map(u64::from);
+        sum.0[0] += 1;
+        sum.0[1..].iter_mut().zip(tokens).for_each(|(sum, tokens)| *sum += tokens);
+        sum.1 += row.cost.0;
     }
     sums.into_iter()
-        .map(|(group, (requests, input_tokens, output_tokens, cost))| UsageSum {
+        .map(|(group, ([requests, input_tokens, cached_input_tokens, output_tokens], cost))| UsageSum {
             group,
             requests,
             input_tokens,
+            cached_input_tokens,
             output_tokens,
             cost: Nanos(cost),
         })
@@ -73,11 +74,13 @@ pub async fn sql_sums_match_rust_on_random_ledgers<D: TestDatabase>(database: Ar
                 let sample = UsageRow {
                     at: UnixMillis(at_ms),
                     model: ["a", "B", "é", "a b"][model].to_owned(),
-                    prices: prices(input, input + more),
+                    prices: discounted(prices(input, input + more), input / 4),
                     stop_reason: StopReason::ALL[ended],
                     ..row(ledger * 1000 + index, (account, keys[key].0))
                 };
-                with_tokens(sample, input_tokens % 1_000_000, output_tokens % 1_000_000)
+                let (input_tokens, output_tokens) = (input_tokens % 1_000_000, output_tokens % 1_000_000);
+                let cached_input_tokens = output_tokens.min(input_tokens);
+                with_cached(with_tokens(sample, input_tokens, output_tokens), cached_input_tokens)
             })
             .collect();
         let mut settling = JoinSet::new();

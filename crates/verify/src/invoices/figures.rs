@@ -28,10 +28,11 @@ pub(super) async fn figure_differences(
 fn excess_over_ledger(invoice: &Invoice, usage: &[ModelUsage]) -> Vec<String> {
     let more = |line: &InvoiceLine| {
         let LineItem::Tokens { model, direction, tokens, price } = &line.item else { return None };
-        let used = |usage: &ModelUsage| match direction {
-            Direction::Input if usage.prices.input == *price => usage.input_tokens,
-            Direction::Output if usage.prices.output == *price => usage.output_tokens,
-            Direction::Input | Direction::Output => 0,
+        // Usage that cannot be divided into lines has none.
+        let used = |usage: &ModelUsage| {
+            let parts = usage.tokens_by_direction().into_iter().flatten();
+            let of_line = |part: &(Direction, TokenPrice, u64)| (part.0, part.1) == (*direction, *price);
+            parts.filter(of_line).map(|(_, _, tokens)| tokens).fold(0, u64::saturating_add)
         };
         let in_ledger =
             usage.iter().filter(|usage| usage.model == *model).map(used).fold(0, u64::saturating_add);
@@ -107,15 +108,23 @@ fn usage_of_lines(invoice: &Invoice) -> Vec<ModelUsage> {
     let free = TokenPrice::from_nanos_per_token(0);
     let usage = |line: &InvoiceLine| {
         let LineItem::Tokens { model, direction, tokens, price } = &line.item else { return None };
-        let (prices, input_tokens, output_tokens) = match direction {
-            Direction::Input => (Prices { input: *price, output: free }, *tokens, 0),
-            Direction::Output => (Prices { input: free, output: *price }, 0, *tokens),
+        let (input, cached_input, output) = match direction {
+            Direction::Input => (*price, *price, free),
+            // Any other input price makes it a discount.
+            Direction::CachedInput => (TokenPrice::from_nanos_per_token(i64::MAX), *price, free),
+            Direction::Output => (free, free, *price),
+        };
+        let [input_tokens, cached_input_tokens, output_tokens] = match direction {
+            Direction::Input => [*tokens, 0, 0],
+            Direction::CachedInput => [*tokens, *tokens, 0],
+            Direction::Output => [0, 0, *tokens],
         };
         Some(ModelUsage {
             model: model.clone(),
-            prices,
+            prices: Prices { input, cached_input, output },
             requests: 0,
             input_tokens,
+            cached_input_tokens,
             output_tokens,
             cost: Nanos(0),
         })

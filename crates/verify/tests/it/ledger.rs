@@ -2,8 +2,8 @@
 
 use crate::databases::{Database, Kind};
 use chancery_domain::{
-    AccountId, ApiKey, Fingerprint, IdempotencyKey, KeyId, Nanos, OsRandomness, Prices, RateLimits,
-    RequestId, StopReason, TokenPrice, UnixMillis, UsageRow,
+    AccountId, ApiKey, Fingerprint, IdempotencyKey, KeyId, KeyLimits, Nanos, OsRandomness, Prices,
+    RateLimits, RequestId, StopReason, TokenPrice, UnixMillis, UsageRow,
 };
 use chancery_store::{ClaimOutcome, KeyClaim, NewAccount, NewKey, Settlement, Store, StoredReply};
 use chancery_verify::{LedgerVerification, verify_ledger};
@@ -18,12 +18,14 @@ fn row(number: i64, (account, key): (AccountId, KeyId)) -> UsageRow {
         key,
         model: "m".to_owned(),
         input_tokens: 10,
+        cached_input_tokens: 4,
         output_tokens: 5,
         prices: Prices {
             input: TokenPrice::from_nanos_per_token(100),
+            cached_input: TokenPrice::from_nanos_per_token(25),
             output: TokenPrice::from_nanos_per_token(400),
         },
-        cost: Nanos(10 * 100 + 5 * 400),
+        cost: Nanos(6 * 100 + 4 * 25 + 5 * 400),
         at: UnixMillis(NOON),
         stop_reason: StopReason::Complete,
     }
@@ -37,7 +39,8 @@ async fn ledger(database: &Database) -> (AccountId, KeyId) {
     let account = store.create_account(new).await.unwrap().id;
     let (key, created_at) = (ApiKey::generate(&OsRandomness), UnixMillis(0));
     let (prefix, hash, label) = (key.prefix(), key.hash(), String::new());
-    let new = NewKey { prefix, hash, label, account: Some(account), created_at };
+    let new =
+        NewKey { prefix, hash, label, account: Some(account), created_at, limits: KeyLimits::default() };
     let key = store.create_key(new).await.unwrap().id;
     settle(&store, 0..20, (account, key)).await;
     store.close().await;
@@ -70,7 +73,6 @@ async fn stored_reply_for(store: &Arc<Store>, row: &UsageRow) -> StoredReply {
         key,
         reasoning_text: String::new(),
         output_text: "A ledger is a book.".to_owned(),
-        cached_tokens: 0,
         reasoning_tokens: 0,
         expires_at,
     }
@@ -95,7 +97,7 @@ async fn findings_after(kind: Kind, change: &str) -> Vec<String> {
 
 /// One request less in the sums: what a careful forger changes along with a removed row.
 const ONE_LESS: &str = "UPDATE daily_usage SET requests = requests - 1, input_tokens = input_tokens - 10, \
-    output_tokens = output_tokens - 5, cost_nanos = cost_nanos - 3000;";
+    cached_input_tokens = cached_input_tokens - 4, output_tokens = output_tokens - 5, cost_nanos = cost_nanos - 2700;";
 
 /// SQL for the writer of a row.
 fn writer_of(request: &str) -> String {
@@ -115,6 +117,19 @@ async fn changed_tokens_and_cost_are_reported() {
     let change = "UPDATE ledger SET output_tokens = 4, cost_nanos = cost_nanos - 400 WHERE request_id = 'req_007'; \
         UPDATE daily_usage SET output_tokens = output_tokens - 1, cost_nanos = cost_nanos - 400";
     expect_finding(change, &["ledger row req_007", "hash mismatch at row 7 of writer"]).await;
+}
+
+/// More cached tokens make a request cheaper.
+#[tokio::test]
+async fn changed_cached_tokens_and_cost_are_reported() {
+    let change = "UPDATE ledger SET cached_input_tokens = 8, cost_nanos = cost_nanos - 300 WHERE request_id = 'req_007'; \
+        UPDATE daily_usage SET cached_input_tokens = cached_input_tokens + 4, cost_nanos = cost_nanos - 300";
+    expect_finding(change, &["ledger row req_007", "hash mismatch at row 7 of writer"]).await;
+    let change = "UPDATE daily_usage SET cached_input_tokens = cached_input_tokens + 1";
+    expect_finding(change, &["usage of 2026-11-15", "(101 cached)", "the rows sum to", "(100 cached)"]).await;
+    let change =
+        "UPDATE ledger SET cached_price_nanos = 24, cost_nanos = cost_nanos - 4 WHERE request_id = 'req_007'";
+    expect_finding(change, &["ledger row req_007"]).await;
 }
 
 #[tokio::test]
@@ -168,9 +183,10 @@ async fn removed_chain_is_found_in_the_sums() {
 /// Inserts a copy of `req_003` with another id and position, and with the same hash.
 fn insert(request: &str, writer: &str, position: &str) -> String {
     format!(
-        "INSERT INTO ledger (request_id, account_id, key_id, model, input_tokens, output_tokens, \
-         input_price_nanos, output_price_nanos, cost_nanos, at_ms, stop_reason, writer_id, position, hash) \
-         SELECT '{request}', account_id, key_id, model, 0, 0, 1, 2, 0, at_ms, stop_reason, {writer}, {position}, hash \
+        "INSERT INTO ledger (request_id, account_id, key_id, model, input_tokens, cached_input_tokens, output_tokens, \
+         input_price_nanos, cached_price_nanos, output_price_nanos, cost_nanos, at_ms, stop_reason, writer_id, position, \
+         hash) \
+         SELECT '{request}', account_id, key_id, model, 0, 0, 0, 1, 1, 2, 0, at_ms, stop_reason, {writer}, {position}, hash \
          FROM ledger WHERE request_id = 'req_003'; UPDATE daily_usage SET requests = requests + 1"
     )
 }
