@@ -1,8 +1,8 @@
 //! Accounts and keys for benchmarks, created as the command line does: with the operator's permit; and their usage.
 
 use chancery_domain::{
-    AccountId, ApiKey, Clock, KeyId, Nanos, OsRandomness, Prices, Principal, RateLimits, RequestId,
-    StopReason, SystemClock, TokenPrice, UsageRow,
+    AccountId, ApiKey, Clock, KeyId, KeyLimits, Nanos, OsRandomness, Prices, Principal, RateLimits,
+    RequestId, StopReason, SystemClock, TokenPrice, UsageRow,
 };
 use chancery_policy::{AuthzRequest, FirmResource, ManageAccounts, Policy};
 use chancery_store::{AccountChange, AccountSubject, NewAccount, NewKey, Store};
@@ -34,6 +34,7 @@ pub async fn create_key(store: &Store, account: AccountId, label: &str) -> (KeyI
         label: label.to_owned(),
         account: Some(account),
         created_at: SystemClock.now(),
+        limits: KeyLimits::default(),
     };
     match change(store, AccountChange::CreateKey(new)).await {
         AccountSubject::Key(stored) => (stored.id, key),
@@ -46,6 +47,7 @@ pub fn usage_row(account: AccountId, key: KeyId) -> UsageRow {
     let at = SystemClock.now();
     let prices = Prices {
         input: TokenPrice::from_nanos_per_token(100),
+        cached_input: TokenPrice::from_nanos_per_token(100),
         output: TokenPrice::from_nanos_per_token(400),
     };
     UsageRow {
@@ -54,6 +56,7 @@ pub fn usage_row(account: AccountId, key: KeyId) -> UsageRow {
         key,
         model: "smollm2-135m".to_owned(),
         input_tokens: 290,
+        cached_input_tokens: 0,
         output_tokens: 64,
         prices,
         cost: Nanos(290 * 100 + 64 * 400),

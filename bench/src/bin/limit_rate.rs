@@ -44,7 +44,7 @@ async fn reserve_and_settle(limiter: Arc<dyn Limiter>, account: AccountId, end: 
     while SystemClock.monotonic() < end {
         let request_id = RequestId::new(SystemClock.now(), &OsRandomness);
         let reservation =
-            Reservation { bucket: Bucket::Generation(account), request_id, limits, tokens: 400 };
+            Reservation { bucket: Bucket::Generation(account), request_id, limits, key: None, tokens: 400 };
         let Decision::Admitted(_) = limiter.reserve(&reservation).await.unwrap() else { break };
         limiter.settle(&reservation, 40).await.unwrap();
         done += 1;

@@ -75,9 +75,17 @@ pub struct PageTable {
     cached: usize,
     reserved: usize,
     pool: PagePool,
+    /// Pages that it found in the cache, and how many tokens each saved.
+    reused: Vec<(PageId, usize)>,
+    /// Whether its request is billed, so that the pages it completes from now on are too.
+    is_billed: bool,
 }
 
 impl PageTable {
+    pub fn is_billed(&self) -> bool {
+        self.is_billed
+    }
+
     pub fn pages(&self) -> &[PageId] {
         &self.pages
     }
@@ -131,7 +139,14 @@ impl PageAllocator {
             return None;
         }
         budget.reserved += pages;
-        Some(PageTable { pages: Vec::with_capacity(pages), cached: 0, reserved: pages, pool })
+        Some(PageTable {
+            pages: Vec::with_capacity(pages),
+            cached: 0,
+            reserved: pages,
+            pool,
+            reused: Vec::new(),
+            is_billed: false,
+        })
     }
 
     /// Adds cached pages that match the prompt, and returns how many tokens the table then covers.
@@ -146,9 +161,26 @@ impl PageAllocator {
         while let Some(page) = table.next_cache_key(account, prompt).and_then(|key| self.cache.acquire(&key))
         {
             self.use_cached(table, page);
-            covered = covered.max(table.cached * PAGE_TOKENS);
+            let end = table.cached * PAGE_TOKENS;
+            if end > covered {
+                table.reused.push((page, end - covered));
+                covered = end;
+            }
         }
         covered
+    }
+
+    /// Marks the table's request as billed, and all of its pages with it. Returns how many of the tokens that it reused were
+    /// billed before, to other requests: only those may be discounted. Pages of requests that ended unbilled are paid for in
+    /// full by the first billed request that reads them.
+    pub fn mark_billed(&mut self, table: &mut PageTable) -> usize {
+        table.is_billed = true;
+        let billed_before = table.reused.iter().filter(|(page, _)| self.cache.is_billed(*page));
+        let tokens = billed_before.map(|(_, tokens)| tokens).sum();
+        for page in &table.pages[..table.cached] {
+            self.cache.mark_billed(*page);
+        }
+        tokens
     }
 
     /// Adds the table's complete pages to the cache. `tokens` are all the tokens computed so far. If the cache already
@@ -161,6 +193,9 @@ impl PageAllocator {
                     self.cache.insert(key, table.pages[table.cached]);
                     table.cached += 1;
                 }
+            }
+            if table.is_billed {
+                self.cache.mark_billed(table.pages[table.cached - 1]);
             }
         }
     }
@@ -189,7 +224,7 @@ impl PageAllocator {
 
     /// Releases a table's pages; complete ones stay in the cache until they are evicted.
     pub fn release(&mut self, table: PageTable) {
-        let PageTable { pages, cached, reserved, pool } = table;
+        let PageTable { pages, cached, reserved, pool, .. } = table;
         self.budget(pool).reserved -= reserved;
         self.cache.release(&pages[..cached]);
         self.free.extend(pages.into_iter().skip(cached));
@@ -246,6 +281,55 @@ mod tests {
         let (table, _) = compute(&mut allocator, A, &prompt);
         allocator.release(table);
         assert_eq!(compute(&mut allocator, A, &prompt).1, PAGE_TOKENS);
+    }
+
+    #[test]
+    fn reused_tokens_are_billed_as_cached_only_if_they_were_paid_for() {
+        let mut allocator = PageAllocator::new(12, 0);
+        let prompt = [7; 2 * PAGE_TOKENS + 1];
+        let (cancelled, _) = compute(&mut allocator, A, &prompt);
+        allocator.release(cancelled);
+        let (mut first, reused) = compute(&mut allocator, A, &prompt);
+        assert_eq!(reused, 2 * PAGE_TOKENS);
+        assert_eq!(allocator.mark_billed(&mut first), 0, "nobody has paid for these pages");
+        allocator.release(first);
+        let (mut second, _) = compute(&mut allocator, A, &prompt);
+        assert_eq!(allocator.mark_billed(&mut second), 2 * PAGE_TOKENS);
+        let longer = [7; 4 * PAGE_TOKENS + 1];
+        let (cancelled, reused) = compute(&mut allocator, A, &longer);
+        assert_eq!(reused, 2 * PAGE_TOKENS);
+        allocator.release(cancelled);
+        let (mut third, reused) = compute(&mut allocator, A, &longer);
+        assert_eq!(reused, 4 * PAGE_TOKENS);
+        assert_eq!(allocator.mark_billed(&mut third), 2 * PAGE_TOKENS, "the rest ended unbilled");
+    }
+
+    #[test]
+    fn pages_of_a_reply_are_billed_with_it() {
+        let mut allocator = PageAllocator::new(12, 0);
+        let tokens = [7; 3 * PAGE_TOKENS + 1];
+        let mut table = allocator.reserve(3, PagePool::General).unwrap();
+        allocator.grow(&mut table, PAGE_TOKENS + 1);
+        allocator.cache_full_pages(&mut table, A, &tokens[..PAGE_TOKENS + 1]);
+        assert_eq!(allocator.mark_billed(&mut table), 0);
+        allocator.grow(&mut table, 3 * PAGE_TOKENS);
+        allocator.cache_full_pages(&mut table, A, &tokens[..3 * PAGE_TOKENS]);
+        allocator.release(table);
+        let (mut follow_up, _) = compute(&mut allocator, A, &tokens);
+        assert_eq!(allocator.mark_billed(&mut follow_up), 3 * PAGE_TOKENS);
+    }
+
+    /// A request that computed part of a page itself saves only the rest of it.
+    #[test]
+    fn page_completed_by_another_request_saves_only_what_is_left_of_it() {
+        let mut allocator = PageAllocator::new(12, 0);
+        let prompt = [7; 2 * PAGE_TOKENS + 1];
+        let mut slow = allocator.reserve(3, PagePool::General).unwrap();
+        allocator.grow(&mut slow, 5);
+        let (mut fast, _) = compute(&mut allocator, A, &prompt);
+        allocator.mark_billed(&mut fast);
+        assert_eq!(allocator.reuse_cached(&mut slow, A, &prompt, 5), 2 * PAGE_TOKENS);
+        assert_eq!(allocator.mark_billed(&mut slow), 2 * PAGE_TOKENS - 5);
     }
 
     #[test]

@@ -36,6 +36,8 @@ struct CachedPage {
     /// Cached pages that directly follow it.
     children: u32,
     last_used: u64,
+    /// Whether a billed request computed or read it. What nobody paid for gives no discount.
+    is_billed: bool,
 }
 
 impl CachedPage {
@@ -67,13 +69,22 @@ impl PrefixCache {
         Some(page)
     }
 
-    /// Adds a complete page; the caller gets a reference to it.
+    /// Adds a complete page that is not billed yet; the caller gets a reference to it.
     pub fn insert(&mut self, key: PageKey, page: PageId) {
         if let Some(previous) = key.previous {
             self.cached_page_mut(previous).children += 1;
         }
         self.page_by_key.insert(key.clone(), page);
-        self.pages.insert(page, CachedPage { key, ref_count: 1, children: 0, last_used: self.tick });
+        let last_used = self.tick;
+        self.pages.insert(page, CachedPage { key, ref_count: 1, children: 0, last_used, is_billed: false });
+    }
+
+    pub fn is_billed(&self, page: PageId) -> bool {
+        self.pages.get(&page).is_some_and(|cached| cached.is_billed)
+    }
+
+    pub fn mark_billed(&mut self, page: PageId) {
+        self.cached_page_mut(page).is_billed = true;
     }
 
     /// Drops the references taken by `acquire` or `insert`.
@@ -167,6 +178,20 @@ mod tests {
         cache.release(&[first]);
         assert_eq!(cache.evict(), Some(first));
         assert!(cache.page_by_key.is_empty() && cache.pages.is_empty());
+    }
+
+    #[test]
+    fn evicted_page_loses_its_billed_mark() {
+        let mut cache = PrefixCache::default();
+        let page = PageId::from_index(0);
+        cache.insert(key(A, None, 0), page);
+        assert!(!cache.is_billed(page));
+        cache.mark_billed(page);
+        assert!(cache.is_billed(page));
+        cache.release(&[page]);
+        assert_eq!(cache.evict(), Some(page));
+        cache.insert(key(B, None, 0), page);
+        assert!(!cache.is_billed(page), "it has another account's text now");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!    few sequences, tokens are drafted and verified in the same step (see `speculation`). At the start and between
 //!    steps, prompt pages that are in the account's prefix cache are reused instead of computed. Every page that a step
 //!    completes is added to that cache, including generated tokens: they are a prefix of the next prompt when the
-//!    conversation continues.
+//!    conversation continues. Pages that no billed request computed or read are reused too, but give no discount.
 //! 4. The job ends, by itself or because its caller is gone, and its pages are released.
 //!
 //! Cancellation is checked before every step, for waiting and for running jobs. `supervisor` describes what happens
@@ -310,6 +310,7 @@ impl<M: ForwardModel> Worker<M> {
                 reason: StopReason::Cancelled,
                 output_tokens: 0,
                 cached_tokens: 0,
+                billed_cached_tokens: 0,
                 reasoning_tokens: 0,
                 prefilled_tokens: 0,
                 input_tokens: None,
@@ -420,6 +421,7 @@ impl<M: ForwardModel> Worker<M> {
                     }
                     // Rows after a rejected draft token are meaningless.
                     rows.for_each(drop);
+                    sequence.mark_billed(allocator);
                 }
             }
             let computed = &sequence.tokens[..sequence.computed];
@@ -469,6 +471,7 @@ impl<M: ForwardModel> Worker<M> {
             reason,
             output_tokens: sequence.generated,
             cached_tokens: u32::try_from(sequence.cached_prompt_tokens).unwrap_or(u32::MAX),
+            billed_cached_tokens: u32::try_from(sequence.billed_cached_tokens).unwrap_or(u32::MAX),
             reasoning_tokens: 0,
             prefilled_tokens,
             input_tokens: None,

@@ -5,6 +5,7 @@
 mod affinity;
 mod attempt;
 mod balancing;
+mod billed_prefixes;
 mod breaker;
 mod cache_salt;
 mod cap;
@@ -33,6 +34,7 @@ pub use settings::{Servers, Timeouts, UpstreamSettings, ValidatedServers};
 pub use token_counter::{TokenCounter, TokenizerError};
 pub use transport::TransportError;
 
+use billed_prefixes::BilledPrefixes;
 use cache_salt::CacheSalts;
 use chancery_domain::{Clock, Randomness};
 use chancery_engine::{
@@ -106,6 +108,7 @@ impl UpstreamEngine {
             timeouts,
             hedge_after,
             cache_salts,
+            billed_prefixes: BilledPrefixes::new(),
             clock,
             has_warned_of_counts: AtomicBool::new(false),
         });

@@ -5,6 +5,10 @@ use std::time::Duration;
 /// Servers per model.
 pub const MAX_ENDPOINTS: usize = 256;
 
+/// Beginnings of conversations that are remembered as billed, per model: about 100 bytes each. What is forgotten is
+/// billed in full.
+pub(super) const MAX_BILLED_PREFIXES: usize = 256 * 1024;
+
 /// Concurrent jobs per model. Beyond this, new jobs are rejected as overload.
 pub(super) const MAX_CONCURRENT_JOBS: usize = 10_000;
 

@@ -14,6 +14,7 @@
 
 use super::affinity::AffinityKey;
 use super::attempt::StartedReply;
+use super::billed_prefixes::BilledPrefixes;
 use super::cache_salt::CacheSalts;
 use super::cap::CapCheck;
 use super::endpoint::{Endpoint, Lease};
@@ -44,6 +45,7 @@ pub(super) struct Upstream {
     pub(super) timeouts: Timeouts,
     pub(super) hedge_after: Option<Duration>,
     pub(super) cache_salts: CacheSalts,
+    pub(super) billed_prefixes: BilledPrefixes,
     pub(super) clock: Arc<dyn Clock>,
     /// Whether the log has said that this model's tokens may not be counted.
     pub(super) has_warned_of_counts: AtomicBool,

@@ -52,14 +52,43 @@ impl RunningJob<'_> {
             (JobEnd::Completed, Some(ServerFinishReason::ContentFilter)) => StopReason::ContentFilter,
             (JobEnd::Completed, Some(ServerFinishReason::Stop) | None) => StopReason::Complete,
         };
+        // Reported only where no other account can have computed them.
+        let cached_tokens = received.usage.map_or(0, |usage| usage.cached_tokens);
+        // The meter does not bill what ended early without any output.
+        let is_billed = output_tokens > 0 || !matches!(reason, StopReason::Cancelled | StopReason::Deadline);
+        let billed_cached_tokens = if is_billed { self.record_billed(cached_tokens).await } else { 0 };
         Finished {
             reason,
             output_tokens,
-            cached_tokens: received.usage.map_or(0, |usage| usage.cached_tokens),
+            cached_tokens,
+            billed_cached_tokens,
             reasoning_tokens: counts.reasoning_tokens.min(output_tokens),
             prefilled_tokens: self.prefilled_tokens(counts.prompt_tokens),
             input_tokens: counts.input_tokens,
         }
+    }
+
+    /// Records that the job is billed. Returns how many of its cached tokens the account has paid for before: at most
+    /// those of the longest beginning of the conversation, in whole turns, that was part of a billed job. Without a
+    /// tokenizer they cannot be counted, so there are none.
+    async fn record_billed(&self, cached_tokens: u32) -> u32 {
+        if self.upstream.counter.is_none() {
+            return 0;
+        }
+        let billed_turns = self.upstream.billed_prefixes.record_billed(self.job.account, self.turns);
+        if billed_turns == 0 || cached_tokens == 0 {
+            return 0;
+        }
+        let prompt = &self.job.prompt;
+        // The rest is usually shorter than what was billed before, so it is what is counted again.
+        let mut billed_tokens = prompt.input_tokens;
+        for turn in self.turns.iter().skip(billed_turns) {
+            match count(self.upstream, turn.text.clone()).await {
+                Ok(tokens) => billed_tokens = billed_tokens.saturating_sub(tokens),
+                Err(_) => return 0,
+            }
+        }
+        billed_tokens.saturating_add(prompt.scaffolding_tokens()).min(cached_tokens)
     }
 
     /// A server that got the job may have computed its whole prompt. If the prompt's tokens are unknown, the reserved

@@ -26,8 +26,11 @@ pub struct Finished {
     pub output_tokens: u32,
     /// How many of `output_tokens` were reasoning before the answer.
     pub reasoning_tokens: u32,
-    /// Prompt tokens, scaffolding included, that came from the prefix cache. Affects neither the text nor the bill.
+    /// Prompt tokens, scaffolding included, that came from the prefix cache. Does not affect the text.
     pub cached_tokens: u32,
+    /// How many of `cached_tokens`, scaffolding included, were computed or paid for by a request that was billed. Only
+    /// these may be billed at the price of cached input.
+    pub billed_cached_tokens: u32,
     /// Prompt tokens, scaffolding included, that were computed; at least as many as are known to have been. They cost
     /// work even if the caller disconnects before the first token.
     pub prefilled_tokens: u32,
@@ -254,6 +257,7 @@ mod tests {
             reason: StopReason::Complete,
             output_tokens: 3,
             cached_tokens: 0,
+            billed_cached_tokens: 0,
             reasoning_tokens: 0,
             prefilled_tokens: 0,
             input_tokens: None,
@@ -304,6 +308,7 @@ mod tests {
             reason: StopReason::Complete,
             output_tokens: 3,
             cached_tokens: 0,
+            billed_cached_tokens: 0,
             reasoning_tokens: 0,
             prefilled_tokens: 0,
             input_tokens: None,

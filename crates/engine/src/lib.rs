@@ -72,6 +72,11 @@ impl Prompt {
         }
     }
 
+    /// Tokens that the chat template adds to `input_tokens`, at most. 0 if this process cannot count the prompt.
+    pub fn scaffolding_tokens(&self) -> u32 {
+        self.prompt_tokens().saturating_sub(self.input_tokens)
+    }
+
     /// Whether `input_tokens` is the actual count rather than an upper bound.
     pub fn is_counted(&self) -> bool {
         !matches!(self.content, PromptContent::Turns { prompt_tokens: 0, .. })

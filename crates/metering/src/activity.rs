@@ -1,5 +1,5 @@
-//! Daily statistics per account beside the bill: rejected requests by error code, and the busiest 60 seconds as seen by the rate
-//! limiter.
+//! Statistics beside the bill: rejected requests by error code and the busiest 60 seconds as seen by the rate limiter, for each
+//! account and day; and the last use of each key.
 //!
 //! 1. **Count.** Each rejected or admitted request updates a counter in memory, without waiting for a database. Unknown and
 //!    revoked keys belong to no account and are not counted.
@@ -7,15 +7,20 @@
 //!    peaks raise their day's, so the counts of several nodes add up.
 //! 3. **Retry.** A flush is split into parts, so that other writers do not wait long. What the store did not accept stays for
 //!    the next flush. If its response was lost, rejections may be added twice.
+//! 4. **Rejections by caps.** The first in a month is stored with the cap that was reached; an alert follows from it. It
+//!    starts a flush at once, because a crash soon after must not lose the alert.
 //!
-//! A process that crashes loses a few seconds of rejections. Nothing is billed by these numbers.
+//! A process that crashes loses a few seconds of other rejections. Nothing is billed by these numbers.
 
-use crate::limits::{MAX_COUNTED_PEAKS, MAX_COUNTED_REJECTIONS};
+use crate::limits::{MAX_COUNTED_KEY_USES, MAX_COUNTED_PEAKS, MAX_COUNTED_REJECTIONS};
 use crate::{Caller, MeterError};
-use chancery_domain::{AccountId, Clock, Day, KeyId, LimitUsage, UnixMillis};
-use chancery_store::{DailyPeak, DailyRejections, DbError, MAX_ACTIVITY_ROWS, MeteringStore};
-use std::collections::HashMap;
+use chancery_domain::{AccountId, Clock, Day, KeyId, LimitScope, LimitUsage, Month, UnixMillis};
+use chancery_store::{
+    ActivityBatch, AlertSubject, CapRejection, DailyPeak, DailyRejections, DbError, KeyUse,
+    MAX_ACTIVITY_ROWS, MeteringStore,
+};
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The rejections that are counted, by the error code that the caller gets.
@@ -50,15 +55,23 @@ pub(crate) struct Activity {
     counts: Mutex<Counts>,
     /// Serializes flushes, so that the last one at shutdown sees what an earlier one could not store.
     flush_lock: tokio::sync::Mutex<()>,
+    /// Starts a flush at once.
+    flush_soon: tokio::sync::Notify,
 }
 
 #[derive(Default)]
 struct Counts {
     rejections: HashMap<RejectionKey, RejectionCount>,
     peaks: HashMap<(AccountId, Day), Peak>,
+    /// The last use of each key since the last flush.
+    key_uses: HashMap<KeyId, UnixMillis>,
+    /// The first rejection by each cap since the last flush.
+    cap_rejections: HashMap<CapRejection, UnixMillis>,
+    /// Rejections by caps that have already started a flush in this process.
+    seen_cap_rejections: HashSet<CapRejection>,
     /// Whether peaks were flushed since flushed ones were last evicted.
     has_flushed_peaks: bool,
-    /// Rejections and admissions that did not fit into the counters.
+    /// Counts that did not fit: rejections, peaks and last uses.
     dropped: u64,
 }
 
@@ -85,7 +98,12 @@ struct Peak {
 
 impl Activity {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, counts: Mutex::default(), flush_lock: tokio::sync::Mutex::default() }
+        Self {
+            clock,
+            counts: Mutex::default(),
+            flush_lock: tokio::sync::Mutex::default(),
+            flush_soon: tokio::sync::Notify::new(),
+        }
     }
 
     /// Counts the rejection if `RejectionReason` has its error.
@@ -93,22 +111,34 @@ impl Activity {
         let Some(reason) = RejectionReason::of(error) else { return };
         let at = self.clock.now();
         let rejection_key = RejectionKey { account, key, day: Day::containing(at), reason };
-        self.counts().add(rejection_key, RejectionCount { count: 1, last_at: at });
+        let mut counts = self.counts();
+        counts.add(rejection_key, RejectionCount { count: 1, last_at: at });
+        if let Some(rejection) = cap_rejection(account, key, error, at) {
+            counts.record_cap_rejection(rejection, at);
+            if counts.is_first_seen(rejection) {
+                self.flush_soon.notify_one();
+            }
+        }
     }
 
     /// `used` is the account's usage including this request.
-    pub(crate) fn record_admission(&self, caller: Caller, used: LimitUsage) {
+    pub(crate) fn record_admission(&self, caller: &Caller, used: LimitUsage) {
         let at = self.clock.now();
         let LimitUsage { requests, tokens } = used;
         let (account, day) = (caller.account, Day::containing(at));
-        self.counts().raise_peak(DailyPeak {
-            account,
-            day,
-            requests,
-            requests_at: at,
-            tokens,
-            tokens_at: at,
-        });
+        let mut counts = self.counts();
+        counts.record_key_use(KeyUse { key: caller.key, at });
+        counts.raise_peak(DailyPeak { account, day, requests, requests_at: at, tokens, tokens_at: at });
+    }
+
+    /// The key's last use, if it is not flushed yet.
+    pub(crate) fn last_use(&self, key: KeyId) -> Option<UnixMillis> {
+        self.counts().key_uses.get(&key).copied()
+    }
+
+    /// Waits until something must be flushed at once.
+    pub(crate) async fn until_urgent(&self) {
+        self.flush_soon.notified().await;
     }
 
     /// Takes what is to be flushed. The caller flushes it or gives it to `restore`.
@@ -124,13 +154,22 @@ impl Activity {
         });
         let peaks = unflushed.collect();
         counts.has_flushed_peaks = true;
-        Batch { rejections, peaks, dropped }
+        let key_uses = std::mem::take(&mut counts.key_uses);
+        let key_uses = key_uses.into_iter().map(|(key, at)| KeyUse { key, at }).collect();
+        let cap_rejections = std::mem::take(&mut counts.cap_rejections).into_iter().collect();
+        Batch { rejections, peaks, key_uses, cap_rejections, dropped }
     }
 
     fn restore(&self, batch: Batch) {
         let mut counts = self.counts();
         for (rejection_key, rejections) in batch.rejections {
             counts.add(rejection_key, rejections);
+        }
+        for key_use in batch.key_uses {
+            counts.record_key_use(key_use);
+        }
+        for (rejection, at) in batch.cap_rejections {
+            counts.record_cap_rejection(rejection, at);
         }
         for peak in batch.peaks {
             // `take` marked it as flushed, but it was not stored.
@@ -147,7 +186,10 @@ impl Activity {
         let mut batch = self.take();
         if batch.dropped > 0 {
             let dropped = batch.dropped;
-            tracing::warn!(dropped, "activity counters full, some rejections or peaks were not counted");
+            tracing::warn!(
+                dropped,
+                "activity counters full, some rejections, peaks or last uses were not counted"
+            );
             metrics::counter!("chancery_activity_left_out_total").increment(dropped);
         }
         let outcome = batch.flush_in_batches(store).await;
@@ -176,6 +218,43 @@ impl Counts {
                 vacant.insert(more);
             }
         }
+    }
+
+    fn record_key_use(&mut self, key_use: KeyUse) {
+        let is_full = self.key_uses.len() >= MAX_COUNTED_KEY_USES;
+        match self.key_uses.entry(key_use.key) {
+            Entry::Occupied(mut last) => {
+                let last = last.get_mut();
+                *last = (*last).max(key_use.at);
+            }
+            Entry::Vacant(_) if is_full => self.dropped = self.dropped.saturating_add(1),
+            Entry::Vacant(vacant) => {
+                vacant.insert(key_use.at);
+            }
+        }
+    }
+
+    /// Of each cap, the first rejection is enough.
+    fn record_cap_rejection(&mut self, rejection: CapRejection, at: UnixMillis) {
+        let is_full = self.cap_rejections.len() >= MAX_COUNTED_REJECTIONS;
+        match self.cap_rejections.entry(rejection) {
+            Entry::Occupied(mut first) => {
+                let first = first.get_mut();
+                *first = (*first).min(at);
+            }
+            Entry::Vacant(_) if is_full => self.dropped = self.dropped.saturating_add(1),
+            Entry::Vacant(vacant) => {
+                vacant.insert(at);
+            }
+        }
+    }
+
+    /// A full set starts again, which costs only another write.
+    fn is_first_seen(&mut self, rejection: CapRejection) -> bool {
+        if self.seen_cap_rejections.len() >= MAX_COUNTED_REJECTIONS {
+            self.seen_cap_rejections.clear();
+        }
+        self.seen_cap_rejections.insert(rejection)
     }
 
     fn raise_peak(&mut self, more: DailyPeak) {
@@ -211,6 +290,8 @@ impl Counts {
 struct Batch {
     rejections: Vec<(RejectionKey, RejectionCount)>,
     peaks: Vec<DailyPeak>,
+    key_uses: Vec<KeyUse>,
+    cap_rejections: Vec<(CapRejection, UnixMillis)>,
     dropped: u64,
 }
 
@@ -219,16 +300,50 @@ impl Batch {
     async fn flush_in_batches(&mut self, store: &MeteringStore) -> Result<(), DbError> {
         while let Some(part) = self.rejections.rchunks(MAX_ACTIVITY_ROWS).next() {
             let part: Vec<DailyRejections> = part.iter().map(rejected_day).collect();
-            store.activity.record_activity(&part, &[]).await?;
+            store
+                .activity
+                .record_activity(ActivityBatch { rejections: &part, ..ActivityBatch::default() })
+                .await?;
             self.rejections.truncate(self.rejections.len() - part.len());
         }
         while let Some(part) = self.peaks.rchunks(MAX_ACTIVITY_ROWS).next() {
             let left = self.peaks.len() - part.len();
-            store.activity.record_activity(&[], part).await?;
+            store.activity.record_activity(ActivityBatch { peaks: part, ..ActivityBatch::default() }).await?;
             self.peaks.truncate(left);
+        }
+        while let Some(part) = self.key_uses.rchunks(MAX_ACTIVITY_ROWS).next() {
+            let left = self.key_uses.len() - part.len();
+            store
+                .activity
+                .record_activity(ActivityBatch { key_uses: part, ..ActivityBatch::default() })
+                .await?;
+            self.key_uses.truncate(left);
+        }
+        while let Some(part) = self.cap_rejections.rchunks(MAX_ACTIVITY_ROWS).next() {
+            let left = self.cap_rejections.len() - part.len();
+            store
+                .activity
+                .record_activity(ActivityBatch { cap_rejections: part, ..ActivityBatch::default() })
+                .await?;
+            self.cap_rejections.truncate(left);
         }
         Ok(())
     }
+}
+
+/// The cap that rejected the request.
+fn cap_rejection(
+    account: Option<AccountId>,
+    key: KeyId,
+    error: &MeterError,
+    at: UnixMillis,
+) -> Option<CapRejection> {
+    let MeterError::SpendingCapReached(reached) = error else { return None };
+    let subject = match reached.scope {
+        LimitScope::Account => AlertSubject::Account(account?),
+        LimitScope::Key => AlertSubject::Key(key),
+    };
+    Some(CapRejection { subject, month: Month::containing(at), cap: reached.cap })
 }
 
 fn rejected_day((rejection_key, rejections): &(RejectionKey, RejectionCount)) -> DailyRejections {
@@ -245,7 +360,7 @@ fn rejected_day((rejection_key, rejections): &(RejectionKey, RejectionCount)) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use chancery_domain::{ManualClock, RateLimits};
+    use chancery_domain::{KeyLimits, ManualClock, Nanos, RateLimits};
 
     fn activity() -> Activity {
         Activity::new(Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000))))
@@ -253,7 +368,8 @@ mod tests {
 
     fn caller(account: i64) -> Caller {
         let limits = RateLimits { requests_per_min: 1, tokens_per_min: 1 };
-        Caller { account: AccountId(account), key: KeyId(account), limits, is_capped: false }
+        let key_limits = KeyLimits::default();
+        Caller { account: AccountId(account), key: KeyId(account), limits, key_limits, is_capped: false }
     }
 
     #[test]
@@ -270,29 +386,42 @@ mod tests {
         assert_eq!(activity.take().dropped, 0);
 
         for number in 0..(MAX_COUNTED_PEAKS + more) as i64 {
-            activity.record_admission(caller(number), LimitUsage { requests: 1, tokens: 1 });
+            activity.record_admission(&caller(number), LimitUsage { requests: 1, tokens: 1 });
         }
         let batch = activity.take();
-        assert_eq!((batch.peaks.len(), batch.dropped), (MAX_COUNTED_PEAKS, more as u64));
-        activity.record_admission(caller(-1), LimitUsage { requests: 1, tokens: 1 });
+        // Of each of them, the peak and the last use of its key.
+        assert_eq!((batch.peaks.len(), batch.dropped), (MAX_COUNTED_PEAKS, 2 * more as u64));
+        activity.record_admission(&caller(-1), LimitUsage { requests: 1, tokens: 1 });
         let batch = activity.take();
         assert_eq!((batch.peaks.len(), batch.dropped), (1, 0), "what is noted makes room");
+    }
+
+    #[test]
+    fn each_cap_rejection_is_seen_first_once() {
+        let activity = activity();
+        let month = Month::containing(activity.clock.now());
+        let rejection = |key| CapRejection { subject: AlertSubject::Key(KeyId(key)), month, cap: Nanos(5) };
+        let mut counts = activity.counts();
+        assert!(counts.is_first_seen(rejection(1)) && !counts.is_first_seen(rejection(1)));
+        assert!(counts.is_first_seen(rejection(2)));
+        let new_cap = CapRejection { cap: Nanos(6), ..rejection(1) };
+        assert!(counts.is_first_seen(new_cap), "a new cap");
     }
 
     #[test]
     fn peaks_are_recorded_again_only_if_higher_or_not_stored() {
         let activity = activity();
         let flush = |requests, tokens| {
-            activity.record_admission(caller(1), LimitUsage { requests, tokens });
+            activity.record_admission(&caller(1), LimitUsage { requests, tokens });
             activity.take().peaks.iter().map(|peak| (peak.requests, peak.tokens)).collect::<Vec<_>>()
         };
         assert_eq!(flush(2, 20), [(2, 20)]);
         assert_eq!(flush(1, 20), []);
         assert_eq!(flush(3, 10), [(3, 20)]);
         assert_eq!(flush(1, 1), []);
-        activity.record_admission(caller(1), LimitUsage { requests: 4, tokens: 1 });
+        activity.record_admission(&caller(1), LimitUsage { requests: 4, tokens: 1 });
         let batch = activity.take();
-        activity.record_admission(caller(1), LimitUsage { requests: 1, tokens: 30 });
+        activity.record_admission(&caller(1), LimitUsage { requests: 1, tokens: 30 });
         activity.restore(batch);
         assert_eq!(flush(1, 1), [(4, 30)]);
         assert_eq!(flush(1, 1), []);

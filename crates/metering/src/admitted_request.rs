@@ -3,9 +3,9 @@
 //! 1. **Look up.** If the idempotency key already has a stored reply, count it as a read (`reads`), return it (`replays`) and stop.
 //! 2. **Prepare.** The model exists, the prompt is counted exactly, and the request fits the context (`prepared_request`). A long
 //!    prompt has its request reserved before it is tokenized.
-//! 3. **Reserve**, each in one atomic step, in this order: one request and its maximum tokens in the account's rate limits
-//!    (`rate_limits`); its maximum cost in the account's spending cap, if there is one (`spending`); its idempotency key, if
-//!    it has one. A request that does not get all three starts nothing and is not billed.
+//! 3. **Reserve**, each in one atomic step, in this order: one request and its maximum tokens in the rate limits of
+//!    its account and its key (`rate_limits`); its maximum cost in their spending caps, if there are any (`spending`); its
+//!    idempotency key, if it has one. A request that does not get all three starts nothing and is not billed.
 //! 4. **Generate.** If the caller disconnects, the deadline passes or the process shuts down, the work is cancelled at the
 //!    engine's next step. While anything is reserved in the store, the process renews its lease: other processes may reclaim
 //!    the reservations of a dead one.

@@ -4,8 +4,11 @@
 
 use crate::MeterError;
 use crate::limits::{KEY_CACHE_CAPACITY, KEY_CACHE_TTL};
+use crate::rate_limits::{Bucket, KeyBucket, Reservation};
 use crate::unknown_keys::UnknownKeys;
-use chancery_domain::{AccountId, AccountState, ApiKey, Clock, KeyId, KeyPrefix, KeyState, RateLimits};
+use chancery_domain::{
+    AccountId, AccountState, ApiKey, Clock, KeyId, KeyLimits, KeyPrefix, LimitScope, RateLimits, RequestId,
+};
 use chancery_store::{KeyWithAccount, MeteringStore};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,14 +16,48 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// An authenticated key, and the account that it bills.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub account: AccountId,
     pub key: KeyId,
     /// The account's limits, at most as old as the key's state.
     pub limits: RateLimits,
-    /// Whether the account had a spending cap when its key was looked up.
+    /// The key's own limits.
+    pub key_limits: KeyLimits,
+    /// Whether the account or the key had a spending cap when the key was looked up.
     pub is_capped: bool,
+}
+
+impl Caller {
+    /// The smaller of the account's and the key's tokens per minute, and whose it is.
+    pub(crate) fn tokens_per_min(&self) -> (LimitScope, u32) {
+        match self.key_limits.tokens_per_min {
+            Some(limit) if limit < self.limits.tokens_per_min => (LimitScope::Key, limit),
+            _ => (LimitScope::Account, self.limits.tokens_per_min),
+        }
+    }
+
+    pub(crate) fn key_bucket(&self) -> Option<KeyBucket> {
+        let limits = self.key_limits.rate_limits()?;
+        Some(KeyBucket { bucket: Bucket::Key(self.account, self.key), limits })
+    }
+
+    /// One request that generates, and the tokens it may use.
+    pub(crate) fn generation(&self, request_id: RequestId, tokens: u64) -> Reservation {
+        let bucket = Bucket::Generation(self.account);
+        Reservation { bucket, request_id, limits: self.limits, key: self.key_bucket(), tokens }
+    }
+
+    /// One request that generates nothing.
+    pub(crate) fn read(&self, request_id: RequestId) -> Reservation {
+        let limits = |requests_per_min| RateLimits { requests_per_min, tokens_per_min: 0 };
+        let key = self.key_limits.requests_per_min.map(|requests_per_min| KeyBucket {
+            bucket: Bucket::KeyReads(self.account, self.key),
+            limits: limits(requests_per_min),
+        });
+        let bucket = Bucket::Reads(self.account);
+        Reservation { bucket, request_id, limits: limits(self.limits.requests_per_min), key, tokens: 0 }
+    }
 }
 
 /// What a caller sends to identify itself.
@@ -84,16 +121,17 @@ impl Authenticator {
     pub(crate) async fn validate_key(&self, presented: PresentedKey<'_>) -> Result<ValidKey, MeterError> {
         let key = presented.text.and_then(|text| ApiKey::parse(text).ok()).ok_or(MeterError::InvalidKey)?;
         let record = self.find_key(&key.prefix(), presented.peer).await?.ok_or(MeterError::InvalidKey)?;
-        if !record.key.hash.matches(&key.hash()) || record.key.state != KeyState::Active {
+        if !record.key.accepts(&key.hash(), self.clock.now()) {
             return Err(MeterError::InvalidKey);
         }
-        let key = record.key.id;
+        let (key, key_limits) = (record.key.id, &record.key.limits);
         Ok(match &record.account {
             Some(account) if account.state == AccountState::Open => ValidKey::Billable(Caller {
                 account: account.id,
                 key,
                 limits: account.limits,
-                is_capped: account.spend_per_month.is_some(),
+                key_limits: key_limits.clone(),
+                is_capped: account.spend_per_month.is_some() || key_limits.spend_per_month.is_some(),
             }),
             account => ValidKey::NotBillable { account: account.as_ref().map(|account| account.id), key },
         })

@@ -1,37 +1,40 @@
 //! Why a request was not served. The `Display` texts are for the log; the HTTP crates write their own for callers.
 
-use crate::rate_limits::LimiterUnavailable;
-use chancery_domain::{MoneyError, Nanos, RateLimitExceeded, RateLimits, UnixMillis};
+use crate::rate_limits::{LimiterUnavailable, Rejection};
+use chancery_domain::{LimitScope, MoneyError, Nanos, UnixMillis};
 use chancery_engine::EngineError;
 use chancery_store::{AccountError, DbError, LedgerError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum MeterError {
-    /// Missing, malformed, unknown or revoked key: one error for all, so that it reveals nothing.
+    /// Missing, malformed, unknown, expired or revoked key: one error for all, so that it reveals nothing.
     #[error("invalid API key")]
     InvalidKey,
     #[error("key has no open billing account")]
     NoBillingAccount,
     #[error("unknown model {0:?}")]
     UnknownModel(String),
+    #[error("key may not use the model {0:?}")]
+    ModelNotAllowed(String),
     #[error("max_output_tokens {requested} exceeds the model's context length of {context_tokens}")]
     MaxTokensAboveContext { requested: u64, context_tokens: u32 },
     #[error("spending cap reached: {0:?}")]
     SpendingCapReached(SpendingCapDetails),
     /// Over a per-minute limit for now. `tokens` is the maximum that the request may use.
     #[error("rate limit exceeded for {tokens} tokens and one request: {rejection:?}")]
-    RateLimited { rejection: RateLimitExceeded, tokens: u64 },
+    RateLimited { rejection: Box<Rejection>, tokens: u64 },
     /// Too many requests that generate nothing (`reads`) within a minute.
     #[error("read limit exceeded: {0:?}")]
-    ReadsRateLimited(RateLimitExceeded),
+    ReadsRateLimited(Box<Rejection>),
     /// Too many long prompts wait to be tokenized. Nothing was tokenized.
     #[error("tokenization queue full")]
     TokenizeQueueFull,
-    /// More tokens than the account may use in a minute, so waiting does not help.
+    /// More tokens than the account or the key may use in a minute, so waiting does not help.
     #[error(
-        "{input_tokens} input tokens and up to {max_output_tokens} output tokens exceed the account's {limits:?}"
+        "{input_tokens} input tokens and up to {max_output_tokens} output tokens exceed {limit} per minute of the {}",
+        .scope.as_str()
     )]
-    ExceedsTokenLimit { input_tokens: u32, max_output_tokens: u32, limits: RateLimits },
+    ExceedsTokenLimit { input_tokens: u32, max_output_tokens: u32, scope: LimitScope, limit: u32 },
     /// A request with the same idempotency key is still running.
     #[error("a request with this idempotency key is in flight")]
     IdempotencyInFlight,
@@ -88,9 +91,10 @@ impl From<AccountError> for MeterError {
     }
 }
 
-/// Why the account's spending cap rejected a request, and when the cap resets.
+/// Why a spending cap rejected a request, and when the cap resets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpendingCapDetails {
+    pub scope: LimitScope,
     pub cap: Nanos,
     pub spent: Nanos,
     /// For running requests.

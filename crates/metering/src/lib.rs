@@ -9,6 +9,7 @@ mod error;
 mod fair_semaphore;
 mod journal;
 mod journal_replay;
+mod key_status;
 mod lease;
 pub mod limits;
 mod maintenance;
@@ -29,11 +30,12 @@ pub use authentication::{Authenticator, Caller, PresentedKey};
 pub use error::{MeterError, SpendingCapDetails};
 pub use journal::{JOURNAL_FILE, Journal, JournalError, JournalStatus};
 pub use journal_replay::ReplaySummary;
+pub use key_status::{KeyStatus, LimitNumbers, ScopedLimits};
 pub use meter::Meter;
 pub use models::{Model, Models};
 pub use rate_limits::{
-    Bucket, Decision, GuardedLimiter, LimitStoreUrl, LimitStoreUrlError, Limiter, LimiterUnavailable,
-    MemoryLimiter, RedisLimiter, Reservation, open_limiter,
+    Bucket, Decision, GuardedLimiter, KeyBucket, LimitStoreUrl, LimitStoreUrlError, Limiter,
+    LimiterUnavailable, MemoryLimiter, RedisLimiter, Rejection, Reservation, open_limiter,
 };
 pub use request::{Call, CostEstimate, GenerateRequest, Idempotency, Reply};
 pub use running::{GenerationStream, StreamEvent, StreamStart, WorkStatus};

@@ -85,10 +85,11 @@ pub const MAINTENANCE_BATCH: u32 = 200;
 /// Pause between two flushes of rejections and peaks.
 pub const ACTIVITY_FLUSH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Maximum number of rejection counters (one per account, key, day and code) and of peaks in memory. Each is about a hundred
-/// bytes.
+/// Maximum number of rejection counters (one per account, key, day and code), of peaks and of last uses of keys in memory. Each
+/// is about a hundred bytes at most.
 pub const MAX_COUNTED_REJECTIONS: usize = 20_000;
 pub const MAX_COUNTED_PEAKS: usize = 50_000;
+pub const MAX_COUNTED_KEY_USES: usize = 50_000;
 
 /// Timeouts for connecting to Redis and for its responses. After either, the current request is rejected.
 pub const REDIS_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);

@@ -33,6 +33,7 @@ impl Meter {
         loop {
             tokio::select! {
                 () = tokio::time::sleep(ACTIVITY_FLUSH_INTERVAL) => {}
+                () = self.activity.until_urgent() => {}
                 () = self.until_draining() => return,
             }
             if let Err(error) = self.record_activity().await {

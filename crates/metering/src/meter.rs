@@ -10,7 +10,7 @@ use crate::replays::Replays;
 use crate::spending::SpendingCaps;
 use crate::unrecorded::UnrecordedCounter;
 use crate::{
-    Authenticator, Caller, CostEstimate, GenerateRequest, Limiter, MeterError, Models, PresentedKey,
+    Authenticator, Caller, CostEstimate, GenerateRequest, Limiter, MeterError, Model, Models, PresentedKey,
 };
 use chancery_domain::{Clock, Randomness, RateLimitStatus, RequestId, UnixMillis};
 use chancery_store::{DbError, MeteringStore, UsageQuery, UsageSum};
@@ -79,6 +79,15 @@ impl Meter {
         &self.models
     }
 
+    /// The model of this name, if the caller's key may use it.
+    pub fn model_for(&self, caller: &Caller, name: &str) -> Result<&Arc<Model>, MeterError> {
+        let model = self.models.named(name)?;
+        match caller.key_limits.allows_model(name) {
+            true => Ok(model),
+            false => Err(MeterError::ModelNotAllowed(name.to_owned())),
+        }
+    }
+
     pub fn clock(&self) -> &dyn Clock {
         self.clock.as_ref()
     }
@@ -110,7 +119,7 @@ impl Meter {
     }
 
     /// The rate-limit status of what an account generates; `None` if the limit store does not answer soon, because a reply does not wait for it.
-    pub async fn rate_limit_status(&self, caller: Caller) -> Option<RateLimitStatus> {
+    pub async fn rate_limit_status(&self, caller: &Caller) -> Option<RateLimitStatus> {
         let status = self.limiter.status(Bucket::Generation(caller.account), caller.limits);
         tokio::time::timeout(RATE_LIMIT_STATUS_TIMEOUT, status).await.ok()?.ok()
     }
@@ -129,7 +138,11 @@ impl Meter {
     }
 
     /// Counts and prices a request; runs nothing, writes nothing, costs nothing. Counts as a read.
-    pub async fn count(&self, caller: Caller, request: &GenerateRequest) -> Result<CostEstimate, MeterError> {
+    pub async fn count(
+        &self,
+        caller: &Caller,
+        request: &GenerateRequest,
+    ) -> Result<CostEstimate, MeterError> {
         self.admit_read(caller).await?;
         let prepared = self.prepare_count(caller, request).await?;
         let (input_tokens, prices) = (prepared.prompt.input_tokens, prepared.model.prices);
@@ -137,8 +150,8 @@ impl Meter {
         Ok(CostEstimate {
             input_tokens,
             max_output_tokens,
-            input_cost: prices.cost(input_tokens, 0)?,
-            max_output_cost: prices.cost(0, max_output_tokens)?,
+            input_cost: prices.max_cost(input_tokens, 0)?,
+            max_output_cost: prices.max_cost(0, max_output_tokens)?,
             max_cost: prepared.max_cost()?,
         })
     }

@@ -9,7 +9,7 @@
 //!    permit, so a caller who disconnects does not free it before the work has ended.
 
 use crate::limits::{INLINE_TEXT_BYTES, INLINE_TURNS, TOKENIZE_QUEUE_TIMEOUT};
-use crate::rate_limits::{Bucket, Decision, Reservation};
+use crate::rate_limits::{Decision, Reservation};
 use crate::{Call, Caller, GenerateRequest, Meter, MeterError, Model};
 use chancery_domain::{AccountId, MoneyError, Nanos, UnixMillis};
 use chancery_engine::{EngineError, Prompt, Turn};
@@ -41,8 +41,9 @@ impl PreparedRequest {
         self.max_output_tokens.min(context_tokens.saturating_sub(self.prompt.prompt_tokens()))
     }
 
+    /// Without any discount for cached tokens, because what is cached is known only when the work starts.
     pub(crate) fn max_cost(&self) -> Result<Nanos, MoneyError> {
-        self.model.prices.cost(self.prompt.input_tokens, self.max_billed_output_tokens())
+        self.model.prices.max_cost(self.prompt.input_tokens, self.max_billed_output_tokens())
     }
 }
 
@@ -50,17 +51,17 @@ impl Meter {
     /// Prepares a request to be counted. Reserves nothing and writes nothing.
     pub(crate) async fn prepare_count(
         &self,
-        caller: Caller,
+        caller: &Caller,
         request: &GenerateRequest,
     ) -> Result<PreparedRequest, MeterError> {
-        let checked = self.check(request)?;
+        let checked = self.check(caller, request)?;
         let prompt = self.tokenize(caller.account, &checked, &request.turns).await?;
         Ok(checked.prepared(prompt, caller, false))
     }
 
     /// Prepares a request to be generated. Reserves the request of a long prompt.
     pub(crate) async fn prepare_generation(&self, call: &Call) -> Result<PreparedRequest, MeterError> {
-        let checked = self.check(&call.request)?;
+        let checked = self.check(&call.caller, &call.request)?;
         let reservation = match checked.is_long {
             true => Some(self.reserve_request(call).await?),
             false => None,
@@ -70,12 +71,12 @@ impl Meter {
             // Nothing was tokenized. If this fails, the request counts for one minute.
             let _ = self.limiter.release(reservation).await;
         }
-        Ok(checked.prepared(prompt?, call.caller, reservation.is_some()))
+        Ok(checked.prepared(prompt?, &call.caller, reservation.is_some()))
     }
 
-    fn check(&self, request: &GenerateRequest) -> Result<CheckedRequest<'_>, MeterError> {
+    fn check(&self, caller: &Caller, request: &GenerateRequest) -> Result<CheckedRequest<'_>, MeterError> {
         let at = self.clock.now();
-        let model = self.models.named(&request.model)?;
+        let model = self.model_for(caller, &request.model)?;
         let context_tokens = model.engine.context_tokens();
         let cap = match request.max_output_tokens {
             None => None,
@@ -94,15 +95,12 @@ impl Meter {
 
     /// If the request is dropped after this, its reservation stays, so it counts as one request for one minute.
     async fn reserve_request(&self, call: &Call) -> Result<Reservation, MeterError> {
-        let reservation = Reservation {
-            bucket: Bucket::Generation(call.caller.account),
-            request_id: call.request_id.clone(),
-            limits: call.caller.limits,
-            tokens: 0,
-        };
+        let reservation = call.caller.generation(call.request_id.clone(), 0);
         match self.limiter.reserve(&reservation).await? {
             Decision::Admitted(_) => Ok(reservation),
-            Decision::Rejected(rejection) => Err(MeterError::RateLimited { rejection, tokens: 0 }),
+            Decision::Rejected(rejection) => {
+                Err(MeterError::RateLimited { rejection: Box::new(rejection), tokens: 0 })
+            }
         }
     }
 
@@ -128,10 +126,11 @@ impl Meter {
 }
 
 impl CheckedRequest<'_> {
-    fn prepared(self, prompt: Prompt, caller: Caller, has_request_reserved: bool) -> PreparedRequest {
+    fn prepared(self, prompt: Prompt, caller: &Caller, has_request_reserved: bool) -> PreparedRequest {
         let max_output_tokens = self.cap.unwrap_or_else(|| {
             let context_room = self.model.engine.context_tokens().saturating_sub(prompt.prompt_tokens());
-            let minute_room = caller.limits.tokens_per_min.saturating_sub(prompt.input_tokens);
+            let (_, tokens_per_min) = caller.tokens_per_min();
+            let minute_room = tokens_per_min.saturating_sub(prompt.input_tokens);
             // Without room for a single token, the rejection names one.
             context_room.min(minute_room).max(1)
         });

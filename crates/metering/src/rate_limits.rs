@@ -1,5 +1,6 @@
-//! The per-minute limits of every account, stored where all requests share them: in memory for one node, in Redis for many.
-//! An account has two buckets, each a window of its own: what it generates, and what it reads.
+//! The per-minute limits of accounts and keys, stored where all requests share them: in memory for one node, in Redis for many.
+//! An account has two buckets, each a window of its own: what it generates, and what it reads. So has each key with limits of
+//! its own. A request counts in the account's bucket and in the key's, or in neither.
 //! `chancery_domain::SlidingWindow` defines what counts, and for how long. Here it becomes steps that are each atomic, however
 //! many requests and nodes race:
 //!
@@ -30,8 +31,12 @@ pub use redis::RedisLimiter;
 pub use url::{LimitStoreUrl, LimitStoreUrlError};
 
 use async_trait::async_trait;
-use chancery_domain::{AccountId, Clock, RateLimitExceeded, RateLimitStatus, RateLimits, RequestId};
+use chancery_domain::{
+    AccountId, Clock, KeyId, LimitScope, LimitUsage, RateLimitExceeded, RateLimitStatus, RateLimits,
+    RequestId,
+};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// One window of the limit store. Every bucket belongs to an account, and a store keeps the buckets of one account together
 /// (behind one lock, in one Redis Cluster slot), so that one atomic step can cover several of them.
@@ -39,33 +44,107 @@ use std::sync::Arc;
 pub enum Bucket {
     /// Requests that generate, and their tokens.
     Generation(AccountId),
-    /// Requests that generate nothing but still take work: token counts, replays, usage and models.
+    /// Requests that generate nothing but still take work: token counts, replays, usage, models and keys.
     Reads(AccountId),
+    /// What one key of the account generates, if the key has limits of its own.
+    Key(AccountId, KeyId),
+    /// What one key of the account reads, if the key has limits of its own.
+    KeyReads(AccountId, KeyId),
 }
 
 impl Bucket {
     pub fn account(self) -> AccountId {
         match self {
-            Self::Generation(account) | Self::Reads(account) => account,
+            Self::Generation(account)
+            | Self::Reads(account)
+            | Self::Key(account, _)
+            | Self::KeyReads(account, _) => account,
         }
     }
 }
 
-/// What one request counts against a bucket's limits until it is settled.
+/// What one request counts against the limits of its account and its key until it is settled.
 #[derive(Clone, Debug)]
 pub struct Reservation {
+    /// The account's bucket.
     pub bucket: Bucket,
     pub request_id: RequestId,
     /// The bucket's limits when the request arrived.
     pub limits: RateLimits,
+    /// The key's bucket, of the same account; `None` if the key has no limits of its own.
+    pub key: Option<KeyBucket>,
     /// The maximum it may use, input and output together.
     pub tokens: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyBucket {
+    pub bucket: Bucket,
+    pub limits: RateLimits,
+}
+
+impl Reservation {
+    /// The account's bucket first.
+    fn buckets(&self) -> impl Iterator<Item = (Bucket, RateLimits)> {
+        let key = self.key.map(|key| (key.bucket, key.limits));
+        std::iter::once((self.bucket, self.limits)).chain(key)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
+    /// With the status of the account's bucket.
     Admitted(RateLimitStatus),
-    Rejected(RateLimitExceeded),
+    Rejected(Rejection),
+}
+
+/// Why a request was not admitted: the waits of the account's bucket, and of the key's if it has one. The waits of a bucket
+/// that it fits are zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    pub account: RateLimitExceeded,
+    pub key: Option<RateLimitExceeded>,
+}
+
+impl Rejection {
+    /// Whose limit takes longest to wait for. After that wait, the request fits both.
+    pub fn scope(&self) -> LimitScope {
+        match self.key {
+            Some(key) if key.retry_after() > self.account.retry_after() => LimitScope::Key,
+            _ => LimitScope::Account,
+        }
+    }
+
+    /// The limits of that scope.
+    pub fn exceeded(&self) -> RateLimitExceeded {
+        match (self.scope(), self.key) {
+            (LimitScope::Key, Some(key)) => key,
+            _ => self.account,
+        }
+    }
+
+    pub fn retry_after_s(&self) -> u32 {
+        self.exceeded().retry_after_s()
+    }
+
+    /// What both buckets have left.
+    pub fn remaining(&self) -> LimitUsage {
+        let account = self.account.status.remaining();
+        self.key.map(|key| key.status.remaining()).map_or(account, |key| LimitUsage {
+            requests: account.requests.min(key.requests),
+            tokens: account.tokens.min(key.tokens),
+        })
+    }
+
+    /// Whether a request with fewer tokens might fit.
+    pub fn is_only_about_tokens(&self) -> bool {
+        let has_request = |exceeded: &RateLimitExceeded| exceeded.requests_retry_after == Duration::ZERO;
+        has_request(&self.account) && self.key.as_ref().is_none_or(has_request)
+    }
+
+    pub(crate) fn map(self, change: impl Fn(RateLimitExceeded) -> RateLimitExceeded) -> Self {
+        Self { account: change(self.account), key: self.key.map(change) }
+    }
 }
 
 /// The usage of accounts is unknown, so nothing can be admitted. The text is for the log.
@@ -75,19 +154,20 @@ pub struct LimiterUnavailable(pub String);
 
 #[async_trait]
 pub trait Limiter: Send + Sync + 'static {
-    /// Idempotent: a request that was admitted and is not settled stays admitted. With more tokens than before, its reservation is
-    /// raised and counts from now on; if they do not fit, it is rejected and keeps what it had. After an error it is unknown
-    /// whether the request was admitted; releasing it is safe.
+    /// Admits the request in the buckets of its account and its key, or in neither. Idempotent: a request that was admitted and
+    /// is not settled stays admitted. With more tokens than before, its reservation is raised and counts from now on; if they do
+    /// not fit, it is rejected and keeps what it had. After an error it is unknown whether the request was admitted; releasing
+    /// it is safe.
     async fn reserve(&self, reservation: &Reservation) -> Result<Decision, LimiterUnavailable>;
 
-    /// From now on the request counts with these tokens instead of its reservation.
+    /// From now on the request counts with these tokens instead of its reservation. Returns the status of the account's bucket.
     async fn settle(
         &self,
         reservation: &Reservation,
         tokens: u64,
     ) -> Result<RateLimitStatus, LimiterUnavailable>;
 
-    /// From now on the request does not count.
+    /// From now on the request does not count. Returns the status of the account's bucket.
     async fn release(&self, reservation: &Reservation) -> Result<RateLimitStatus, LimiterUnavailable>;
 
     /// The bucket's current status; changes nothing.

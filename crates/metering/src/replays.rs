@@ -48,7 +48,6 @@ impl Replays {
             key: claim.key.clone(),
             reasoning_text: reply.reasoning_text.clone(),
             output_text: reply.output_text.clone(),
-            cached_tokens: reply.cached_tokens,
             reasoning_tokens: reply.reasoning_tokens,
             expires_at: expiry(self.clock.now(), STORED_REPLY_TTL),
         }
@@ -60,9 +59,12 @@ pub(crate) fn replay(holder: IdempotencyRecord, fingerprint: Fingerprint) -> Res
     if holder.fingerprint != fingerprint {
         return Err(MeterError::IdempotencyMismatch);
     }
-    let FinishedReply { row, reasoning_text, output_text, cached_tokens, reasoning_tokens } =
+    let FinishedReply { row, reasoning_text, output_text, reasoning_tokens } =
         holder.reply.ok_or(MeterError::IdempotencyInFlight)?;
-    let UsageRow { request_id, at, stop_reason, input_tokens, output_tokens, model, .. } = row;
+    // Tokens and stop reason come from the row, so a replay cannot differ from what was billed.
+    let UsageRow {
+        request_id, at, stop_reason, input_tokens, cached_input_tokens, output_tokens, model, ..
+    } = row;
     metrics::counter!("chancery_replayed_replies_total", "model" => model).increment(1);
     Ok(Reply {
         id: request_id,
@@ -73,7 +75,7 @@ pub(crate) fn replay(holder: IdempotencyRecord, fingerprint: Fingerprint) -> Res
         input_tokens,
         output_tokens,
         reasoning_tokens,
-        cached_tokens,
+        cached_tokens: cached_input_tokens,
         is_replay: true,
         rate_limit_status: None,
     })

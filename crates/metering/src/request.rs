@@ -55,7 +55,7 @@ pub struct Reply {
     pub output_tokens: u32,
     /// How many of `output_tokens` were reasoning.
     pub reasoning_tokens: u32,
-    /// Input tokens served from the cache; they are billed all the same.
+    /// Input tokens served from the cache that are billed at the price of cached input.
     pub cached_tokens: u32,
     /// Whether it was generated and billed before, for an earlier request with the same idempotency key.
     pub is_replay: bool,

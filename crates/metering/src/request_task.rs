@@ -49,10 +49,14 @@ impl Meter {
         mut call: Call,
         sender: &mut ResponseSender,
     ) -> Result<Reply, MeterError> {
+        // Before a stored reply is looked for: it may be another key's.
+        if !call.caller.key_limits.allows_model(&call.request.model) {
+            self.model_for(&call.caller, &call.request.model)?;
+        }
         if let Some((record, fingerprint)) = self.replays.find_record(&call).await? {
             // Counted only now, because a key that is new must not take from the reads; and before the outcome is known, because a
             // conflict is a read too.
-            self.count_read(call.caller, call.request_id.clone()).await?;
+            self.count_read(&call.caller, call.request_id.clone()).await?;
             return Ok(send_replay(replay(record, fingerprint)?, sender));
         }
         let prepared = tokio::select! {
@@ -62,7 +66,7 @@ impl Meter {
         // Nothing reads them any more, and the request may run for minutes.
         call.request.turns = Vec::new();
         let may_reserve_in_store = call.caller.is_capped || call.idempotency.is_some();
-        let (caller, request_id) = (call.caller, call.request_id.clone());
+        let (caller, request_id) = (call.caller.clone(), call.request_id.clone());
         let mut request = AdmittedRequest::new(Arc::clone(self), call, prepared);
         let work = async {
             let unbilled = match request.reserve_and_generate(sender).await {
@@ -72,7 +76,7 @@ impl Meter {
             request.release().await;
             match unbilled {
                 Unbilled::Replay(reply) => {
-                    self.count_read(caller, request_id).await?;
+                    self.count_read(&caller, request_id).await?;
                     Ok(send_replay(*reply, sender))
                 }
                 Unbilled::NothingGenerated(reply) => Ok(*reply),

@@ -1,12 +1,12 @@
-//! The hard spending cap per account and calendar month. The maximum cost of a request is reserved in the store in one atomic
-//! step, so that spent plus reserved never exceeds the cap, even under races. Accounts without a cap write nothing. The protocol
+//! The hard spending caps of accounts and keys per calendar month. The maximum cost of a request is reserved in the store in one atomic
+//! step, so that spent plus reserved never exceeds a cap, even under races. Requests without a cap write nothing. The protocol
 //! (`admitted_request`) decides when a reservation begins and ends.
 
 use crate::error::{MeterError, SpendingCapDetails};
 use crate::lease::expiry;
 use crate::limits::RESERVATION_TTL;
-use chancery_domain::{AccountId, Clock, Month, Nanos, RequestId, UnixMillis};
-use chancery_store::{MeteringStore, ReserveOutcome, SpendingReservation};
+use chancery_domain::{AccountId, Clock, KeyId, Month, Nanos, RequestId, UnixMillis};
+use chancery_store::{CapStatus, MeteringStore, ReserveOutcome, SpendingReservation};
 use std::sync::Arc;
 
 pub(crate) struct SpendingCaps {
@@ -19,6 +19,7 @@ pub(crate) struct SpendingCaps {
 pub(crate) struct Charge<'a> {
     pub(crate) request_id: &'a RequestId,
     pub(crate) account: AccountId,
+    pub(crate) key: KeyId,
     pub(crate) amount: Nanos,
     /// When the request was admitted.
     pub(crate) at: UnixMillis,
@@ -29,12 +30,13 @@ impl SpendingCaps {
         Self { store, clock }
     }
 
-    /// Returns whether something was reserved. Nothing is if the account no longer has a cap.
+    /// Returns whether something was reserved. Nothing is if there is no cap any more.
     pub(crate) async fn reserve(&self, charge: Charge<'_>) -> Result<bool, MeterError> {
         let now = self.clock.now();
         let reservation = SpendingReservation {
             request_id: charge.request_id.clone(),
             account: charge.account,
+            key: charge.key,
             amount: charge.amount,
             at: charge.at,
             now,
@@ -43,8 +45,9 @@ impl SpendingCaps {
         match self.store.spending.reserve_spending(reservation).await? {
             ReserveOutcome::Reserved => Ok(true),
             ReserveOutcome::NoCap => Ok(false),
-            ReserveOutcome::Rejected { cap, spent, reserved } => {
+            ReserveOutcome::Rejected(CapStatus { scope, cap, spent, reserved }) => {
                 Err(MeterError::SpendingCapReached(SpendingCapDetails {
+                    scope,
                     cap,
                     spent,
                     reserved,

@@ -85,20 +85,21 @@ async fn fill(url: &str, rows: u64, first_day: Day, first_key: KeyId) {
     let first_key = first_key.0;
     let keys = ACCOUNTS * KEYS;
     let ledger = format!(
-        "INSERT INTO ledger (request_id, account_id, key_id, model, input_tokens, output_tokens, input_price_nanos, \
-         output_price_nanos, cost_nanos, at_ms, stop_reason, writer_id, position, hash) \
+        "INSERT INTO ledger (request_id, account_id, key_id, model, input_tokens, cached_input_tokens, output_tokens, \
+         input_price_nanos, cached_price_nanos, output_price_nanos, cost_nanos, at_ms, stop_reason, writer_id, position, hash) \
          SELECT {id}, k.account_id, k.id, \
          CASE s.i / {keys} % 3 WHEN 0 THEN 'smollm2-135m' WHEN 1 THEN 'qwen2.5-7b' ELSE 'llama-3.3-70b' END, \
-         200 + s.i % 97, 40 + s.i % 31, p.input, p.output, (200 + s.i % 97) * p.input + (40 + s.i % 31) * p.output, \
+         200 + s.i % 97, 0, 40 + s.i % 31, p.input, p.input, p.output, (200 + s.i % 97) * p.input + (40 + s.i % 31) * p.output, \
          {first_ms} + s.i * ({span_ms} / {rows}), 'complete', 1, s.i, {no_hash} \
          FROM {series} AS s{columns} JOIN api_keys k ON k.id = {first_key} + s.i % {keys} \
          JOIN (SELECT 0 AS turn, 100 AS input, 400 AS output UNION ALL SELECT 1, 101, 404) p \
          ON p.turn = s.i * ({span_ms} / {rows}) / (15 * 86400000) % 2",
         columns = if url.starts_with("sqlite:") { "" } else { " (i)" },
     );
-    let sums = "INSERT INTO daily_usage SELECT account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos, \
-        COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost_nanos) FROM ledger \
-        GROUP BY account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos";
+    let sums = "INSERT INTO daily_usage SELECT account_id, at_ms / 86400000, key_id, model, input_price_nanos, \
+        cached_price_nanos, output_price_nanos, \
+        COUNT(*), SUM(input_tokens), SUM(cached_input_tokens), SUM(output_tokens), SUM(cost_nanos) FROM ledger \
+        GROUP BY account_id, at_ms / 86400000, key_id, model, input_price_nanos, cached_price_nanos, output_price_nanos";
     let (ledger, sums) = (AssertSqlSafe(ledger), AssertSqlSafe(sums.to_owned()));
     match url.strip_prefix("sqlite:") {
         Some(path) => {

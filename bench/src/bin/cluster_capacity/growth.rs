@@ -89,9 +89,9 @@ async fn use_accounts(database: &mut Postgres) {
     database
         .run(format!(
             "SET session_replication_role = replica; \
-             INSERT INTO daily_usage SELECT id, {first_day}, id, '{MODEL}', 100, 400, 10, 2900, 640, 546000 FROM accounts \
+             INSERT INTO daily_usage SELECT id, {first_day}, id, '{MODEL}', 100, 100, 400, 10, 2900, 0, 640, 546000 FROM accounts \
                  ON CONFLICT DO NOTHING; \
-             INSERT INTO daily_usage SELECT id, day, id, '{MODEL}', 100, 400, 10, 2900, 640, 546000 \
+             INSERT INTO daily_usage SELECT id, day, id, '{MODEL}', 100, 100, 400, 10, 2900, 0, 640, 546000 \
                  FROM accounts, generate_series({first_day} + 1, {today}) AS day WHERE id <= {BUSY_ACCOUNTS} \
                  ON CONFLICT DO NOTHING; \
              INSERT INTO billing_months SELECT id, month_of_day({first_day}) FROM accounts ON CONFLICT DO NOTHING; \
@@ -111,10 +111,10 @@ async fn fill_ledger(database: &mut Postgres, rows: i64) {
     database
         .run(format!(
             "SET session_replication_role = replica; \
-             INSERT INTO ledger (request_id, account_id, key_id, model, input_tokens, output_tokens, input_price_nanos, \
-                 output_price_nanos, cost_nanos, at_ms, stop_reason, writer_id, position, hash) \
+             INSERT INTO ledger (request_id, account_id, key_id, model, input_tokens, cached_input_tokens, output_tokens, \
+                 input_price_nanos, cached_price_nanos, output_price_nanos, cost_nanos, at_ms, stop_reason, writer_id, position, hash) \
              SELECT '{beginning}' || lpad(to_hex(i), 16, '0'), 1 + i % {FEW_ACCOUNTS}, 1 + i % {FEW_ACCOUNTS}, '{MODEL}', \
-                 290, 64, 100, 400, 54600, {now}, 'complete', {writer}, i, sha256(i::text::bytea) \
+                 290, 0, 64, 100, 100, 400, 54600, {now}, 'complete', {writer}, i, sha256(i::text::bytea) \
              FROM generate_series({there} + 1, {rows}) AS i; \
              SET session_replication_role = origin; VACUUM (ANALYZE) ledger"
         ))
@@ -151,10 +151,11 @@ async fn steps(
     })
     .await;
     let reserved = one_by_one(CALLS, || async {
-        let now = SystemClock.now();
+        let (now, account) = (SystemClock.now(), busy.any());
         let reservation = SpendingReservation {
             request_id: RequestId::new(now, &OsRandomness),
-            account: busy.any(),
+            account,
+            key: Accounts::key_of(account),
             amount: Nanos(54_600),
             at: now,
             now,
@@ -219,7 +220,6 @@ async fn store_replies(store: &Arc<Store>, accounts: Accounts) -> Vec<(AccountId
                 key: key.clone(),
                 reasoning_text: String::new(),
                 output_text: random_text(),
-                cached_tokens: 0,
                 reasoning_tokens: 0,
                 expires_at: claim.expires_at,
             };

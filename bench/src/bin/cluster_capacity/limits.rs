@@ -136,7 +136,8 @@ fn first_account() -> i64 {
 async fn admit(limiter: &dyn Limiter, account: AccountId) -> Reservation {
     let limits = RateLimits { requests_per_min: u32::MAX, tokens_per_min: u32::MAX };
     let request_id = RequestId::new(SystemClock.now(), &OsRandomness);
-    let reservation = Reservation { bucket: Bucket::Generation(account), request_id, limits, tokens: 400 };
+    let reservation =
+        Reservation { bucket: Bucket::Generation(account), request_id, limits, key: None, tokens: 400 };
     let Decision::Admitted(_) = limiter.reserve(&reservation).await.unwrap() else {
         unreachable!("there is no limit to speak of")
     };

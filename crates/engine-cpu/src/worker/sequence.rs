@@ -25,6 +25,8 @@ pub struct Sequence {
     pub computed: usize,
     /// Prompt tokens that came from the prefix cache.
     pub cached_prompt_tokens: usize,
+    /// Those of them that were billed before, to other requests. Known once it is billed itself.
+    pub billed_cached_tokens: usize,
     pub generated: u32,
     /// Maximum number of generated tokens, and the stop reason when it is reached.
     limit: u32,
@@ -63,6 +65,7 @@ impl Sequence {
             prompt_tokens: prompt.len(),
             computed: 0,
             cached_prompt_tokens: 0,
+            billed_cached_tokens: 0,
             generated: 0,
             limit,
             limit_reason,
@@ -96,6 +99,14 @@ impl Sequence {
         let computed = allocator.reuse_cached(&mut self.pages, self.account, prompt, self.computed);
         self.cached_prompt_tokens += computed - self.computed;
         self.computed = computed;
+    }
+
+    /// Called after it sampled: with its first token, or an end without any, it is billed however it ends. Until then its
+    /// caller may hang up and pay nothing, so its pages give nobody a discount.
+    pub fn mark_billed(&mut self, allocator: &mut PageAllocator) {
+        if !self.pages.is_billed() {
+            self.billed_cached_tokens = allocator.mark_billed(&mut self.pages);
+        }
     }
 
     /// Prompt tokens computed for this sequence, as opposed to taken from the prefix cache.

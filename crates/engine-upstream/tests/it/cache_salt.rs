@@ -1,8 +1,10 @@
 //! Prefix caches of servers: each account has its own salt, and cached tokens are reported only where it is honoured.
 
-use crate::fixtures::{collect_reply, engine, generate, job, settings};
+use crate::fixtures::{
+    collect_reply, engine, engine_with, generate, instructed_job, job, settings, word_counter,
+};
 use chancery_domain::{AccountId, SecretToken, SeededRandomness};
-use chancery_engine::Engine;
+use chancery_engine::{Engine, Finished, StopReason};
 use chancery_engine_upstream::{UpstreamEngine, UpstreamSettings};
 use chancery_test_support::faulty_chat_server::{
     FaultyServer, OtherRoutes, Step, cached_usage, finish, text,
@@ -51,8 +53,7 @@ async fn each_account_has_its_own_secret_salt() {
     let same_secret = engine(&[&server]).await;
     run_as(&same_secret, 1).await;
     let cache_salt_secret = SecretToken::generate(&SeededRandomness::new(99));
-    let other_secret =
-        crate::fixtures::engine_with(UpstreamSettings { cache_salt_secret, ..settings(&[&server]) }).await;
+    let other_secret = engine_with(UpstreamSettings { cache_salt_secret, ..settings(&[&server]) }).await;
     run_as(&other_secret, 1).await;
     let salts = sent_salts(&server);
     assert!(salts.iter().all(|salt| salt.as_ref().unwrap().len() == 64), "{salts:?}");
@@ -136,4 +137,66 @@ async fn error_that_quotes_the_caller_does_not_disable_the_salt() {
     let (_, ended) = generate(&engine, "x").await.unwrap();
     assert_eq!(ended.cached_tokens, 48);
     assert!(sent_salts(&server).last().unwrap().is_some());
+}
+
+/// A complete reply to a prompt of which the server had so many tokens cached.
+fn reply_with_cached(cached_tokens: u32) -> Vec<Step> {
+    let usage = cached_usage(cached_tokens, 1, cached_tokens);
+    vec![Step::Stream, text("fine"), finish("stop"), usage, Step::Event("[DONE]".to_owned()), Step::End]
+}
+
+/// Runs a job of this account with instructions of 60 words.
+async fn run_instructed(engine: &UpstreamEngine, account: i64, input: &str) -> Finished {
+    let job = instructed_job(engine, &"word ".repeat(60), input, 16);
+    let job = chancery_engine::Job { account: AccountId(account), ..job };
+    collect_reply(engine.start(job).unwrap()).await.unwrap().1
+}
+
+/// Otherwise a caller could have a prompt computed, hang up before the first token, and send it again at the lower
+/// price.
+#[tokio::test]
+async fn only_turns_of_a_billed_job_count_as_billed_before() {
+    let server = vllm(|number| match number {
+        0 => vec![Step::Stream, Step::Hang],
+        _ => reply_with_cached(4_000),
+    })
+    .await;
+    let engine =
+        engine_with(UpstreamSettings { tokenizer: Some(word_counter()), ..settings(&[&server]) }).await;
+    let unbilled = engine.start(instructed_job(&engine, &"word ".repeat(60), "Two words.", 16)).unwrap();
+    server.until_jobs(1).await;
+    unbilled.cancel();
+    let (_, ended) = collect_reply(unbilled).await.unwrap();
+    assert_eq!((ended.reason, ended.output_tokens), (StopReason::Cancelled, 0));
+
+    let first = run_instructed(&engine, 1, "Two words.").await;
+    assert_eq!((first.cached_tokens, first.billed_cached_tokens), (4_000, 0), "nobody has paid for them");
+    let scaffolding =
+        instructed_job(&engine, &"word ".repeat(60), "Two words.", 16).prompt.scaffolding_tokens();
+    let again = run_instructed(&engine, 1, "Two words.").await;
+    assert_eq!(again.billed_cached_tokens, 62 + scaffolding);
+    let follow_up = run_instructed(&engine, 1, "A new question.").await;
+    assert_eq!(follow_up.billed_cached_tokens, 60 + scaffolding, "the new turn was never billed");
+    let others = run_instructed(&engine, 2, "Two words.").await;
+    assert_eq!(others.billed_cached_tokens, 0, "another account");
+}
+
+#[tokio::test]
+async fn billed_cached_tokens_never_exceed_what_the_server_reports() {
+    let server = vllm(|_| reply_with_cached(32)).await;
+    let engine =
+        engine_with(UpstreamSettings { tokenizer: Some(word_counter()), ..settings(&[&server]) }).await;
+    for expected in [0, 32] {
+        assert_eq!(run_instructed(&engine, 1, "Two words.").await.billed_cached_tokens, expected);
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_billed_as_cached_without_a_tokenizer() {
+    let server = vllm(|_| reply_with_cached(4_000)).await;
+    let engine = engine(&[&server]).await;
+    for _ in 0..2 {
+        let ended = run_instructed(&engine, 1, "Two words.").await;
+        assert_eq!((ended.cached_tokens, ended.billed_cached_tokens), (4_000, 0));
+    }
 }

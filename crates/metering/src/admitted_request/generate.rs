@@ -208,8 +208,7 @@ impl OpenRequest {
             input_tokens,
             output_tokens,
             reasoning_tokens: ended.reasoning_tokens.min(output_tokens),
-            // The engine counts the chat template's tokens, the bill does not. So cached tokens are capped at the billed input.
-            cached_tokens: ended.cached_tokens.min(input_tokens),
+            cached_tokens: billed_as_cached(&ended, self.prepared.prompt.scaffolding_tokens(), input_tokens),
             is_replay: false,
             rate_limit_status: None,
         };
@@ -232,12 +231,21 @@ impl OpenRequest {
     }
 }
 
+/// The input tokens that are billed as cached. The engine counts the chat template's tokens, the bill does not. Which
+/// of the cached ones are the template's is unknown, so all of the template is taken to be cached: no new text gets the
+/// discount. What an unbilled request computed is billed in full to the first one that reuses it.
+fn billed_as_cached(ended: &Finished, scaffolding_tokens: u32, input_tokens: u32) -> u32 {
+    let cached = ended.billed_cached_tokens.min(ended.cached_tokens);
+    cached.saturating_sub(scaffolding_tokens).min(input_tokens)
+}
+
 /// The end of work that was cancelled before anything was known of it.
 const NOTHING_COUNTED: Finished = Finished {
     reason: StopReason::Cancelled,
     output_tokens: 0,
     reasoning_tokens: 0,
     cached_tokens: 0,
+    billed_cached_tokens: 0,
     prefilled_tokens: 0,
     input_tokens: None,
 };

@@ -4,10 +4,10 @@
 use super::open_request::{OpenRequest, Unbilled};
 use crate::lease::expiry;
 use crate::limits::{MIN_UNCAPPED_TOKENS, RESERVATION_TTL};
-use crate::rate_limits::{Bucket, Decision, Reservation};
+use crate::rate_limits::{Decision, Rejection, Reservation};
 use crate::replays::replay;
 use crate::spending::Charge;
-use crate::{Idempotency, MeterError};
+use crate::{Caller, Idempotency, MeterError};
 use chancery_domain::{RateLimitExceeded, RateLimitStatus};
 use chancery_store::{ClaimOutcome, KeyClaim};
 use tokio_util::sync::CancellationToken;
@@ -21,7 +21,7 @@ impl OpenRequest {
         };
         self.reserve_spending().await?;
         self.claim_key().await?;
-        self.meter.activity.record_admission(self.call.caller, status.used);
+        self.meter.activity.record_admission(&self.call.caller, status.used);
         self.rate_limit_status = Some(status);
         Ok(())
     }
@@ -42,7 +42,7 @@ impl OpenRequest {
                     self.prepared.max_output_tokens = self
                         .fallback_max_output_tokens(&rejection)
                         .ok_or_else(|| MeterError::RateLimited {
-                            rejection: self.rejection_of_a_retry(rejection),
+                            rejection: Box::new(self.rejection_of_a_retry(rejection)),
                             tokens,
                         })?;
                 }
@@ -51,36 +51,37 @@ impl OpenRequest {
     }
 
     fn rate_limit_reservation(&self) -> Result<Reservation, MeterError> {
-        let limits = self.call.caller.limits;
+        let (scope, limit) = self.call.caller.tokens_per_min();
         let (input_tokens, max_output_tokens) =
             (self.prepared.prompt.input_tokens, self.prepared.max_output_tokens);
         let tokens = u64::from(input_tokens) + u64::from(max_output_tokens);
-        if tokens > u64::from(limits.tokens_per_min) {
-            return Err(MeterError::ExceedsTokenLimit { input_tokens, max_output_tokens, limits });
+        if tokens > u64::from(limit) {
+            return Err(MeterError::ExceedsTokenLimit { input_tokens, max_output_tokens, scope, limit });
         }
-        let (account, request_id) = (self.call.caller.account, self.call.request_id.clone());
-        Ok(Reservation { bucket: Bucket::Generation(account), request_id, limits, tokens })
+        Ok(self.call.caller.generation(self.call.request_id.clone(), tokens))
     }
 
     /// A long prompt counts as a request although it is rejected, so a retry needs another one.
-    fn rejection_of_a_retry(&self, rejection: RateLimitExceeded) -> RateLimitExceeded {
-        let status = rejection.status;
-        match self.prepared.has_request_reserved && status.remaining().requests == 0 {
-            true => RateLimitExceeded {
-                requests_retry_after: rejection.requests_retry_after.max(status.next_expiry),
-                ..rejection
-            },
-            false => rejection,
+    fn rejection_of_a_retry(&self, rejection: Rejection) -> Rejection {
+        if !self.prepared.has_request_reserved {
+            return rejection;
         }
+        rejection.map(|exceeded| match exceeded.status.remaining().requests {
+            0 => RateLimitExceeded {
+                requests_retry_after: exceeded.requests_retry_after.max(exceeded.status.next_expiry),
+                ..exceeded
+            },
+            _ => exceeded,
+        })
     }
 
     /// A request without a cap takes what is left of its minute, if that is at least `MIN_UNCAPPED_TOKENS`: it did not ask for
     /// more.
-    fn fallback_max_output_tokens(&self, rejection: &RateLimitExceeded) -> Option<u32> {
-        if self.call.request.max_output_tokens.is_some() || !rejection.requests_retry_after.is_zero() {
+    fn fallback_max_output_tokens(&self, rejection: &Rejection) -> Option<u32> {
+        if self.call.request.max_output_tokens.is_some() || !rejection.is_only_about_tokens() {
             return None;
         }
-        let remaining = rejection.status.remaining().tokens;
+        let remaining = rejection.remaining().tokens;
         let room = remaining.checked_sub(self.prepared.prompt.input_tokens.into())?;
         let room = u32::try_from(room).ok()?;
         (MIN_UNCAPPED_TOKENS..self.prepared.max_output_tokens).contains(&room).then_some(room)
@@ -93,8 +94,8 @@ impl OpenRequest {
         let amount = self.prepared.max_cost()?;
         self.store_reservations.is_spending_reserved = true;
         self.is_outcome_unknown = true;
-        let account = self.call.caller.account;
-        let charge = Charge { request_id: &self.call.request_id, account, amount, at: self.prepared.at };
+        let Caller { account, key, .. } = self.call.caller;
+        let charge = Charge { request_id: &self.call.request_id, account, key, amount, at: self.prepared.at };
         let reserved = self.meter.spending.reserve(charge).await;
         self.is_outcome_unknown = reserved.as_ref().is_err_and(|error| error.is_store_error());
         self.store_reservations.is_spending_reserved = *reserved.as_ref().unwrap_or(&self.is_outcome_unknown);
@@ -120,7 +121,7 @@ impl OpenRequest {
             ClaimOutcome::Claimed => Ok(()),
             ClaimOutcome::AlreadyClaimed(holder) => {
                 self.store_reservations.claim = None;
-                Err(Unbilled::Replay(Box::new(replay(holder, *fingerprint)?)))
+                Err(Unbilled::Replay(Box::new(replay(*holder, *fingerprint)?)))
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::limits::{
 use crate::running::ResponseSender;
 use crate::spending::Charge;
 use crate::{Meter, MeterError, Reply};
-use chancery_domain::{RateLimitStatus, UsageRow};
+use chancery_domain::{BilledTokens, RateLimitStatus, UsageRow};
 use chancery_store::{DbError, KeyClaim, LedgerError, Settlement};
 use std::pin::Pin;
 use std::time::Duration;
@@ -164,13 +164,16 @@ impl OpenRequest {
 
     fn settlement(&self) -> Result<Settlement, MeterError> {
         let (call, prices, reply) = (&self.call, self.prepared.model.prices, self.finished_reply()?);
+        let billed = BilledTokens::new(reply.input_tokens, reply.cached_tokens, reply.output_tokens)
+            .map_err(|error| MeterError::Internal(error.to_string()))?;
         let row = UsageRow {
-            cost: prices.cost(reply.input_tokens, reply.output_tokens)?,
+            cost: prices.cost(billed)?,
             request_id: call.request_id.clone(),
             account: call.caller.account,
             key: call.caller.key,
             model: self.prepared.model.name.clone(),
             input_tokens: reply.input_tokens,
+            cached_input_tokens: reply.cached_tokens,
             output_tokens: reply.output_tokens,
             prices,
             at: self.prepared.at,
@@ -242,8 +245,8 @@ impl Meter {
         let mut outcome = self.store.ledger.settle(settlement.clone()).await;
         if let Err(LedgerError::ReservationLost(request_id)) = &outcome {
             tracing::warn!(%request_id, "spending reservation lost to lease expiry, reserving the actual cost again");
-            let UsageRow { account, cost, at, .. } = settlement.row;
-            let charge = Charge { request_id, account, amount: cost, at };
+            let UsageRow { account, key, cost, at, .. } = settlement.row;
+            let charge = Charge { request_id, account, key, amount: cost, at };
             settlement.is_reserved = match self.spending.reserve(charge).await {
                 Err(MeterError::SpendingCapReached(_)) if if_over_cap == IfOverCap::Bill => {
                     tracing::warn!(%request_id, %account, "spending cap used up meanwhile, billing delivered text past it");

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
     use crate::SpendingCapDetails;
     use crate::rate_limits::LimiterUnavailable;
-    use chancery_domain::{AccountId, MoneyError, Month, Nanos, RequestId, UnixMillis};
+    use chancery_domain::{AccountId, LimitScope, MoneyError, Month, Nanos, RequestId, UnixMillis};
     use chancery_store::AccountError;
 
     fn request() -> RequestId {
@@ -56,6 +56,7 @@ mod tests {
     #[test]
     fn only_permanent_errors_stop_settlement_retries() {
         let cap = SpendingCapDetails {
+            scope: LimitScope::Account,
             cap: Nanos(1),
             spent: Nanos(1),
             reserved: Nanos(0),

@@ -1,4 +1,4 @@
-//! The journal's file format: one line per settlement, `v1 CHECKSUM JSON`. A line depends on no other line, so files can be
+//! The journal's file format: one line per settlement, `v2 CHECKSUM JSON`. A line depends on no other line, so files can be
 //! concatenated. The checksum is the SHA-256 of the JSON.
 
 use super::JournalEntry;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// Raised whenever a line of an earlier version can no longer be read.
-const VERSION: &str = "v1";
+const VERSION: &str = "v2";
 
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -21,8 +21,10 @@ struct Record {
     key_id: i64,
     model: String,
     input_tokens: u32,
+    cached_input_tokens: u32,
     output_tokens: u32,
     input_price_nanos: i64,
+    cached_price_nanos: i64,
     output_price_nanos: i64,
     cost_nanos: i64,
     at_ms: i64,
@@ -39,7 +41,6 @@ struct ReplyRecord {
     fingerprint: [u8; 32],
     reasoning_text: String,
     output_text: String,
-    cached_tokens: u32,
     reasoning_tokens: u32,
     expires_at_ms: i64,
 }
@@ -55,21 +56,20 @@ pub(super) fn encode(entry: &JournalEntry) -> serde_json::Result<String> {
         key,
         model,
         input_tokens,
+        cached_input_tokens,
         output_tokens,
-        prices: Prices { input, output },
+        prices: Prices { input, cached_input, output },
         cost,
         at,
         stop_reason,
     } = row;
     let reply = stored_reply.as_ref().zip(*fingerprint).map(|(reply, fingerprint)| {
-        let StoredReply { key, reasoning_text, output_text, cached_tokens, reasoning_tokens, expires_at } =
-            reply;
+        let StoredReply { key, reasoning_text, output_text, reasoning_tokens, expires_at } = reply;
         ReplyRecord {
             idempotency_key: key.as_str().to_owned(),
             fingerprint: fingerprint.0,
             reasoning_text: reasoning_text.clone(),
             output_text: output_text.clone(),
-            cached_tokens: *cached_tokens,
             reasoning_tokens: *reasoning_tokens,
             expires_at_ms: expires_at.0,
         }
@@ -80,8 +80,10 @@ pub(super) fn encode(entry: &JournalEntry) -> serde_json::Result<String> {
         key_id: key.0,
         model: model.clone(),
         input_tokens: *input_tokens,
+        cached_input_tokens: *cached_input_tokens,
         output_tokens: *output_tokens,
         input_price_nanos: input.nanos_per_token(),
+        cached_price_nanos: cached_input.nanos_per_token(),
         output_price_nanos: output.nanos_per_token(),
         cost_nanos: cost.0,
         at_ms: at.0,
@@ -105,7 +107,6 @@ pub(super) fn decode(line: &[u8]) -> Option<JournalEntry> {
         key: IdempotencyKey::from_stored(reply.idempotency_key),
         reasoning_text: reply.reasoning_text,
         output_text: reply.output_text,
-        cached_tokens: reply.cached_tokens,
         reasoning_tokens: reply.reasoning_tokens,
         expires_at: UnixMillis(reply.expires_at_ms),
     });
@@ -115,9 +116,11 @@ pub(super) fn decode(line: &[u8]) -> Option<JournalEntry> {
         key: KeyId(record.key_id),
         model: record.model,
         input_tokens: record.input_tokens,
+        cached_input_tokens: record.cached_input_tokens,
         output_tokens: record.output_tokens,
         prices: Prices {
             input: TokenPrice::from_nanos_per_token(record.input_price_nanos),
+            cached_input: TokenPrice::from_nanos_per_token(record.cached_price_nanos),
             output: TokenPrice::from_nanos_per_token(record.output_price_nanos),
         },
         cost: Nanos(record.cost_nanos),

@@ -10,12 +10,14 @@ fn row(number: u32) -> UsageRow {
         key: KeyId(8),
         model: "words \"quoted\"".to_owned(),
         input_tokens: number,
+        cached_input_tokens: number / 2,
         output_tokens: 2,
         prices: Prices {
             input: TokenPrice::from_nanos_per_token(1_000),
+            cached_input: TokenPrice::from_nanos_per_token(250),
             output: TokenPrice::from_nanos_per_token(2_000),
         },
-        cost: Nanos(i64::from(number) * 1_000 + 4_000),
+        cost: Nanos(i64::from(number - number / 2) * 1_000 + i64::from(number / 2) * 250 + 4_000),
         at: UnixMillis(1_800_000_000_000),
         stop_reason: StopReason::Complete,
     }
@@ -32,7 +34,6 @@ fn keyed_entry(number: u32) -> JournalEntry {
         reasoning_text: "Whom?".to_owned(),
         reasoning_tokens: 2,
         output_text: "Dear Ruth,\n\"süß\" \u{0} \u{1f600}\r\n".to_owned(),
-        cached_tokens: 3,
         expires_at: UnixMillis(1_800_000_086_400),
     };
     let settlement = Settlement { row: row(number), is_reserved: true, stored_reply: Some(stored_reply) };
@@ -105,9 +106,9 @@ fn damaged_entry_is_moved_aside_and_the_others_are_read() {
     let path = folder.path().join(JOURNAL_FILE);
     let line = record::encode(&entry(2)).unwrap();
     // One digit of the cost is another one: only the checksum tells.
-    let damaged = line.replace("\"cost_nanos\":6000", "\"cost_nanos\":1000");
+    let damaged = line.replace("\"cost_nanos\":5250", "\"cost_nanos\":1250");
     assert_ne!(damaged, line);
-    let newer = line.replacen("v1", "v2", 1);
+    let newer = line.replacen("v2", "v3", 1);
     for number in [1, 3] {
         add_bytes(&path, record::encode(&entry(number)).unwrap().as_bytes());
         add_bytes(&path, if number == 1 { damaged.as_bytes() } else { newer.as_bytes() });

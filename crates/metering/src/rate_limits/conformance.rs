@@ -1,12 +1,21 @@
 //! The test suite for every limit store: the same results as a plain list, in any order of operations; no overshoot however
 //! many requests race; exact waits. Redis is a real one. Where time matters, it follows a clock that the test controls.
 
-use super::{Bucket, Decision, LimitStoreUrl, Limiter, MemoryLimiter, RedisLimiter, Reservation};
+mod key_buckets;
+
+use super::{Bucket, Decision, LimitStoreUrl, Limiter, MemoryLimiter, RedisLimiter, Rejection, Reservation};
 use ::redis::ConnectionInfo;
 use chancery_domain::{
     AccountId, COALESCE_SPAN, Clock, LimitUsage, MAX_EXACT_ENTRIES, ManualClock, OsRandomness, Randomness,
     RateLimitExceeded, RateLimitStatus, RateLimits, RequestId, SeededRandomness, SystemClock, UnixMillis,
     WINDOW,
+};
+use key_buckets::{
+    key_bucket_is_reserved_settled_and_released_with_the_accounts,
+    limiter_with_a_key_bucket_matches_two_reference_models,
+    racing_requests_exceed_neither_the_keys_nor_the_accounts_limit,
+    raise_that_exceeds_one_bucket_changes_neither, rejected_request_of_a_key_fits_both_after_its_retry_wait,
+    rejection_names_the_scope_with_the_longer_wait, request_over_one_bucket_counts_in_neither,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -69,7 +78,7 @@ pub(super) fn limits(requests_per_min: u32, tokens_per_min: u32) -> RateLimits {
 
 pub(super) fn reservation(account: AccountId, limits: RateLimits, tokens: u64) -> Reservation {
     let request_id = RequestId::new(SystemClock.now(), &OsRandomness);
-    Reservation { bucket: Bucket::Generation(account), request_id, limits, tokens }
+    Reservation { bucket: Bucket::Generation(account), request_id, limits, key: None, tokens }
 }
 
 pub(super) async fn expect_admitted(limiter: &dyn Limiter, reservation: &Reservation) -> RateLimitStatus {
@@ -79,10 +88,11 @@ pub(super) async fn expect_admitted(limiter: &dyn Limiter, reservation: &Reserva
     }
 }
 
+/// The limits of the scope that rejects it.
 pub(super) async fn expect_rejected(limiter: &dyn Limiter, reservation: &Reservation) -> RateLimitExceeded {
     match limiter.reserve(reservation).await.unwrap() {
         Decision::Admitted(status) => panic!("admitted: {status:?}"),
-        Decision::Rejected(rejection) => rejection,
+        Decision::Rejected(rejection) => rejection.exceeded(),
     }
 }
 
@@ -117,6 +127,13 @@ for_each_limiter! {
     rejected_raise_keeps_the_request_and_its_tokens
     racing_requests_never_exceed_the_limit_and_settling_frees_capacity
     rejected_request_is_admitted_exactly_after_its_retry_wait
+    limiter_with_a_key_bucket_matches_two_reference_models
+    key_bucket_is_reserved_settled_and_released_with_the_accounts
+    request_over_one_bucket_counts_in_neither
+    rejection_names_the_scope_with_the_longer_wait
+    raise_that_exceeds_one_bucket_changes_neither
+    rejected_request_of_a_key_fits_both_after_its_retry_wait
+    racing_requests_exceed_neither_the_keys_nor_the_accounts_limit
 }
 
 async fn request_counts_its_full_reservation_until_settled(kind: Kind) {
@@ -272,7 +289,7 @@ async fn rejected_request_is_admitted_exactly_after_its_retry_wait(kind: Kind) {
                 continue;
             };
             rejected += 1;
-            let wait = rejection.requests_retry_after.max(rejection.tokens_retry_after);
+            let wait = rejection.exceeded().retry_after();
             clock.advance(wait - Duration::from_millis(1));
             expect_rejected(limiter.as_ref(), &reservation).await;
             clock.advance(Duration::from_millis(1));
@@ -338,7 +355,7 @@ async fn racing_requests_never_exceed_the_limit_and_settling_frees_capacity(kind
 }
 
 /// The rule as a plain list of all requests, searched again for every result.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct ReferenceModel {
     requests: Vec<ModelEntry>,
     /// When the last request of each entry arrived.
@@ -383,26 +400,35 @@ impl ReferenceModel {
         }
     }
 
-    fn reserve(&mut self, now: Duration, reservation: &Reservation) -> Decision {
+    fn decide(&mut self, now: Duration, reservation: &Reservation) -> Decision {
+        match self.reserve(now, reservation) {
+            Ok(status) => Decision::Admitted(status),
+            Err(account) => Decision::Rejected(Rejection { account, key: None }),
+        }
+    }
+
+    fn reserve(
+        &mut self,
+        now: Duration,
+        reservation: &Reservation,
+    ) -> Result<RateLimitStatus, RateLimitExceeded> {
         let limits = reservation.limits;
         let is_it =
             |listed: &ModelEntry| listed.is_open && listed.reservation.request_id == reservation.request_id;
         let reserved_tokens = self.present(now).find(|listed| is_it(listed)).map(|open| open.counts.tokens);
         if let Some(reserved_tokens) = reserved_tokens {
             if reserved_tokens >= reservation.tokens {
-                return Decision::Admitted(self.status(now, limits));
+                return Ok(self.status(now, limits));
             }
             // A raise is a release and a reservation in one step, or nothing.
             let mut raised = self.clone();
             raised.settle(now, reservation, None);
             return match raised.reserve(now, reservation) {
-                Decision::Admitted(status) => {
+                Ok(status) => {
                     *self = raised;
-                    Decision::Admitted(status)
+                    Ok(status)
                 }
-                Decision::Rejected(rejection) => {
-                    Decision::Rejected(RateLimitExceeded { status: self.status(now, limits), ..rejection })
-                }
+                Err(exceeded) => Err(RateLimitExceeded { status: self.status(now, limits), ..exceeded }),
             };
         }
         // The first moment at which enough has expired.
@@ -415,7 +441,7 @@ impl ReferenceModel {
         let tokens_retry_after =
             wait(&|used| used.tokens + reservation.tokens <= u64::from(limits.tokens_per_min));
         if requests_retry_after + tokens_retry_after > Duration::ZERO {
-            return Decision::Rejected(RateLimitExceeded {
+            return Err(RateLimitExceeded {
                 status: self.status(now, limits),
                 requests_retry_after,
                 tokens_retry_after,
@@ -431,7 +457,7 @@ impl ReferenceModel {
             counts,
             is_open: true,
         });
-        Decision::Admitted(self.status(now, limits))
+        Ok(self.status(now, limits))
     }
 
     /// The newest entry if there are many and it is young enough, otherwise a new one. Empty entries count as long as they are
@@ -510,13 +536,13 @@ async fn limiter_matches_a_reference_implementation(kind: Kind) {
                 }
                 (3, Some(one)) => {
                     let decision = limiter.reserve(&one).await.unwrap();
-                    assert_eq!(decision, plain.reserve(now, &one), "{what}");
+                    assert_eq!(decision, plain.decide(now, &one), "{what}");
                 }
                 (6, Some(one)) => {
                     let tokens = (one.tokens + draw(largest_tokens)).min(tokens_per_min);
                     let raised = Reservation { tokens, ..one };
                     let decision = limiter.reserve(&raised).await.unwrap();
-                    assert_eq!(decision, plain.reserve(now, &raised), "{what}");
+                    assert_eq!(decision, plain.decide(now, &raised), "{what}");
                 }
                 (4, _) if draw(10) == 0 => limits.requests_per_min = 1 + draw(requests_per_min) as u32,
                 (5, _) => {
@@ -526,7 +552,7 @@ async fn limiter_matches_a_reference_implementation(kind: Kind) {
                 _ => {
                     let one = reservation(account, limits, draw(largest_tokens));
                     let decision = limiter.reserve(&one).await.unwrap();
-                    assert_eq!(decision, plain.reserve(now, &one), "{what}");
+                    assert_eq!(decision, plain.decide(now, &one), "{what}");
                     reservations.push(one);
                 }
             }

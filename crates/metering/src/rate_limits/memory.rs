@@ -1,10 +1,10 @@
 //! The rate limits of one node, in memory. A restart begins with empty windows.
 
-use super::{Bucket, Decision, Limiter, LimiterUnavailable, Reservation};
+use super::{Bucket, Decision, Limiter, LimiterUnavailable, Rejection, Reservation};
 use async_trait::async_trait;
 use chancery_domain::{
-    AccountId, Clock, RateLimitStatus, RateLimits, RequestId, ReservedEntry, SlidingWindow, WINDOW,
-    WindowEntryId,
+    AccountId, Clock, RateLimitExceeded, RateLimitStatus, RateLimits, RequestId, ReservedEntry,
+    SlidingWindow, WINDOW, WindowEntryId,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,11 +52,13 @@ impl MemoryLimiter {
 
     fn close(&self, reservation: &Reservation, used_tokens: Option<u64>) -> RateLimitStatus {
         let (mut shard, now) = self.lock(reservation.bucket.account());
-        let bucket = shard.buckets.entry(reservation.bucket).or_default();
-        if let Some(open) = bucket.open.remove(&reservation.request_id) {
-            bucket.window.settle(now, open.entry, open.tokens, used_tokens);
+        for (bucket, _) in reservation.buckets() {
+            let bucket = shard.bucket(bucket);
+            if let Some(open) = bucket.open.remove(&reservation.request_id) {
+                bucket.window.settle(now, open.entry, open.tokens, used_tokens);
+            }
         }
-        bucket.window.status(now, reservation.limits)
+        shard.bucket(reservation.bucket).window.status(now, reservation.limits)
     }
 }
 
@@ -69,9 +71,46 @@ impl BucketState {
             self.open.retain(|_, open| open.entry >= oldest);
         }
     }
+
+    /// Returns whether the request fits, and when it would. Changes nothing that counts.
+    fn check(
+        &mut self,
+        now: Duration,
+        limits: RateLimits,
+        request_id: &RequestId,
+        tokens: u64,
+    ) -> (bool, RateLimitExceeded) {
+        self.advance(now);
+        let open = self.open.get(request_id).copied();
+        let checked = match open {
+            Some(open) if open.tokens >= tokens => Ok(()),
+            open => self.window.check(now, limits, tokens, open),
+        };
+        match checked {
+            Err(exceeded) => (false, exceeded),
+            Ok(()) => {
+                let status = self.window.status(now, limits);
+                let (requests_retry_after, tokens_retry_after) = (Duration::ZERO, Duration::ZERO);
+                (true, RateLimitExceeded { status, requests_retry_after, tokens_retry_after })
+            }
+        }
+    }
+
+    /// After `check` has found that it fits.
+    fn admit(&mut self, now: Duration, request_id: &RequestId, tokens: u64) {
+        let open = self.open.get(request_id).copied();
+        if open.is_none_or(|open| open.tokens < tokens) {
+            let entry = self.window.admit(now, tokens, open);
+            self.open.insert(request_id.clone(), ReservedEntry { entry, tokens });
+        }
+    }
 }
 
 impl Shard {
+    fn bucket(&mut self, bucket: Bucket) -> &mut BucketState {
+        self.buckets.entry(bucket).or_default()
+    }
+
     fn sweep(&mut self, now: Duration) {
         if now.saturating_sub(self.swept_at) >= WINDOW {
             self.swept_at = now;
@@ -83,24 +122,18 @@ impl Shard {
 #[async_trait]
 impl Limiter for MemoryLimiter {
     async fn reserve(&self, reservation: &Reservation) -> Result<Decision, LimiterUnavailable> {
-        let Reservation { bucket, ref request_id, limits, tokens } = *reservation;
-        let (mut shard, now) = self.lock(bucket.account());
-        let bucket = shard.buckets.entry(bucket).or_default();
-        bucket.advance(now);
-        let entry = match bucket.open.get(request_id) {
-            Some(open) if open.tokens >= tokens => {
-                return Ok(Decision::Admitted(bucket.window.status(now, limits)));
-            }
-            Some(open) => bucket.window.raise(now, limits, *open, tokens),
-            None => bucket.window.reserve(now, limits, tokens),
-        };
-        match entry {
-            Ok(entry) => {
-                bucket.open.insert(request_id.clone(), ReservedEntry { entry, tokens });
-                Ok(Decision::Admitted(bucket.window.status(now, limits)))
-            }
-            Err(rejection) => Ok(Decision::Rejected(rejection)),
+        let Reservation { ref request_id, tokens, .. } = *reservation;
+        let (mut shard, now) = self.lock(reservation.bucket.account());
+        let mut check = |bucket, limits| shard.bucket(bucket).check(now, limits, request_id, tokens);
+        let (fits_account, account) = check(reservation.bucket, reservation.limits);
+        let key = reservation.key.map(|key| check(key.bucket, key.limits));
+        if !fits_account || key.is_some_and(|(fits_key, _)| !fits_key) {
+            return Ok(Decision::Rejected(Rejection { account, key: key.map(|(_, exceeded)| exceeded) }));
         }
+        for (bucket, _) in reservation.buckets() {
+            shard.bucket(bucket).admit(now, request_id, tokens);
+        }
+        Ok(Decision::Admitted(shard.bucket(reservation.bucket).window.status(now, reservation.limits)))
     }
 
     async fn settle(

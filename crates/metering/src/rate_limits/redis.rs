@@ -3,7 +3,7 @@
 //!
 //! If Redis loses the windows, at most 60 seconds of usage are lost. If Redis is unavailable, nothing is admitted.
 
-use super::{Bucket, Decision, Limiter, LimiterUnavailable, Reservation};
+use super::{Bucket, Decision, Limiter, LimiterUnavailable, Rejection, Reservation};
 use crate::limits::{REDIS_CONNECT_TIMEOUT, REDIS_RECONNECT_DELAY, REDIS_RESPONSE_TIMEOUT};
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{
@@ -12,7 +12,7 @@ use ::redis::{
 use async_trait::async_trait;
 use chancery_domain::{
     AccountId, COALESCE_SPAN, Clock, LimitUsage, MAX_EXACT_ENTRIES, RateLimitExceeded, RateLimitStatus,
-    RateLimits, WINDOW,
+    RateLimits, RequestId, WINDOW,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -89,9 +89,11 @@ impl RedisLimiter {
         used_tokens: Option<u64>,
     ) -> Result<RateLimitStatus, LimiterUnavailable> {
         let mut call = self.settle.prepare_invoke();
-        call.key(window_key(reservation.bucket)).key(reservation_key(reservation));
+        for (bucket, _) in reservation.buckets() {
+            call.key(window_key(bucket)).key(reservation_key(bucket, &reservation.request_id));
+        }
         call.arg(self.time()).arg(used_tokens.map_or_else(String::new, |tokens| tokens.to_string()));
-        self.link.invoke(&call).await.map(|numbers| status(reservation.limits, numbers))
+        self.link.invoke(&call).await.map(|numbers: StatusNumbers| status(reservation.limits, numbers))
     }
 }
 
@@ -100,16 +102,21 @@ fn window_key(bucket: Bucket) -> String {
     match bucket {
         Bucket::Generation(account) => format!("chancery:limits:{{{account}}}"),
         Bucket::Reads(account) => format!("chancery:limits:{{{account}}}:reads"),
+        Bucket::Key(account, key) => format!("chancery:limits:{{{account}}}:key:{key}"),
+        Bucket::KeyReads(account, key) => format!("chancery:limits:{{{account}}}:key:{key}:reads"),
     }
 }
 
-fn reservation_key(reservation: &Reservation) -> String {
-    format!("{}:{}", window_key(reservation.bucket), reservation.request_id)
+fn reservation_key(bucket: Bucket, request_id: &RequestId) -> String {
+    format!("{}:{request_id}", window_key(bucket))
 }
+
+/// Requests, tokens, and the times until the oldest and the newest entry expire.
+type StatusNumbers = (u64, u64, u64, u64);
 
 fn status(
     limits: RateLimits,
-    (requests, tokens, next_expiry_us, full_reset_us): (u64, u64, u64, u64),
+    (requests, tokens, next_expiry_us, full_reset_us): StatusNumbers,
 ) -> RateLimitStatus {
     RateLimitStatus {
         limits,
@@ -119,24 +126,48 @@ fn status(
     }
 }
 
+/// What `reserve.lua` returns for one window.
+const NUMBERS_PER_WINDOW: usize = 6;
+
+fn exceeded(
+    limits: RateLimits,
+    [requests_wait_us, tokens_wait_us, requests, tokens, next_expiry_us, full_reset_us]: [u64;
+        NUMBERS_PER_WINDOW],
+) -> RateLimitExceeded {
+    RateLimitExceeded {
+        status: status(limits, (requests, tokens, next_expiry_us, full_reset_us)),
+        requests_retry_after: Duration::from_micros(requests_wait_us),
+        tokens_retry_after: Duration::from_micros(tokens_wait_us),
+    }
+}
+
+/// Reads what `reserve.lua` returns: whether it is admitted, and the numbers of each window.
+fn decision(reservation: &Reservation, numbers: &[u64]) -> Option<Decision> {
+    let (is_admitted, windows) = numbers.split_first()?;
+    let (windows, []) = windows.as_chunks::<NUMBERS_PER_WINDOW>() else { return None };
+    let account = exceeded(reservation.limits, *windows.first()?);
+    let key = match reservation.key {
+        Some(key) => Some(exceeded(key.limits, *windows.get(1)?)),
+        None => None,
+    };
+    Some(match is_admitted {
+        0 => Decision::Rejected(Rejection { account, key }),
+        _ => Decision::Admitted(account.status),
+    })
+}
+
 #[async_trait]
 impl Limiter for RedisLimiter {
     async fn reserve(&self, reservation: &Reservation) -> Result<Decision, LimiterUnavailable> {
-        let limits = reservation.limits;
         let mut call = self.reserve.prepare_invoke();
-        call.key(window_key(reservation.bucket)).key(reservation_key(reservation));
-        call.arg(self.time()).arg(reservation.tokens).arg(limits.requests_per_min).arg(limits.tokens_per_min);
-        let (is_admitted, requests_wait_us, tokens_wait_us, requests, tokens, next_expiry_us, full_reset_us) =
-            self.link.invoke(&call).await?;
-        let status = status(limits, (requests, tokens, next_expiry_us, full_reset_us));
-        Ok(match is_admitted {
-            true => Decision::Admitted(status),
-            false => Decision::Rejected(RateLimitExceeded {
-                status,
-                requests_retry_after: Duration::from_micros(requests_wait_us),
-                tokens_retry_after: Duration::from_micros(tokens_wait_us),
-            }),
-        })
+        call.arg(self.time()).arg(reservation.tokens);
+        for (bucket, limits) in reservation.buckets() {
+            call.key(window_key(bucket)).key(reservation_key(bucket, &reservation.request_id));
+            call.arg(limits.requests_per_min).arg(limits.tokens_per_min);
+        }
+        let numbers: Vec<u64> = self.link.invoke(&call).await?;
+        decision(reservation, &numbers)
+            .ok_or_else(|| LimiterUnavailable(format!("unexpected response: {numbers:?}")))
     }
 
     async fn settle(
@@ -158,7 +189,7 @@ impl Limiter for RedisLimiter {
     ) -> Result<RateLimitStatus, LimiterUnavailable> {
         let mut call = self.status.prepare_invoke();
         call.key(window_key(bucket)).arg(self.time());
-        self.link.invoke(&call).await.map(|numbers| status(limits, numbers))
+        self.link.invoke(&call).await.map(|numbers: StatusNumbers| status(limits, numbers))
     }
 
     async fn ping(&self) -> Result<(), LimiterUnavailable> {

@@ -3,8 +3,8 @@
 use crate::protocol::end;
 use crate::{Fixture, LIMITS, NAME, call, new_key};
 use chancery_domain::{
-    AccountId, ApiKey, Clock, Day, KeyId, ManualClock, Month, Nanos, OsRandomness, Principal, RateLimits,
-    RequestId, SeededRandomness, UnixMillis, WINDOW,
+    AccountId, ApiKey, Clock, Day, KeyId, KeyLimits, ManualClock, Month, Nanos, OsRandomness, Principal,
+    RateLimits, RequestId, SeededRandomness, UnixMillis, WINDOW,
 };
 use chancery_engine::StopReason;
 use chancery_metering::{Caller, GenerateRequest, MemoryLimiter, Meter, MeterError, Models};
@@ -51,10 +51,10 @@ async fn peaks(fixture: &Fixture) -> Vec<DailyPeak> {
 }
 
 fn limited(fixture: &Fixture, requests_per_min: u32, tokens_per_min: u32) -> Caller {
-    Caller { limits: RateLimits { requests_per_min, tokens_per_min }, ..fixture.caller }
+    Caller { limits: RateLimits { requests_per_min, tokens_per_min }, ..fixture.caller.clone() }
 }
 
-async fn generate(fixture: &Fixture, caller: Caller) -> Result<(), MeterError> {
+async fn generate(fixture: &Fixture, caller: &Caller) -> Result<(), MeterError> {
     let (id, request) = fixture.new_request();
     fixture.meter.generate(call(caller, id, request)).await.map(drop)
 }
@@ -80,16 +80,16 @@ async fn rejections_are_counted_once_by_account_key_and_code() {
     fixture.store.close_account(&closed.name, fixture.clock.now()).await.unwrap();
 
     let tight = limited(&fixture, 1, 1_000);
-    generate(&fixture, tight).await.unwrap();
+    generate(&fixture, &tight).await.unwrap();
     for _ in 0..2 {
-        assert!(matches!(generate(&fixture, tight).await, Err(MeterError::RateLimited { .. })));
+        assert!(matches!(generate(&fixture, &tight).await, Err(MeterError::RateLimited { .. })));
     }
     // A stream is rejected and counted like a whole reply, even without a cap.
     for max_output_tokens in [Some(50), None] {
         let (id, request) = fixture.new_request();
         let request = GenerateRequest { max_output_tokens, ..request };
-        let caller = Caller { key: second_id, ..tight };
-        let rejected = fixture.meter.stream(call(caller, id, request)).await.map(drop);
+        let caller = Caller { key: second_id, ..tight.clone() };
+        let rejected = fixture.meter.stream(call(&caller, id, request)).await.map(drop);
         assert!(matches!(rejected, Err(MeterError::RateLimited { .. })), "{rejected:?}");
     }
     for key in [&unpaid, &unpaid, &of_closed] {
@@ -100,8 +100,8 @@ async fn rejections_are_counted_once_by_account_key_and_code() {
     assert_eq!(fixture.meter.try_authenticate(Some(unpaid.reveal())).await, None);
     let cap = LimitsChange { spend_per_month: CapChange::Set(Nanos(1)), ..LimitsChange::default() };
     fixture.store.set_limits(&NAME.parse().unwrap(), cap).await.unwrap();
-    let capped = Caller { is_capped: true, ..fixture.caller };
-    assert!(matches!(generate(&fixture, capped).await, Err(MeterError::SpendingCapReached(_))));
+    let capped = Caller { is_capped: true, ..fixture.caller.clone() };
+    assert!(matches!(generate(&fixture, &capped).await, Err(MeterError::SpendingCapReached(_))));
 
     assert_eq!(rejections(&fixture).await, [], "nothing is written on the way of a request");
     fixture.meter.record_activity().await.unwrap();
@@ -128,14 +128,14 @@ async fn only_limit_and_billing_rejections_are_counted() {
         assert!(matches!(rejected, Err(MeterError::InvalidKey)), "{rejected:?}");
     }
     assert!(matches!(
-        generate(&fixture, limited(&fixture, 1, 5)).await,
+        generate(&fixture, &limited(&fixture, 1, 5)).await,
         Err(MeterError::ExceedsTokenLimit { .. })
     ));
     let (id, request) = fixture.new_request();
     let request = GenerateRequest { model: "none".to_owned(), ..request };
-    assert!(fixture.meter.generate(call(fixture.caller, id, request)).await.is_err());
+    assert!(fixture.meter.generate(call(&fixture.caller, id, request)).await.is_err());
     // Counting tokens generates nothing, so it is part of no peak.
-    fixture.meter.count(fixture.caller, &fixture.new_request().1).await.unwrap();
+    fixture.meter.count(&fixture.caller, &fixture.new_request().1).await.unwrap();
     fixture.meter.record_activity().await.unwrap();
     assert_eq!(rejections(&fixture).await, []);
     assert_eq!(peaks(&fixture).await, []);
@@ -147,7 +147,7 @@ async fn daily_peak_rises_with_admissions_and_never_falls() {
     let begin = fixture.clock.now();
     // 6 tokens in; up to 50 out while it runs, 4 once it is settled.
     for _ in 0..3 {
-        generate(&fixture, fixture.caller).await.unwrap();
+        generate(&fixture, &fixture.caller).await.unwrap();
     }
     let peak = |day: Day, requests, tokens, at| {
         let (requests_at, tokens_at) = (at, at);
@@ -158,19 +158,19 @@ async fn daily_peak_rises_with_admissions_and_never_falls() {
     assert_eq!(peaks(&fixture).await, [highest]);
 
     fixture.clock.advance(WINDOW);
-    generate(&fixture, fixture.caller).await.unwrap();
+    generate(&fixture, &fixture.caller).await.unwrap();
     // Rejected by the cap, so part of no peak, although the rate limit had room.
     let cap = LimitsChange { spend_per_month: CapChange::Set(Nanos(1)), ..LimitsChange::default() };
     fixture.store.set_limits(&NAME.parse().unwrap(), cap).await.unwrap();
-    let capped = Caller { is_capped: true, ..fixture.caller };
+    let capped = Caller { is_capped: true, ..fixture.caller.clone() };
     for _ in 0..5 {
-        assert!(generate(&fixture, capped).await.is_err());
+        assert!(generate(&fixture, &capped).await.is_err());
     }
     fixture.meter.record_activity().await.unwrap();
     assert_eq!(peaks(&fixture).await, [highest]);
 
     fixture.clock.advance(Duration::from_secs(86_400));
-    generate(&fixture, fixture.caller).await.unwrap();
+    generate(&fixture, &fixture.caller).await.unwrap();
     fixture.meter.record_activity().await.unwrap();
     let now = fixture.clock.now();
     assert_eq!(peaks(&fixture).await, [highest, peak(Day::containing(now), 1, 56, now)]);
@@ -180,13 +180,13 @@ async fn daily_peak_rises_with_admissions_and_never_falls() {
 async fn unstored_activity_is_recorded_by_the_next_write() {
     let fixture = Fixture::with(|_, sink| end(sink, StopReason::Complete, 4)).await;
     let tight = limited(&fixture, 1, 1_000);
-    generate(&fixture, tight).await.unwrap();
-    assert!(generate(&fixture, tight).await.is_err());
+    generate(&fixture, &tight).await.unwrap();
+    assert!(generate(&fixture, &tight).await.is_err());
     // Rejections are stored and peaks fail. What was stored is not stored again.
     change_database(&fixture, "ALTER TABLE daily_peaks RENAME TO gone").await;
     for _ in 0..3 {
         assert!(fixture.meter.record_activity().await.is_err());
-        assert!(generate(&fixture, tight).await.is_err());
+        assert!(generate(&fixture, &tight).await.is_err());
     }
     change_database(&fixture, "ALTER TABLE gone RENAME TO daily_peaks").await;
     fixture.meter.record_activity().await.unwrap();
@@ -227,8 +227,8 @@ async fn activity_is_stored_in_batches_and_only_failed_batches_are_retried() {
 async fn activity_is_recorded_periodically_until_draining() {
     let fixture = Fixture::with(|_, sink| end(sink, StopReason::Complete, 4)).await;
     let tight = limited(&fixture, 1, 1_000);
-    generate(&fixture, tight).await.unwrap();
-    assert!(generate(&fixture, tight).await.is_err());
+    generate(&fixture, &tight).await.unwrap();
+    assert!(generate(&fixture, &tight).await.is_err());
     let meter = Arc::clone(&fixture.meter);
     let flush_task = tokio::spawn(async move { meter.run_activity_flush().await });
     let flushed = async {
@@ -265,7 +265,7 @@ async fn rejections_of_two_nodes_add_up_and_the_higher_peak_wins() {
     let turns = chancery_engine::Turn::from_instructions_and_input("Answer briefly.", "What is a ledger?");
     for ((meter, _), admitted) in nodes.iter().zip([3_u64, 2]) {
         let limits = RateLimits { requests_per_min: admitted as u32, tokens_per_min: 10_000 };
-        let caller = Caller { account, key, limits, is_capped: false };
+        let caller = Caller { account, key, limits, key_limits: KeyLimits::default(), is_capped: false };
         let mut served = 0;
         for _ in 0..5 {
             let request = GenerateRequest {
@@ -279,7 +279,7 @@ async fn rejections_of_two_nodes_add_up_and_the_higher_peak_wins() {
                 seed: None,
                 stop: Vec::new(),
             };
-            let outcome = meter.generate(call(caller, meter.new_request_id(), request)).await;
+            let outcome = meter.generate(call(&caller, meter.new_request_id(), request)).await;
             served += u64::from(outcome.is_ok());
         }
         assert_eq!(served, admitted);

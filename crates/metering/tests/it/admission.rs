@@ -2,7 +2,7 @@
 
 use crate::protocol::{end, send_one_word_then_wait};
 use crate::{Fixture, call};
-use chancery_domain::{LimitUsage, RateLimits, WINDOW};
+use chancery_domain::{LimitScope, LimitUsage, RateLimits, WINDOW};
 use chancery_engine::{EngineError, Finished, GenerationSink, StopReason};
 use chancery_metering::{Caller, GenerateRequest, MeterError};
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// The same caller with other limits, as after `account limits`.
 fn limited(fixture: &Fixture, requests_per_min: u32, tokens_per_min: u32) -> Caller {
-    Caller { limits: RateLimits { requests_per_min, tokens_per_min }, ..fixture.caller }
+    Caller { limits: RateLimits { requests_per_min, tokens_per_min }, ..fixture.caller.clone() }
 }
 
 #[tokio::test]
@@ -43,12 +43,14 @@ async fn request_over_a_limit_is_rejected_until_the_wait_ends() {
     for (caller, by_requests) in [(limited(&fixture, 2, 1_000), true), (limited(&fixture, 100, 70), false)] {
         for _ in 0..2 {
             let (id, request) = fixture.new_request();
-            fixture.meter.generate(call(caller, id, request)).await.unwrap();
+            fixture.meter.generate(call(&caller, id, request)).await.unwrap();
         }
         let (id, request) = fixture.new_request();
-        let rejected = fixture.meter.generate(call(caller, id, request.clone())).await.unwrap_err();
+        let rejected = fixture.meter.generate(call(&caller, id, request.clone())).await.unwrap_err();
         let MeterError::RateLimited { rejection, tokens: 56 } = rejected else { panic!("{rejected}") };
-        assert_eq!((rejection.requests_retry_after > rejection.tokens_retry_after), by_requests);
+        let exceeded = rejection.exceeded();
+        assert_eq!((exceeded.requests_retry_after > exceeded.tokens_retry_after), by_requests);
+        assert_eq!(rejection.scope(), LimitScope::Account);
         assert_eq!(rejection.retry_after_s(), 60);
         assert_eq!(
             fixture.used().await,
@@ -56,7 +58,7 @@ async fn request_over_a_limit_is_rejected_until_the_wait_ends() {
             "a rejected request does not count"
         );
         fixture.clock.advance(WINDOW);
-        fixture.meter.generate(call(caller, fixture.meter.new_request_id(), request)).await.unwrap();
+        fixture.meter.generate(call(&caller, fixture.meter.new_request_id(), request)).await.unwrap();
         fixture.clock.advance(WINDOW);
     }
 }
@@ -66,14 +68,14 @@ async fn request_that_can_never_fit_is_rejected_without_retry_after() {
     let fixture = Fixture::with(|_, sink| end(sink, StopReason::Complete, 1)).await;
     let (id, request) = fixture.new_request();
     let caller = limited(&fixture, 1, 55);
-    let rejected = fixture.meter.generate(call(caller, id, request.clone())).await.unwrap_err();
+    let rejected = fixture.meter.generate(call(&caller, id, request.clone())).await.unwrap_err();
     assert!(
         matches!(rejected, MeterError::ExceedsTokenLimit { input_tokens: 6, max_output_tokens: 50, .. }),
         "{rejected}"
     );
     assert_eq!(fixture.used().await, LimitUsage::default());
     let smaller = GenerateRequest { max_output_tokens: Some(49), ..request };
-    assert!(fixture.meter.generate(call(caller, fixture.meter.new_request_id(), smaller)).await.is_ok());
+    assert!(fixture.meter.generate(call(&caller, fixture.meter.new_request_id(), smaller)).await.is_ok());
 }
 
 #[tokio::test]
@@ -84,6 +86,7 @@ async fn uncapped_request_gets_what_context_and_token_limit_allow() {
             reason: StopReason::MaxOutputTokens,
             output_tokens,
             cached_tokens: 0,
+            billed_cached_tokens: 0,
             reasoning_tokens: 0,
             prefilled_tokens: 0,
             input_tokens: None,
@@ -95,13 +98,13 @@ async fn uncapped_request_gets_what_context_and_token_limit_allow() {
         let (id, request) = fixture.new_request();
         let request = GenerateRequest { max_output_tokens: None, ..request };
         let caller = limited(&fixture, 1, tokens_per_min);
-        let reply = fixture.meter.generate(call(caller, id, request)).await.unwrap();
+        let reply = fixture.meter.generate(call(&caller, id, request)).await.unwrap();
         assert_eq!(reply.output_tokens, room);
         fixture.clock.advance(WINDOW);
     }
     let (id, request) = fixture.new_request();
     let request = GenerateRequest { max_output_tokens: None, ..request };
-    let rejected = fixture.meter.generate(call(limited(&fixture, 1, 6), id, request)).await.unwrap_err();
+    let rejected = fixture.meter.generate(call(&limited(&fixture, 1, 6), id, request)).await.unwrap_err();
     assert!(matches!(rejected, MeterError::ExceedsTokenLimit { max_output_tokens: 1, .. }), "{rejected}");
 }
 
@@ -116,7 +119,7 @@ async fn failed_generation_does_not_count_toward_limits() {
     for failure in failures {
         let fixture = Fixture::with(move |_, sink| failure(sink)).await;
         let (id, request) = fixture.new_request();
-        fixture.meter.generate(call(fixture.caller, id, request)).await.unwrap_err();
+        fixture.meter.generate(call(&fixture.caller, id, request)).await.unwrap_err();
         assert_eq!(fixture.used().await, LimitUsage::default());
     }
 }
@@ -126,23 +129,23 @@ async fn reads_are_limited_and_take_nothing_from_generation() {
     let fixture = Fixture::with(|_, sink| end(sink, StopReason::Complete, 4)).await;
     let caller = limited(&fixture, 3, 1_000);
     let (id, request) = fixture.new_request();
-    fixture.meter.count(caller, &request).await.unwrap();
-    fixture.meter.admit_read(caller).await.unwrap();
+    fixture.meter.count(&caller, &request).await.unwrap();
+    fixture.meter.admit_read(&caller).await.unwrap();
     fixture.clock.advance(Duration::from_secs(10));
     // A request that cannot be counted is a read all the same.
     let unknown = GenerateRequest { model: "none".to_owned(), ..request.clone() };
-    assert!(matches!(fixture.meter.count(caller, &unknown).await, Err(MeterError::UnknownModel(_))));
+    assert!(matches!(fixture.meter.count(&caller, &unknown).await, Err(MeterError::UnknownModel(_))));
     for rejected in [
-        fixture.meter.count(caller, &request).await.unwrap_err(),
-        fixture.meter.admit_read(caller).await.unwrap_err(),
+        fixture.meter.count(&caller, &request).await.unwrap_err(),
+        fixture.meter.admit_read(&caller).await.unwrap_err(),
     ] {
         let MeterError::ReadsRateLimited(rejection) = rejected else { panic!("{rejected}") };
         assert_eq!(rejection.retry_after_s(), 50);
     }
     assert_eq!(fixture.used().await, LimitUsage::default());
-    fixture.meter.generate(call(caller, id, request.clone())).await.unwrap();
+    fixture.meter.generate(call(&caller, id, request.clone())).await.unwrap();
     fixture.clock.advance(Duration::from_secs(50));
-    fixture.meter.count(caller, &request).await.unwrap();
+    fixture.meter.count(&caller, &request).await.unwrap();
 }
 
 #[tokio::test]
@@ -172,6 +175,6 @@ async fn unrecorded_request_still_counts_its_usage_toward_limits() {
     let fixture = Fixture::with(|_, sink| end(sink, StopReason::Complete, 3)).await;
     fixture.store.close().await;
     let (id, request) = fixture.new_request();
-    fixture.meter.generate(call(fixture.caller, id, request)).await.unwrap_err();
+    fixture.meter.generate(call(&fixture.caller, id, request)).await.unwrap_err();
     assert_eq!(fixture.used().await, LimitUsage { requests: 1, tokens: 9 });
 }

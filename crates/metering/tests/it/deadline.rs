@@ -20,7 +20,7 @@ async fn pass(time: Duration) {
 
 async fn start_and_read_a_word(fixture: &Fixture) -> GenerationStream {
     let (id, request) = fixture.new_request();
-    let mut running = fixture.meter.stream(call(fixture.caller, id, request)).await.unwrap();
+    let mut running = fixture.meter.stream(call(&fixture.caller, id, request)).await.unwrap();
     assert!(matches!(running.next().await, StreamEvent::Text(text) if text == "Dear"));
     running
 }
@@ -56,7 +56,7 @@ async fn whole_reply_at_the_deadline_is_billed_and_stored_for_replay() {
     let (id, request) = fixture.new_request();
     let idempotency =
         Idempotency { key: "order-17".parse().unwrap(), fingerprint: Fingerprint::of("/v1/generate", b"{}") };
-    let call = Call { idempotency: Some(idempotency), ..call(fixture.caller, id, request) };
+    let call = Call { idempotency: Some(idempotency), ..call(&fixture.caller, id, request) };
     let (meter, first) = (Arc::clone(&fixture.meter), call.clone());
     let whole = tokio::spawn(async move { meter.generate(first).await });
     while !has_started.load(Ordering::SeqCst) {
@@ -82,7 +82,7 @@ async fn deadline_without_a_token_is_an_unbilled_timeout() {
     })
     .await;
     let (id, request) = fixture.new_request();
-    let running = fixture.meter.stream(call(fixture.caller, id, request)).await.unwrap();
+    let running = fixture.meter.stream(call(&fixture.caller, id, request)).await.unwrap();
     pass(GENERATION_TIMEOUT).await;
     let error = outcome(running).await.unwrap_err();
     // The engine may report the cancellation itself.
@@ -108,7 +108,7 @@ async fn text_of_an_engine_that_ignores_the_deadline_is_counted_and_billed() {
     let script = stubborn(&has_ended);
     let fixture = Fixture::with(move |_, sink| script(sink)).await;
     let (id, request) = fixture.new_request();
-    let mut running = fixture.meter.stream(call(fixture.caller, id, request)).await.unwrap();
+    let mut running = fixture.meter.stream(call(&fixture.caller, id, request)).await.unwrap();
     assert!(matches!(running.next().await, StreamEvent::Text(_)));
     pass(GENERATION_TIMEOUT).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -146,6 +146,6 @@ async fn failed_stream_is_not_billed_but_its_tokens_count_against_the_minute() {
     assert_eq!(fixture.used().await, LimitUsage { requests: 1, tokens: 6 + 2 });
     // Nobody has read a whole reply that failed.
     let (id, request) = fixture.new_request();
-    assert!(fixture.meter.generate(call(fixture.caller, id, request)).await.is_err());
+    assert!(fixture.meter.generate(call(&fixture.caller, id, request)).await.is_err());
     assert_eq!(fixture.used().await, LimitUsage { requests: 1, tokens: 6 + 2 });
 }

@@ -59,7 +59,7 @@ impl Outage {
 
     fn keyed_call(&self) -> Call {
         let (id, request) = self.fixture.new_request();
-        Call { idempotency: Some(idempotency()), ..call(self.fixture.caller, id, request) }
+        Call { idempotency: Some(idempotency()), ..call(&self.fixture.caller, id, request) }
     }
 
     /// The stream's text has been read when the database fails, and the reply ends after that.
@@ -138,7 +138,7 @@ async fn unlock(mut database: SqliteConnection) {
 async fn stream_ends_in_an_outage_once_its_usage_is_journaled() {
     let outage = Outage::new().await;
     let (id, request) = outage.fixture.new_request();
-    let (reply, database) = outage.stream_into_outage(call(outage.fixture.caller, id, request)).await;
+    let (reply, database) = outage.stream_into_outage(call(&outage.fixture.caller, id, request)).await;
     assert_eq!((reply.output_text.as_str(), reply.output_tokens), ("Dear", 1));
     assert_eq!(Journal::status(&outage.folder()).unwrap(), JournalStatus { waiting: 1, rejected: 0 });
     unlock(database).await;
@@ -157,7 +157,7 @@ async fn stream_ends_in_an_outage_once_its_usage_is_journaled() {
 async fn crash_in_an_outage_bills_delivered_text_once_at_the_next_start() {
     let outage = Outage::new().await;
     let (id, request) = outage.fixture.new_request();
-    let (_, database) = outage.stream_into_outage(call(outage.fixture.caller, id, request)).await;
+    let (_, database) = outage.stream_into_outage(call(&outage.fixture.caller, id, request)).await;
     let file = outage.folder().join(chancery_metering::JOURNAL_FILE);
     let journal = std::fs::read(&file).unwrap();
     outage.crash(database).await;
@@ -174,7 +174,7 @@ async fn crash_in_an_outage_bills_delivered_text_once_at_the_next_start() {
 async fn shutdown_in_an_outage_journals_the_text_of_readers_who_hung_up() {
     let outage = Outage::new().await;
     let (id, request) = outage.fixture.new_request();
-    let stream = outage.stream(call(outage.fixture.caller, id, request)).await;
+    let stream = outage.stream(call(&outage.fixture.caller, id, request)).await;
     let database = lock(&outage.fixture).await;
     drop(stream);
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -195,7 +195,7 @@ async fn whole_reply_in_an_outage_is_held_back_and_not_journaled() {
     let database = lock(&outage.fixture).await;
     outage.go.store(true, Ordering::SeqCst);
     let (id, request) = outage.fixture.new_request();
-    let error = outage.fixture.meter.generate(call(outage.fixture.caller, id, request)).await.unwrap_err();
+    let error = outage.fixture.meter.generate(call(&outage.fixture.caller, id, request)).await.unwrap_err();
     assert!(matches!(error, MeterError::UsageNotRecorded { .. }), "{error}");
     assert_eq!(outage.fixture.meter.journaled_requests(), 0);
     unlock(database).await;
@@ -245,12 +245,13 @@ async fn journaled_text_is_billed_even_if_others_used_up_the_spending_cap() {
     let mut outage = Outage::new().await;
     cap(&mut outage.fixture, MAX_COST).await;
     let (id, request) = outage.fixture.new_request();
-    let (_, database) = outage.stream_into_outage(call(outage.fixture.caller, id, request)).await;
+    let (_, database) = outage.stream_into_outage(call(&outage.fixture.caller, id, request)).await;
     outage.crash(database).await;
     let (other, now) = outage.process_after_the_lease().await;
     let taken = SpendingReservation {
         request_id: outage.fixture.meter.new_request_id(),
         account: outage.fixture.caller.account,
+        key: outage.fixture.caller.key,
         amount: Nanos(MAX_COST - COST + 1),
         at: now,
         now,
@@ -300,6 +301,7 @@ async fn journaled_row_is_moved_aside_if_a_retry_with_its_key_was_billed() {
         key: outage.fixture.caller.key,
         model: "words".to_owned(),
         input_tokens: 6,
+        cached_input_tokens: 0,
         output_tokens: 1,
         prices,
         cost: Nanos(COST),
@@ -312,7 +314,6 @@ async fn journaled_row_is_moved_aside_if_a_retry_with_its_key_was_billed() {
         key,
         reasoning_text: String::new(),
         output_text: "Dear".to_owned(),
-        cached_tokens: 0,
         reasoning_tokens: 0,
         expires_at,
     };
@@ -330,7 +331,7 @@ async fn journaled_row_is_moved_aside_if_a_retry_with_its_key_was_billed() {
 async fn row_that_the_ledger_rejects_is_moved_aside() {
     let outage = Outage::new().await;
     let (id, request) = outage.fixture.new_request();
-    let (_, database) = outage.stream_into_outage(call(outage.fixture.caller, id, request)).await;
+    let (_, database) = outage.stream_into_outage(call(&outage.fixture.caller, id, request)).await;
     unlock(database).await;
     // A database that does not know the account.
     let folder = tempfile::tempdir().unwrap();

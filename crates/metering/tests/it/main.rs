@@ -7,6 +7,7 @@ mod admission;
 mod authentication;
 mod deadline;
 mod journal;
+mod key_limits;
 mod protocol;
 mod redis_outage;
 mod replays;
@@ -14,8 +15,8 @@ mod spending;
 mod tokenizing;
 
 use chancery_domain::{
-    AccountName, ApiKey, Clock, LimitUsage, ManualClock, OsRandomness, Prices, RateLimits, RequestId,
-    SeededRandomness, UnixMillis,
+    AccountName, ApiKey, Clock, KeyLimits, LimitUsage, ManualClock, OsRandomness, Prices, RateLimits,
+    RequestId, SeededRandomness, UnixMillis,
 };
 use chancery_engine::{Engine, GenerationSink, Job, ScriptedEngine, Turn};
 use chancery_metering::{
@@ -33,8 +34,12 @@ const DATABASE: &str = "chancery.db";
 pub const NAME: &str = "Hale & Ward";
 pub const LIMITS: RateLimits = RateLimits { requests_per_min: 60, tokens_per_min: 60_000 };
 
-pub fn call(caller: Caller, request_id: RequestId, request: GenerateRequest) -> Call {
-    Call { caller, request_id, request, idempotency: None }
+pub fn call(caller: &Caller, request_id: RequestId, request: GenerateRequest) -> Call {
+    Call { caller: caller.clone(), request_id, request, idempotency: None }
+}
+
+fn prices() -> Prices {
+    Prices::new("1".parse().unwrap(), "2".parse().unwrap()).unwrap()
 }
 
 pub struct Fixture {
@@ -62,7 +67,31 @@ impl Fixture {
         Self::with_engine_and_limits_in("memory", engine).await
     }
 
+    /// With a price for cached input.
+    pub async fn with_cached_price(
+        cached_input_per_million: &str,
+        script: impl Fn(Job, GenerationSink) + Send + Sync + 'static,
+    ) -> Self {
+        let prices = prices().with_cached_input(cached_input_per_million.parse().unwrap()).unwrap();
+        Self::with_prices("memory", Arc::new(ScriptedEngine::new(100, script)), prices).await
+    }
+
+    /// With a price for cached input, and a chat template of so many tokens.
+    pub async fn with_cached_price_and_scaffolding(
+        cached_input_per_million: &str,
+        scaffolding_tokens: u32,
+        script: impl Fn(Job, GenerationSink) + Send + Sync + 'static,
+    ) -> Self {
+        let prices = prices().with_cached_input(cached_input_per_million.parse().unwrap()).unwrap();
+        let engine = ScriptedEngine::new(100, script).with_scaffolding(scaffolding_tokens);
+        Self::with_prices("memory", Arc::new(engine), prices).await
+    }
+
     async fn with_engine_and_limits_in(limit_store: &str, engine: Arc<dyn Engine>) -> Self {
+        Self::with_prices(limit_store, engine, prices()).await
+    }
+
+    async fn with_prices(limit_store: &str, engine: Arc<dyn Engine>, prices: Prices) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = DatabaseUrl::sqlite_file(&folder.path().join(DATABASE));
         let store = Arc::new(Store::open(&url).await.unwrap());
@@ -73,12 +102,12 @@ impl Fixture {
             store.create_account(NewAccount { name, limits, created_at: clock.now() }).await.unwrap();
         let key = ApiKey::generate(&OsRandomness);
         let stored = store.create_key(new_key(&key, Some(account.id))).await.unwrap();
-        let prices = Prices::new("1".parse().unwrap(), "2".parse().unwrap()).unwrap();
         let models = Models::new([Model { name: "words".to_owned(), engine, prices }]);
         let limiter = open_limiter(&limit_store.parse().unwrap(), clock.clone()).await.unwrap();
         let randomness = Arc::new(SeededRandomness::new(1));
         let meter = Meter::new(models, Arc::new(store.metering()), limiter, clock.clone(), randomness);
-        let caller = Caller { account: account.id, key: stored.id, limits, is_capped: false };
+        let key_limits = KeyLimits::default();
+        let caller = Caller { account: account.id, key: stored.id, limits, key_limits, is_capped: false };
         Self { meter: Arc::new(meter), store, clock, caller, key, folder }
     }
 
@@ -109,8 +138,8 @@ impl Fixture {
     /// A request in its own task. Aborting the task simulates a disconnect.
     pub fn spawn_request(&self) -> JoinHandle<Result<Reply, MeterError>> {
         let (id, request) = self.new_request();
-        let (meter, caller) = (Arc::clone(&self.meter), self.caller);
-        tokio::spawn(async move { meter.generate(call(caller, id, request)).await })
+        let (meter, caller) = (Arc::clone(&self.meter), self.caller.clone());
+        tokio::spawn(async move { meter.generate(call(&caller, id, request)).await })
     }
 
     /// Input tokens, output tokens and stop reason of each row.
@@ -121,7 +150,7 @@ impl Fixture {
 
     /// What counts against the account's limits.
     pub async fn used(&self) -> LimitUsage {
-        self.meter.rate_limit_status(self.caller).await.unwrap().used
+        self.meter.rate_limit_status(&self.caller).await.unwrap().used
     }
 
     /// Waits until no request is running.
@@ -134,5 +163,12 @@ impl Fixture {
 
 pub fn new_key(key: &ApiKey, account: Option<chancery_domain::AccountId>) -> NewKey {
     let created_at = UnixMillis(1_800_000_000_000);
-    NewKey { prefix: key.prefix(), hash: key.hash(), label: String::new(), account, created_at }
+    NewKey {
+        prefix: key.prefix(),
+        hash: key.hash(),
+        label: String::new(),
+        account,
+        created_at,
+        limits: KeyLimits::default(),
+    }
 }

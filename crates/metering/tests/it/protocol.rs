@@ -18,6 +18,7 @@ pub fn finished(reason: StopReason, output_tokens: u32) -> Finished {
         reason,
         output_tokens,
         cached_tokens: 0,
+        billed_cached_tokens: 0,
         reasoning_tokens: 0,
         prefilled_tokens: 0,
         input_tokens: None,
@@ -46,7 +47,7 @@ async fn reply_is_in_the_ledger_before_delivery() {
     })
     .await;
     let (id, request) = fixture.new_request();
-    let reply = fixture.meter.generate(call(fixture.caller, id.clone(), request)).await.unwrap();
+    let reply = fixture.meter.generate(call(&fixture.caller, id.clone(), request)).await.unwrap();
     assert_eq!(reply.output_text, "A ledger is a book.");
     assert_eq!((reply.input_tokens, reply.output_tokens, reply.stop_reason), (6, 5, StopReason::Complete));
     let rows = fixture.store.ledger_chains.ledger_rows(None, 10).await.unwrap();
@@ -66,6 +67,7 @@ async fn reasoning_is_billed_as_output_and_reported() {
                 reason: StopReason::Complete,
                 output_tokens: 5,
                 cached_tokens: 0,
+                billed_cached_tokens: 0,
                 reasoning_tokens,
                 prefilled_tokens: 0,
                 input_tokens: None,
@@ -73,7 +75,7 @@ async fn reasoning_is_billed_as_output_and_reported() {
         })
         .await;
         let (id, request) = fixture.new_request();
-        let reply = fixture.meter.generate(call(fixture.caller, id, request)).await.unwrap();
+        let reply = fixture.meter.generate(call(&fixture.caller, id, request)).await.unwrap();
         assert_eq!(
             (reply.reasoning_text.as_str(), reply.output_text.as_str()),
             ("A book or a ledge?", "A book.")
@@ -94,7 +96,7 @@ async fn hang_up_during_streamed_reasoning_is_billed() {
     })
     .await;
     let (id, request) = fixture.new_request();
-    let mut running = fixture.meter.stream(call(fixture.caller, id, request)).await.unwrap();
+    let mut running = fixture.meter.stream(call(&fixture.caller, id, request)).await.unwrap();
     assert!(matches!(running.next().await, StreamEvent::Reasoning(text) if text == "Whom"));
     drop(running);
     fixture.settled().await;
@@ -112,7 +114,7 @@ async fn reasoning_and_text_of_a_stream_keep_their_order() {
     })
     .await;
     let (id, request) = fixture.new_request();
-    let mut running = fixture.meter.stream(call(fixture.caller, id, request)).await.unwrap();
+    let mut running = fixture.meter.stream(call(&fixture.caller, id, request)).await.unwrap();
     let mut pieces = String::new();
     let reply = loop {
         match running.next().await {
@@ -124,27 +126,72 @@ async fn reasoning_and_text_of_a_stream_keep_their_order() {
     assert_eq!((reply.reasoning_text, reply.output_text), ("a".repeat(100), "b".repeat(100)));
 }
 
+/// A reply of five tokens, with so many prompt tokens reused, and so many of them billed before.
+fn end_with_cached(sink: GenerationSink, cached_tokens: u32, billed_cached_tokens: u32) {
+    sink.end(Finished { cached_tokens, billed_cached_tokens, ..finished(StopReason::Complete, 5) });
+}
+
+/// Generates once, and returns the reported cached tokens, those of the row, and its cost.
+async fn billed_cached_tokens(fixture: &Fixture) -> (u32, u32, Nanos) {
+    let (id, request) = fixture.new_request();
+    let reply = fixture.meter.generate(call(&fixture.caller, id, request)).await.unwrap();
+    assert_eq!(reply.input_tokens, 6);
+    let rows = fixture.store.ledger_chains.ledger_rows(None, 10).await.unwrap();
+    assert_eq!((rows.len(), rows[0].input_tokens), (1, 6));
+    (reply.cached_tokens, rows[0].cached_input_tokens, rows[0].cost)
+}
+
 #[tokio::test]
-async fn cached_tokens_are_reported_and_do_not_change_the_bill() {
-    // The engine's count includes the chat template, so it can exceed the six billed tokens.
-    for (cached_tokens, expected) in [(0, 0), (4, 4), (64, 6)] {
-        let fixture = Fixture::with(move |_, sink| {
-            sink.end(Finished {
-                reason: StopReason::Complete,
-                output_tokens: 5,
-                cached_tokens,
-                reasoning_tokens: 0,
-                prefilled_tokens: 0,
-                input_tokens: None,
-            });
+async fn cached_tokens_cost_the_same_without_a_price_of_their_own() {
+    for (cached_tokens, expected) in [(0, 0), (4, 4), (6, 6)] {
+        let fixture = Fixture::with(move |_, sink| end_with_cached(sink, cached_tokens, cached_tokens)).await;
+        let cost = Nanos(6 * 1_000 + 5 * 2_000);
+        assert_eq!(billed_cached_tokens(&fixture).await, (expected, expected, cost));
+    }
+}
+
+#[tokio::test]
+async fn cached_tokens_are_billed_at_their_own_price() {
+    for (cached_tokens, expected) in [(0, 0), (4, 4), (6, 6)] {
+        let fixture = Fixture::with_cached_price("0.25", move |_, sink| {
+            end_with_cached(sink, cached_tokens, cached_tokens);
         })
         .await;
-        let (id, request) = fixture.new_request();
-        let reply = fixture.meter.generate(call(fixture.caller, id, request)).await.unwrap();
-        assert_eq!((reply.input_tokens, reply.cached_tokens), (6, expected));
-        let rows = fixture.store.ledger_chains.ledger_rows(None, 10).await.unwrap();
-        assert_eq!((rows[0].input_tokens, rows[0].cost), (6, Nanos(6 * 1_000 + 5 * 2_000)));
+        let cost = Nanos((6 - i64::from(expected)) * 1_000 + i64::from(expected) * 250 + 5 * 2_000);
+        assert_eq!(billed_cached_tokens(&fixture).await, (expected, expected, cost));
     }
+}
+
+/// The engine's count includes the chat template, which is not billed. Otherwise each of its tokens would discount a
+/// token of text that was never cached.
+#[tokio::test]
+async fn cached_scaffolding_does_not_discount_new_text() {
+    for (cached_tokens, expected) in [(0, 0), (3, 0), (4, 0), (7, 3), (10, 6), (64, 6)] {
+        let fixture = Fixture::with_cached_price_and_scaffolding("0.25", 4, move |_, sink| {
+            end_with_cached(sink, cached_tokens, cached_tokens);
+        })
+        .await;
+        let cost = Nanos((6 - i64::from(expected)) * 1_000 + i64::from(expected) * 250 + 5 * 2_000);
+        assert_eq!(billed_cached_tokens(&fixture).await, (expected, expected, cost));
+    }
+}
+
+/// Otherwise a caller could have prompts computed, hang up before the first token, and then pay the lower price.
+#[tokio::test]
+async fn tokens_that_an_unbilled_request_computed_get_no_discount() {
+    for (billed, expected) in [(0, 0), (2, 2)] {
+        let fixture = Fixture::with_cached_price("0", move |_, sink| end_with_cached(sink, 6, billed)).await;
+        let cost = Nanos((6 - i64::from(expected)) * 1_000 + 5 * 2_000);
+        assert_eq!(billed_cached_tokens(&fixture).await, (expected, expected, cost));
+    }
+}
+
+#[tokio::test]
+async fn estimates_have_no_discount_for_cached_tokens() {
+    let fixture = Fixture::with_cached_price("0.25", |_, sink| end_with_cached(sink, 6, 6)).await;
+    let (_, request) = fixture.new_request();
+    let estimate = fixture.meter.count(&fixture.caller, &request).await.unwrap();
+    assert_eq!((estimate.input_cost, estimate.max_cost), (Nanos(6_000), Nanos(6_000 + 50 * 2_000)));
 }
 
 #[tokio::test]
@@ -160,7 +207,7 @@ async fn failed_generation_is_not_billed() {
         })
         .await;
         let (id, request) = fixture.new_request();
-        let error = fixture.meter.generate(call(fixture.caller, id, request)).await.unwrap_err();
+        let error = fixture.meter.generate(call(&fixture.caller, id, request)).await.unwrap_err();
         assert!(matches!(error, MeterError::Engine(EngineError::Failed(_))), "{error}");
         assert_eq!(fixture.rows().await, []);
     }
@@ -257,7 +304,7 @@ async fn too_many_unrecorded_requests_stop_admission_until_all_are_recorded() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let (id, request) = fixture.new_request();
-    let rejected = fixture.meter.generate(call(fixture.caller, id, request)).await.unwrap_err();
+    let rejected = fixture.meter.generate(call(&fixture.caller, id, request)).await.unwrap_err();
     assert!(matches!(rejected, MeterError::Database(DbError::Unavailable(_))), "{rejected}");
     assert_eq!(fixture.meter.running_requests(), MAX_UNRECORDED_REQUESTS);
     sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
@@ -277,7 +324,7 @@ async fn stream_ends_only_once_the_database_recovers_and_it_is_recorded() {
     let mut other = SqliteConnection::connect_with(&options).await.unwrap();
     sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
     let (id, request) = fixture.new_request();
-    let mut running = fixture.meter.stream(call(fixture.caller, id, request)).await.unwrap();
+    let mut running = fixture.meter.stream(call(&fixture.caller, id, request)).await.unwrap();
     assert!(matches!(running.next().await, StreamEvent::Text(text) if text == "Dear"));
     // Longer than the store waits for a lock.
     assert!(tokio::time::timeout(Duration::from_secs(7), running.next()).await.is_err(), "it has not ended");
@@ -291,7 +338,7 @@ async fn unrecorded_reply_is_not_delivered() {
     let fixture = Fixture::with(|_, sink| end(sink, StopReason::Complete, 3)).await;
     fixture.store.close().await;
     let (id, request) = fixture.new_request();
-    let error = fixture.meter.generate(call(fixture.caller, id, request)).await.unwrap_err();
+    let error = fixture.meter.generate(call(&fixture.caller, id, request)).await.unwrap_err();
     assert!(matches!(error, MeterError::UsageNotRecorded { has_key: false, .. }), "{error}");
 }
 
@@ -316,7 +363,7 @@ async fn rejected_request_never_reaches_the_engine() {
     for (request, expected) in cases {
         let error = fixture
             .meter
-            .generate(call(fixture.caller, fixture.meter.new_request_id(), request))
+            .generate(call(&fixture.caller, fixture.meter.new_request_id(), request))
             .await
             .unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
@@ -339,7 +386,7 @@ async fn draining_rejects_new_requests_and_waits_for_running_ones() {
     }
     fixture.meter.stop_admitting();
     let (id, request) = fixture.new_request();
-    let rejected = fixture.meter.generate(call(fixture.caller, id, request)).await.unwrap_err();
+    let rejected = fixture.meter.generate(call(&fixture.caller, id, request)).await.unwrap_err();
     assert!(matches!(rejected, MeterError::ShuttingDown));
     go.send(()).unwrap();
     fixture.meter.wait_until_settled().await;

@@ -20,7 +20,7 @@ async fn limiter(redis: &RedisServer) -> Arc<dyn Limiter> {
 
 fn reservation(tokens: u64) -> Reservation {
     let request_id = RequestId::new(SystemClock.now(), &OsRandomness);
-    Reservation { bucket: Bucket::Generation(ACCOUNT), request_id, limits: LIMITS, tokens }
+    Reservation { bucket: Bucket::Generation(ACCOUNT), request_id, limits: LIMITS, key: None, tokens }
 }
 
 async fn used(limiter: &dyn Limiter) -> LimitUsage {
@@ -96,9 +96,9 @@ async fn no_request_reaches_the_engine_without_redis() {
     let fixture = Fixture::with_limits_in(&redis.url(), |_, _| panic!("the engine was asked")).await;
     redis.kill();
     let (id, request) = fixture.new_request();
-    let rejected = fixture.meter.generate(call(fixture.caller, id, request)).await.unwrap_err();
+    let rejected = fixture.meter.generate(call(&fixture.caller, id, request)).await.unwrap_err();
     assert!(matches!(rejected, MeterError::Limiter(_)), "{rejected}");
-    assert!(fixture.meter.rate_limit_status(fixture.caller).await.is_none());
+    assert!(fixture.meter.rate_limit_status(&fixture.caller).await.is_none());
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn reply_is_delivered_if_redis_fails_before_settlement() {
     while status.is_none() {
         // The limiter waits a moment, by the fixture's clock, before it reconnects.
         fixture.clock.advance(REDIS_RECONNECT_DELAY);
-        status = fixture.meter.rate_limit_status(fixture.caller).await;
+        status = fixture.meter.rate_limit_status(&fixture.caller).await;
     }
     assert_eq!(status.unwrap().used, LimitUsage { requests: 1, tokens: 56 });
 }
@@ -156,7 +156,7 @@ async fn hang_up_during_a_redis_call_leaves_no_reservation() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(
-        fixture.meter.rate_limit_status(fixture.caller).await.unwrap().used,
+        fixture.meter.rate_limit_status(&fixture.caller).await.unwrap().used,
         LimitUsage { requests: 1, tokens: 11 }
     );
 }

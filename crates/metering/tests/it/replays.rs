@@ -26,7 +26,7 @@ fn named(body: &str) -> Option<Idempotency> {
 /// The fixture's request, with the one idempotency key of these tests.
 fn keyed(fixture: &Fixture) -> Call {
     let (id, request) = fixture.new_request();
-    Call { idempotency: named("{}"), ..call(fixture.caller, id, request) }
+    Call { idempotency: named("{}"), ..call(&fixture.caller, id, request) }
 }
 
 async fn send(fixture: &Fixture) -> Result<Reply, MeterError> {
@@ -41,6 +41,7 @@ fn send_reply(sink: GenerationSink) {
         reason: StopReason::Complete,
         output_tokens: 5,
         cached_tokens: 4,
+        billed_cached_tokens: 4,
         reasoning_tokens: 2,
         prefilled_tokens: 0,
         input_tokens: None,
@@ -178,7 +179,7 @@ async fn requests_that_race_under_one_key_run_once() {
     }
     assert_eq!((ran, replayed + in_flight), (1, 49));
     assert_eq!(fixture.rows().await, [(6, 5, "complete")]);
-    let status = fixture.meter.rate_limit_status(fixture.caller).await.unwrap();
+    let status = fixture.meter.rate_limit_status(&fixture.caller).await.unwrap();
     assert_eq!((status.used.requests, status.used.tokens), (1, 11), "losers count nothing");
 }
 
@@ -197,7 +198,7 @@ async fn replay_consumes_only_a_read() {
     assert!(fixture.caller.is_capped && fixture.caller.limits.requests_per_min == 1);
     let first = send(&fixture).await.unwrap();
     let (id, request) = fixture.new_request();
-    let other = fixture.meter.generate(call(fixture.caller, id, request)).await;
+    let other = fixture.meter.generate(call(&fixture.caller, id, request)).await;
     assert!(matches!(other, Err(MeterError::RateLimited { .. })), "{other:?}");
     assert_eq!(send(&fixture).await.unwrap().id, first.id);
     fixture.clock.advance(Duration::from_secs(15));
@@ -206,7 +207,7 @@ async fn replay_consumes_only_a_read() {
     assert_eq!(rejection.retry_after_s(), 45);
     fixture.clock.advance(Duration::from_secs(45));
     assert!(send(&fixture).await.unwrap().is_replay);
-    assert_eq!(fixture.meter.rate_limit_status(fixture.caller).await.unwrap().used.requests, 0);
+    assert_eq!(fixture.meter.rate_limit_status(&fixture.caller).await.unwrap().used.requests, 0);
 }
 
 #[tokio::test]
@@ -219,7 +220,7 @@ async fn new_idempotency_keys_take_nothing_from_the_reads() {
         fixture.meter.generate(call).await.unwrap();
     }
     for _ in 0..3 {
-        fixture.meter.admit_read(fixture.caller).await.unwrap();
+        fixture.meter.admit_read(&fixture.caller).await.unwrap();
     }
 }
 
@@ -406,7 +407,7 @@ async fn idempotency_key_is_scoped_to_the_account_not_the_api_key() {
     let second_key = chancery_domain::ApiKey::generate(&chancery_domain::OsRandomness);
     let stored =
         fixture.store.create_key(crate::new_key(&second_key, Some(fixture.caller.account))).await.unwrap();
-    let caller = chancery_metering::Caller { key: stored.id, ..fixture.caller };
+    let caller = chancery_metering::Caller { key: stored.id, ..fixture.caller.clone() };
     let again = fixture.meter.generate(Call { caller, ..keyed(&fixture) }).await.unwrap();
     assert_eq!((again.id, again.is_replay), (first.id, true));
 
@@ -415,7 +416,7 @@ async fn idempotency_key_is_scoped_to_the_account_not_the_api_key() {
     let account = fixture.store.create_account(new).await.unwrap().id;
     let third_key = chancery_domain::ApiKey::generate(&chancery_domain::OsRandomness);
     let stored = fixture.store.create_key(crate::new_key(&third_key, Some(account))).await.unwrap();
-    let caller = chancery_metering::Caller { account, key: stored.id, ..fixture.caller };
+    let caller = chancery_metering::Caller { account, key: stored.id, ..fixture.caller.clone() };
     assert!(!fixture.meter.generate(Call { caller, ..keyed(&fixture) }).await.unwrap().is_replay);
 }
 

@@ -2,7 +2,7 @@
 
 use crate::protocol::end;
 use crate::{Fixture, NAME, call};
-use chancery_domain::{Clock, Day, Nanos, UnixMillis};
+use chancery_domain::{Clock, Day, LimitScope, Nanos, UnixMillis};
 use chancery_engine::{EngineError, GenerationSink, StopReason};
 use chancery_metering::{MeterError, SpendingCapDetails};
 use chancery_store::{CapChange, LEASE_DURATION, LimitsChange, ReserveOutcome, SpendingReservation};
@@ -50,11 +50,12 @@ pub async fn cap(fixture: &mut Fixture, nanos: i64) {
 /// Whether another request could still reserve this amount.
 async fn is_left(fixture: &Fixture, nanos: i64) -> bool {
     let request_id = fixture.meter.new_request_id();
-    let (at, account) = (fixture.clock.now(), fixture.caller.account);
+    let (at, account, key) = (fixture.clock.now(), fixture.caller.account, fixture.caller.key);
     let expires_at = UnixMillis(at.0 + 1_000_000);
     let reservation = SpendingReservation {
         request_id: request_id.clone(),
         account,
+        key,
         amount: Nanos(nanos),
         at,
         now: at,
@@ -74,12 +75,13 @@ async fn request_over_the_spending_cap_is_rejected_with_the_reset_time() {
     let mut fixture = Fixture::with(|_, _| panic!("the engine was asked")).await;
     cap(&mut fixture, MAX_COST - 1).await;
     let (id, request) = fixture.new_request();
-    let rejected = fixture.meter.generate(call(fixture.caller, id, request)).await.unwrap_err();
+    let rejected = fixture.meter.generate(call(&fixture.caller, id, request)).await.unwrap_err();
     let MeterError::SpendingCapReached(reached) = rejected else { panic!("{rejected}") };
     // The test clock is in January 2027.
     let resets_at = "2027-02-01".parse::<Day>().unwrap().start();
     let (cap, asked) = (Nanos(MAX_COST - 1), Nanos(MAX_COST));
-    assert_eq!(reached, SpendingCapDetails { cap, spent: Nanos(0), reserved: Nanos(0), asked, resets_at });
+    let (scope, spent, reserved) = (LimitScope::Account, Nanos(0), Nanos(0));
+    assert_eq!(reached, SpendingCapDetails { scope, cap, spent, reserved, asked, resets_at });
     assert!(exactly_left(&fixture, MAX_COST - 1).await);
 }
 
@@ -88,17 +90,17 @@ async fn reply_spends_its_actual_cost_and_releases_the_rest() {
     let mut fixture = Fixture::with(|_, sink| end(sink, StopReason::Complete, 5)).await;
     cap(&mut fixture, MAX_COST).await;
     let (id, request) = fixture.new_request();
-    fixture.meter.generate(call(fixture.caller, id, request)).await.unwrap();
+    fixture.meter.generate(call(&fixture.caller, id, request)).await.unwrap();
     let cost = 6 * 1_000 + 5 * 2_000;
     assert!(exactly_left(&fixture, MAX_COST - cost).await);
     let (id, request) = fixture.new_request();
-    let rejected = fixture.meter.generate(call(fixture.caller, id, request.clone())).await;
+    let rejected = fixture.meter.generate(call(&fixture.caller, id, request.clone())).await;
     assert!(matches!(rejected, Err(MeterError::SpendingCapReached(reached)) if reached.spent == Nanos(cost)));
     // A smaller request fits, and the cap resets next month.
     let smaller = chancery_metering::GenerateRequest { max_output_tokens: Some(42), ..request.clone() };
-    fixture.meter.generate(call(fixture.caller, fixture.meter.new_request_id(), smaller)).await.unwrap();
+    fixture.meter.generate(call(&fixture.caller, fixture.meter.new_request_id(), smaller)).await.unwrap();
     fixture.clock.advance(Duration::from_secs(40 * 86_400));
-    fixture.meter.generate(call(fixture.caller, fixture.meter.new_request_id(), request)).await.unwrap();
+    fixture.meter.generate(call(&fixture.caller, fixture.meter.new_request_id(), request)).await.unwrap();
 }
 
 #[tokio::test]
@@ -111,7 +113,7 @@ async fn unbilled_request_releases_its_whole_reservation() {
         let mut fixture = Fixture::with(move |_, sink| script(sink)).await;
         cap(&mut fixture, MAX_COST).await;
         let (id, request) = fixture.new_request();
-        let _ = fixture.meter.generate(call(fixture.caller, id, request)).await;
+        let _ = fixture.meter.generate(call(&fixture.caller, id, request)).await;
         assert!(exactly_left(&fixture, MAX_COST).await);
         assert_eq!(fixture.rows().await, []);
     }
@@ -161,10 +163,12 @@ async fn with_expired_lease(used_by_other: i64) -> (Fixture, Result<chancery_met
     begun.wait().await;
     let other = fixture.another_process().await;
     let now = UnixMillis(fixture.clock.now().0 + LEASE_DURATION.as_millis() as i64);
-    let (request_id, account) = (fixture.meter.new_request_id(), fixture.caller.account);
+    let (request_id, account, key) =
+        (fixture.meter.new_request_id(), fixture.caller.account, fixture.caller.key);
     let amount = Nanos(used_by_other);
     let expires_at = UnixMillis(now.0 + 1_000_000);
-    let taken = SpendingReservation { request_id, account, amount, at: fixture.clock.now(), now, expires_at };
+    let at = fixture.clock.now();
+    let taken = SpendingReservation { request_id, account, key, amount, at, now, expires_at };
     assert_eq!(other.spending.reserve_spending(taken).await.unwrap(), ReserveOutcome::Reserved);
     go.send(()).unwrap();
     let outcome = call.await.unwrap();

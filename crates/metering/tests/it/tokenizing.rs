@@ -95,20 +95,20 @@ fn long_request(fixture: &Fixture, last_word: &str) -> GenerateRequest {
 }
 
 fn limited(fixture: &Fixture, requests_per_min: u32, tokens_per_min: u32) -> Caller {
-    Caller { limits: RateLimits { requests_per_min, tokens_per_min }, ..fixture.caller }
+    Caller { limits: RateLimits { requests_per_min, tokens_per_min }, ..fixture.caller.clone() }
 }
 
-async fn generate(fixture: &Fixture, caller: Caller, request: GenerateRequest) -> Result<(), MeterError> {
+async fn generate(fixture: &Fixture, caller: &Caller, request: GenerateRequest) -> Result<(), MeterError> {
     fixture.meter.generate(call(caller, fixture.meter.new_request_id(), request)).await.map(drop)
 }
 
-fn spawn(fixture: &Fixture, caller: Caller, request: GenerateRequest) -> JoinHandle<Result<(), MeterError>> {
-    let (meter, id) = (Arc::clone(&fixture.meter), fixture.meter.new_request_id());
-    tokio::spawn(async move { meter.generate(call(caller, id, request)).await.map(drop) })
+fn spawn(fixture: &Fixture, caller: &Caller, request: GenerateRequest) -> JoinHandle<Result<(), MeterError>> {
+    let (meter, call) = (Arc::clone(&fixture.meter), call(caller, fixture.meter.new_request_id(), request));
+    tokio::spawn(async move { meter.generate(call).await.map(drop) })
 }
 
 async fn used(fixture: &Fixture) -> LimitUsage {
-    fixture.meter.rate_limit_status(fixture.caller).await.unwrap().used
+    fixture.meter.rate_limit_status(&fixture.caller).await.unwrap().used
 }
 
 #[tokio::test]
@@ -116,17 +116,17 @@ async fn long_prompt_is_not_tokenized_without_a_request_left() {
     let tokenizer = Tokenizer::new(usize::MAX, true);
     let fixture = Fixture::with_engine(tokenizer.clone()).await;
     let caller = limited(&fixture, 1, 1_000);
-    generate(&fixture, caller, long_request(&fixture, "one")).await.unwrap();
+    generate(&fixture, &caller, long_request(&fixture, "one")).await.unwrap();
     assert_eq!(used(&fixture).await, LimitUsage { requests: 1, tokens: 7 }, "counted once");
     fixture.clock.advance(Duration::from_secs(20));
     for _ in 0..100 {
-        let rejected = generate(&fixture, caller, long_request(&fixture, "two")).await.unwrap_err();
+        let rejected = generate(&fixture, &caller, long_request(&fixture, "two")).await.unwrap_err();
         let MeterError::RateLimited { rejection, .. } = rejected else { panic!("{rejected}") };
         assert_eq!(rejection.retry_after_s(), 40);
     }
     assert_eq!(tokenizer.tokenized(), 1);
     fixture.clock.advance(Duration::from_secs(40));
-    generate(&fixture, caller, long_request(&fixture, "three")).await.unwrap();
+    generate(&fixture, &caller, long_request(&fixture, "three")).await.unwrap();
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn rejected_long_prompt_counts_as_a_request() {
     ] {
         let before = tokenizer.tokenized();
         for _ in 0..5 {
-            let rejected = generate(&fixture, caller, request.clone()).await.unwrap_err();
+            let rejected = generate(&fixture, &caller, request.clone()).await.unwrap_err();
             assert!(!matches!(rejected, MeterError::Internal(_)), "{code}: {rejected}");
         }
         assert_eq!(tokenizer.tokenized() - before, 3, "{code}");
@@ -166,16 +166,16 @@ async fn long_prompt_over_the_tokens_left_gets_the_time_at_which_a_retry_fits() 
     let tokenizer = Tokenizer::new(usize::MAX, true);
     let fixture = Fixture::with_engine(tokenizer.clone()).await;
     let caller = limited(&fixture, 2, 55);
-    generate(&fixture, caller, fixture.new_request().1).await.unwrap_err();
+    generate(&fixture, &caller, fixture.new_request().1).await.unwrap_err();
     let short = GenerateRequest { max_output_tokens: Some(10), ..fixture.new_request().1 };
-    generate(&fixture, caller, short).await.unwrap();
+    generate(&fixture, &caller, short).await.unwrap();
     fixture.clock.advance(Duration::from_secs(30));
-    let rejected = generate(&fixture, caller, long_request(&fixture, "x")).await.unwrap_err();
+    let rejected = generate(&fixture, &caller, long_request(&fixture, "x")).await.unwrap_err();
     let MeterError::RateLimited { rejection, tokens: 53 } = rejected else { panic!("{rejected}") };
-    assert_eq!((rejection.retry_after_s(), rejection.status.used.requests), (30, 2));
+    assert_eq!((rejection.retry_after_s(), rejection.account.status.used.requests), (30, 2));
     // The rejected one counts as a request, without tokens.
     fixture.clock.advance(Duration::from_secs(30));
-    generate(&fixture, caller, long_request(&fixture, "x")).await.unwrap();
+    generate(&fixture, &caller, long_request(&fixture, "x")).await.unwrap();
     assert_eq!(used(&fixture).await, LimitUsage { requests: 2, tokens: 7 });
 }
 
@@ -185,7 +185,7 @@ async fn long_prompt_without_a_cap_takes_what_is_left_of_the_minute() {
     let fixture = Fixture::with_engine(tokenizer.clone()).await;
     let request = GenerateRequest { max_output_tokens: None, ..long_request(&fixture, "x") };
     // The last request of the minute.
-    generate(&fixture, limited(&fixture, 1, 1_000), request).await.unwrap();
+    generate(&fixture, &limited(&fixture, 1, 1_000), request).await.unwrap();
     assert_eq!(used(&fixture).await, LimitUsage { requests: 1, tokens: 7 });
 }
 
@@ -203,11 +203,11 @@ async fn text_over_the_byte_bound_is_rejected_untokenized() {
             Err(MeterError::Engine(EngineError::InputTooLong { prompt_tokens: None, context_tokens: 100 }))
         )
     };
-    assert!(too_long(generate(&fixture, fixture.caller, with(1_001)).await));
-    assert!(too_long(fixture.meter.count(fixture.caller, &with(1_001)).await.map(drop)));
-    assert!(too_long(generate(&fixture, fixture.caller, with(1 << 20)).await));
+    assert!(too_long(generate(&fixture, &fixture.caller, with(1_001)).await));
+    assert!(too_long(fixture.meter.count(&fixture.caller, &with(1_001)).await.map(drop)));
+    assert!(too_long(generate(&fixture, &fixture.caller, with(1 << 20)).await));
     assert_eq!((tokenizer.tokenized(), used(&fixture).await), (0, LimitUsage::default()));
-    generate(&fixture, fixture.caller, with(1_000)).await.unwrap();
+    generate(&fixture, &fixture.caller, with(1_000)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -216,7 +216,7 @@ async fn hang_up_does_not_free_the_turn_of_a_running_tokenization() {
     let fixture = Fixture::with_engine(tokenizer.clone()).await;
     let caller = limited(&fixture, 10_000, 60_000);
     let first: Vec<_> =
-        (0..max_turns()).map(|_| spawn(&fixture, caller, long_request(&fixture, "x"))).collect();
+        (0..max_turns()).map(|_| spawn(&fixture, &caller, long_request(&fixture, "x"))).collect();
     tokenizer.until_running(max_turns()).await;
     for work in first {
         work.abort();
@@ -224,7 +224,7 @@ async fn hang_up_does_not_free_the_turn_of_a_running_tokenization() {
     // Counting shares the turns, and is dropped just as easily.
     for _ in 0..3 * max_turns() {
         let (meter, request) = (Arc::clone(&fixture.meter), long_request(&fixture, "x"));
-        let counting = async move { meter.count(caller, &request).await.map(drop) };
+        let counting = async { meter.count(&caller, &request).await.map(drop) };
         assert!(tokio::time::timeout(Duration::from_millis(20), counting).await.is_err());
     }
     assert_eq!(tokenizer.max_running.load(Ordering::SeqCst), max_turns());
@@ -235,7 +235,7 @@ async fn hang_up_does_not_free_the_turn_of_a_running_tokenization() {
         "they were tokenized"
     );
     tokenizer.open();
-    fixture.meter.count(caller, &long_request(&fixture, "x")).await.unwrap();
+    fixture.meter.count(&caller, &long_request(&fixture, "x")).await.unwrap();
     assert_eq!(tokenizer.max_running.load(Ordering::SeqCst), max_turns());
 }
 
@@ -246,9 +246,9 @@ async fn flood_of_long_prompts_does_not_starve_another_account() {
     let flooding = limited(&fixture, 10_000, 1_000_000);
     let counting = |caller: Caller, word: &'static str| {
         let (meter, request) = (Arc::clone(&fixture.meter), long_request(&fixture, word));
-        tokio::spawn(async move { meter.count(caller, &request).await.map(drop) })
+        tokio::spawn(async move { meter.count(&caller, &request).await.map(drop) })
     };
-    let flood: Vec<_> = (0..100).map(|_| counting(flooding, "flood")).collect();
+    let flood: Vec<_> = (0..100).map(|_| counting(flooding.clone(), "flood")).collect();
     tokenizer.until_running(max_turns()).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     let other = Caller { account: AccountId(fixture.caller.account.0 + 1), ..flooding };
@@ -270,13 +270,13 @@ async fn long_prompt_that_got_no_turn_in_time_counts_nothing() {
     let fixture = Fixture::with_engine(tokenizer.clone()).await;
     for _ in 0..max_turns() {
         let (meter, caller, request) =
-            (Arc::clone(&fixture.meter), fixture.caller, long_request(&fixture, "x"));
-        tokio::spawn(async move { meter.count(caller, &request).await.map(drop) });
+            (Arc::clone(&fixture.meter), fixture.caller.clone(), long_request(&fixture, "x"));
+        tokio::spawn(async move { meter.count(&caller, &request).await.map(drop) });
     }
     tokenizer.until_running(max_turns()).await;
     let waited = tokio::time::timeout(
         2 * TOKENIZE_QUEUE_TIMEOUT,
-        generate(&fixture, fixture.caller, long_request(&fixture, "x")),
+        generate(&fixture, &fixture.caller, long_request(&fixture, "x")),
     );
     let rejected = waited.await.unwrap();
     assert!(matches!(rejected, Err(MeterError::TokenizeQueueFull)), "{rejected:?}");

@@ -110,10 +110,12 @@ async fn cached_prompt_is_reused_only_by_its_own_account() {
     let prompt: Vec<u32> = (0..200).map(|at| FIRST + at % 20).collect();
     let expected = letters(&expected(&prompt, 10));
     let hit = 12 * PAGE_TOKENS as u32;
+    // Each reply is billed, so what it computed may be discounted from then on.
     for (account, cached_tokens) in [(1, 0), (1, hit), (2, 0), (2, hit), (1, hit)] {
         let before = computed.load(Ordering::Relaxed);
         let (text, ended) = collect_reply(harness.submit(for_account(account, job(&prompt, 10)))).await;
         assert_eq!((text.as_str(), ended.cached_tokens), (expected.as_str(), cached_tokens));
+        assert_eq!(ended.billed_cached_tokens, cached_tokens);
         // The tenth token is emitted but never fed back.
         assert_eq!(computed.load(Ordering::Relaxed) - before, 200 - cached_tokens as usize + 9);
     }
@@ -143,6 +145,37 @@ async fn follow_up_reuses_the_pages_of_the_reply() {
     follow_up.extend(expected(&prompt, 100));
     let (text, ended) = collect_reply(harness.submit(job(&follow_up, 5))).await;
     assert_eq!((text, ended.cached_tokens), (letters(&expected(&follow_up, 5)), 192));
+    assert_eq!(ended.billed_cached_tokens, 192, "the pages of a billed reply are billed with it");
+}
+
+/// A caller who hangs up during prefill pays nothing, so the pages are faster for the next request but not cheaper.
+#[tokio::test]
+async fn pages_of_an_unbilled_request_are_reused_without_discount() {
+    let prompt_tokens = 3 * PREFILL_ONLY_TOKENS;
+    let worker_limits = WorkerLimits {
+        context_tokens: 2 * prompt_tokens,
+        pages: 4 * prompt_tokens / PAGE_TOKENS,
+        ..super::LIMITS
+    };
+    let harness = Harness::start(worker_limits);
+    let prompt = vec![FIRST; prompt_tokens];
+    let generation = harness.submit(job(&prompt, 5));
+    harness.allow(1);
+    // The first step has filled pages. The second may already wait for its permit.
+    while harness.job_queue.kv_pages().cached == 0 {
+        tokio::task::yield_now().await;
+    }
+    generation.cancel();
+    harness.allow(1);
+    let (_, unbilled) = collect_reply(generation).await;
+    assert_eq!((unbilled.reason, unbilled.output_tokens), (StopReason::Cancelled, 0));
+    harness.allow(100);
+    let (_, first) = collect_reply(harness.submit(job(&prompt, 5))).await;
+    assert_eq!((first.cached_tokens, first.billed_cached_tokens), (unbilled.prefilled_tokens, 0));
+    let (_, second) = collect_reply(harness.submit(job(&prompt, 5))).await;
+    let all_but_the_last_page = (prompt_tokens - PAGE_TOKENS) as u32;
+    assert_eq!(second.cached_tokens, all_but_the_last_page);
+    assert_eq!(second.billed_cached_tokens, all_but_the_last_page, "the first reply has paid for them");
 }
 
 #[tokio::test]

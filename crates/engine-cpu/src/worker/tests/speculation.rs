@@ -23,6 +23,7 @@ fn reply(
         reason,
         output_tokens,
         cached_tokens: 0,
+        billed_cached_tokens: 0,
         reasoning_tokens: 0,
         prefilled_tokens: prompt.len() as u32,
         input_tokens: None,
@@ -147,7 +148,7 @@ proptest! {
         for (prompt, output_tokens, stop, cancelled, generation) in running {
             let (text, ended) = runtime.block_on(collect_reply(generation));
             let prefilled_tokens = ended.prefilled_tokens + ended.cached_tokens;
-            let ended = Finished { cached_tokens: 0, prefilled_tokens, ..ended };
+            let ended = Finished { cached_tokens: 0, billed_cached_tokens: 0, prefilled_tokens, ..ended };
             if cancelled && ended.reason == StopReason::Cancelled {
                 prop_assert_eq!(text, letters(&expected(&prompt, ended.output_tokens)));
             } else {

@@ -1,14 +1,14 @@
 //! A test fixture in which everything that metering calls can fail, and the invariants of its requests.
 
 use crate::rate_limits::{
-    Bucket, Decision, Limiter, LimiterUnavailable, MemoryLimiter, RedisLimiter, Reservation, redis,
+    Bucket, Decision, KeyBucket, Limiter, LimiterUnavailable, MemoryLimiter, RedisLimiter, Reservation, redis,
 };
 use crate::running::{PendingResponse, Piece, ResponseMode, response_channel};
 use crate::{Call, Caller, GenerateRequest, Idempotency, Meter, MeterError, Model, Models, Reply};
 use async_trait::async_trait;
 use chancery_domain::{
-    AccountId, ApiKey, Clock, Fingerprint, LimitUsage, ManualClock, Nanos, OsRandomness, Prices, Randomness,
-    RateLimitStatus, RateLimits, UnixMillis, UsageRow,
+    AccountId, ApiKey, Clock, Fingerprint, KeyLimits, LimitUsage, ManualClock, Nanos, OsRandomness, Prices,
+    Randomness, RateLimitStatus, RateLimits, UnixMillis, UsageRow,
 };
 use chancery_engine::{
     Engine, EngineError, Finished, Generation, GenerationSink, Job, Prompt, ScriptedEngine, StopReason, Turn,
@@ -40,13 +40,16 @@ pub(super) struct FaultyLimiter {
 
 impl FaultyLimiter {
     fn own(&self, reservation: &Reservation) -> Reservation {
-        Reservation { bucket: self.own_bucket(reservation.bucket), ..reservation.clone() }
+        let key = reservation.key.map(|key| KeyBucket { bucket: self.own_bucket(key.bucket), ..key });
+        Reservation { bucket: self.own_bucket(reservation.bucket), key, ..reservation.clone() }
     }
 
     fn own_bucket(&self, bucket: Bucket) -> Bucket {
         match bucket {
             Bucket::Generation(_) => Bucket::Generation(self.account),
             Bucket::Reads(_) => Bucket::Reads(self.account),
+            Bucket::Key(_, key) => Bucket::Key(self.account, key),
+            Bucket::KeyReads(_, key) => Bucket::KeyReads(self.account, key),
         }
     }
 }
@@ -170,6 +173,7 @@ pub(super) fn send_two_words(sink: GenerationSink) {
         reason,
         output_tokens,
         cached_tokens: 0,
+        billed_cached_tokens: 0,
         reasoning_tokens: 0,
         prefilled_tokens: 0,
         input_tokens: None,
@@ -186,6 +190,7 @@ pub(super) fn send_one_word_then_wait(sink: GenerationSink) {
         reason: StopReason::Cancelled,
         output_tokens: 1,
         cached_tokens: 0,
+        billed_cached_tokens: 0,
         reasoning_tokens: 0,
         prefilled_tokens: 0,
         input_tokens: None,
@@ -206,7 +211,14 @@ impl Fixture {
         store.set_limits(&name, LimitsChange { spend_per_month, ..LimitsChange::default() }).await.unwrap();
         let key = ApiKey::generate(&OsRandomness);
         let (prefix, hash, created_at) = (key.prefix(), key.hash(), clock.now());
-        let new = NewKey { prefix, hash, label: String::new(), account: Some(account), created_at };
+        let new = NewKey {
+            prefix,
+            hash,
+            label: String::new(),
+            account: Some(account),
+            created_at,
+            limits: KeyLimits::default(),
+        };
         let key = store.create_key(new).await.unwrap().id;
         let limiter: Arc<dyn Limiter> = match limit_store {
             LimitStore::Memory => Arc::new(MemoryLimiter::new(clock.clone())),
@@ -223,7 +235,8 @@ impl Fixture {
         let randomness = Arc::new(OsRandomness);
         let meter =
             Meter::new(models, Arc::new(store.metering()), limiter.clone(), clock.clone(), randomness);
-        let caller = Caller { account, key, limits: LIMITS, is_capped: true };
+        let key_limits = KeyLimits::default();
+        let caller = Caller { account, key, limits: LIMITS, key_limits, is_capped: true };
         Self { meter: Arc::new(meter), store, clock, limiter, engine, caller, folder }
     }
 
@@ -243,7 +256,8 @@ impl Fixture {
             seed: None,
             stop: Vec::new(),
         };
-        Call { caller: self.caller, request_id, request, idempotency: Some(Idempotency { key, fingerprint }) }
+        let idempotency = Some(Idempotency { key, fingerprint });
+        Call { caller: self.caller.clone(), request_id, request, idempotency }
     }
 
     /// Lets the request wait `waits` times, then drops it at its next wait. The outcome is `None` unless it finished before.
@@ -330,9 +344,15 @@ impl Fixture {
         let amount = Nanos(CAP.0 - rows.iter().map(|row| row.cost.0).sum::<i64>());
         let (request_id, at) = (self.meter.new_request_id(), self.clock.now());
         let expires_at = UnixMillis(at.0 + 1_000_000);
-        let account = self.caller.account;
-        let all =
-            SpendingReservation { request_id: request_id.clone(), account, amount, at, now: at, expires_at };
+        let all = SpendingReservation {
+            request_id: request_id.clone(),
+            account: self.caller.account,
+            key: self.caller.key,
+            amount,
+            at,
+            now: at,
+            expires_at,
+        };
         let is_free = self.store.spending.reserve_spending(all).await.unwrap() == ReserveOutcome::Reserved;
         self.store.spending.release_spending(&request_id).await.unwrap();
         is_free

@@ -1,17 +1,17 @@
--- KEYS[2] is the reservation; ARGV: time, and the used tokens, or an empty string to release the request. Returns the status.
--- Deletes the reservation, so that settling it again has no effect.
+-- KEYS: the account's window and the reservation in it; if the key has limits of its own, the same for the key.
+-- ARGV: time, and the used tokens, or an empty string to release the request. Returns the status of the account's window.
+-- Deletes the reservations, so that settling them again has no effect.
 
 local used = tonumber(ARGV[2])
-local number, entry, reserved = find_reservation(KEYS[2])
-if number then
-    local released = used and 0 or 1
-    local change = (used or 0) - reserved
-    requests, tokens = requests - released, tokens + change
-    entry.requests, entry.tokens = entry.requests - released, entry.tokens + change
-    write(number, entry)
-    oldest, newest = nil, nil
-    drop_empty_ends()
-    save()
+local account
+for index = 1, #KEYS / 2 do
+    local window, reservation_key = open_window(KEYS[2 * index - 1]), KEYS[2 * index]
+    local number, entry, reserved = find_reservation(window, reservation_key)
+    if number then
+        change_entry(window, number, entry, used and 0 or -1, (used or 0) - reserved)
+        save(window)
+    end
+    redis.call('DEL', reservation_key)
+    account = account or window
 end
-redis.call('DEL', KEYS[2])
-return { status() }
+return { status(account) }

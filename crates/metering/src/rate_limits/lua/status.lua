@@ -1,3 +1,3 @@
--- Returns the status; writes nothing.
+-- KEYS[1] is the window. Returns the status; writes nothing.
 
-return { status() }
+return { status(open_window(KEYS[1])) }
