@@ -28,21 +28,24 @@ pub(crate) const HASH_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) const SESSION_TIMES: SessionTimeouts =
     SessionTimeouts { idle: Duration::from_secs(30 * 60), max: Duration::from_secs(12 * 3_600) };
 
+/// How long an email without a code is sent again while the mail server does not accept it.
+pub(crate) const NOTICE_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long an emailed code is valid.
 pub(crate) const EMAIL_CODE_TTL: Duration = Duration::from_secs(600);
 /// Emails with a code per sign-up or password reset, including the first.
 pub(crate) const MAX_CODES_PER_PROOF: u32 = 3;
 /// Minimum time between two of these emails.
 pub(crate) const RESEND_INTERVAL: Duration = Duration::from_secs(30);
-/// Emails being sent to the mail server concurrently.
-pub(crate) const MAX_CONCURRENT_EMAILS: usize = 32;
-/// How long further emails wait in the background before they are dropped.
-pub(crate) const EMAIL_QUEUE_TIMEOUT: Duration = MINUTE;
+/// An email is not sent when its code is valid for less than this.
+const CODE_EMAIL_MARGIN: Duration = Duration::from_secs(120);
+/// How long an email with a code is sent again while the mail server does not accept it.
+pub(crate) const CODE_EMAIL_TTL: Duration = EMAIL_CODE_TTL.saturating_sub(CODE_EMAIL_MARGIN);
 
 /// How often expired rows are deleted, and how many at a time.
 pub(crate) const MAINTENANCE_INTERVAL: Duration = MINUTE;
 pub(crate) const MAINTENANCE_BATCH_ROWS: u32 = 1_000;
 
+const _: () = assert!(!CODE_EMAIL_TTL.is_zero());
 // Attempts are remembered for as long as a proof can last.
 const _: () = assert!(
     Throttle::CODE_PER_PROOF.window.as_secs() >= EMAIL_CODE_TTL.as_secs() * MAX_CODES_PER_PROOF as u64

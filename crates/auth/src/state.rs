@@ -1,5 +1,6 @@
 //! Shared state of the provider's endpoints.
 
+use chancery_alerts::OutboxMailer;
 use chancery_domain::{Clock, CompanyDomain, Randomness, SecretToken};
 use chancery_mail::Mailer;
 use chancery_store::ProviderStore;
@@ -70,7 +71,7 @@ fn origin(uri: &str) -> Option<String> {
 pub struct Provider {
     pub settings: ProviderSettings,
     pub store: Arc<ProviderStore>,
-    pub mailer: Arc<Mailer>,
+    pub mailer: OutboxMailer,
     pub clock: Arc<dyn Clock>,
     pub randomness: Arc<dyn Randomness>,
     /// Shared by all nodes on this database; read once (`protocol::sign_in_detour`).
@@ -85,6 +86,8 @@ impl Provider {
         clock: Arc<dyn Clock>,
         randomness: Arc<dyn Randomness>,
     ) -> Self {
+        let mailer =
+            OutboxMailer::new(store.outbox.clone(), mailer, Arc::clone(&clock), Arc::clone(&randomness));
         Self { settings, store, mailer, clock, randomness, detour_secret: OnceCell::new() }
     }
 }

@@ -4,5 +4,5 @@ mod mailer;
 mod outbox;
 mod route;
 
-pub use mailer::{Email, MailError, Mailer};
+pub use mailer::{Email, MailError, Mailer, Recipient, RecipientError};
 pub use route::{MailRoute, MailRouteError};

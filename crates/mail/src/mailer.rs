@@ -2,11 +2,15 @@
 
 use crate::outbox;
 use crate::{MailRoute, MailRouteError};
-use chancery_domain::{Clock, EmailAddress, OsRandomness, SecretToken};
+use chancery_domain::{Clock, EmailAddress};
 use lettre::message::Mailbox;
 use lettre::message::header::ContentType;
+use lettre::transport::smtp;
+use lettre::transport::smtp::response::Category;
 use lettre::{Address, AsyncSmtpTransport, AsyncTransport, Message, Tokio1Executor};
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,15 +22,71 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 /// A plain-text email.
 #[derive(Clone, Debug)]
 pub struct Email {
-    pub to: EmailAddress,
+    pub to: Recipient,
     pub subject: String,
     pub text: String,
 }
 
+/// An address that email can be sent to. It accepts more than `EmailAddress`: whoever only receives email signs in
+/// nowhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recipient(String);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no email can be sent to this address; use an address such as bills@example.com")]
+pub struct RecipientError;
+
+impl Recipient {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Recipient {
+    type Err = RecipientError;
+
+    fn from_str(text: &str) -> Result<Self, RecipientError> {
+        text.parse::<Address>().map(|_| Self(text.to_owned())).map_err(|_| RecipientError)
+    }
+}
+
+impl From<EmailAddress> for Recipient {
+    fn from(address: EmailAddress) -> Self {
+        Self(address.as_str().to_owned())
+    }
+}
+
 /// For the log only: it may name the server and contain its reply.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct MailError(String);
+#[error("{text}")]
+pub struct MailError {
+    text: String,
+    is_permanent: bool,
+}
+
+impl MailError {
+    /// Whether another attempt would fail too.
+    pub fn is_permanent(&self) -> bool {
+        self.is_permanent
+    }
+
+    fn temporary(error: &dyn Display) -> Self {
+        Self { text: format!("email not sent: {error}"), is_permanent: false }
+    }
+
+    fn permanent(error: &dyn Display) -> Self {
+        Self { is_permanent: true, ..Self::temporary(error) }
+    }
+
+    /// 53x replies are about our password: the email can be sent once that is corrected.
+    fn from_smtp(error: &smtp::Error) -> Self {
+        let is_about_password = error.status().is_some_and(|code| code.category == Category::Unspecified3);
+        match error.is_permanent() && !is_about_password {
+            true => Self::permanent(error),
+            false => Self::temporary(error),
+        }
+    }
+}
 
 pub struct Mailer {
     from: Mailbox,
@@ -49,7 +109,7 @@ impl Mailer {
         from_name: &str,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, MailRouteError> {
-        let invalid = |error: &dyn std::fmt::Display| MailRouteError::Invalid(error.to_string());
+        let invalid = |error: &dyn Display| MailRouteError::Invalid(error.to_string());
         let address: Address = from.as_str().parse().map_err(|error| invalid(&error))?;
         let transport = match route {
             MailRoute::Outbox(folder) => Transport::Outbox(folder.clone()),
@@ -63,26 +123,23 @@ impl Mailer {
         Ok(Self { from: Mailbox::new(Some(one_line(from_name)), address), id_domain, transport, clock })
     }
 
-    /// Returns once the mail server, or the outbox, has accepted the email.
-    pub async fn send(&self, email: &Email) -> Result<(), MailError> {
-        let failed = |error: &dyn std::fmt::Display| MailError(format!("email not sent: {error}"));
-        let to: Address = email.to.as_str().parse().map_err(|error| failed(&error))?;
+    /// Returns once the mail server, or the outbox, has accepted the email. `id` is the same at every attempt, so that
+    /// the receiver recognizes an email that arrives twice.
+    pub async fn send(&self, email: &Email, id: &str) -> Result<(), MailError> {
+        let to: Address = email.to.as_str().parse().map_err(|error| MailError::permanent(&error))?;
         let message = Message::builder()
             .from(self.from.clone())
             .to(Mailbox::new(None, to))
             .subject(one_line(&email.subject))
-            .message_id(Some(format!(
-                "<{}@{}>",
-                SecretToken::generate(&OsRandomness).reveal(),
-                self.id_domain
-            )))
+            .message_id(Some(format!("<{id}@{}>", self.id_domain)))
             .header(ContentType::TEXT_PLAIN)
             .body(email.text.clone())
-            .map_err(|error| failed(&error))?;
+            .map_err(|error| MailError::permanent(&error))?;
+        let failed = MailError::temporary;
         match &self.transport {
             Transport::Smtp(smtp) => match tokio::time::timeout(SEND_TIMEOUT, smtp.send(message)).await {
                 Ok(Ok(_)) => Ok(()),
-                Ok(Err(error)) => Err(failed(&error)),
+                Ok(Err(error)) => Err(MailError::from_smtp(&error)),
                 Err(_) => Err(failed(&format!("the mail server timed out after {SEND_TIMEOUT:?}"))),
             },
             Transport::Outbox(folder) => {
@@ -99,8 +156,9 @@ impl Mailer {
     pub async fn delete_expired_emails(&self) -> Result<u64, MailError> {
         let Transport::Outbox(folder) = &self.transport else { return Ok(0) };
         let (folder, now) = (folder.clone(), self.clock.now());
-        let failed = |error: &dyn std::fmt::Display| {
-            MailError(format!("expired emails not deleted from the outbox: {error}"))
+        let failed = |error: &dyn Display| MailError {
+            text: format!("expired emails not deleted from the outbox: {error}"),
+            is_permanent: false,
         };
         let deletion = tokio::task::spawn_blocking(move || outbox::delete_expired(&folder, now));
         deletion.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
@@ -118,6 +176,7 @@ mod tests {
     use chancery_domain::{ManualClock, UnixMillis};
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 
     fn mailer(folder: &Path, from_name: &str) -> Mailer {
         let clock = Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000)));
@@ -142,8 +201,8 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let outbox = data.path().join("outbox");
         let mailer = mailer(&outbox, "Marlow & Finch");
-        mailer.send(&email("Your code", "123456\n")).await.unwrap();
-        mailer.send(&email("Your code", "654321\n")).await.unwrap();
+        mailer.send(&email("Your code", "123456\n"), "eml_1").await.unwrap();
+        mailer.send(&email("Your code", "654321\n"), "eml_2").await.unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&outbox), 0o700);
         let files = stored_files(&outbox);
@@ -158,7 +217,10 @@ mod tests {
     #[tokio::test]
     async fn email_is_plain_text_with_standard_headers() {
         let outbox = tempfile::tempdir().unwrap();
-        mailer(outbox.path(), "Marlow & Finch").send(&email("Your code", "It is\n\n123456\n")).await.unwrap();
+        mailer(outbox.path(), "Marlow & Finch")
+            .send(&email("Your code", "It is\n\n123456\n"), "evt_1.0a")
+            .await
+            .unwrap();
         let text = std::fs::read_to_string(&stored_files(outbox.path())[0]).unwrap();
         let (headers, body) = text.split_once("\r\n\r\n").unwrap();
         for header in [
@@ -171,7 +233,7 @@ mod tests {
             assert!(headers.lines().any(|line| line == header), "{header}: {headers}");
         }
         assert!(
-            headers.lines().any(|line| line.starts_with("Message-ID: <") && line.ends_with("@example.com>"))
+            headers.lines().any(|line| line == "Message-ID: <evt_1.0a@example.com>")
                 && headers.contains("Date: "),
             "{headers}"
         );
@@ -187,7 +249,7 @@ mod tests {
             "x\rBcc: eve@evil.example",
             "x\r\n\r\nBcc: y",
         ] {
-            mailer(outbox.path(), evil).send(&email(evil, "hello\n")).await.unwrap();
+            mailer(outbox.path(), evil).send(&email(evil, "hello\n"), "eml_1").await.unwrap();
         }
         assert_eq!(stored_files(outbox.path()).len(), 4);
         for file in stored_files(outbox.path()) {
@@ -203,7 +265,7 @@ mod tests {
     #[tokio::test]
     async fn non_ascii_sender_names_are_encoded() {
         let outbox = tempfile::tempdir().unwrap();
-        mailer(outbox.path(), "Müller & Søn 法律").send(&email("Grüße", "plain\n")).await.unwrap();
+        mailer(outbox.path(), "Müller & Søn 法律").send(&email("Grüße", "plain\n"), "eml_1").await.unwrap();
         let bytes = std::fs::read(&stored_files(outbox.path())[0]).unwrap();
         assert!(bytes.is_ascii());
         let text = String::from_utf8(bytes).unwrap();
@@ -219,11 +281,11 @@ mod tests {
         let from = "portal@example.com".parse().unwrap();
         let mailer = Mailer::new(&folder, &from, "Firm", Arc::<ManualClock>::clone(&clock)).unwrap();
         assert_eq!(mailer.delete_expired_emails().await.unwrap(), 0, "there is no outbox yet");
-        mailer.send(&email("Your code", "123456\n")).await.unwrap();
+        mailer.send(&email("Your code", "123456\n"), "eml_1").await.unwrap();
         let other = outbox.path().join("outbox/1-notes.txt");
         std::fs::write(&other, "mine").unwrap();
         clock.advance(Duration::from_secs(24 * 60 * 60 - 1));
-        mailer.send(&email("Your code", "654321\n")).await.unwrap();
+        mailer.send(&email("Your code", "654321\n"), "eml_2").await.unwrap();
         assert_eq!(mailer.delete_expired_emails().await.unwrap(), 0);
         clock.advance(Duration::from_secs(1));
         assert_eq!(mailer.delete_expired_emails().await.unwrap(), 1);
@@ -231,12 +293,55 @@ mod tests {
         assert!(left.len() == 2 && left.contains(&other), "{left:?}");
     }
 
+    /// Accepts connections and replies to each line with the next reply.
+    async fn rejecting_server(replies: &'static [&'static str]) -> MailRoute {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let (read, mut write) = stream.into_split();
+            let mut lines = tokio::io::BufReader::new(read).lines();
+            for reply in replies {
+                write.write_all(format!("{reply}\r\n").as_bytes()).await.unwrap();
+                let Ok(Some(_)) = lines.next_line().await else { return };
+            }
+        });
+        MailRoute::Smtp(format!("smtp://{address}"))
+    }
+
+    #[tokio::test]
+    async fn only_rejections_for_good_are_permanent() {
+        for (replies, is_permanent) in [
+            (&["220 hello", "250 hello", "250 ok", "550 no such user", "221 bye"], true),
+            (&["220 hello", "250 hello", "250 ok", "450 try later", "221 bye"], false),
+            (&["220 hello", "250 hello", "530 authentication required", "221 bye", "221 bye"], false),
+        ] {
+            let clock = Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000)));
+            let from = "portal@example.com".parse().unwrap();
+            let mailer = Mailer::new(&rejecting_server(replies).await, &from, "Firm", clock).unwrap();
+            let error = mailer.send(&email("Your code", "123456\n"), "eml_1").await.unwrap_err();
+            assert_eq!(error.is_permanent(), is_permanent, "{error}");
+        }
+    }
+
+    #[test]
+    fn recipients_may_have_addresses_that_nobody_can_sign_in_with() {
+        for address in ["bills@hale.example", "Bills@Hale.example", "a/b=c@hale.example"] {
+            assert_eq!(address.parse::<Recipient>().map(|to| to.as_str() == address), Ok(true), "{address}");
+        }
+        for address in
+            ["", "bills", "bills@", "a b@hale.example", "a..b@hale.example", "<bills@hale.example>"]
+        {
+            assert_eq!(address.parse::<Recipient>(), Err(RecipientError), "{address}");
+        }
+    }
+
     #[tokio::test]
     async fn unwritable_outbox_is_an_error() {
         let data = tempfile::tempdir().unwrap();
         let outbox = data.path().join("outbox");
         std::fs::write(&outbox, "in the way").unwrap();
-        let error = mailer(&outbox, "Firm").send(&email("Your code", "123456\n")).await.unwrap_err();
+        let error = mailer(&outbox, "Firm").send(&email("Your code", "123456\n"), "eml_1").await.unwrap_err();
         assert!(error.to_string().contains("email not sent"), "{error}");
     }
 }

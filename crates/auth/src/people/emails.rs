@@ -3,21 +3,20 @@
 
 use super::throttle;
 use crate::Provider;
-use crate::limits::{EMAIL_CODE_TTL, EMAIL_QUEUE_TIMEOUT, MAX_CONCURRENT_EMAILS};
-use chancery_domain::{EmailAddress, EmailCode, ThrottleKey};
+use crate::limits::{CODE_EMAIL_TTL, EMAIL_CODE_TTL, NOTICE_TTL};
+use chancery_domain::{EmailAddress, EmailCode, ThrottleKey, TokenHash};
 use chancery_mail::Email;
-use chancery_store::ProviderAccount;
+use chancery_store::{ProviderAccount, code_email_id};
 use std::sync::Arc;
-use tokio::sync::Semaphore;
-
-static SEND_SLOTS: Semaphore = Semaphore::const_new(MAX_CONCURRENT_EMAILS);
 
 /// Looks up the account and sends the appropriate email in the background, after the response. The response time
-/// therefore reveals neither whether there is an account nor whether the mail queue is full. An email that gets no slot
-/// is dropped and logged. `choose` returns `None` if no email is to be sent.
+/// therefore reveals neither whether there is an account nor whether the mail server is slow. The email goes to the
+/// outbox, and the worker of this process sends it at once. `code` is the hash of the code that the email may contain.
+/// `choose` returns `None` if no email is to be sent.
 pub(crate) fn send_in_background(
     provider: &Arc<Provider>,
     email: EmailAddress,
+    code: Option<TokenHash>,
     choose: impl FnOnce(EmailAddress, Option<ProviderAccount>) -> Option<Email> + Send + 'static,
 ) {
     let provider = Arc::clone(provider);
@@ -30,18 +29,21 @@ pub(crate) fn send_in_background(
             }
         };
         if let Some(message) = message {
-            send(&provider, &message).await;
+            send(&provider, &message, code).await;
         }
     });
 }
 
-async fn send(provider: &Provider, message: &Email) {
-    let Ok(Ok(_permit)) = tokio::time::timeout(EMAIL_QUEUE_TIMEOUT, SEND_SLOTS.acquire()).await else {
-        tracing::error!("email dropped, mail queue timeout");
-        return;
+/// A code may be replaced or used before its email is sent, which then is not sent at all. It is not sent either when
+/// too little time is left to enter the code.
+async fn send(provider: &Provider, message: &Email, code: Option<TokenHash>) {
+    let (mailer, now) = (&provider.mailer, provider.clock.now());
+    let enqueued = match code {
+        Some(code) => mailer.enqueue_as(code_email_id(&code), message, now.after(CODE_EMAIL_TTL)).await,
+        None => mailer.enqueue(message, now.after(NOTICE_TTL)).await,
     };
-    if let Err(error) = provider.mailer.send(message).await {
-        tracing::error!(%error, "email not sent");
+    if let Err(error) = enqueued {
+        tracing::error!(%error, "email not sent, storing it failed");
     }
 }
 
@@ -58,7 +60,7 @@ pub(crate) fn email_lockout(provider: &Arc<Provider>, email: EmailAddress) {
             }
         }
         if throttle::begin_attempt(&provider, &[ThrottleKey::LockoutEmail(&email)]).await.is_ok() {
-            send(&provider, &too_many_attempts(email)).await;
+            send(&provider, &too_many_attempts(email), None).await;
         }
     });
 }
@@ -77,7 +79,7 @@ pub(crate) fn sign_up_code(to: EmailAddress, code: &EmailCode) -> Email {
         code.reveal(),
         minutes()
     );
-    Email { to, subject: "Your sign-up code".to_owned(), text }
+    Email { to: to.into(), subject: "Your sign-up code".to_owned(), text }
 }
 
 pub(crate) fn account_exists(to: EmailAddress) -> Email {
@@ -87,7 +89,7 @@ pub(crate) fn account_exists(to: EmailAddress) -> Email {
          \"Forgot your password?\" on the sign-in page.\n\n\
          If this was not you, ignore this email.\n"
         .to_owned();
-    Email { to, subject: "You already have an account".to_owned(), text }
+    Email { to: to.into(), subject: "You already have an account".to_owned(), text }
 }
 
 pub(crate) fn new_password_code(to: EmailAddress, code: &EmailCode) -> Email {
@@ -100,7 +102,7 @@ pub(crate) fn new_password_code(to: EmailAddress, code: &EmailCode) -> Email {
         code.reveal(),
         minutes()
     );
-    Email { to, subject: "Your password reset code".to_owned(), text }
+    Email { to: to.into(), subject: "Your password reset code".to_owned(), text }
 }
 
 pub(crate) fn password_changed(to: EmailAddress) -> Email {
@@ -109,7 +111,7 @@ pub(crate) fn password_changed(to: EmailAddress) -> Email {
          If this was not you, someone can read your email. Contact your\n\
          administrator now and reset your password from a trusted device.\n"
         .to_owned();
-    Email { to, subject: "Your password was changed".to_owned(), text }
+    Email { to: to.into(), subject: "Your password was changed".to_owned(), text }
 }
 
 pub(crate) fn too_many_attempts(to: EmailAddress) -> Email {
@@ -120,7 +122,7 @@ pub(crate) fn too_many_attempts(to: EmailAddress) -> Email {
          If this was not you, you do not need to do anything. If you get more of\n\
          these emails, contact your administrator.\n"
         .to_owned();
-    Email { to, subject: "Too many sign-in attempts".to_owned(), text }
+    Email { to: to.into(), subject: "Too many sign-in attempts".to_owned(), text }
 }
 
 #[cfg(test)]

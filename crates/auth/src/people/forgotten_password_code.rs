@@ -119,7 +119,7 @@ pub(crate) async fn send(
     for key in of_address {
         throttle::reset(&provider, key).await?;
     }
-    emails::send_in_background(&provider, email.clone(), |to, _| Some(emails::password_changed(to)));
+    emails::send_in_background(&provider, email.clone(), None, |to, _| Some(emails::password_changed(to)));
     let mut response = see_other(&with_return_to("/sign-in", &pending_proof.proof.return_to));
     let notice = NEW_PASSWORD_NOTICE.set("1", Some(NEW_PASSWORD_NOTICE_TTL));
     for cookie in [FLOW.cookie().expire(), SESSION_COOKIE.expire(), notice].into_iter().flatten() {

@@ -79,7 +79,7 @@ pub(crate) async fn begin(
     let (code, sent_code) = generate_code(provider, &token, 1);
     let proof = MailboxProof { purpose, email: email.clone(), return_to, code: sent_code };
     provider.store.proofs.begin_proof(token.hash(), proof).await.map_err(|error| store_error_page(&error))?;
-    send(provider, flow, email, code);
+    send(provider, flow, email, code, sent_code.hash);
     let cookie = flow.cookie().set(token.reveal(), Some(EMAIL_CODE_TTL * MAX_CODES_PER_PROOF));
     cookie.ok_or_else(|| ErrorPage::internal("the proof token does not fit in a header"))
 }
@@ -100,8 +100,8 @@ fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
-fn send(provider: &Arc<Provider>, flow: ProofFlow, email: EmailAddress, code: EmailCode) {
-    emails::send_in_background(provider, email, move |to, account| match (flow, account) {
+fn send(provider: &Arc<Provider>, flow: ProofFlow, email: EmailAddress, code: EmailCode, hash: TokenHash) {
+    emails::send_in_background(provider, email, Some(hash), move |to, account| match (flow, account) {
         (ProofFlow::SignUp, None) => Some(emails::sign_up_code(to, &code)),
         (ProofFlow::SignUp, Some(_)) => Some(emails::account_exists(to)),
         (ProofFlow::NewPassword, Some(_)) => Some(emails::new_password_code(to, &code)),
@@ -220,7 +220,7 @@ impl PendingProof {
         let replaced = provider.store.proofs.replace_proof_code(self.token.hash(), sent_code).await;
         // If not replaced, a concurrent request of this browser won and sends its own email.
         if replaced.map_err(|error| store_error_page(&error))? {
-            send(provider, self.flow, email.clone(), code);
+            send(provider, self.flow, email.clone(), code, sent_code.hash);
         }
         Ok(())
     }

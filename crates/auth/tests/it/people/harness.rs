@@ -4,6 +4,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, Method, Request, header};
+use chancery_alerts::{AllowedNetworks, OutboxWorker, WebhookClient};
 use chancery_auth::{Provider, ProviderSettings, add_account, router};
 use chancery_domain::{Clock, EmailAddress, ManualClock, OsRandomness, SystemClock};
 use chancery_mail::{MailRoute, Mailer};
@@ -13,6 +14,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 pub const PASSWORD: &str = "a quiet desk and one blue";
 
@@ -72,10 +74,20 @@ impl TestProvider {
         let from = "id@example.com".parse().unwrap();
         let route = route(outbox.clone());
         let mailer = Mailer::new(&route, &from, "Hale & Ward", Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
+        let mailer = Arc::new(mailer);
+        // As in every server, a worker sends what is in the outbox.
+        let worker = OutboxWorker::new(
+            store.alerting(),
+            Arc::clone(&mailer),
+            WebhookClient::new(AllowedNetworks::default()),
+            Arc::clone(&clock) as Arc<dyn Clock>,
+            Arc::new(OsRandomness),
+        );
+        tokio::spawn(Arc::new(worker).run(CancellationToken::new()));
         let provider = Arc::new(Provider::new(
             settings,
             Arc::new(store.provider()),
-            Arc::new(mailer),
+            mailer,
             Arc::clone(&clock) as Arc<dyn Clock>,
             Arc::new(OsRandomness),
         ));
