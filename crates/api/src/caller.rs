@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 
 /// Extractor for handlers that only read. Requires a valid key with a billing account, and counts the request as one of the
-/// account's reads.
+/// reads of the account and the key.
 pub(crate) struct AuthenticatedRead(pub Caller);
 
 impl FromRequestParts<ApiState> for AuthenticatedRead {
@@ -19,14 +19,14 @@ impl FromRequestParts<ApiState> for AuthenticatedRead {
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, ApiError> {
         let caller = authenticate(parts, state).await?;
-        state.meter.admit_read(caller).await?;
+        state.meter.admit_read(&caller).await?;
         Ok(Self(caller))
     }
 }
 
 pub(crate) async fn authenticate(parts: &Parts, state: &ApiState) -> Result<Caller, ApiError> {
     let caller = state.meter.authenticate(presented_key(parts)).await?;
-    set_caller(parts, caller);
+    set_caller(parts, caller.clone());
     Ok(caller)
 }
 

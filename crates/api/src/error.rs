@@ -1,16 +1,19 @@
 //! Every error of the API. `ApiError` separates what the caller sees (status, code, reason, field) from what goes to
 //! the log (`internal`). Only `boundary` serializes it, because it knows the request id.
 
+mod limits;
+
 use crate::body_bytes::BodyBytesExceeded;
 use crate::idempotency::KEY_NAME;
 use crate::json::truncate;
 use crate::openapi::errors::AnyCode;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use chancery_domain::{Nanos, RateLimitExceeded, RateLimitStatus, RateLimits};
+use chancery_domain::{LimitScope, RateLimitStatus};
 use chancery_engine::EngineError;
-use chancery_metering::{MeterError, SpendingCapDetails};
+use chancery_metering::MeterError;
 use chancery_store::DbError;
+use limits::{LimitName, ReachedLimit};
 
 /// `Retry-After` when the database is unreachable or the process is shutting down.
 const UNAVAILABLE_RETRY_AFTER_S: u32 = 2;
@@ -29,6 +32,7 @@ pub(crate) struct ApiError {
     pub code: &'static str,
     pub reason: String,
     pub field: Option<String>,
+    pub limit: Option<ReachedLimit>,
     pub retry_after_s: Option<u32>,
     /// Tells clients with automatic retries not to retry.
     pub is_not_retryable: bool,
@@ -55,6 +59,14 @@ pub(crate) struct ErrorFields<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     field: Option<&'a str>,
+    /// Whose limit it is, where a limit rejects: `key` or `account`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, examples("key"))]
+    scope: Option<&'static str>,
+    /// Which limit it is: `requests_per_minute`, `tokens_per_minute` or `spend_per_month`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, examples("tokens_per_minute"))]
+    limit: Option<&'static str>,
     /// After how many seconds to try again; only in a stream that has begun, where no header can say it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -70,6 +82,7 @@ impl ApiError {
             code,
             reason: reason.into(),
             field: None,
+            limit: None,
             retry_after_s: None,
             is_not_retryable: false,
             rate_limit_status: None,
@@ -80,6 +93,10 @@ impl ApiError {
     pub(crate) fn with_field(mut self, field: impl Into<String>) -> Self {
         self.field = Some(field.into());
         self
+    }
+
+    fn with_limit(self, scope: LimitScope, name: LimitName) -> Self {
+        Self { limit: Some(ReachedLimit { scope, name }), ..self }
     }
 
     /// Renames a field, for endpoints that call it something else.
@@ -159,6 +176,7 @@ impl ApiError {
             "/v1/models",
             "/v1/tokens",
             "/v1/usage",
+            "/v1/key",
             "/v1/responses",
             "/v1/responses/input_tokens",
             "/v1/chat/completions",
@@ -195,7 +213,10 @@ impl ApiError {
 
     fn fields<'a>(&'a self, request_id: &'a str) -> ErrorFields<'a> {
         let field = self.field.as_deref();
-        ErrorFields { code: self.code, reason: &self.reason, field, retry_after_s: None, request_id }
+        let scope = self.limit.map(|limit| limit.scope.as_str());
+        let limit = self.limit.map(|limit| limit.name.as_str());
+        let (code, reason) = (self.code, self.reason.as_str());
+        ErrorFields { code, reason, field, scope, limit, retry_after_s: None, request_id }
     }
 
     pub(crate) fn fields_in_stream<'a>(&'a self, request_id: &'a str) -> ErrorFields<'a> {
@@ -223,6 +244,12 @@ impl From<MeterError> for ApiError {
                 format!("unknown model {:?}; see `GET /v1/models`", truncate(&name)),
             )
             .with_field("model"),
+            MeterError::ModelNotAllowed(name) => Self::new(
+                StatusCode::FORBIDDEN,
+                "model_not_allowed",
+                format!("this key may not use the model {:?}; see `GET /v1/models`", truncate(&name)),
+            )
+            .with_field("model"),
             MeterError::MaxTokensAboveContext { context_tokens, .. } => Self::invalid_value(
                 "max_output_tokens",
                 format!("`max_output_tokens` must be from 1 to {context_tokens}, the model's context length"),
@@ -233,8 +260,8 @@ impl From<MeterError> for ApiError {
             MeterError::TokenizeQueueFull => {
                 Self::from_engine(&EngineError::Overloaded { retry_after_s: BUSY_RETRY_AFTER_S })
             }
-            MeterError::ExceedsTokenLimit { input_tokens, max_output_tokens, limits } => {
-                Self::exceeds_token_limit(input_tokens, max_output_tokens, limits)
+            MeterError::ExceedsTokenLimit { input_tokens, max_output_tokens, scope, limit } => {
+                Self::exceeds_token_limit(input_tokens, max_output_tokens, scope, limit)
             }
             MeterError::IdempotencyInFlight => Self::idempotency_in_flight(),
             MeterError::IdempotencyMismatch => Self::idempotency_mismatch(),
@@ -254,66 +281,6 @@ impl From<MeterError> for ApiError {
 }
 
 impl ApiError {
-    fn spending_cap_reached(reached: &SpendingCapDetails) -> Self {
-        let SpendingCapDetails { cap, spent, reserved, asked, resets_at } = reached;
-        let under_way = match *reserved {
-            Nanos(0) => String::new(),
-            _ => format!(" and {reserved} reserved by running requests"),
-        };
-        let reason = format!(
-            "spending cap reached: this request may cost {asked}; {spent} of the monthly cap of {cap} is spent\
-             {under_way}; wait for the reset at {}, or lower `max_output_tokens`",
-            resets_at.to_iso()
-        );
-        Self::new(StatusCode::PAYMENT_REQUIRED, "spending_cap_reached", reason)
-    }
-
-    fn rate_limited(rejection: &RateLimitExceeded, tokens: u64) -> Self {
-        let RateLimits { requests_per_min, tokens_per_min } = rejection.status.limits;
-        let retry_after_s = rejection.retry_after_s();
-        let what = match rejection.requests_retry_after >= rejection.tokens_retry_after {
-            true => format!("rate limit reached: {requests_per_min} requests per minute"),
-            false => format!(
-                "rate limit reached: this request may use {tokens} tokens, and {} of {tokens_per_min} tokens per minute are left",
-                rejection.status.remaining().tokens
-            ),
-        };
-        let reason = format!("{what}; try again in {retry_after_s} seconds (nothing was billed)");
-        let rejected = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", reason);
-        Self { rate_limit_status: Some(Box::new(rejection.status)), ..rejected.retry_after_s(retry_after_s) }
-    }
-
-    /// Without a rate-limit status: the headers are about what the account generates, not what it reads.
-    fn reads_rate_limited(rejection: &RateLimitExceeded) -> Self {
-        let requests_per_min = rejection.status.limits.requests_per_min;
-        let retry_after_s = rejection.retry_after_s();
-        let reason = format!(
-            "rate limit reached: {requests_per_min} token counts, replays, and reads of usage and models per minute; \
-             try again in {retry_after_s} seconds"
-        );
-        Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", reason).retry_after_s(retry_after_s)
-    }
-
-    fn exceeds_token_limit(input_tokens: u32, max_output_tokens: u32, limits: RateLimits) -> Self {
-        let limit = limits.tokens_per_min;
-        match limit.checked_sub(input_tokens) {
-            Some(available @ 1..) => Self::invalid_value(
-                "max_output_tokens",
-                format!(
-                    "{input_tokens} input tokens plus `max_output_tokens` {max_output_tokens} exceed this account's \
-                     limit of {limit} tokens per minute; set `max_output_tokens` to {available} or less"
-                ),
-            ),
-            _ => Self::invalid_value(
-                "input",
-                format!(
-                    "{input_tokens} input tokens exceed this account's limit of {limit} tokens per minute (one is needed for \
-                     the reply); shorten the input"
-                ),
-            ),
-        }
-    }
-
     fn idempotency_in_flight() -> Self {
         let reason = format!(
             "a request with this `{KEY_NAME}` is still running; retry shortly to get its reply (billed once)"

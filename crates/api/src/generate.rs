@@ -48,7 +48,7 @@ struct RequestUsage {
 /// More about the tokens counted in.
 #[derive(serde::Serialize, utoipa::ToSchema)]
 struct InputTokensDetails {
-    /// How many did not have to be computed again; they are billed all the same.
+    /// How many are billed as cached input, because an earlier billed request of the account computed them.
     #[schema(examples(0))]
     cached_tokens: u32,
 }

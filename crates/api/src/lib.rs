@@ -13,6 +13,7 @@ mod generate_events;
 mod generation_request;
 mod idempotency;
 mod json;
+mod key;
 mod models;
 mod openai;
 mod openapi;
@@ -46,6 +47,7 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(models::list))
         .routes(routes!(models::one))
         .routes(routes!(usage::handle))
+        .routes(routes!(key::handle))
         .routes(routes!(openapi::handle))
         .routes(routes!(docs_page::handle))
         .routes(routes!(docs_page::handle_style))

@@ -1,4 +1,4 @@
-//! `GET /v1/models`: the available models with their context lengths and prices. `GET /v1/models/NAME` returns one of
+//! `GET /v1/models`: the models that the key may use, with their context lengths and prices. `GET /v1/models/NAME` returns one of
 //! them. Both use the shape that OpenAI's clients expect, with extra fields.
 
 use crate::ApiState;
@@ -10,7 +10,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use chancery_metering::Model;
 
-/// All models.
+/// All models that the key may use.
 #[derive(serde::Serialize, utoipa::ToSchema)]
 pub(crate) struct ModelList {
     /// Always `list`.
@@ -44,12 +44,16 @@ pub(crate) struct ModelEntry {
     /// The price of a million tokens counted in, as an exact decimal.
     #[schema(examples("0.10"))]
     input_per_million: String,
+    /// The price of a million cached input tokens, as an exact decimal. Absent if they cost as much as other input.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, examples("0.025"))]
+    cached_input_per_million: Option<String>,
     /// The price of a million tokens generated, as an exact decimal.
     #[schema(examples("0.40"))]
     output_per_million: String,
 }
 
-/// What can be named as `model`, with context lengths and prices.
+/// What can be named as `model`, with context lengths and prices. Only models that the key may use.
 ///
 /// Counts against the account's reads per minute.
 #[utoipa::path(
@@ -62,9 +66,10 @@ pub(crate) struct ModelEntry {
 )]
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    AuthenticatedRead(_): AuthenticatedRead,
+    AuthenticatedRead(caller): AuthenticatedRead,
 ) -> Json<ModelList> {
-    let data = state.meter.models().iter().map(|model| ModelEntry::of(&state, model)).collect();
+    let allowed = state.meter.models().iter().filter(|model| caller.key_limits.allows_model(&model.name));
+    let data = allowed.map(|model| ModelEntry::of(&state, model)).collect();
     Json(ModelList { object: "list", data })
 }
 
@@ -82,12 +87,12 @@ pub(crate) async fn list(
 )]
 pub(crate) async fn one(
     State(state): State<ApiState>,
-    AuthenticatedRead(_): AuthenticatedRead,
+    AuthenticatedRead(caller): AuthenticatedRead,
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<ModelEntry>, ApiError> {
     // A name that is not valid UTF-8 matches no model.
     let name = name.map_or_else(|_| String::new(), |Path(name)| name);
-    let model = state.meter.models().named(&name)?;
+    let model = state.meter.model_for(&caller, &name)?;
     Ok(Json(ModelEntry::of(&state, model)))
 }
 
@@ -101,6 +106,7 @@ impl ModelEntry {
             context_tokens: model.engine.context_tokens(),
             currency: state.currency.to_string(),
             input_per_million: model.prices.input.to_string(),
+            cached_input_per_million: model.prices.cached_discount().map(|price| price.to_string()),
             output_per_million: model.prices.output.to_string(),
         }
     }

@@ -1,5 +1,6 @@
 //! Rate-limit headers on every reply to a valid key, in two formats: the IETF draft
-//! (draft-ietf-httpapi-ratelimit-headers-10) and the one that OpenAI's clients know.
+//! (draft-ietf-httpapi-ratelimit-headers-10) and the one that OpenAI's clients know. They are about the account; what is left of a
+//! key's own limits is in `GET /v1/key`.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use chancery_domain::{RateLimitStatus, RateLimits, WINDOW, ceil_seconds};
@@ -21,7 +22,7 @@ impl CallerSlot {
     }
 
     pub(crate) fn get(&self) -> Option<Caller> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

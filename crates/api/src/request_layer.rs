@@ -63,7 +63,7 @@ pub(crate) async fn request_layer(State(state): State<ApiState>, request: Reques
         // A metered request already carries the status after its own usage. Other replies query it.
         let rate_limit_status = match response.extensions_mut().remove::<RateLimitStatus>() {
             Some(rate_limit_status) => Some(rate_limit_status),
-            None => state.meter.rate_limit_status(caller).await,
+            None => state.meter.rate_limit_status(&caller).await,
         };
         rate_limit::add_headers(response.headers_mut(), caller.limits, rate_limit_status);
     }

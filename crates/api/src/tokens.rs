@@ -57,7 +57,7 @@ pub(crate) async fn handle(
     JsonRequest { body, received }: JsonRequest<GenerationRequest>,
 ) -> Result<Json<TokensReply>, ApiError> {
     let request = body.request;
-    let count = state.meter.count(received.caller, &request).await?;
+    let count = state.meter.count(&received.caller, &request).await?;
     Ok(Json(TokensReply {
         model: request.model,
         input_tokens: count.input_tokens,

@@ -61,6 +61,9 @@ struct Totals {
     /// Tokens counted in.
     #[schema(examples(11))]
     input_tokens: u64,
+    /// How many of `input_tokens` were billed at the price of cached input.
+    #[schema(examples(0))]
+    cached_input_tokens: u64,
     /// Tokens generated.
     #[schema(examples(57))]
     output_tokens: u64,
@@ -102,9 +105,16 @@ pub(crate) async fn handle(
         }
         error => error.into(),
     })?;
-    let UsageTotals { requests, input_tokens, output_tokens, cost } =
+    let UsageTotals { requests, input_tokens, cached_input_tokens, output_tokens, cost } =
         UsageTotals::of(&sums).map_err(MeterError::from)?;
-    let total = Totals { requests, input_tokens, output_tokens, cost: cost.to_string(), cost_nanos: cost };
+    let total = Totals {
+        requests,
+        input_tokens,
+        cached_input_tokens,
+        output_tokens,
+        cost: cost.to_string(),
+        cost_nanos: cost,
+    };
     Ok(Json(UsageReply {
         from,
         to,
@@ -157,6 +167,7 @@ fn entry(sum: UsageSum) -> UsageEntry {
     let totals = Totals {
         requests: sum.requests,
         input_tokens: sum.input_tokens,
+        cached_input_tokens: sum.cached_input_tokens,
         output_tokens: sum.output_tokens,
         cost: sum.cost.to_string(),
         cost_nanos: sum.cost,

@@ -3,13 +3,15 @@
 
 use chancery_client_files::Format;
 use chancery_domain::{
-    AccountName, AmountError, CREDIT_REASON_BOUNDS, ClientId, ContactEmail, Day, EmailAddress, InvoiceNumber,
-    InvoiceState, Month, Nanos, PostalAddress, Role, TextError,
+    AccountName, AllowedModels, AllowedModelsError, AmountError, CREDIT_REASON_BOUNDS, ClientId,
+    ContactEmail, Day, EmailAddress, InvoiceNumber, InvoiceState, Month, Nanos, PostalAddress, Role,
+    TextError, UnixMillis, parse_expiry,
 };
-use chancery_store::{CapChange, UsageBy, key_label};
+use chancery_store::{CapChange, KeyLimitsChange, LimitChange, UsageBy, key_label};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::num::IntErrorKind;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Text-generation API and client portal for one firm, in one binary.
 #[derive(Debug, Parser)]
@@ -63,6 +65,10 @@ pub enum Command {
     #[command(subcommand, arg_required_else_help = true)]
     #[command(after_help = "Example:\n  chancery invoice issue --account \"Hale & Ward\" --month 2026-10")]
     Invoice(Invoice),
+    /// Manage webhooks, which receive alerts as signed events
+    #[command(subcommand, arg_required_else_help = true)]
+    #[command(after_help = "Example:\n  chancery webhook add https://example.com/hooks/chancery")]
+    Webhook(Webhook),
     /// Download and list model files
     #[command(subcommand, arg_required_else_help = true)]
     #[command(after_help = "Example:\n  chancery model pull smollm2-135m")]
@@ -167,7 +173,8 @@ pub struct RateLimitArgs {
 #[derive(Debug, Subcommand)]
 pub enum Key {
     /// Create a key and print it once; only its hash is stored
-    #[command(after_help = "Example:\n  chancery key create --account \"Hale & Ward\" --label backend")]
+    #[command(after_help = "Example:\n  chancery key create --account \"Hale & Ward\" --label backend\n  \
+            chancery key create --account \"Hale & Ward\" --rpm 60 --spend-per-month 50 --models smollm2-135m --expires 2027-06-30")]
     Create {
         /// Account to bill; a key without one cannot generate until you attach it
         #[arg(long, value_name = "NAME")]
@@ -175,6 +182,8 @@ pub enum Key {
         /// Label that says what the key is for, such as `backend`
         #[arg(long, value_name = "TEXT", default_value = "", value_parser = key_label)]
         label: String,
+        #[command(flatten)]
+        limits: KeyLimitArgs,
     },
     /// Attach a key to an account
     #[command(after_help = "Example:\n  chancery key attach ck_7k2m9x4d --account \"Hale & Ward\"")]
@@ -183,6 +192,30 @@ pub enum Key {
         prefix: String,
         #[arg(long, value_name = "NAME")]
         account: AccountName,
+    },
+    /// Change a key's own limits; its account's limits hold as well
+    #[command(
+        group = clap::ArgGroup::new("change").required(true).multiple(true)
+            .args(["rpm", "tpm", "spend_per_month", "models", "expires"]),
+        after_help = "Example:\n  chancery key limits ck_7k2m9x4d --rpm 60 --expires none"
+    )]
+    Limits {
+        /// Key prefix, from `chancery key list`
+        prefix: String,
+        #[command(flatten)]
+        limits: KeyLimitArgs,
+    },
+    /// Give a key a new secret and print the new key once; the old one works until the overlap ends
+    #[command(after_help = "Example:\n  chancery key rotate ck_7k2m9x4d --overlap 24h")]
+    Rotate {
+        /// Key prefix, from `chancery key list`
+        prefix: String,
+        /// How long the old secret still works, such as 30m, 24h or 7d; 0 ends it at once
+        #[arg(long, value_name = "TIME", default_value = "24h", value_parser = overlap)]
+        overlap: Duration,
+        /// End the overlap of an earlier rotation: the secret before it stops working now
+        #[arg(long)]
+        end_overlap: bool,
     },
     /// List keys
     #[command(after_help = "Example:\n  chancery key list --json")]
@@ -197,6 +230,38 @@ pub enum Key {
         /// Key prefix, from `chancery key list`
         prefix: String,
     },
+}
+
+/// A key's own limits. `none` removes one.
+#[derive(Clone, Debug, Args)]
+pub struct KeyLimitArgs {
+    /// Requests per minute of this key, or `none`
+    #[arg(long, value_name = "N", value_parser = rate_limit_change)]
+    pub rpm: Option<LimitChange<u32>>,
+    /// Tokens per minute of this key, input and output combined, or `none`
+    #[arg(long, value_name = "N", value_parser = rate_limit_change)]
+    pub tpm: Option<LimitChange<u32>>,
+    /// Spending cap of this key per calendar month (UTC), such as 250 or 12.50, or `none`
+    #[arg(long, value_name = "AMOUNT", value_parser = cap_change)]
+    pub spend_per_month: Option<CapChange>,
+    /// Models that this key may use, separated by commas, or `none` to allow every model
+    #[arg(long, value_name = "A,B", value_parser = models_change)]
+    pub models: Option<LimitChange<AllowedModels>>,
+    /// Last day (UTC) on which this key works, such as 2027-06-30, or the exact time; or `none`
+    #[arg(long, value_name = "DATE", value_parser = expiry_change)]
+    pub expires: Option<LimitChange<UnixMillis>>,
+}
+
+impl KeyLimitArgs {
+    pub fn change(self) -> KeyLimitsChange {
+        KeyLimitsChange {
+            requests_per_min: self.rpm.unwrap_or_default(),
+            tokens_per_min: self.tpm.unwrap_or_default(),
+            spend_per_month: self.spend_per_month.unwrap_or_default(),
+            models: self.models.unwrap_or_default(),
+            expires_at: self.expires.unwrap_or_default(),
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -318,6 +383,39 @@ pub struct UserSelector {
     pub issuer: Option<String>,
 }
 
+#[derive(Debug, Subcommand)]
+pub enum Webhook {
+    /// Add a webhook and print its id and its secret, once
+    #[command(after_help = "Example:\n  chancery webhook add https://example.com/hooks/chancery\n\n\
+            See docs/alerts.md for the events and how to verify their signatures.")]
+    Add {
+        /// Where events are posted; https://, or any address in webhooks.allow_private
+        url: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// List webhooks
+    #[command(after_help = "Example:\n  chancery webhook list --json")]
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a webhook, and the events that wait for it
+    #[command(after_help = "Example:\n  chancery webhook remove wh_h2Kd81LsQ0zYv7Wc")]
+    Remove {
+        /// Webhook id, from `chancery webhook list`
+        id: String,
+    },
+    /// Send a test event now and print the result
+    #[command(after_help = "Example:\n  chancery webhook test wh_h2Kd81LsQ0zYv7Wc")]
+    Test {
+        /// Webhook id, from `chancery webhook list`
+        id: String,
+    },
+}
+
 /// Parses an integer without an upper bound of its own. Clap's ranges would print the maximum of the type.
 fn at_least_one<N: TryFrom<u64>>(text: &str) -> Result<N, &'static str> {
     const TOO_LARGE: &str = "too large; use a smaller number";
@@ -334,6 +432,45 @@ fn client_id(text: &str) -> Result<ClientId, String> {
 
 fn cap_change(text: &str) -> Result<CapChange, AmountError> {
     if text == "none" { Ok(CapChange::Remove) } else { text.parse().map(CapChange::Set) }
+}
+
+fn rate_limit_change(text: &str) -> Result<LimitChange<u32>, String> {
+    if text == "none" {
+        return Ok(LimitChange::Remove);
+    }
+    at_least_one(text).map(LimitChange::Set).map_err(|error| format!("{error}; or `none`"))
+}
+
+fn models_change(text: &str) -> Result<LimitChange<AllowedModels>, AllowedModelsError> {
+    if text == "none" { Ok(LimitChange::Remove) } else { text.parse().map(LimitChange::Set) }
+}
+
+fn expiry_change(text: &str) -> Result<LimitChange<UnixMillis>, String> {
+    if text == "none" {
+        return Ok(LimitChange::Remove);
+    }
+    parse_expiry(text).map(LimitChange::Set).map_err(|error| format!("{error}, or `none`"))
+}
+
+/// Longest time for which a key has two secrets.
+const MAX_OVERLAP: Duration = Duration::from_secs(90 * 24 * 3600);
+
+fn overlap(text: &str) -> Result<Duration, &'static str> {
+    const FORMAT: &str = "use a number with a unit, such as 30m, 24h or 7d (at most 90d), or 0";
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let (unit_start, unit) = text.char_indices().next_back().ok_or(FORMAT)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 24 * 3600,
+        _ => return Err(FORMAT),
+    };
+    let number: u64 = text[..unit_start].parse().map_err(|_| FORMAT)?;
+    let overlap = Duration::from_secs(number.checked_mul(seconds).ok_or(FORMAT)?);
+    if overlap <= MAX_OVERLAP { Ok(overlap) } else { Err(FORMAT) }
 }
 
 #[derive(Debug, Args)]

@@ -21,6 +21,9 @@ fn account_hint(error: &AccountError) -> Option<&'static str> {
     Some(match error {
         AccountError::NoSuchAccount(_) | AccountError::NoSuchAccountId(_) => LIST_ACCOUNTS,
         AccountError::NoSuchKey => "run `chancery key list` to see all keys",
+        AccountError::OverlapRunning { .. } => {
+            "rotate it after that, or use `--end-overlap` to stop the old secret now"
+        }
         AccountError::KeyRevoked(_) => "create a new key with `chancery key create`",
         _ => return None,
     })
@@ -87,17 +90,26 @@ fn open_hint(error: &OpenError) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use chancery_domain::{KeyPrefix, UnixMillis};
     use std::path::PathBuf;
 
     #[test]
     fn errors_name_the_command_or_setting_that_helps() {
-        let cases: [(anyhow::Error, &str); 8] = [
+        let cases: [(anyhow::Error, &str); 9] = [
             (OpenError::NoDatabase { location: "x".to_owned() }.into(), "`--data` and `database.url`"),
             (OpenError::OldSchema.into(), "empty data directory"),
             (OpenError::DatabaseFileInUse { file: PathBuf::new() }.into(), "limits.store"),
             (TransferError::TargetNotEmpty { table: "accounts" }.into(), "createdb"),
             (TransferError::Open(OpenError::NotChanceryDatabase).into(), "`database.url`"),
             (AccountError::NoSuchKey.into(), "`chancery key list`"),
+            (
+                AccountError::OverlapRunning {
+                    key: KeyPrefix::from_stored("ck_7k2m9x4d".to_owned()),
+                    ends_at: UnixMillis(0),
+                }
+                .into(),
+                "`--end-overlap`",
+            ),
             (PersonError::LastPartner.into(), "`chancery user role EMAIL partner`"),
             (InvoiceError::NoSuchInvoice("2026-0001".parse().unwrap()).into(), "`chancery invoice list`"),
         ];

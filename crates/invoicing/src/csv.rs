@@ -121,6 +121,17 @@ mod tests {
     }
 
     #[test]
+    fn discounted_cached_input_has_a_row_between_input_and_output() {
+        let text = text(&samples::with_cached_input());
+        let rows: Vec<&str> = text.split("\r\n").collect();
+        let prefix = "2026-0031,Brightwater Claims,2026-10,qwen2.5-7b";
+        assert_eq!(rows[1], format!("{prefix},input,82640275,0.30,24.7920825,24.79,USD,line"));
+        assert_eq!(rows[2], format!("{prefix},cached_input,100000000,0.075,7.50,7.50,USD,line"));
+        assert_eq!(rows[3], format!("{prefix},output,24118906,0.90,21.7070154,21.71,USD,line"));
+        assert_eq!(rows[4], "2026-0031,Brightwater Claims,2026-10,,,,,53.9990979,54.00,USD,subtotal");
+    }
+
+    #[test]
     fn csv_escapes_formulas_but_not_negative_amounts() {
         let text = text(&samples::credit(&samples::hostile(), CreditAmount::Full, "x"));
         assert!(

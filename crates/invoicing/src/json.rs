@@ -124,6 +124,18 @@ mod tests {
     }
 
     #[test]
+    fn discounted_cached_input_is_a_line_with_its_own_price() {
+        let value = document_json(&samples::with_cached_input());
+        assert_eq!(
+            value["lines"][1],
+            json!({
+                "model": "qwen2.5-7b", "direction": "cached_input", "tokens": 100_000_000, "price_per_million": "0.075",
+                "exact": "7.50", "exact_nanos": 7_500_000_000_i64, "amount": "7.50", "amount_minor": 750,
+            })
+        );
+    }
+
+    #[test]
     fn paid_and_void_invoices_and_credit_notes_have_0_outstanding() {
         for state in [InvoiceState::Paid, InvoiceState::Void] {
             let value = record_json(&record(samples::ordinary(), state, Credited::default())).unwrap();

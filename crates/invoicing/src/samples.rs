@@ -10,9 +10,10 @@ pub fn used(model: &str, (input, output): (i64, i64), input_tokens: u64, output_
     let price = TokenPrice::from_nanos_per_token;
     ModelUsage {
         model: model.to_owned(),
-        prices: Prices { input: price(input), output: price(output) },
+        prices: Prices { input: price(input), cached_input: price(input), output: price(output) },
         requests: 1,
         input_tokens,
+        cached_input_tokens: 0,
         output_tokens,
         cost: Nanos(0),
     }
@@ -54,6 +55,14 @@ pub fn ordinary() -> Invoice {
         used("llama-3.3-70b", (900, 2700), 96_402_118, 11_870_455),
     ];
     invoice(&usage, &terms("USD", Some("6.25")))
+}
+
+/// With a discount for cached input.
+pub fn with_cached_input() -> Invoice {
+    let mut usage = used("qwen2.5-7b", (300, 900), 182_640_275, 24_118_906);
+    usage.prices.cached_input = TokenPrice::from_nanos_per_token(75);
+    usage.cached_input_tokens = 100_000_000;
+    invoice(&[usage], &terms("USD", Some("6.25")))
 }
 
 pub fn long(lines: u64) -> Invoice {

@@ -37,10 +37,10 @@ pub fn file_name(invoice: &Invoice) -> String {
     }
 }
 
-/// Description of a line item: `qwen2.5-7b, input`, `Part of invoice 2026-0031`.
+/// Description of a line item: `qwen2.5-7b, input`, `qwen2.5-7b, cached input`, `Part of invoice 2026-0031`.
 pub fn item(item: &LineItem, kind: &InvoiceKind) -> String {
     match (item, kind) {
-        (LineItem::Tokens { model, direction, .. }, _) => format!("{model}, {}", direction.as_str()),
+        (LineItem::Tokens { model, direction, .. }, _) => format!("{model}, {}", direction.label()),
         (LineItem::Part, InvoiceKind::CreditNote { of, .. }) => format!("Part of invoice {of}"),
         (LineItem::Part, InvoiceKind::Invoice) => "Part".to_owned(),
     }

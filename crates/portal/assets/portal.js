@@ -39,6 +39,29 @@
   addEventListener("focusin", (event) => take(event.target));
   take(document.activeElement);
 
+  // The button is hidden without this file: then people select the key and copy it themselves.
+  const copy = async (field) => {
+    try {
+      await navigator.clipboard.writeText(field.value);
+      return true;
+    } catch {
+      // Without HTTPS there is no clipboard API.
+      field.select();
+      return document.execCommand("copy");
+    }
+  };
+
+  for (const button of document.querySelectorAll("button[data-copies]")) {
+    const field = document.getElementById(button.dataset.copies);
+    const status = document.querySelector(`[data-copied-by="${button.dataset.copies}"]`);
+    if (!field || !status) continue;
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      const isCopied = await copy(field);
+      status.textContent = isCopied ? "Copied." : "Could not copy. Select the key and copy it.";
+    });
+  }
+
   // ── Double submission ─────────────────────────────────────────────────────
 
   // After this long the user may submit again, in case loading was stopped.

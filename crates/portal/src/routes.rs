@@ -67,6 +67,8 @@ routes! {
     POST "/accounts" => accounts::account_changes::create,
     POST "/accounts/keys" => accounts::key_changes::create_unattached,
     POST "/accounts/keys/{prefix}/label" => accounts::key_changes::label,
+    POST "/accounts/keys/{prefix}/limits" => accounts::key_changes::limits,
+    POST "/accounts/keys/{prefix}/rotate" => accounts::key_changes::rotate,
     POST "/accounts/keys/{prefix}/attach" => accounts::key_changes::attach,
     POST "/accounts/keys/{prefix}/revoke" => accounts::key_changes::revoke,
     GET "/accounts/{account}" => accounts::account::handle,

@@ -4,6 +4,7 @@ use crate::drafting::api::{Drafter, DraftingConfigError};
 use crate::settings::PortalSettings;
 use crate::sign_in::identity::provider::{IdentityError, IdentityProvider};
 use crate::sign_in::throttle::SignInThrottle;
+use chancery_alerts::OutboxMailer;
 use chancery_domain::{Clock, Randomness};
 use chancery_mail::Mailer;
 use chancery_policy::Policy;
@@ -22,7 +23,7 @@ pub enum PortalError {
 pub struct Portal {
     pub settings: PortalSettings,
     pub store: Arc<PortalStore>,
-    pub mailer: Arc<Mailer>,
+    pub mailer: OutboxMailer,
     pub policy: Arc<Policy>,
     pub clock: Arc<dyn Clock>,
     pub randomness: Arc<dyn Randomness>,
@@ -46,6 +47,8 @@ impl Portal {
         let drafter = settings.drafting.clone().map(|drafting| Drafter::new(drafting, Arc::clone(&clock)));
         let sign_in_throttle = SignInThrottle::default();
         let drafter = drafter.transpose()?;
+        let mailer =
+            OutboxMailer::new(store.outbox.clone(), mailer, Arc::clone(&clock), Arc::clone(&randomness));
         Ok(Self { settings, store, mailer, policy, clock, randomness, identity, sign_in_throttle, drafter })
     }
 

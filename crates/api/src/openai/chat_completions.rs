@@ -71,7 +71,7 @@ pub(super) struct Usage {
 
 #[derive(serde::Serialize, utoipa::ToSchema)]
 struct PromptTokensDetails {
-    /// How many did not have to be computed again; they are billed all the same.
+    /// How many are billed as cached input, because an earlier billed request of the account computed them.
     cached_tokens: u32,
 }
 

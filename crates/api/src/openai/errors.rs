@@ -34,6 +34,14 @@ struct Fields<'a> {
     param: Option<&'a str>,
     /// What went wrong, for programs; new codes may come.
     code: &'static str,
+    /// Whose limit it is, where a limit rejects: `key` or `account`. OpenAI has no such field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, examples("key"))]
+    scope: Option<&'static str>,
+    /// Which limit it is: `requests_per_minute`, `tokens_per_minute` or `spend_per_month`. OpenAI has no such field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, examples("tokens_per_minute"))]
+    limit: Option<&'static str>,
 }
 
 pub(crate) fn body(error: &ApiError) -> Vec<u8> {
@@ -73,6 +81,8 @@ fn fields(error: &ApiError) -> Fields<'_> {
         r#type: type_of(error.status),
         param: error.field.as_deref(),
         code: code_of(error.code),
+        scope: error.limit.map(|limit| limit.scope.as_str()),
+        limit: error.limit.map(|limit| limit.name.as_str()),
     }
 }
 
@@ -102,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn openai_error_has_its_four_fields() {
+    fn openai_error_without_a_limit_has_its_four_fields() {
         let error = ApiError::invalid_value("n", "`n` takes 1 here");
         assert_eq!(
             String::from_utf8(body(&error)).unwrap(),

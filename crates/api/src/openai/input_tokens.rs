@@ -33,6 +33,6 @@ pub(crate) async fn handle(
     State(state): State<ApiState>,
     JsonRequest { body: InputTokensRequest(request), received }: JsonRequest<InputTokensRequest>,
 ) -> Result<Json<InputTokens>, ApiError> {
-    let count = state.meter.count(received.caller, &request).await?;
+    let count = state.meter.count(&received.caller, &request).await?;
     Ok(Json(InputTokens { object: "response.input_tokens", input_tokens: count.input_tokens }))
 }

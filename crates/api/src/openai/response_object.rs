@@ -142,7 +142,7 @@ struct Usage {
 #[derive(serde::Serialize, utoipa::ToSchema)]
 #[schema(as = ResponseInputTokensDetails)]
 struct InputTokensDetails {
-    /// How many did not have to be computed again; they are billed all the same.
+    /// How many are billed as cached input, because an earlier billed request of the account computed them.
     cached_tokens: u32,
     /// Writing to a cache is never billed here.
     cache_write_tokens: u32,

@@ -72,7 +72,7 @@ pub(crate) const ERRORS: &[ErrorCode] = &[
         400,
         "invalid_value",
         &[RequestStage::Body, RequestStage::Query],
-        "a value is out of range; both texts are empty; more tokens than the account may use in a minute",
+        "a value is out of range; both texts are empty; more tokens than the account or the key may use in a minute",
     ),
     error(
         400,
@@ -84,7 +84,7 @@ pub(crate) const ERRORS: &[ErrorCode] = &[
         401,
         "invalid_api_key",
         &[RequestStage::Key],
-        "no, malformed, unknown or revoked key: one answer for all",
+        "no, malformed, unknown, expired or revoked key: one answer for all",
     ),
     error(
         402,
@@ -96,13 +96,20 @@ pub(crate) const ERRORS: &[ErrorCode] = &[
         402,
         "spending_cap_reached",
         &[RequestStage::Generating],
-        "what the request may cost does not fit what the account may still spend this month; the reason says when it resets",
+        "what the request may cost does not fit what the account or the key may still spend this month; the reason says when it \
+         resets",
     ),
     error(
         403,
         "browser_request",
         &[RequestStage::KeysOnly],
         "a browser sent it (`Origin` or `Sec-Fetch-*` is there): keys do not belong in browsers",
+    ),
+    error(
+        403,
+        "model_not_allowed",
+        &[RequestStage::Naming, RequestStage::Counting],
+        "the key may not use this model; `GET /v1/models` lists what it may use",
     ),
     error(
         404,
@@ -146,7 +153,7 @@ pub(crate) const ERRORS: &[ErrorCode] = &[
         429,
         "rate_limited",
         &[RequestStage::Reading, RequestStage::Generating],
-        "past the account's requests, tokens or reads per minute; `Retry-After` says when it fits",
+        "past the requests, tokens or reads per minute of the account or the key; `Retry-After` says when it fits",
     ),
     error(
         500,
@@ -330,9 +337,9 @@ fn response(shape: Shape, errors: &[&ErrorCode]) -> Response {
 mod tests {
     use super::*;
 
-    /// Finds every `StatusCode::NAME, "code"` in `error.rs`, ignoring whitespace in between.
+    /// Finds every `StatusCode::NAME, "code"` in `error.rs` and below, ignoring whitespace in between.
     fn codes_in_source() -> BTreeSet<(u16, String)> {
-        let source = include_str!("../error.rs");
+        let source = concat!(include_str!("../error.rs"), include_str!("../error/limits.rs"));
         let codes = source.split("StatusCode::").skip(1).filter_map(|rest| {
             let (name, after) = rest.split_once(',')?;
             let code = after.trim_start().strip_prefix('"')?.split('"').next()?;

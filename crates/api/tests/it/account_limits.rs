@@ -15,6 +15,7 @@ fn reply(_: Job, sink: GenerationSink) {
         reason: StopReason::Complete,
         output_tokens: 1,
         cached_tokens: 0,
+        billed_cached_tokens: 0,
         reasoning_tokens: 0,
         prefilled_tokens: 0,
         input_tokens: None,
@@ -32,6 +33,7 @@ fn reads(server: &TestServer) -> Vec<RequestBuilder> {
         server.get("/v1/models"),
         server.get("/v1/models/m"),
         server.get("/v1/models/none"),
+        server.get("/v1/key"),
         server.get("/v1/usage"),
         server.get("/v1/usage?by=week"),
         server.post("/v1/tokens", &counted),
@@ -50,7 +52,7 @@ fn header(response: &Response, name: &str) -> u64 {
 
 #[tokio::test]
 async fn reads_share_one_limit_beside_generation() {
-    let server = TestServer::start_with(engine(), 7).await;
+    let server = TestServer::start_with(engine(), 8).await;
     for read in reads(&server) {
         assert_ne!(read.send().await.unwrap().status(), 429);
     }
@@ -60,7 +62,7 @@ async fn reads_share_one_limit_beside_generation() {
         assert!((1..=60).contains(&header(&rejected, "retry-after")));
         assert_eq!(
             header(&rejected, "x-ratelimit-remaining-requests"),
-            7,
+            8,
             "the headers are about generation"
         );
         let code = if rejected.url().path().ends_with("/input_tokens") {

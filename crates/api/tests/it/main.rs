@@ -6,6 +6,7 @@
 mod account_limits;
 mod body_errors;
 mod engine_failure;
+mod key_limits;
 mod openai_streams;
 mod streaming;
 mod test_server;

@@ -54,6 +54,7 @@ fn end(sink: GenerationSink, reason: StopReason, output_tokens: u32, reasoning_t
         output_tokens,
         reasoning_tokens,
         cached_tokens: 0,
+        billed_cached_tokens: 0,
         prefilled_tokens: 0,
         input_tokens: None,
     });

@@ -17,6 +17,7 @@ fn end(sink: GenerationSink, output_tokens: u32) {
         reason: StopReason::Complete,
         output_tokens,
         cached_tokens: 0,
+        billed_cached_tokens: 0,
         reasoning_tokens: 0,
         prefilled_tokens: 0,
         input_tokens: None,

@@ -1,7 +1,9 @@
 //! The API on its own port, with one account, one key and one model on the given engine.
 
 use chancery_api::ApiState;
-use chancery_domain::{AccountId, ApiKey, Clock, Currency, OsRandomness, Prices, RateLimits, SystemClock};
+use chancery_domain::{
+    AccountId, ApiKey, Clock, Currency, KeyLimits, OsRandomness, Prices, RateLimits, SystemClock,
+};
 use chancery_engine::Engine;
 use chancery_metering::{MemoryLimiter, Meter, Model, Models};
 use chancery_store::{DatabaseUrl, NewAccount, NewKey, Store};
@@ -14,7 +16,8 @@ pub const MODEL: &str = "m";
 
 fn new_key(key: &ApiKey, account: Option<AccountId>) -> NewKey {
     let created_at = SystemClock.now();
-    NewKey { prefix: key.prefix(), hash: key.hash(), label: String::new(), account, created_at }
+    let (label, limits) = (String::new(), KeyLimits::default());
+    NewKey { prefix: key.prefix(), hash: key.hash(), label, account, created_at, limits }
 }
 
 async fn create_account_with_key(store: &Store, name: &str, requests_per_min: u32) -> String {
@@ -61,6 +64,20 @@ impl TestServer {
     pub async fn with_another_account(self, requests_per_min: u32) -> Self {
         let key = create_account_with_key(&self.store, "Ito & Sons", requests_per_min).await;
         Self { key, ..self }
+    }
+
+    /// The same server, called with another key of the first account.
+    pub async fn with_limited_key(self, limits: KeyLimits) -> Self {
+        let account =
+            self.store.account_lookup.account_by_name(&"Hale & Ward".parse().unwrap()).await.unwrap();
+        let key = ApiKey::generate(&OsRandomness);
+        let new = NewKey { limits, label: "backend".to_owned(), ..new_key(&key, Some(account.id)) };
+        self.store.create_key(new).await.unwrap();
+        Self { key: key.reveal().to_owned(), ..self }
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.store
     }
 
     pub fn with_key(self, key: String) -> Self {

@@ -4,10 +4,11 @@ use super::{IfMissing, open};
 use crate::cli::{Account as Command, GlobalArgs};
 use crate::operator::Operator;
 use crate::output::{outln, print_json, print_table};
-use anyhow::bail;
+use anyhow::{Context, bail};
 use chancery_domain::{
-    Account, AccountId, AccountState, Clock, Currency, RateLimits, SystemClock, group_thousands,
+    Account, AccountId, AccountState, Clock, ContactEmail, Currency, RateLimits, SystemClock, group_thousands,
 };
+use chancery_mail::Recipient;
 use chancery_policy::{FirmResource, ManageAccounts};
 use chancery_store::{
     AccountChange, AccountSubject, AdminStore, BillingChange, BillingContact, LimitsChange, NewAccount,
@@ -49,6 +50,10 @@ pub async fn run(global_args: &GlobalArgs, command: Command) -> anyhow::Result<(
             outln!("account {}: {}", account.name, describe_limits(&account, config.billing.currency));
         }
         Command::Billing { name, address, email } => {
+            // Alerts are sent to it. An empty value removes it.
+            if let Some(email) = email.as_ref().map(ContactEmail::as_str).filter(|email| !email.is_empty()) {
+                email.parse::<Recipient>().with_context(|| format!("--email {email}"))?;
+            }
             let account = admin.account_lookup.account_by_name(&name).await?.id;
             let account_change =
                 AccountChange::SetBilling { account, change: BillingChange { address, email } };

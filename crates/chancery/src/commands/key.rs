@@ -5,9 +5,12 @@ use crate::cli::{GlobalArgs, Key as Command};
 use crate::operator::Operator;
 use crate::output::{outln, print_json, print_table};
 use anyhow::{Context, bail};
-use chancery_domain::{AccountState, ApiKey, Clock, KeyPrefix, KeyState, OsRandomness, SystemClock};
+use chancery_domain::{
+    AccountState, ApiKey, Clock, Key, KeyLimits, KeyPrefix, KeyState, OsRandomness, PreviousSecret,
+    SystemClock, UnixMillis, group_thousands,
+};
 use chancery_policy::{FirmResource, ManageAccounts};
-use chancery_store::{AccountChange, AccountError, AdminStore, KeyWithAccount, NewKey};
+use chancery_store::{AccountChange, AccountError, AdminStore, KeyRotation, KeyWithAccount, NewKey};
 use std::io::Write;
 
 /// A shorter prefix could match a key by accident.
@@ -19,16 +22,21 @@ pub async fn run(global_args: &GlobalArgs, command: Command) -> anyhow::Result<(
     let (_, store) = open(global_args, if_missing).await?;
     let admin = store.admin();
     match command {
-        Command::Create { account, label } => {
+        Command::Create { account, label, limits } => {
             let account = match account {
                 Some(name) => Some(admin.account_lookup.account_by_name(&name).await?.id),
                 None => None,
             };
-            let key = create_key(&admin, account, label).await?;
+            let limits = limits.change().apply(KeyLimits::default());
+            let is_expired = limits.is_expired(SystemClock.now());
+            let key = create_key(&admin, account, label, limits).await?;
             if let Err(error) = writeln!(std::io::stdout(), "{}", key.reveal()) {
                 // A key that no one has seen must not stay valid.
                 change_key(&admin, AccountChange::RevokeKey(key.prefix())).await?;
                 return Err(error).context("cannot print the key, so it was revoked");
+            }
+            if is_expired {
+                warn_expired(&key.prefix());
             }
             if account.is_none() {
                 eprintln!(
@@ -44,6 +52,43 @@ pub async fn run(global_args: &GlobalArgs, command: Command) -> anyhow::Result<(
             change_key(&admin, account_change).await?;
             outln!("key {} attached to {}", key.prefix, account.name);
         }
+        Command::Limits { prefix, limits } => {
+            let key = find(&admin, &prefix).await?.key;
+            let account_change =
+                AccountChange::SetKeyLimits { key: key.prefix.clone(), change: limits.change() };
+            change_key(&admin, account_change).await?;
+            let key = find(&admin, key.prefix.as_str()).await?.key;
+            outln!("key {}: {}", key.prefix, limits_text(&key.limits));
+        }
+        Command::Rotate { prefix, overlap, end_overlap } => {
+            let found = find(&admin, &prefix).await?.key;
+            let key = ApiKey::with_new_secret(&found.prefix, &OsRandomness);
+            let now = SystemClock.now();
+            let previous = PreviousSecret { hash: found.hash, expires_at: now.after(overlap) };
+            let rotation = KeyRotation {
+                key: found.prefix.clone(),
+                hash: key.hash(),
+                overlap_ends_at: previous.expires_at,
+                ends_running_overlap: end_overlap,
+            };
+            change_key(&admin, AccountChange::RotateKey(rotation)).await?;
+            let rotated = Key { previous_secret: Some(previous), ..found };
+            let old_key = match rotated.overlap_ends_at(now) {
+                Some(until) => format!("the old key works until {}", until.to_iso()),
+                None => "the old key no longer works".to_owned(),
+            };
+            writeln!(std::io::stdout(), "{}", key.reveal()).with_context(|| {
+                format!(
+                    "cannot print the new key, so nobody has seen it; {old_key}; to get another: chancery key \
+                     rotate {} --end-overlap, which stops the old key at once",
+                    rotated.prefix
+                )
+            })?;
+            eprintln!("{old_key}");
+            if rotated.limits.is_expired(now) {
+                warn_expired(&rotated.prefix);
+            }
+        }
         Command::List { json } => print_list(&admin.account_lookup.list_keys().await?, json)?,
         Command::Revoke { prefix } => {
             let key = find(&admin, &prefix).await?.key;
@@ -53,6 +98,10 @@ pub async fn run(global_args: &GlobalArgs, command: Command) -> anyhow::Result<(
     }
     store.close().await;
     Ok(())
+}
+
+fn warn_expired(prefix: &KeyPrefix) {
+    eprintln!("this key has already expired; change it with: chancery key limits {prefix} --expires DATE");
 }
 
 /// Changes an account as the portal does, with an event in the account's history.
@@ -67,6 +116,7 @@ pub async fn create_key(
     store: &AdminStore,
     account: Option<chancery_domain::AccountId>,
     label: String,
+    limits: KeyLimits,
 ) -> anyhow::Result<ApiKey> {
     let operator = Operator::new()?;
     loop {
@@ -77,6 +127,7 @@ pub async fn create_key(
             label: label.clone(),
             account,
             created_at: SystemClock.now(),
+            limits: limits.clone(),
         };
         let permit = operator.authorize::<ManageAccounts>(store, FirmResource).await?;
         match store.accounts.change_account(permit, AccountChange::CreateKey(new)).await {
@@ -94,7 +145,7 @@ async fn find(store: &AdminStore, typed: &str) -> anyhow::Result<KeyWithAccount>
     let found = keys.swap_remove(index);
     // A full key must match exactly, not only by prefix.
     match ApiKey::parse(typed) {
-        Ok(whole) if !whole.hash().matches(&found.key.hash) => Err(AccountError::NoSuchKey.into()),
+        Ok(whole) if !found.key.has_secret(&whole.hash()) => Err(AccountError::NoSuchKey.into()),
         _ => Ok(found),
     }
 }
@@ -118,6 +169,20 @@ fn resolve_prefix(prefixes: &[&KeyPrefix], typed: &str) -> anyhow::Result<usize>
     }
 }
 
+/// The limits that are set, in one line.
+fn limits_text(limits: &KeyLimits) -> String {
+    let KeyLimits { requests_per_min, tokens_per_min, spend_per_month, models, expires_at } = limits;
+    let set = [
+        requests_per_min.map(|limit| format!("{} requests per minute", group_thousands(limit.into()))),
+        tokens_per_min.map(|limit| format!("{} tokens per minute", group_thousands(limit.into()))),
+        spend_per_month.map(|cap| format!("{cap} per month")),
+        models.as_ref().map(|models| format!("models {models}")),
+        expires_at.map(|at| format!("expires {}", at.to_iso())),
+    ];
+    let set: Vec<String> = set.into_iter().flatten().collect();
+    if set.is_empty() { "no limits of its own".to_owned() } else { set.join(", ") }
+}
+
 #[derive(serde::Serialize)]
 struct Row {
     prefix: String,
@@ -126,9 +191,16 @@ struct Row {
     state: &'static str,
     created_at: String,
     revoked_at: Option<String>,
+    expires_at: Option<String>,
+    last_used_at: Option<String>,
+    requests_per_minute: Option<u32>,
+    tokens_per_minute: Option<u32>,
+    spend_per_month: Option<String>,
+    models: Option<Vec<String>>,
 }
 
 fn print_list(keys: &[KeyWithAccount], json: bool) -> anyhow::Result<()> {
+    let now = SystemClock.now();
     let row = |entry: &KeyWithAccount| {
         let closed = entry.account.as_ref().is_some_and(|account| account.state != AccountState::Open);
         Row {
@@ -137,6 +209,7 @@ fn print_list(keys: &[KeyWithAccount], json: bool) -> anyhow::Result<()> {
             account: entry.account.as_ref().map(|account| account.name.to_string()),
             state: match (entry.key.state, &entry.account) {
                 (KeyState::Revoked { .. }, _) => "revoked",
+                (KeyState::Active, _) if entry.key.limits.is_expired(now) => "expired",
                 (KeyState::Active, None) => "unattached",
                 (KeyState::Active, Some(_)) if closed => "account closed",
                 (KeyState::Active, Some(_)) => "active",
@@ -146,6 +219,12 @@ fn print_list(keys: &[KeyWithAccount], json: bool) -> anyhow::Result<()> {
                 KeyState::Active => None,
                 KeyState::Revoked { at } => Some(at.to_iso()),
             },
+            expires_at: entry.key.limits.expires_at.map(UnixMillis::to_iso),
+            last_used_at: entry.last_used_at.map(UnixMillis::to_iso),
+            requests_per_minute: entry.key.limits.requests_per_min,
+            tokens_per_minute: entry.key.limits.tokens_per_min,
+            spend_per_month: entry.key.limits.spend_per_month.map(|cap| cap.to_string()),
+            models: entry.key.limits.models.as_ref().map(|models| models.names().to_vec()),
         }
     };
     let rows: Vec<Row> = keys.iter().map(row).collect();
@@ -154,10 +233,19 @@ fn print_list(keys: &[KeyWithAccount], json: bool) -> anyhow::Result<()> {
     }
     let cells = |row: &Row| {
         let account = row.account.clone().unwrap_or_else(|| "(none)".to_owned());
-        vec![row.prefix.clone(), account, row.label.clone(), row.state.to_owned(), row.created_at.clone()]
+        let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+        vec![
+            row.prefix.clone(),
+            account,
+            row.label.clone(),
+            row.state.to_owned(),
+            row.created_at.clone(),
+            or_dash(&row.expires_at),
+            or_dash(&row.last_used_at),
+        ]
     };
     print_table(
-        &["PREFIX", "ACCOUNT", "LABEL", "STATE", "CREATED"],
+        &["PREFIX", "ACCOUNT", "LABEL", "STATE", "CREATED", "EXPIRES", "LAST USED"],
         &rows.iter().map(cells).collect::<Vec<_>>(),
     );
     Ok(())

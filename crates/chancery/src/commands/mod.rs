@@ -11,6 +11,7 @@ mod model;
 mod usage;
 mod user;
 mod verify;
+mod webhook;
 
 pub use account::change_account;
 pub use client::import_clients;
@@ -34,6 +35,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::User(command) => run_async(user::run(&global_args, command))?,
         Command::Usage(options) => run_async(usage::run(&global_args, options))?,
         Command::Invoice(command) => run_async(invoice::run(&global_args, command))?,
+        Command::Webhook(command) => run_async(webhook::run(&global_args, command))?,
         Command::Model(command) => model::run(&global_args, command)?,
         Command::Generate(options) => run_async(generate::run(options))?,
         Command::Verify(options) => return run_async(verify::run(&global_args, &options)),

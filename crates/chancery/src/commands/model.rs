@@ -35,6 +35,8 @@ struct Row {
     present: bool,
     file: String,
     input_per_million: String,
+    /// `None`: cached tokens cost as much as other input.
+    cached_input_per_million: Option<String>,
     output_per_million: String,
 }
 
@@ -49,6 +51,7 @@ fn list(global_args: &GlobalArgs, json: bool) -> anyhow::Result<()> {
             EngineConfig::Upstream(upstream) => upstream.endpoints.join(", "),
         },
         input_per_million: model.prices.input.to_string(),
+        cached_input_per_million: model.prices.cached_discount().map(|price| price.to_string()),
         output_per_million: model.prices.output.to_string(),
     });
     let is_new = |known: &&&CatalogModel| config.models.iter().all(|model| model.name != known.name);
@@ -58,6 +61,7 @@ fn list(global_args: &GlobalArgs, json: bool) -> anyhow::Result<()> {
         present: known.path().exists(),
         file: known.path().display().to_string(),
         input_per_million: known.input_per_million.to_owned(),
+        cached_input_per_million: None,
         output_per_million: known.output_per_million.to_owned(),
     });
     let rows: Vec<Row> = configured.chain(pullable).collect();
@@ -75,11 +79,12 @@ fn list(global_args: &GlobalArgs, json: bool) -> anyhow::Result<()> {
             row.name.clone(),
             state.to_owned(),
             row.input_per_million.clone(),
+            row.cached_input_per_million.as_ref().unwrap_or(&row.input_per_million).clone(),
             row.output_per_million.clone(),
             row.file.clone(),
         ]
     };
-    let headings = ["NAME", "STATE", "INPUT/MILLION", "OUTPUT/MILLION", "FILE"];
+    let headings = ["NAME", "STATE", "INPUT/MILLION", "CACHED/MILLION", "OUTPUT/MILLION", "FILE"];
     print_table(&headings, &rows.iter().map(cells).collect::<Vec<_>>());
     Ok(())
 }

@@ -12,6 +12,8 @@ struct Row {
     group: String,
     requests: u64,
     input_tokens: u64,
+    /// The part of the input that is billed at the price of cached input.
+    cached_input_tokens: u64,
     output_tokens: u64,
     cost: String,
     cost_nanos: Nanos,
@@ -42,11 +44,13 @@ pub async fn run(global_args: &GlobalArgs, options: Usage) -> anyhow::Result<()>
         .usage(UsageQuery { account, from: options.from, to: options.to, by: options.by })
         .await?;
     store.close().await;
-    let UsageTotals { requests, input_tokens, output_tokens, cost } = UsageTotals::of(&sums)?;
+    let UsageTotals { requests, input_tokens, cached_input_tokens, output_tokens, cost } =
+        UsageTotals::of(&sums)?;
     let total = Row {
         group: "total".to_owned(),
         requests,
         input_tokens,
+        cached_input_tokens,
         output_tokens,
         cost: cost.to_string(),
         cost_nanos: cost,
@@ -62,13 +66,16 @@ pub async fn run(global_args: &GlobalArgs, options: Usage) -> anyhow::Result<()>
 
 fn print_report(heading: &str, rows: &[Row], total: &Row, currency: Currency) {
     let cells = |row: &Row| {
-        let (requests, input) = (group_thousands(row.requests), group_thousands(row.input_tokens));
-        vec![row.group.clone(), requests, input, group_thousands(row.output_tokens), row.cost.clone()]
+        let counts = [row.requests, row.input_tokens, row.cached_input_tokens, row.output_tokens];
+        let mut cells = vec![row.group.clone()];
+        cells.extend(counts.map(group_thousands));
+        cells.push(row.cost.clone());
+        cells
     };
     let mut lines: Vec<Vec<String>> = rows.iter().map(cells).collect();
     lines.push(cells(total));
     let cost = format!("COST {currency}");
-    print_table(&[heading, "REQUESTS", "INPUT TOKENS", "OUTPUT TOKENS", &cost], &lines);
+    print_table(&[heading, "REQUESTS", "INPUT TOKENS", "CACHED INPUT", "OUTPUT TOKENS", &cost], &lines);
 }
 
 fn row(sum: &UsageSum) -> Row {
@@ -81,6 +88,7 @@ fn row(sum: &UsageSum) -> Row {
         },
         requests: sum.requests,
         input_tokens: sum.input_tokens,
+        cached_input_tokens: sum.cached_input_tokens,
         output_tokens: sum.output_tokens,
         cost: sum.cost.to_string(),
         cost_nanos: sum.cost,

@@ -18,6 +18,7 @@ use std::sync::Arc;
 struct Report {
     rows: u64,
     input_tokens: u64,
+    cached_input_tokens: u64,
     output_tokens: u64,
     cost: String,
     chains: Vec<Chain>,
@@ -72,6 +73,7 @@ pub async fn run(global_args: &GlobalArgs, options: &Verify) -> anyhow::Result<E
         print_json(&Report {
             rows: total.requests,
             input_tokens: total.input_tokens,
+            cached_input_tokens: total.cached_input_tokens,
             output_tokens: total.output_tokens,
             cost: total.cost.to_string(),
             chains: ledger.chains.into_iter().map(chain).collect(),

@@ -9,12 +9,14 @@ mod portal;
 mod reader;
 mod source;
 mod upstream;
+mod webhooks;
 
 pub use billing::Billing;
 pub use models::{EngineConfig, ModelConfig};
 pub use portal::{Auth, Identity, Mail, Portal};
 pub use reader::Setting;
 pub use upstream::UpstreamConfig;
+pub use webhooks::Webhooks;
 
 use chancery_domain::{InvoiceTerms, RateLimits, Seller};
 use chancery_metering::LimitStoreUrl;
@@ -68,6 +70,7 @@ pub struct Config {
     pub default_limits: RateLimits,
     pub limit_store: LimitStoreUrl,
     pub billing: Billing,
+    pub webhooks: Webhooks,
     pub models: Vec<ModelConfig>,
 }
 
@@ -180,6 +183,7 @@ impl Loaded {
         };
         let limit_store = limit_store(&mut reader);
         let billing = billing::billing(&mut reader);
+        let webhooks = webhooks::webhooks(&mut reader);
         let models = models::models(&mut reader, folder);
         if let Some(portal) = &portal {
             drafting::check_model(&mut reader, &portal.drafting, &models);
@@ -203,6 +207,7 @@ impl Loaded {
             default_limits,
             limit_store,
             billing,
+            webhooks,
             models,
         };
         let settings = reader.settings.into_iter().filter(|setting| setting.value.is_some()).collect();
@@ -307,6 +312,17 @@ mod tests {
         assert_eq!(config.database_url.to_string(), "sqlite:data/chancery.db");
         assert_eq!(config.models.len(), 1);
         assert_eq!(config.models[0].prices.output.to_string(), "0.40");
+        assert_eq!(config.models[0].prices.cached_discount(), None);
+    }
+
+    #[test]
+    fn cached_input_price_is_optional() {
+        let text = "[[models]]\nname = \"smollm2-135m\"\ncached_input_per_million = \"0.025\"";
+        let prices = read(text, &[]).unwrap().config.models[0].prices;
+        assert_eq!(
+            (prices.input.to_string(), prices.cached_input.to_string()),
+            ("0.10".into(), "0.025".into())
+        );
     }
 
     #[test]
@@ -446,6 +462,15 @@ mod tests {
             (
                 "[[models]]\nname = \"m\"\nfile = \"f\"\ninput_per_million = \"1\"\noutput_per_million = \"1\"",
                 "line 5: models.0.output_per_million: output must cost more than input",
+            ),
+            (
+                "[[models]]\nname = \"smollm2-135m\"\ncached_input_per_million = \"0.101\"",
+                "line 3: models.0.cached_input_per_million: cached input is 0.101 and input is 0.10 per million tokens; \
+                 lower it to at most the input price",
+            ),
+            (
+                "[[models]]\nname = \"smollm2-135m\"\ncached_input_per_million = \"0.0101\"",
+                "line 3: models.0.cached_input_per_million: \"0.0101\" is not a price; write it as a decimal string",
             ),
             (
                 "[[models]]\nname = \"m\"\nfile = \"f\"\noutput_per_million = \"1\"",

@@ -107,7 +107,7 @@ fn model(reader: &mut Reader, folder: &Path, index: usize) -> Option<ModelConfig
             file.map(|file| EngineConfig::Embedded(EmbeddedConfig { file, context_tokens, slots }))
         }
     };
-    let prices = prices(reader, &key("input_per_million"), &key("output_per_million"), known);
+    let prices = prices(reader, known, key);
     Some(ModelConfig { name: name?, engine: engine?, prices: prices? })
 }
 
@@ -144,13 +144,15 @@ fn file(
     }
 }
 
-/// Only the default model has default prices: a user's own model must not become free by omission.
+/// Only the default model has default prices: a user's own model must not become free by omission. Cached tokens cost as
+/// much as other input unless they have a price of their own.
 fn prices(
     reader: &mut Reader,
-    input: &str,
-    output: &str,
     known: Option<&model_catalog::CatalogModel>,
+    key: impl Fn(&str) -> String,
 ) -> Option<Prices> {
+    let [input, cached_input, output] =
+        ["input_per_million", "cached_input_per_million", "output_per_million"].map(key);
     let mut price = |key: &str, default: Option<&str>| -> Option<TokenPrice> {
         let text = match default {
             Some(default) => reader.text(key, default),
@@ -164,7 +166,17 @@ fn prices(
         };
         text.parse().map_err(|error| reader.problem(key, error)).ok()
     };
-    let input_price = price(input, known.map(|known| known.input_per_million));
-    let output_price = price(output, known.map(|known| known.output_per_million));
-    Prices::new(input_price?, output_price?).map_err(|error| reader.problem(output, error)).ok()
+    let input_price = price(&input, known.map(|known| known.input_per_million));
+    let output_price = price(&output, known.map(|known| known.output_per_million));
+    let cached_input_price = reader.optional_text(&cached_input).and_then(|text| {
+        text.parse::<TokenPrice>().map_err(|error| reader.problem(&cached_input, error)).ok()
+    });
+    let prices =
+        Prices::new(input_price?, output_price?).map_err(|error| reader.problem(&output, error)).ok()?;
+    match cached_input_price {
+        None => Some(prices),
+        Some(price) => {
+            prices.with_cached_input(price).map_err(|error| reader.problem(&cached_input, error)).ok()
+        }
+    }
 }

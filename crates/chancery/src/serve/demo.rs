@@ -11,8 +11,8 @@ use crate::data_dir::DataDir;
 use anyhow::{Context, bail};
 use chancery_auth::add_account;
 use chancery_domain::{
-    AccountName, Clock, CompanyDomain, EmailAddress, EventOrigin, Identity, PersonId, RateLimits, Role,
-    SecretToken, SystemClock,
+    AccountName, Clock, CompanyDomain, EmailAddress, EventOrigin, Identity, KeyLimits, PersonId, RateLimits,
+    Role, SecretToken, SystemClock,
 };
 use chancery_metering::{Authenticator, MeterError};
 use chancery_store::{AccountChange, AdminStore, NewAccount, PersonError, Store, VerifiedIdentity};
@@ -169,7 +169,10 @@ async fn create_firm(data: &DataDir, store: &AdminStore) -> anyhow::Result<Strin
             data.path().display()
         ),
     };
-    Ok(create_key(store, Some(account.id), "demo".to_owned()).await?.reveal().to_owned())
+    Ok(create_key(store, Some(account.id), "demo".to_owned(), KeyLimits::default())
+        .await?
+        .reveal()
+        .to_owned())
 }
 
 /// Returns the firm's people, with their passwords from earlier starts.

@@ -2,15 +2,17 @@
 //! account and a key.
 //!
 //! The key is derived from a secret shared by all nodes on one database. So all nodes use one key in `chancery key list`,
-//! a new node or an empty disk does not create another, and revoking it takes effect everywhere at once. Revoking rotates:
-//! the next start generates another secret and creates its key. Closing the account turns drafting off for good.
+//! a new node or an empty disk does not create another, and revoking it takes effect everywhere at once. After it was
+//! revoked or has expired, the next start generates another secret and creates its key. Closing the account turns
+//! drafting off for good.
 
 use crate::config::Config;
 use crate::operator::Operator;
 use crate::secret_file;
 use anyhow::{Context, bail};
 use chancery_domain::{
-    AccountId, AccountName, AccountState, ApiKey, Clock, KeyState, Randomness, RateLimits, SecretToken,
+    AccountId, AccountName, AccountState, ApiKey, Clock, KeyLimits, KeyState, Randomness, RateLimits,
+    SecretToken,
 };
 use chancery_policy::{FirmResource, ManageAccounts};
 pub use chancery_portal::DRAFTING_ACCOUNT as ACCOUNT;
@@ -19,7 +21,7 @@ use chancery_store::{AccountChange, AccountError, AdminStore, DbError, NewAccoun
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const KEY_LABEL: &str = "portal letter drafting";
-/// Name of the first key's shared secret. The key after a revoked one uses the name with the next number.
+/// Name of the first key's shared secret. The key after a revoked or expired one uses the name with the next number.
 const SECRET: &str = "portal-drafting-key";
 /// Each was revoked manually; so many revocations suggest that someone wants a different setup.
 const MAX_KEYS: u32 = 1_000;
@@ -69,7 +71,7 @@ fn own_url(address: SocketAddr) -> String {
     format!("http://{}", SocketAddr::new(ip, address.port()))
 }
 
-/// Returns the first of the portal's own keys that is not revoked, created if new. Returns `None` if its account is
+/// Returns the first of the portal's own keys that is valid, created if new. Returns `None` if its account is
 /// closed.
 async fn own_key(
     store: &AdminStore,
@@ -80,7 +82,7 @@ async fn own_key(
         let name = if number == 1 { SECRET.to_owned() } else { format!("{SECRET}-{number}") };
         let secret = store.secrets.shared_secret(&name, &SecretToken::generate(randomness)).await?;
         let key = ApiKey::derive_from_secret(&secret);
-        match state(store, &key).await? {
+        match state(store, clock, &key).await? {
             Some(KeyState::Active) => return Ok(Some(key)),
             Some(KeyState::Revoked { .. }) => continue,
             None => {}
@@ -92,25 +94,31 @@ async fn own_key(
             label: KEY_LABEL.to_owned(),
             account: Some(account),
             created_at: clock.now(),
+            limits: KeyLimits::default(),
         };
         let permit = Operator::new()?.authorize::<ManageAccounts>(store, FirmResource).await?;
         match store.accounts.change_account(permit, AccountChange::CreateKey(new)).await {
             // Another node created it first. If instead another key has the same prefix, try the next number.
-            Err(AccountError::KeyPrefixTaken(_)) if state(store, &key).await? != Some(KeyState::Active) => {}
+            Err(AccountError::KeyPrefixTaken(_))
+                if state(store, clock, &key).await? != Some(KeyState::Active) => {}
             Ok(_) | Err(AccountError::KeyPrefixTaken(_)) => return Ok(Some(key)),
             Err(AccountError::AccountClosed(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
     }
-    bail!("{MAX_KEYS} portal keys were revoked; set portal.drafting.api_key_file to a key you created")
+    bail!(
+        "{MAX_KEYS} portal keys were revoked or have expired; set portal.drafting.api_key_file to a key you created"
+    )
 }
 
-/// Returns `None` if the store does not know the key. A different key with the same prefix counts as revoked.
-async fn state(store: &AdminStore, key: &ApiKey) -> Result<Option<KeyState>, DbError> {
+/// Returns `None` if the store does not know the key. A different key with the same prefix, and an expired one, count
+/// as revoked.
+async fn state(store: &AdminStore, clock: &dyn Clock, key: &ApiKey) -> Result<Option<KeyState>, DbError> {
     let found = store.keys.key_by_prefix(&key.prefix()).await?.map(|entry| entry.key);
-    Ok(found.map(|found| match found.hash.matches(&key.hash()) {
-        true => found.state,
-        false => KeyState::Revoked { at: found.created_at },
+    Ok(found.map(|found| match (found.hash.matches(&key.hash()), found.limits.expires_at) {
+        (false, _) => KeyState::Revoked { at: found.created_at },
+        (true, Some(at)) if at <= clock.now() => KeyState::Revoked { at },
+        (true, _) => found.state,
     }))
 }
 

@@ -16,6 +16,7 @@ mod listener;
 mod logging;
 mod models;
 mod ops;
+mod outbox;
 mod people;
 mod reload;
 mod reply_io;
@@ -110,7 +111,10 @@ struct Server {
     store: Arc<Store>,
     shutdown_tokens: ShutdownTokens,
     drain_wait: Duration,
-    listeners: Vec<JoinHandle<()>>,
+    /// The listeners, which end when the server closes.
+    tasks: Vec<JoinHandle<()>>,
+    /// What finds alerts and sends messages.
+    outbox: [JoinHandle<()>; 2],
     serving_lock: ServingLock,
     _lock: ServerLock,
 }
@@ -169,7 +173,7 @@ impl Server {
             auth: address(&auth_listener),
             ops: ops_listener.address(),
         };
-        let mut listeners = vec![tokio::spawn(ops_listener.serve(ops_router, shutdown_tokens.clone()))];
+        let mut tasks = vec![tokio::spawn(ops_listener.serve(ops_router, shutdown_tokens.clone()))];
 
         let limit_store = match config.limit_store {
             LimitStoreUrl::Memory if services.api => LimitStorage::InMemory,
@@ -200,7 +204,7 @@ impl Server {
         if let (Some(listener), Some(meter)) = (api_listener, &meter) {
             let state = ApiState::new(Arc::clone(meter), config.billing.currency, config.api.max_body_bytes);
             let router = api_router(state, &config.portal.trusted_proxies);
-            listeners.push(tokio::spawn(listener.serve(router, shutdown_tokens.clone())));
+            tasks.push(tokio::spawn(listener.serve(router, shutdown_tokens.clone())));
             let maintenance_meter = Arc::clone(meter);
             tokio::spawn(async move { maintenance_meter.run_maintenance().await });
             let activity_meter = Arc::clone(meter);
@@ -214,15 +218,16 @@ impl Server {
                 drafting::settings(&config, listen_addresses.api, &store.admin(), clock, randomness).await?;
             let portal = Arc::new(deps.portal(&config, &addresses, drafting)?);
             tokio::spawn(chancery_portal::run_maintenance(Arc::clone(&portal)));
-            listeners
+            tasks
                 .push(tokio::spawn(listener.serve(chancery_portal::router(portal), shutdown_tokens.clone())));
         }
         if let Some(listener) = auth_listener {
             let provider = Arc::new(deps.provider(&config, &addresses));
             tokio::spawn(chancery_auth::run_maintenance(Arc::clone(&provider)));
-            listeners
+            tasks
                 .push(tokio::spawn(listener.serve(chancery_auth::router(provider), shutdown_tokens.clone())));
         }
+        let outbox = outbox::start(&config, &deps, &shutdown_tokens);
         readiness.set_ready(Serving {
             health: store.health.clone(),
             meter: meter.clone(),
@@ -235,22 +240,22 @@ impl Server {
         };
         print_greeting(&greeting);
         let drain_wait = config.ops.drain_wait;
-        Ok((
-            Self { meter, store, shutdown_tokens, drain_wait, listeners, serving_lock, _lock: lock },
-            upstreams,
-        ))
+        let server =
+            Self { meter, store, shutdown_tokens, drain_wait, tasks, outbox, serving_lock, _lock: lock };
+        Ok((server, upstreams))
     }
 
     async fn stop(self) {
         self.shutdown_tokens.closing.cancel();
-        for listener in self.listeners {
-            // A listener has no result worth checking.
-            let _ = listener.await;
+        for task in self.tasks {
+            // None of them has a result worth checking.
+            let _ = task.await;
         }
         if let Some(meter) = &self.meter {
             shutdown::flush_activity(meter).await;
             shutdown::replay_journal(meter).await;
         }
+        shutdown::stop_outbox(self.outbox).await;
         self.store.close().await;
         self.serving_lock.release().await;
         tracing::info!("stopped");

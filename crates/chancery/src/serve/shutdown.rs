@@ -9,13 +9,15 @@
 //! 3. Requests that still run are abandoned. A stream ends and is billed for the text it has sent; any other request is
 //!    answered with 503 and not billed.
 //! 4. The caller closes the listeners, records the last rejections and peaks within `ACTIVITY_TIMEOUT`, replays the usage
-//!    journal within `JOURNAL_TIMEOUT`, and closes the store. Rows that are still in the journal are written at the next start.
+//!    journal within `JOURNAL_TIMEOUT`, waits for messages that are being sent within `OUTBOX_TIMEOUT`, and closes the
+//!    store. Rows that are still in the journal are written at the next start.
 
 use anyhow::Context;
 use chancery_metering::Meter;
 use chancery_metering::limits::{ABANDONED_JOURNAL_DELAY, CANCEL_TIMEOUT};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// How long admitted requests may take to finish.
@@ -30,6 +32,9 @@ const _: () = assert!(
 const ACTIVITY_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the database may take to take the rows of the usage journal, which are safe where they are.
 const JOURNAL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long messages that are being sent may take after that. The rest is sent again by whoever runs then.
+const OUTBOX_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// SIGTERM and Ctrl-C. Created before the first request is accepted, so that no signal kills the process in mid-request.
 pub struct Signals {
@@ -97,6 +102,23 @@ pub async fn flush_activity(meter: &Meter) {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(%error, "final activity flush failed"),
         Err(_) => tracing::warn!("final activity flush timed out"),
+    }
+}
+
+/// Call it last, while the store is still open. The tasks were told to end when the server closed.
+pub async fn stop_outbox(tasks: [JoinHandle<()>; 2]) {
+    let aborts = tasks.each_ref().map(JoinHandle::abort_handle);
+    let ended = async {
+        for task in tasks {
+            // None of them has a result worth checking.
+            let _ = task.await;
+        }
+    };
+    if tokio::time::timeout(OUTBOX_TIMEOUT, ended).await.is_err() {
+        tracing::warn!("messages are still being sent, they are sent again later");
+        for task in &aborts {
+            task.abort();
+        }
     }
 }
 

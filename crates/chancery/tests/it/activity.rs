@@ -3,7 +3,8 @@
 
 use crate::server::{Firm, MODEL, Server, eventually, request};
 use chancery_domain::{
-    Clock, Day, Month, Prices, Principal, RequestId, StopReason, SystemClock, UnixMillis, UsageRow,
+    BilledTokens, Clock, Day, Month, Prices, Principal, RequestId, StopReason, SystemClock, UnixMillis,
+    UsageRow,
 };
 use chancery_policy::{AuthzRequest, FirmResource, Policy};
 use chancery_store::{MonthlyUsageQuery, Store, UsageGroup, UsageReport, UsageSum, UsageTotals};
@@ -114,20 +115,20 @@ fn random_rows() -> impl Strategy<Value = Vec<(i32, usize, usize, u32, u32)>> {
 }
 
 /// One usage line, in a form common to all reports.
-type Line = (String, u64, u64, u64, i64);
+type Line = (String, [u64; 4], i64);
 
 fn line(name: &str, totals: UsageTotals) -> Line {
-    let UsageTotals { requests, input_tokens, output_tokens, cost } = totals;
-    (name.to_owned(), requests, input_tokens, output_tokens, cost.0)
+    let UsageTotals { requests, input_tokens, cached_input_tokens, output_tokens, cost } = totals;
+    (name.to_owned(), [requests, input_tokens, cached_input_tokens, output_tokens], cost.0)
 }
 
 fn lines_of_json(data: &Value, name: &str) -> Vec<Line> {
     let number = |entry: &Value, field: &str| entry[field].as_u64().unwrap();
     let line = |entry: &Value| {
         let group = entry[name].as_str().unwrap().to_owned();
-        let [requests, input, output] =
-            ["requests", "input_tokens", "output_tokens"].map(|field| number(entry, field));
-        (group, requests, input, output, entry["cost_nanos"].as_i64().unwrap())
+        let counts = ["requests", "input_tokens", "cached_input_tokens", "output_tokens"]
+            .map(|field| number(entry, field));
+        (group, counts, entry["cost_nanos"].as_i64().unwrap())
     };
     data.as_array().unwrap().iter().map(line).collect()
 }
@@ -139,8 +140,8 @@ fn lines_of_sums(sums: &[UsageSum]) -> Vec<Line> {
             UsageGroup::Model(model) => model.clone(),
             other => panic!("{other:?}"),
         };
-        let UsageSum { requests, input_tokens, output_tokens, cost, .. } = *sum;
-        (name, requests, input_tokens, output_tokens, cost.0)
+        let UsageSum { requests, input_tokens, cached_input_tokens, output_tokens, cost, .. } = *sum;
+        (name, [requests, input_tokens, cached_input_tokens, output_tokens], cost.0)
     };
     sums.iter().map(line).collect()
 }
@@ -169,15 +170,19 @@ async fn api_command_and_report_show_the_same_usage() {
     for (index, (day, owner, model, input_tokens, output_tokens)) in rows.into_iter().enumerate() {
         let (account, key) = owners[owner];
         let prices = Prices::new("0.10".parse().unwrap(), "0.40".parse().unwrap()).unwrap();
+        let prices = prices.with_cached_input("0.025".parse().unwrap()).unwrap();
+        let cached_input_tokens = input_tokens / 3;
+        let billed = BilledTokens::new(input_tokens, cached_input_tokens, output_tokens).unwrap();
         let row = UsageRow {
             request_id: RequestId::from_stored(format!("req_{index:04}")),
             account,
             key,
             model: ["small", "large"][model].to_owned(),
             input_tokens,
+            cached_input_tokens,
             output_tokens,
             prices,
-            cost: prices.cost(input_tokens, output_tokens).unwrap(),
+            cost: prices.cost(billed).unwrap(),
             at: UnixMillis(Day(month.first_day().0 + day).start().0 + index as i64),
             stop_reason: StopReason::Complete,
         };

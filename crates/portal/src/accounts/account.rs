@@ -3,6 +3,7 @@
 
 use super::forms::{BillingInput, LabelInput, LimitsInput};
 use super::json;
+use super::key_forms::{KeyLimitsInput, NewKeyInput, RotateInput};
 use super::list::KeyCard;
 use super::view::{DisplayDate, EventRow, KeyRow, Spend, change_notice, long_date};
 use crate::drafting::settings::is_drafting;
@@ -45,7 +46,7 @@ struct AccountDetail<'a> {
     currency: String,
     limits: Form<LimitsInput>,
     billing: Form<BillingInput>,
-    new_key: Form<LabelInput>,
+    new_key: Form<NewKeyInput>,
     keys: Vec<KeyRow>,
     keys_total: u64,
     active_keys: usize,
@@ -61,9 +62,11 @@ struct AccountDetail<'a> {
 pub(super) struct AccountFormState {
     pub(super) limits: Option<Form<LimitsInput>>,
     pub(super) billing: Option<Form<BillingInput>>,
-    pub(super) new_key: Form<LabelInput>,
+    pub(super) new_key: Form<NewKeyInput>,
     pub(super) key: Option<String>,
     pub(super) key_label: Option<Form<LabelInput>>,
+    pub(super) key_limits: Option<Form<KeyLimitsInput>>,
+    pub(super) key_rotate: Form<RotateInput>,
     /// Problems with the account that a key is to be attached to.
     pub(super) key_attach: Problems,
     /// Problems with the key that is to be attached to this account.
@@ -72,12 +75,11 @@ pub(super) struct AccountFormState {
 
 impl AccountDetail<'_> {
     fn has_problems(&self) -> bool {
-        let in_key = |card: &KeyCard| card.label.problems.any() || card.attach_problems.any();
         self.limits.problems.any()
             || self.billing.problems.any()
             || self.new_key.problems.any()
             || self.attach_problems.any()
-            || self.key.as_ref().is_some_and(in_key)
+            || self.key.as_ref().is_some_and(KeyCard::has_problems)
     }
 
     fn keys_total_text(&self) -> String {
@@ -189,6 +191,10 @@ fn key_card(
     (used.key.state == KeyState::Active).then(|| KeyCard {
         row: KeyRow::new(used, portal, now),
         label: open.key_label.clone().unwrap_or_else(|| Form::of(label)),
+        limits: open.key_limits.clone().unwrap_or_else(|| Form::of(KeyLimitsInput::of(&used.key.limits))),
+        currency: portal.settings.invoice_terms.currency.to_string(),
+        overlaps: open.key_rotate.typed.overlap_choices(),
+        rotate_problems: open.key_rotate.problems.clone(),
         attach_problems: open.key_attach.clone(),
         accounts: others.map(|choice| (choice.id.0, choice.name.to_string())).collect(),
         back: format!("/accounts/{}#keys", record.account.id),

@@ -1,6 +1,7 @@
 //! Parses the forms for accounts and keys. Invalid values are reported by field.
 
-use chancery_domain::{Account, AccountName, Nanos, RateLimits};
+use chancery_domain::{Account, AccountName, ContactEmail, Nanos, RateLimits};
+use chancery_mail::Recipient;
 use chancery_store::{
     BillingChange, BillingContact, CapChange, LimitsChange, MAX_KEY_LABEL_CHARS, key_label,
 };
@@ -80,7 +81,7 @@ impl LimitsInput {
 }
 
 /// A whole number of at least 1, as the command line accepts it.
-fn count(problems: &mut Problems, field: &'static str, typed: &str) -> Option<u32> {
+pub(super) fn count(problems: &mut Problems, field: &'static str, typed: &str) -> Option<u32> {
     let is_plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let read = Some(typed.trim()).filter(|text| is_plain(text)).and_then(|text| text.parse().ok());
     let read = read.filter(|number| *number >= 1);
@@ -105,7 +106,13 @@ impl BillingInput {
     pub(super) fn read(&self) -> Result<BillingChange, Problems> {
         let mut problems = Problems::default();
         let address = problems.parse("address", &self.address, "");
-        let email = problems.parse("email", &self.email, "");
+        let email: Option<ContactEmail> = problems.parse("email", &self.email, "");
+        // Alerts are sent to it.
+        let is_unusable =
+            |email: &ContactEmail| !email.as_str().is_empty() && email.as_str().parse::<Recipient>().is_err();
+        if email.as_ref().is_some_and(is_unusable) {
+            problems.add("email", "Enter an email address like name@example.com");
+        }
         match problems.any() {
             true => Err(problems),
             false => Ok(BillingChange { address, email }),
@@ -162,6 +169,9 @@ mod tests {
         assert_eq!((change.address.unwrap().as_str(), change.email.unwrap().as_str()), ("", ""));
         let problems = read(&"x".repeat(501), "nobody").unwrap_err();
         assert!(problems.of("address").is_some() && problems.of("email").is_some());
+        let problems = read("", "bills..x@hale.example").unwrap_err();
+        assert!(problems.of("email").is_some(), "no email can be sent to it");
+        assert!(read("", "bills/2026@hale.example").is_ok());
     }
 
     #[test]

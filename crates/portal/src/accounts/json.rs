@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use chancery_domain::{Account, AccountState, Currency, KeyState};
+use chancery_domain::{Account, AccountState, AllowedModels, Currency, KeyState, UnixMillis};
 use chancery_store::{AccountEvent, AccountPage, AccountRecord, KeyWithLastUse, UsageTotals};
 use serde_json::{Value, json};
 
@@ -59,6 +59,12 @@ fn key(used: &KeyWithLastUse) -> Value {
             KeyState::Revoked { at } => Some(at.to_iso()),
         },
         "last_used": used.last_used.map(|day| day.to_string()),
+        "last_used_at": used.last_used_at.map(UnixMillis::to_iso),
+        "expires_at": used.key.limits.expires_at.map(UnixMillis::to_iso),
+        "rpm": used.key.limits.requests_per_min,
+        "tpm": used.key.limits.tokens_per_min,
+        "spend_per_month": used.key.limits.spend_per_month.map(|cap| cap.to_string()),
+        "models": used.key.limits.models.as_ref().map(AllowedModels::names),
     })
 }
 

@@ -1,21 +1,23 @@
 //! Changes to keys: `POST /accounts/{account}/keys` and `POST /accounts/keys` create one, `POST
-//! /accounts/keys/{prefix}/label`, `…/attach` and `…/revoke` change it. They take effect in the API within one second, because it
+//! /accounts/keys/{prefix}/label`, `…/limits`, `…/rotate`, `…/attach` and `…/revoke` change it. They take effect in the API within one second, because it
 //! caches keys for half a second.
 
 use super::account::{self, AccountFormState};
 use super::changed::changed;
 use super::forms::LabelInput;
-use super::key_created::key_created;
+use super::key_created::{ShownKey, ShownRotation, key_created};
+use super::key_forms::{KeyLimitsForm, KeyLimitsInput, NewKeyInput, RotateInput};
 use super::list::{self, ListFormState};
 use crate::error::{PageError, key_not_found};
 use crate::path::{AccountNumber, KeyName};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
+use crate::time_format::DisplayTime;
 use axum::extract::State;
 use axum::response::Response;
 use chancery_domain::{AccountId, ApiKey, KeyPrefix};
 use chancery_policy::{FirmResource, ManageAccounts};
-use chancery_store::{AccountChange, AccountError, NewKey};
+use chancery_store::{AccountChange, AccountError, AccountSubject, KeyRotation, NewKey};
 use chancery_web::{ErrorPage, Form, PostedForm, Problems};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -25,7 +27,7 @@ pub(crate) async fn create_on_account(
     State(portal): State<Arc<Portal>>,
     signed_in: SignedIn,
     number: Result<AccountNumber, ErrorPage>,
-    form: Result<PostedForm<LabelInput>, ErrorPage>,
+    form: Result<PostedForm<NewKeyInput>, ErrorPage>,
 ) -> Result<Response, PageError> {
     create(&portal, &signed_in, number.map(|AccountNumber(id)| Some(id)), form).await
 }
@@ -34,7 +36,7 @@ pub(crate) async fn create_on_account(
 pub(crate) async fn create_unattached(
     State(portal): State<Arc<Portal>>,
     signed_in: SignedIn,
-    form: Result<PostedForm<LabelInput>, ErrorPage>,
+    form: Result<PostedForm<NewKeyInput>, ErrorPage>,
 ) -> Result<Response, PageError> {
     create(&portal, &signed_in, Ok(None), form).await
 }
@@ -44,12 +46,12 @@ async fn create(
     portal: &Portal,
     signed_in: &SignedIn,
     account: Result<Option<AccountId>, ErrorPage>,
-    form: Result<PostedForm<LabelInput>, ErrorPage>,
+    form: Result<PostedForm<NewKeyInput>, ErrorPage>,
 ) -> Result<Response, PageError> {
     let mut permit = portal.permit::<ManageAccounts>(signed_in, FirmResource).await?;
     let (account, PostedForm(typed)) = (account?, form?);
-    let label = match typed.read("label") {
-        Ok(label) => label,
+    let (label, limits) = match typed.read() {
+        Ok(read) => read,
         Err(problems) => {
             let new_key = Form { typed, problems };
             return match account {
@@ -81,9 +83,14 @@ async fn create(
             label: label.clone(),
             account,
             created_at: portal.clock.now(),
+            limits: limits.clone(),
         };
         match portal.store.accounts.change_account(permit, AccountChange::CreateKey(new)).await {
-            Ok(_) => return key_created(portal, signed_in, &secret, account, &label).await,
+            Ok(_) => {
+                let is_expired = limits.is_expired(portal.clock.now());
+                let shown = ShownKey { secret: &secret, account, label: &label, is_expired, rotation: None };
+                return key_created(portal, signed_in, shown).await;
+            }
             Err(AccountError::KeyPrefixTaken(_)) => {
                 permit = portal.permit::<ManageAccounts>(signed_in, FirmResource).await?;
             }
@@ -106,10 +113,74 @@ pub(crate) async fn label(
             Ok(changed(portal.store.accounts.change_account(permit, account_change).await?))
         }
         Err(problems) => {
-            let label = Form { typed, problems };
-            render_with_errors(&portal, &signed_in, &prefix, Some(label), Problems::default()).await
+            let forms = KeyForms { label: Some(Form { typed, problems }), ..KeyForms::default() };
+            render_with_errors(&portal, &signed_in, &prefix, forms).await
         }
     }
+}
+
+pub(crate) async fn limits(
+    State(portal): State<Arc<Portal>>,
+    signed_in: SignedIn,
+    name: Result<KeyName, ErrorPage>,
+    form: Result<PostedForm<KeyLimitsForm>, ErrorPage>,
+) -> Result<Response, PageError> {
+    let permit = portal.permit::<ManageAccounts>(&signed_in, FirmResource).await?;
+    let (KeyName(prefix), PostedForm(typed)) = (name?, form?);
+    match typed.read() {
+        Ok(change) => {
+            let account_change = AccountChange::SetKeyLimits { key: prefix, change };
+            Ok(changed(portal.store.accounts.change_account(permit, account_change).await?))
+        }
+        Err(problems) => {
+            let forms = KeyForms { limits: Some((typed, problems)), ..KeyForms::default() };
+            render_with_errors(&portal, &signed_in, &prefix, forms).await
+        }
+    }
+}
+
+/// Gives the key a new secret and shows it once, like a new key.
+pub(crate) async fn rotate(
+    State(portal): State<Arc<Portal>>,
+    signed_in: SignedIn,
+    name: Result<KeyName, ErrorPage>,
+    form: Result<PostedForm<RotateInput>, ErrorPage>,
+) -> Result<Response, PageError> {
+    let permit = portal.permit::<ManageAccounts>(&signed_in, FirmResource).await?;
+    let (KeyName(prefix), PostedForm(typed)) = (name?, form?);
+    let secret = ApiKey::with_new_secret(&prefix, portal.randomness.as_ref());
+    let now = portal.clock.now();
+    let ends_running_overlap = typed.ends_running_overlap();
+    let rotation = KeyRotation {
+        key: prefix.clone(),
+        hash: secret.hash(),
+        overlap_ends_at: now.after(typed.overlap()),
+        ends_running_overlap,
+    };
+    let done = match portal.store.accounts.change_account(permit, AccountChange::RotateKey(rotation)).await {
+        Err(AccountError::OverlapRunning { ends_at, .. }) => {
+            let until = DisplayTime::new(ends_at, now).text;
+            let message = format!(
+                "The key before this one works until {until}. Rotate after that, or select this to stop it now."
+            );
+            let problems = Problems::one("end-overlap", message);
+            let forms = KeyForms { rotate: Form { typed, problems }, ..KeyForms::default() };
+            return render_with_errors(&portal, &signed_in, &prefix, forms).await;
+        }
+        outcome => outcome?,
+    };
+    let AccountSubject::Key(key) = done.subject else { return Err(key_not_found().into()) };
+    let old_works_until = key.overlap_ends_at(now);
+    // While the overlap runs, only a form that ends it rotates again.
+    let rotates_on_reload = ends_running_overlap || old_works_until.is_none();
+    let shown = ShownKey {
+        secret: &secret,
+        account: key.account,
+        label: &key.label,
+        is_expired: key.limits.is_expired(now),
+        rotation: Some(ShownRotation { old_works_until, rotates_on_reload }),
+    };
+    key_created(&portal, &signed_in, shown).await
 }
 
 /// The account to attach a key to.
@@ -128,14 +199,16 @@ pub(crate) async fn attach(
     let permit = portal.permit::<ManageAccounts>(&signed_in, FirmResource).await?;
     let (KeyName(prefix), PostedForm(AttachForm { account })) = (name?, form?);
     let Some(account) = account.parse().ok().map(AccountId) else {
-        let problems = Problems::one("to", "Choose an account");
-        return render_with_errors(&portal, &signed_in, &prefix, None, problems).await;
+        let attach = Problems::one("to", "Choose an account");
+        let forms = KeyForms { attach, ..KeyForms::default() };
+        return render_with_errors(&portal, &signed_in, &prefix, forms).await;
     };
     let account_change = AccountChange::AttachKey { key: prefix.clone(), account };
     match portal.store.accounts.change_account(permit, account_change).await {
         Err(AccountError::AccountClosed(_) | AccountError::NoSuchAccountId(_)) => {
-            let problems = Problems::one("to", "This account was closed. Choose another.");
-            render_with_errors(&portal, &signed_in, &prefix, None, problems).await
+            let attach = Problems::one("to", "This account was closed. Choose another.");
+            let forms = KeyForms { attach, ..KeyForms::default() };
+            render_with_errors(&portal, &signed_in, &prefix, forms).await
         }
         outcome => Ok(changed(outcome?)),
     }
@@ -181,23 +254,51 @@ pub(crate) async fn revoke(
     Ok(changed(portal.store.accounts.change_account(permit, AccountChange::RevokeKey(prefix)).await?))
 }
 
+/// The forms of a key that are shown again.
+#[derive(Default)]
+struct KeyForms {
+    label: Option<Form<LabelInput>>,
+    limits: Option<(KeyLimitsForm, Problems)>,
+    rotate: Form<RotateInput>,
+    attach: Problems,
+}
+
 /// Shows the page with the key's form again.
 async fn render_with_errors(
     portal: &Portal,
     signed_in: &SignedIn,
     prefix: &KeyPrefix,
-    key_label: Option<Form<LabelInput>>,
-    attach: Problems,
+    KeyForms { label: key_label, limits, rotate: key_rotate, attach }: KeyForms,
 ) -> Result<Response, PageError> {
-    let found = portal.store.keys.key_by_prefix(prefix).await?;
+    let found = portal.store.keys.key_by_prefix(prefix).await?.ok_or_else(key_not_found)?.key;
     let key = Some(prefix.to_string());
-    match found.ok_or_else(key_not_found)?.key.account {
+    let key_limits = limits.map(|(typed, problems)| Form {
+        typed: typed.typed_over(KeyLimitsInput::of(&found.limits)),
+        problems,
+    });
+    match found.account {
         Some(account) => {
-            let open = AccountFormState { key, key_label, key_attach: attach, ..AccountFormState::default() };
+            let key_attach = attach;
+            let open = AccountFormState {
+                key,
+                key_label,
+                key_limits,
+                key_rotate,
+                key_attach,
+                ..AccountFormState::default()
+            };
             account::render_with_errors(portal, signed_in, account, open).await
         }
         None => {
-            let open = ListFormState { key, key_label, attach_problems: attach, ..ListFormState::default() };
+            let attach_problems = attach;
+            let open = ListFormState {
+                key,
+                key_label,
+                key_limits,
+                key_rotate,
+                attach_problems,
+                ..ListFormState::default()
+            };
             list::render_with_errors(portal, signed_in, open).await
         }
     }

@@ -1,16 +1,17 @@
 //! The page that shows a new key once. It is the direct reply to the form and has no URL of its own, so nothing that can be
 //! reopened, forwarded or logged contains the key. On a reload the browser asks whether to submit the form again; if the user
-//! confirms, there are two keys, both listed. The page is never cached (`no-store`). If the reply is lost, the key is still
-//! listed, was never used, and can be revoked.
+//! confirms, there are two keys, both listed, or the key is rotated again, unless the old key still works. The page is
+//! never cached (`no-store`). If the reply is lost, the key is still listed, was never used, and can be revoked.
 
 use crate::error::PageError;
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
+use crate::time_format::DisplayTime;
 use askama::Template;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use chancery_domain::{AccountId, ApiKey};
+use chancery_domain::{AccountId, ApiKey, UnixMillis};
 use chancery_web::page;
 use serde_json::json;
 
@@ -22,23 +23,51 @@ struct KeyCreated<'a> {
     prefix: String,
     label: &'a str,
     account: Option<AccountId>,
+    is_expired: bool,
+    /// Whether the key was rotated, not created.
+    is_rotated: bool,
+    /// After a rotation: until when the old key works. `None` if it does not.
+    old_works_until: Option<DisplayTime>,
+    rotates_on_reload: bool,
     back: String,
     curl: String,
+}
+
+/// A key that was just created or rotated.
+pub(super) struct ShownKey<'a> {
+    pub(super) secret: &'a ApiKey,
+    pub(super) account: Option<AccountId>,
+    pub(super) label: &'a str,
+    pub(super) is_expired: bool,
+    pub(super) rotation: Option<ShownRotation>,
+}
+
+/// What a rotation did to the old key.
+#[derive(Clone, Copy)]
+pub(super) struct ShownRotation {
+    /// `None`: it no longer works.
+    pub(super) old_works_until: Option<UnixMillis>,
+    pub(super) rotates_on_reload: bool,
 }
 
 pub(super) async fn key_created(
     portal: &Portal,
     signed_in: &SignedIn,
-    secret: &ApiKey,
-    account: Option<AccountId>,
-    label: &str,
+    ShownKey { secret, account, label, is_expired, rotation }: ShownKey<'_>,
 ) -> Result<Response, PageError> {
+    let now = portal.clock.now();
     let created = KeyCreated {
         frame: Frame::new(portal, signed_in, Section::Accounts),
         secret: secret.reveal(),
         prefix: secret.prefix().to_string(),
         label,
         account,
+        is_expired,
+        is_rotated: rotation.is_some(),
+        old_works_until: rotation
+            .and_then(|rotation| rotation.old_works_until)
+            .map(|at| DisplayTime::new(at, now)),
+        rotates_on_reload: rotation.is_some_and(|rotation| rotation.rotates_on_reload),
         back: account.map_or_else(|| "/accounts".to_owned(), |account| format!("/accounts/{account}")),
         curl: curl(&portal.settings.api.url, portal.settings.api.model.as_deref()),
     };

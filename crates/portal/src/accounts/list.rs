@@ -3,6 +3,7 @@
 
 use super::forms::{LabelInput, NewAccountInput};
 use super::json;
+use super::key_forms::{KeyLimitsInput, NewKeyInput, RotateInput};
 use super::view::{AccountRow, EventRow, KeyRow, change_notice};
 use crate::error::PageError;
 use crate::frame::{Frame, Section};
@@ -29,7 +30,8 @@ struct ListPage<'a> {
     month: String,
     pages: Pagination,
     new_account: Option<Form<NewAccountInput>>,
-    new_key: Form<LabelInput>,
+    new_key: Form<NewKeyInput>,
+    currency: String,
     keys: Vec<KeyRow>,
     keys_total: u64,
     key: Option<KeyCard>,
@@ -40,6 +42,11 @@ struct ListPage<'a> {
 pub(super) struct KeyCard {
     pub(super) row: KeyRow,
     pub(super) label: Form<LabelInput>,
+    pub(super) limits: Form<KeyLimitsInput>,
+    pub(super) currency: String,
+    /// For how many hours the old secret of a rotated key can still work, with their texts and which one is selected.
+    pub(super) overlaps: Vec<(u64, &'static str, bool)>,
+    pub(super) rotate_problems: Problems,
     pub(super) attach_problems: Problems,
     /// Number and name of the accounts that the key can bill.
     pub(super) accounts: Vec<(i64, String)>,
@@ -51,22 +58,32 @@ pub(super) struct KeyCard {
     pub(super) belongs_to_drafting_account: bool,
 }
 
+impl KeyCard {
+    pub(super) fn has_problems(&self) -> bool {
+        self.label.problems.any()
+            || self.limits.problems.any()
+            || self.rotate_problems.any()
+            || self.attach_problems.any()
+    }
+}
+
 /// The open forms and their typed values.
 #[derive(Default)]
 pub(super) struct ListFormState {
     pub(super) new_account: Option<Form<NewAccountInput>>,
-    pub(super) new_key: Form<LabelInput>,
+    pub(super) new_key: Form<NewKeyInput>,
     /// Public prefix of the selected key.
     pub(super) key: Option<String>,
     pub(super) key_label: Option<Form<LabelInput>>,
+    pub(super) key_limits: Option<Form<KeyLimitsInput>>,
+    pub(super) key_rotate: Form<RotateInput>,
     pub(super) attach_problems: Problems,
 }
 
 impl ListPage<'_> {
     fn has_problems(&self) -> bool {
         let in_account = self.new_account.as_ref().is_some_and(|form| form.problems.any());
-        let in_key = |card: &KeyCard| card.label.problems.any() || card.attach_problems.any();
-        in_account || self.new_key.problems.any() || self.key.as_ref().is_some_and(in_key)
+        in_account || self.new_key.problems.any() || self.key.as_ref().is_some_and(KeyCard::has_problems)
     }
 
     fn total_text(&self) -> String {
@@ -139,6 +156,7 @@ async fn show(
         pages,
         new_account: open.new_account,
         new_key: open.new_key,
+        currency: portal.settings.invoice_terms.currency.to_string(),
         keys: found.unassigned_keys.iter().map(|used| KeyRow::new(used, portal, now)).collect(),
         keys_total: found.unassigned_keys_total,
         key,
@@ -159,6 +177,10 @@ fn key_card(
     (used.key.state == KeyState::Active).then(|| KeyCard {
         row: KeyRow::new(used, portal, now),
         label: open.key_label.clone().unwrap_or_else(|| Form::of(label)),
+        limits: open.key_limits.clone().unwrap_or_else(|| Form::of(KeyLimitsInput::of(&used.key.limits))),
+        currency: portal.settings.invoice_terms.currency.to_string(),
+        overlaps: open.key_rotate.typed.overlap_choices(),
+        rotate_problems: open.key_rotate.problems.clone(),
         attach_problems: open.attach_problems.clone(),
         accounts: found.open_accounts.iter().map(|choice| (choice.id.0, choice.name.to_string())).collect(),
         back: "/accounts#unattached".to_owned(),

@@ -8,5 +8,6 @@ mod forms;
 mod json;
 pub(crate) mod key_changes;
 mod key_created;
+mod key_forms;
 pub(crate) mod list;
 mod view;

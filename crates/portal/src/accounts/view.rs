@@ -3,7 +3,9 @@
 use crate::drafting::settings::is_drafting;
 use crate::state::Portal;
 use crate::time_format::{DisplayTime, long_day, short_day};
-use chancery_domain::{AccountState, Currency, Day, Key, KeyState, Nanos, UnixMillis, group_thousands};
+use chancery_domain::{
+    AccountState, Currency, Day, Key, KeyLimits, KeyState, Nanos, UnixMillis, group_thousands,
+};
 use chancery_store::{AccountEvent, AccountOverview, KeyWithLastUse};
 use chancery_web::{Notice, capitalize};
 use std::collections::HashMap;
@@ -73,6 +75,13 @@ pub(super) struct KeyRow {
     pub(super) last_use_iso: Option<String>,
     pub(super) is_revoked: bool,
     pub(super) revoked: Option<DisplayDate>,
+    /// The last day on which it works, or worked.
+    pub(super) expires: Option<DisplayDate>,
+    pub(super) is_expired: bool,
+    /// Its own limits, in one line; empty if it has none.
+    pub(super) limits: String,
+    /// Until when the secret before the last rotation works.
+    pub(super) old_secret_until: Option<DisplayTime>,
     /// Whether this portal drafts letters with the key.
     pub(super) is_drafting: bool,
 }
@@ -91,21 +100,38 @@ impl DisplayDate {
 
 impl KeyRow {
     pub(super) fn new(used: &KeyWithLastUse, portal: &Portal, now: UnixMillis) -> Self {
-        let Key { prefix, label, created_at, state, .. } = &used.key;
+        let Key { prefix, label, created_at, state, limits, .. } = &used.key;
+        let last_use = used.last_used_at.map(Day::containing).max(used.last_used);
+        let last_use_day = used.last_used.map(|day| day.to_string());
         Self {
             prefix: prefix.to_string(),
             label: label.clone(),
             created: DisplayDate::new(*created_at, now),
-            last_use: used.last_used.map_or_else(|| "never".to_owned(), |day| day_text(day, now)),
-            last_use_iso: used.last_used.map(|day| day.to_string()),
+            last_use: last_use.map_or_else(|| "never".to_owned(), |day| day_text(day, now)),
+            last_use_iso: used.last_used_at.map(UnixMillis::to_iso).or(last_use_day),
             is_revoked: *state != KeyState::Active,
             revoked: match state {
                 KeyState::Active => None,
                 KeyState::Revoked { at } => Some(DisplayDate::new(*at, now)),
             },
+            // Its last moment, because a key that expires at midnight works on the day before.
+            expires: limits.expires_at.map(|at| long_date(UnixMillis(at.0 - 1))),
+            is_expired: limits.is_expired(now),
+            limits: limits_text(limits, portal.settings.invoice_terms.currency),
+            old_secret_until: used.key.overlap_ends_at(now).map(|at| DisplayTime::new(at, now)),
             is_drafting: is_drafting_key(portal, prefix.as_str()),
         }
     }
+}
+
+fn limits_text(limits: &KeyLimits, currency: Currency) -> String {
+    let set = [
+        limits.requests_per_min.map(|limit| format!("{} requests per minute", group_thousands(limit.into()))),
+        limits.tokens_per_min.map(|limit| format!("{} tokens per minute", group_thousands(limit.into()))),
+        limits.spend_per_month.map(|cap| format!("{} per month", currency.format_exact(cap))),
+        limits.models.as_ref().map(|models| format!("only {}", models.names().join(", "))),
+    ];
+    set.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 fn is_drafting_key(portal: &Portal, prefix: &str) -> bool {
@@ -168,6 +194,19 @@ mod tests {
         assert_eq!(text(249_999_999_999, Some(250_000_000_000)), "$249.999999999 of $250.00, 99%");
         assert_eq!(text(250_000_000_000, Some(250_000_000_000)), "$250.00 of $250.00, cap reached");
         assert_eq!(text(0, Some(0)), "$0.00 of $0.00, cap reached");
+    }
+
+    #[test]
+    fn key_limits_are_shown_in_one_line() {
+        let limits = KeyLimits {
+            requests_per_min: Some(1_200),
+            spend_per_month: Some(Nanos(50_000_000_000)),
+            models: Some("b,a".parse().unwrap()),
+            ..KeyLimits::default()
+        };
+        let text = limits_text(&limits, Currency::USD);
+        assert_eq!(text, "1,200 requests per minute; $50.00 per month; only a, b");
+        assert_eq!(limits_text(&KeyLimits::default(), Currency::USD), "");
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl DraftError {
             (400, "invalid_value") if field.as_deref() == Some("max_output_tokens") => {
                 DraftErrorKind::ExceedsTokensPerMinute
             }
-            (404, "unknown_model") => DraftErrorKind::UnknownModel,
+            (404, "unknown_model") | (403, "model_not_allowed") => DraftErrorKind::UnknownModel,
             (503, _) if retry_after_s.is_some() => busy(),
             (503, "overloaded" | "engine_restarting" | "shutting_down") => busy(),
             (500 | 503, _) => DraftErrorKind::BillingUnknown,

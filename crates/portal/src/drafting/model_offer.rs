@@ -26,6 +26,7 @@ struct Model {
     context_tokens: u32,
     currency: String,
     input_per_million: String,
+    cached_input_per_million: Option<String>,
     output_per_million: String,
 }
 
@@ -36,18 +37,29 @@ impl ModelOffer {
             Some(configured) => models.data.into_iter().find(|model| model.id == configured),
             None => models.data.into_iter().next(),
         };
-        let Some(Model { id, context_tokens, currency, input_per_million, output_per_million }) = found
-        else {
+        let Some(model) = found else {
             let detail = configured.map_or_else(
                 || "the API has no models".to_owned(),
                 |id| format!("model {id} is not available"),
             );
             return Err(DraftError::new(DraftErrorKind::UnknownModel, detail));
         };
+        let Model {
+            id,
+            context_tokens,
+            currency,
+            input_per_million,
+            cached_input_per_million,
+            output_per_million,
+        } = model;
         let invalid =
             |what: &str| DraftError::new(DraftErrorKind::InvalidReply, format!("invalid {what} of {id}"));
         let price = |text: &str| text.parse().map_err(|_| invalid("price"));
-        let prices = Prices::new(price(&input_per_million)?, price(&output_per_million)?);
+        let mut prices = Prices::new(price(&input_per_million)?, price(&output_per_million)?);
+        if let Some(cached_input) = &cached_input_per_million {
+            let cached_input = price(cached_input)?;
+            prices = prices.and_then(|prices| prices.with_cached_input(cached_input));
+        }
         Ok(Self {
             context_tokens,
             currency: currency.parse().map_err(|_| invalid("currency"))?,
@@ -88,6 +100,18 @@ mod tests {
             ModelOffer::choose(models(), Some("three")).unwrap_err().kind,
             DraftErrorKind::UnknownModel
         );
+    }
+
+    #[test]
+    fn cached_input_price_is_optional_and_never_above_the_input_price() {
+        let with = |price: &str| {
+            let model = json!({"id": "m", "context_tokens": 8192, "currency": "USD", "input_per_million": "0.10",
+                "cached_input_per_million": price, "output_per_million": "0.40"});
+            ModelOffer::choose(serde_json::from_value(json!({ "data": [model] })).unwrap(), None)
+        };
+        assert_eq!(with("0.025").unwrap().prices.cached_input.to_string(), "0.025");
+        assert_eq!(with("0.101").unwrap_err().kind, DraftErrorKind::InvalidReply);
+        assert_eq!(ModelOffer::choose(models(), None).unwrap().prices.cached_discount(), None);
     }
 
     #[test]

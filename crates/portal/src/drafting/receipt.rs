@@ -2,7 +2,7 @@
 
 use super::model_offer::ModelOffer;
 use super::token_count::tokens;
-use chancery_domain::{MoneyError, Nanos};
+use chancery_domain::{BilledTokens, MoneyError, Nanos};
 use serde::Serialize;
 
 /// The result of a finished draft.
@@ -34,12 +34,12 @@ impl Receipt {
     pub(super) fn new(
         model_offer: &ModelOffer,
         stop_reason: &str,
-        input_tokens: u32,
-        output_tokens: u32,
+        billed: BilledTokens,
     ) -> Result<Self, MoneyError> {
-        let input_cost = model_offer.prices.input.cost(input_tokens)?;
+        let (input_tokens, output_tokens) = (billed.input(), billed.output());
+        let input_cost = model_offer.prices.cost(billed.without_output())?;
         let output_cost = model_offer.prices.output.cost(output_tokens)?;
-        let cost = model_offer.prices.cost(input_tokens, output_tokens)?;
+        let cost = model_offer.prices.cost(billed)?;
         let text = ReceiptText {
             read: format!("Input: {}", tokens(input_tokens)),
             read_cost: model_offer.currency.format_exact(input_cost),
@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn receipt_adds_up_to_the_cost() {
-        let receipt = Receipt::new(&model_offer(), "complete", 1_846, 412).unwrap();
+        let tokens = BilledTokens::without_cached(1_846, 412);
+        let receipt = Receipt::new(&model_offer(), "complete", tokens).unwrap();
         assert_eq!(receipt.cost, receipt.input_cost.checked_add(receipt.output_cost).unwrap());
         let text = receipt.text;
         assert_eq!((text.read.as_str(), text.read_cost.as_str()), ("Input: 1,846 tokens", "$0.0001846"));
@@ -103,8 +104,19 @@ mod tests {
     }
 
     #[test]
+    fn receipt_has_the_discount_for_cached_tokens() {
+        let mut model_offer = model_offer();
+        model_offer.prices = model_offer.prices.with_cached_input("0.025".parse().unwrap()).unwrap();
+        let tokens = BilledTokens::new(1_846, 1_600, 412).unwrap();
+        let receipt = Receipt::new(&model_offer, "complete", tokens).unwrap();
+        assert_eq!((receipt.input_tokens, receipt.input_cost), (1_846, Nanos(246 * 100 + 1_600 * 25)));
+        assert_eq!(receipt.cost, receipt.input_cost.checked_add(receipt.output_cost).unwrap());
+    }
+
+    #[test]
     fn truncated_draft_says_so() {
-        let receipt = Receipt::new(&model_offer(), "max_output_tokens", 1, 16).unwrap();
+        let tokens = BilledTokens::without_cached(1, 16);
+        let receipt = Receipt::new(&model_offer(), "max_output_tokens", tokens).unwrap();
         assert!(receipt.text.note.contains(", cut off at the maximum length"));
     }
 }

@@ -5,6 +5,7 @@ use super::error::{ApiError, DraftError, DraftErrorKind};
 use super::limits::{DraftTimeouts, MAX_DRAFT_BYTES, MAX_EVENT_BYTES, MAX_STREAM_BYTES};
 use super::model_offer::ModelOffer;
 use super::receipt::Receipt;
+use chancery_domain::BilledTokens;
 use chancery_http_client::{EventReader, describe};
 use serde::Deserialize;
 use std::collections::VecDeque;
@@ -51,7 +52,15 @@ struct CompletedResponse {
 #[derive(Deserialize)]
 struct Usage {
     input_tokens: u32,
+    #[serde(default)]
+    input_tokens_details: InputTokensDetails,
     output_tokens: u32,
+}
+
+#[derive(Default, Deserialize)]
+struct InputTokensDetails {
+    #[serde(default)]
+    cached_tokens: u32,
 }
 
 #[derive(Deserialize)]
@@ -142,8 +151,11 @@ fn step(
         }
         "response.completed" | "response.incomplete" => {
             let CompletedEvent { response: CompletedResponse { stop_reason, usage } } = parsed(name, data)?;
-            let receipt = Receipt::new(model_offer, &stop_reason, usage.input_tokens, usage.output_tokens);
-            let receipt = receipt.map_err(|error| invalid_reply(error.to_string()))?;
+            let cached_tokens = usage.input_tokens_details.cached_tokens;
+            let tokens = BilledTokens::new(usage.input_tokens, cached_tokens, usage.output_tokens)
+                .map_err(|error| invalid_reply(error.to_string()))?;
+            let receipt = Receipt::new(model_offer, &stop_reason, tokens)
+                .map_err(|error| invalid_reply(error.to_string()))?;
             Ok(Some(DraftEvent::Finished(Box::new(receipt))))
         }
         "response.failed" => {

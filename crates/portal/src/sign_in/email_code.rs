@@ -16,7 +16,10 @@ use chancery_domain::{EmailCode, SecretToken};
 use chancery_store::{CodeOutcome, PendingEmailCode};
 use chancery_web::{ErrorPage, PostedForm, page};
 use std::sync::Arc;
+use std::time::Duration;
 
+/// How long the email about a lockout is sent again while the mail server does not accept it.
+const LOCKOUT_EMAIL_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// Longer input is truncated when the form is shown again.
 const MAX_TYPED_CHARS: usize = 20;
 
@@ -138,10 +141,11 @@ async fn verify_code(
     Ok(outcome.await??)
 }
 
-/// Called once per lockout. If the email is not sent, that is logged; the lockout applies anyway.
+/// Called once per lockout. The email goes to the outbox; the lockout applies in any case.
 async fn email_lockout(portal: &Portal, pending: &PendingEmailCode, visitor: &Visitor) {
     let message = emails::lockout(&pending.email, &portal.settings.identity.host(), visitor);
-    if let Err(error) = portal.mailer.send(&message).await {
-        tracing::error!(%error, "lockout email not sent");
+    let expires_at = portal.clock.now().after(LOCKOUT_EMAIL_TTL);
+    if let Err(error) = portal.mailer.enqueue(&message, expires_at).await {
+        tracing::error!(%error, "lockout email not sent, storing it failed");
     }
 }

@@ -10,7 +10,7 @@ pub(crate) fn code(to: &EmailAddress, code: &EmailCode, ttl: Duration, visitor: 
     let (code, minutes) = (code.reveal(), ttl.as_secs() / 60);
     let Visitor { ip_address, browser, .. } = visitor;
     Email {
-        to: to.clone(),
+        to: to.clone().into(),
         subject: "Your sign-in code".to_owned(),
         text: format!(
             "Your code for the client portal is\n\
@@ -32,7 +32,7 @@ pub(crate) fn lockout(to: &EmailAddress, provider_host: &str, visitor: &Visitor)
     let minutes = WRONG_CODE_LOCKOUT.as_secs() / 60;
     let Visitor { ip_address, browser, .. } = visitor;
     Email {
-        to: to.clone(),
+        to: to.clone().into(),
         subject: "Sign-in locked after incorrect codes".to_owned(),
         text: format!(
             "We locked sign-in to your client portal account for {minutes} minutes after\n\

@@ -1,6 +1,6 @@
 //! A pending sign-in: the identity provider has identified the person, and the code from the email is still to be entered. The
 //! cookie `sign_in_code` holds the sign-in's token. The store has only hashes: of the token, and of token and code together, so
-//! that a copy of the database does not help to guess the code.
+//! that a copy of the database does not help to guess the code. Only the email contains it.
 
 use crate::error::PageError;
 use crate::sign_in::admission::AdmittedIdentity;
@@ -77,7 +77,8 @@ pub(crate) async fn send_code(
     let portal = Arc::clone(portal);
     let delivery = tokio::spawn(async move {
         let sent_at = portal.clock.now();
-        match portal.mailer.send(&message).await {
+        // If it is not sent, the page says so and offers to send another one.
+        match portal.mailer.send_now(&message).await {
             Ok(()) => portal
                 .store
                 .sign_ins

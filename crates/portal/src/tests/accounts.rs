@@ -379,8 +379,9 @@ async fn accounts_show_spend_last_use_and_drafting_badge() {
         key: stored.id,
         model: "m".to_owned(),
         input_tokens: 1_000_000,
+        cached_input_tokens: 0,
         output_tokens: 1_000_000,
-        prices: Prices { input: price(100), output: price(400) },
+        prices: Prices { input: price(100), cached_input: price(100), output: price(400) },
         cost: Nanos(0),
         at: MORNING,
         stop_reason: StopReason::Complete,
@@ -434,4 +435,122 @@ async fn account_reads_and_changes_are_audited_first() {
         assert_eq!(new, expected, "{path}");
         decided = decisions.len();
     }
+}
+
+#[tokio::test]
+async fn key_limits_are_set_when_it_is_created_and_changed_later() {
+    let mut firm = Firm::open().await;
+    let id = account(&mut firm, "Hale").await.id;
+    let fields = [
+        ("label", "backend"),
+        ("rpm", "5"),
+        ("tpm", ""),
+        ("cap", "12.50"),
+        ("models", "smollm2-135m"),
+        ("expires", "2099-06-30"),
+    ];
+    let created = firm.ruth.browser.post(&format!("/accounts/{id}/keys"), &form(&fields)).await;
+    assert_eq!(created.status, StatusCode::OK, "{}", created.body);
+    let prefix = shown(&created.body).unwrap().prefix();
+    let stored = firm.portal.portal.store.keys.key_by_prefix(&prefix).await.unwrap().unwrap().key.limits;
+    assert_eq!((stored.requests_per_min, stored.tokens_per_min), (Some(5), None));
+    assert_eq!(stored.spend_per_month, Some(Nanos(12_500_000_000)));
+    assert_eq!(stored.expires_at.unwrap().to_iso(), "2099-07-01T00:00:00.000Z");
+    let page = firm.ruth.browser.get(&format!("/accounts/{id}?key={prefix}")).await.body;
+    for part in ["5 requests per minute; $12.50 per month; only smollm2-135m", "value=\"2099-06-30\""] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+
+    let path = format!("/accounts/keys/{prefix}/limits");
+    let change = firm.ruth.browser.post(&path, &form(&[("rpm", "7"), ("cap", "12.50")])).await;
+    let page = follow(&mut firm, &change).await;
+    assert!(page.contains("requests per minute from 5 to 7"), "{page}");
+    let stored = firm.portal.portal.store.keys.key_by_prefix(&prefix).await.unwrap().unwrap().key.limits;
+    assert_eq!(stored.requests_per_min, Some(7));
+    assert!(stored.models.is_some() && stored.expires_at.is_some(), "absent fields change nothing");
+    let change = firm.ruth.browser.post(&path, &form(&[("models", ""), ("expires", "")])).await;
+    assert_eq!(change.status, StatusCode::SEE_OTHER, "{}", change.body);
+    let stored = firm.portal.portal.store.keys.key_by_prefix(&prefix).await.unwrap().unwrap().key.limits;
+    assert_eq!((stored.requests_per_min, stored.models, stored.expires_at), (Some(7), None, None));
+    assert_eq!(stored.spend_per_month, Some(Nanos(12_500_000_000)));
+
+    let bad = firm.ruth.browser.post(&path, &form(&[("rpm", "none"), ("expires", "soon")])).await;
+    assert_eq!(bad.status, StatusCode::UNPROCESSABLE_ENTITY);
+    for part in ["key-rpm-error", "key-expires-error", "value=\"soon\""] {
+        assert!(bad.body.contains(part), "{part}: {}", bad.body);
+    }
+    let bad = firm.ruth.browser.post(&format!("/accounts/{id}/keys"), &form(&[("tpm", "0")])).await;
+    assert_eq!(bad.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(bad.body.contains("new-tpm-error"), "{}", bad.body);
+}
+
+#[tokio::test]
+async fn rotated_key_is_shown_once_and_the_old_one_works_until_the_overlap_ends() {
+    let mut firm = Firm::open().await;
+    let id = account(&mut firm, "Hale").await.id;
+    let (old, _) = create_key(&mut firm, &format!("/accounts/{id}/keys"), "backend").await;
+    let path = format!("/accounts/keys/{}/rotate", old.prefix());
+    let reply = firm.ruth.browser.post(&path, "overlap_hours=1").await;
+    assert_eq!(reply.status, StatusCode::OK, "{}", reply.body);
+    assert_eq!(reply.headers["cache-control"], "no-store");
+    let new = shown(&reply.body).unwrap();
+    assert_eq!((new.prefix(), reply.body.matches(new.reveal()).count()), (old.prefix(), 1));
+    assert!(reply.body.contains("The old key works until") && reply.body.contains("data-copies"));
+    assert!(!reply.body.contains("Reloading this page rotates the key again"), "the old key still works");
+    let stored = firm.portal.portal.store.keys.key_by_prefix(&old.prefix()).await.unwrap().unwrap().key;
+    let now = firm.portal.portal.clock.now();
+    let after = now.after(std::time::Duration::from_secs(3_600));
+    assert!(stored.accepts(&old.hash(), now) && stored.accepts(&new.hash(), now));
+    assert!(!stored.accepts(&old.hash(), after) && stored.accepts(&new.hash(), after));
+    let page = firm.ruth.browser.get(&format!("/accounts/{id}")).await.body;
+    assert!(page.contains(&format!("rotated the key {}", old.prefix())), "{page}");
+    assert!(!page.contains(new.reveal()));
+
+    let revoked = firm.ruth.browser.post(&format!("/accounts/keys/{}/revoke", old.prefix()), "").await;
+    assert_eq!(revoked.status, StatusCode::SEE_OTHER);
+    let rejected = firm.ruth.browser.post(&path, "overlap_hours=1").await;
+    assert!(rejected.status.is_client_error() && shown(&rejected.body).is_none(), "{}", rejected.status);
+}
+
+/// Servers may still use the secret before the last rotation.
+#[tokio::test]
+async fn rotation_ends_a_running_overlap_only_if_selected() {
+    let mut firm = Firm::open().await;
+    let id = account(&mut firm, "Hale").await.id;
+    let (old, _) = create_key(&mut firm, &format!("/accounts/{id}/keys"), "backend").await;
+    let path = format!("/accounts/keys/{}/rotate", old.prefix());
+    firm.ruth.browser.post(&path, "overlap_hours=24").await;
+    let rejected = firm.ruth.browser.post(&path, "overlap_hours=168").await;
+    assert_eq!(rejected.status, StatusCode::UNPROCESSABLE_ENTITY);
+    for part in ["end-overlap-error", "name=\"end_overlap\"", "<option value=\"168\" selected>"] {
+        assert!(rejected.body.contains(part), "{part}: {}", rejected.body);
+    }
+    let now = firm.portal.portal.clock.now();
+    let stored = firm.portal.portal.store.keys.key_by_prefix(&old.prefix()).await.unwrap().unwrap().key;
+    assert!(stored.accepts(&old.hash(), now), "nothing was changed");
+
+    let reply = firm.ruth.browser.post(&path, "overlap_hours=0&end_overlap=1").await;
+    assert_eq!(reply.status, StatusCode::OK, "{}", reply.body);
+    assert!(reply.body.contains("The old key no longer works."), "{}", reply.body);
+    let stored = firm.portal.portal.store.keys.key_by_prefix(&old.prefix()).await.unwrap().unwrap().key;
+    assert!(!stored.accepts(&old.hash(), now) && stored.overlap_ends_at(now).is_none());
+}
+
+#[tokio::test]
+async fn unassigned_key_can_be_created_with_limits_and_an_expired_one_is_reported() {
+    let mut firm = Firm::open().await;
+    let page = firm.ruth.browser.get("/accounts").await.body;
+    for id in ["new-rpm", "new-tpm", "new-cap", "new-models", "new-expires"] {
+        assert!(page.contains(&format!("id=\"{id}\"")), "{id}: {page}");
+    }
+    let fields = [("label", "spare"), ("rpm", "5"), ("expires", "1970-01-01")];
+    let created = firm.ruth.browser.post("/accounts/keys", &form(&fields)).await;
+    assert_eq!(created.status, StatusCode::OK, "{}", created.body);
+    assert!(created.body.contains("This key has expired."), "{}", created.body);
+    let prefix = shown(&created.body).unwrap().prefix();
+    let stored = firm.portal.portal.store.keys.key_by_prefix(&prefix).await.unwrap().unwrap().key.limits;
+    assert_eq!(stored.requests_per_min, Some(5));
+    let bad = firm.ruth.browser.post("/accounts/keys", &form(&[("expires", "9999-12-31")])).await;
+    assert_eq!(bad.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(bad.body.contains("1970-01-01 to 9999-12-29"), "{}", bad.body);
 }

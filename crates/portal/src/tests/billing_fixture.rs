@@ -3,8 +3,8 @@
 
 use super::firm::Firm;
 use chancery_domain::{
-    AccountId, ApiKey, Day, InvoiceNumber, KeyId, Nanos, OsRandomness, Prices, Principal, RateLimits,
-    RequestId, Role, StopReason, TokenPrice, UnixMillis, UsageRow,
+    AccountId, ApiKey, Day, InvoiceNumber, KeyId, KeyLimits, Nanos, OsRandomness, Prices, Principal,
+    RateLimits, RequestId, Role, StopReason, TokenPrice, UnixMillis, UsageRow,
 };
 use chancery_policy::{AuthzRequest, FirmResource, ManageAccounts, ManageInvoices};
 use chancery_store::{AccountChange, BillingChange, IssueOutcome, IssueRequest, NewAccount, NewKey};
@@ -31,6 +31,7 @@ impl Firm {
             label: "first".to_owned(),
             account: Some(account),
             created_at: UnixMillis(0),
+            limits: KeyLimits::default(),
         };
         BilledAccount { account, key: store.create_key(new).await.unwrap().id }
     }
@@ -52,8 +53,9 @@ impl Firm {
             key: payer.key,
             model: model.to_owned(),
             input_tokens: input,
+            cached_input_tokens: 0,
             output_tokens: output,
-            prices: Prices { input: nanos(100), output: nanos(400) },
+            prices: Prices { input: nanos(100), cached_input: nanos(100), output: nanos(400) },
             cost: Nanos(0),
             at,
             stop_reason: StopReason::Complete,

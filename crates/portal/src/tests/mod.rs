@@ -31,6 +31,7 @@ use axum::response::Response;
 use axum::routing::get;
 use axum::{Extension, Router};
 use browser::Browser;
+use chancery_alerts::{AllowedNetworks, OutboxWorker, WebhookClient};
 use chancery_domain::{
     Currency, InvoiceTerms, ManualClock, OsRandomness, RateLimits, Seller, SessionTimeouts, UnixMillis,
 };
@@ -43,6 +44,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 
 /// 13 November 2026, 09:14 UTC.
 const MORNING: UnixMillis = UnixMillis(1_794_561_240_000);
@@ -112,6 +114,16 @@ impl TestPortal {
         let store = Arc::new(Store::open(&url).await.unwrap());
         let from = "portal@company.com".parse().unwrap();
         let mailer = Mailer::new(route, &from, "Marlow & Finch", clock.clone()).unwrap();
+        let mailer = Arc::new(mailer);
+        // As in every server, a worker sends what is in the outbox.
+        let worker = OutboxWorker::new(
+            store.alerting(),
+            Arc::clone(&mailer),
+            WebhookClient::new(AllowedNetworks::default()),
+            clock.clone(),
+            Arc::new(OsRandomness),
+        );
+        tokio::spawn(Arc::new(worker).run(CancellationToken::new()));
         let portal = Arc::new(portal(settings, Arc::new(store.portal()), mailer, clock.clone()));
         let (routes, arrivals) = (router(Arc::clone(&portal)), arrivals_route(&portal));
         Self { portal, clock, routes, arrivals, folder, postgres, store }
@@ -204,11 +216,11 @@ fn invoice_terms() -> InvoiceTerms {
 fn portal(
     settings: PortalSettings,
     store: Arc<PortalStore>,
-    mailer: Mailer,
+    mailer: Arc<Mailer>,
     clock: Arc<ManualClock>,
 ) -> Portal {
     let policy = Arc::new(Policy::load().unwrap());
-    Portal::new(settings, store, Arc::new(mailer), policy, clock, Arc::new(OsRandomness)).unwrap()
+    Portal::new(settings, store, mailer, policy, clock, Arc::new(OsRandomness)).unwrap()
 }
 
 /// Stands in for the identity provider's reply: takes the request's claims as proven.

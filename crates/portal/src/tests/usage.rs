@@ -4,10 +4,12 @@ use super::firm::Firm;
 use super::routes::{HTML, JSON};
 use axum::http::StatusCode;
 use chancery_domain::{
-    AccountId, ApiKey, Day, KeyId, Nanos, OsRandomness, Prices, RateLimits, RequestId, StopReason,
+    AccountId, ApiKey, Day, KeyId, KeyLimits, Nanos, OsRandomness, Prices, RateLimits, RequestId, StopReason,
     TokenPrice, UnixMillis, UsageRow,
 };
-use chancery_store::{CapChange, DailyPeak, DailyRejections, LimitsChange, NewAccount, NewKey};
+use chancery_store::{
+    ActivityBatch, CapChange, DailyPeak, DailyRejections, LimitsChange, NewAccount, NewKey,
+};
 use serde_json::{Value, json};
 
 const HOSTILE: &str = "\"><script>alert(1)</script><img src=x onerror=alert(1)>' </title><!--";
@@ -42,6 +44,7 @@ impl UsageFixture {
             label: label.to_owned(),
             account: Some(account),
             created_at: UnixMillis(0),
+            limits: KeyLimits::default(),
         };
         BilledAccount { account, key: self.firm.portal.store.create_key(new).await.unwrap().id }
     }
@@ -60,8 +63,9 @@ impl UsageFixture {
             key: payer.key,
             model: model.to_owned(),
             input_tokens: tokens.0,
+            cached_input_tokens: 0,
             output_tokens: tokens.1,
-            prices: Prices { input: nanos(100), output: nanos(400) },
+            prices: Prices { input: nanos(100), cached_input: nanos(100), output: nanos(400) },
             cost: Nanos(0),
             at: UnixMillis(day.parse::<Day>().unwrap().start().0 + 3_600_000),
             stop_reason: StopReason::Complete,
@@ -125,7 +129,7 @@ async fn usage_matches_the_settled_ledger() {
     assert_eq!((&json["month"], &json["currency"]), (&json!("2026-10"), &json!("USD")));
     let sum = |requests: u64, input: u64, output: u64| {
         let nanos = i64::try_from(input * 100 + output * 400).unwrap();
-        json!({"requests": requests, "input_tokens": input, "output_tokens": output,
+        json!({"requests": requests, "input_tokens": input, "cached_input_tokens": 0, "output_tokens": output,
                "cost": Nanos(nanos).to_string(), "cost_nanos": nanos})
     };
     let named = |name: &str, what: &str, mut sum: Value| {
@@ -263,7 +267,15 @@ async fn rejections_and_peak_minute_are_shown_with_limits() {
         rejected(hale, "2026-11-02", "spending_cap_reached", 3),
         DailyRejections { account: None, ..rejected(hale, "2026-11-02", "no_billing_account", 40) },
     ];
-    store.activity.record_activity(&rejections, &[peak]).await.unwrap();
+    store
+        .activity
+        .record_activity(ActivityBatch {
+            rejections: &rejections,
+            peaks: &[peak],
+            ..ActivityBatch::default()
+        })
+        .await
+        .unwrap();
 
     let of_hale = format!("?account={}", hale.account);
     let page = fixture.page(&of_hale).await;
@@ -316,7 +328,14 @@ async fn usage_labels_are_escaped() {
     let payer = fixture.payer(HOSTILE, HOSTILE).await;
     fixture.settle(payer, "2026-11-12", HOSTILE, (10, 5)).await;
     let store = fixture.firm.portal.store.clone();
-    store.activity.record_activity(&[rejected(payer, "2026-11-12", HOSTILE, 2)], &[]).await.unwrap();
+    store
+        .activity
+        .record_activity(ActivityBatch {
+            rejections: &[rejected(payer, "2026-11-12", HOSTILE, 2)],
+            ..ActivityBatch::default()
+        })
+        .await
+        .unwrap();
     for query in [String::new(), format!("?account={}", payer.account)] {
         let page = fixture.page(&query).await;
         for part in ["<script>", "<img", "onerror=alert(1)>", "<!--", " style=", "<style"] {
@@ -358,7 +377,14 @@ async fn empty_usage_says_what_to_do() {
         ],
     );
     let store = fixture.firm.portal.store.clone();
-    store.activity.record_activity(&[rejected(hale, "2026-11-02", "rate_limited", 3)], &[]).await.unwrap();
+    store
+        .activity
+        .record_activity(ActivityBatch {
+            rejections: &[rejected(hale, "2026-11-02", "rate_limited", 3)],
+            ..ActivityBatch::default()
+        })
+        .await
+        .unwrap();
     let page = fixture.page("").await;
     has(&page, &["plus 3 rejected", "Rejected requests per day", "429 rate_limited"]);
     assert!(!page.contains("Tokens per day"), "nothing was used, but something was refused");

@@ -21,6 +21,8 @@ pub(super) struct Row {
     pub(super) link: Option<String>,
     pub(super) prefix: Option<String>,
     pub(super) input: String,
+    /// The part of the input that was cached.
+    pub(super) cached_input: String,
     pub(super) output: String,
     pub(super) spend: AlignedAmount,
 }
@@ -46,6 +48,7 @@ pub(super) fn others<'a>(
     let left = listed.into_iter().fold(*total, |left, listed| UsageTotals {
         requests: left.requests.saturating_sub(listed.requests),
         input_tokens: left.input_tokens.saturating_sub(listed.input_tokens),
+        cached_input_tokens: left.cached_input_tokens.saturating_sub(listed.cached_input_tokens),
         output_tokens: left.output_tokens.saturating_sub(listed.output_tokens),
         cost: Nanos(left.cost.0.saturating_sub(listed.cost.0)),
     });
@@ -55,12 +58,13 @@ pub(super) fn others<'a>(
 impl Breakdown {
     pub(super) fn by_model(sums: &[UsageSum], total: &UsageTotals) -> Self {
         let subject = |sum: &UsageSum| {
-            let UsageSum { group, requests, input_tokens, output_tokens, cost } = sum.clone();
+            let UsageSum { group, requests, input_tokens, cached_input_tokens, output_tokens, cost } =
+                sum.clone();
             let name = match group {
                 UsageGroup::Model(model) => model,
                 _ => String::new(),
             };
-            let totals = UsageTotals { requests, input_tokens, output_tokens, cost };
+            let totals = UsageTotals { requests, input_tokens, cached_input_tokens, output_tokens, cost };
             Subject { name, link: None, prefix: None, totals }
         };
         Self::new(("models", "By model", "Model"), sums.iter().map(subject).collect(), total)
@@ -104,6 +108,7 @@ impl Breakdown {
             link: subject.link,
             prefix: subject.prefix,
             input: group_thousands(subject.totals.input_tokens),
+            cached_input: group_thousands(subject.totals.cached_input_tokens),
             output: group_thousands(subject.totals.output_tokens),
             spend,
         };
@@ -124,7 +129,8 @@ mod tests {
     use chancery_domain::{AccountId, KeyPrefix};
 
     fn totals(input_tokens: u64, cost: i64) -> UsageTotals {
-        UsageTotals { requests: 1, input_tokens, output_tokens: 2, cost: Nanos(cost) }
+        let cached_input_tokens = input_tokens / 100;
+        UsageTotals { requests: 1, input_tokens, cached_input_tokens, output_tokens: 2, cost: Nanos(cost) }
     }
 
     #[test]
@@ -141,6 +147,7 @@ mod tests {
         assert_eq!(table.rows.iter().map(spend).collect::<Vec<_>>(), ["62.9361349|", "0.50|00000"]);
         assert_eq!(spend(&table.total), "63.4361349|");
         assert_eq!((table.rows[0].input.as_str(), table.rows[1].name.as_str()), ("1,200", "No label"));
+        assert_eq!((table.rows[0].cached_input.as_str(), table.total.cached_input.as_str()), ("12", "24"));
         assert_eq!(table.rows[0].prefix.as_deref(), Some("ck_7f3a"));
     }
 

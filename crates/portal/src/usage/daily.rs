@@ -26,6 +26,8 @@ pub(super) struct DayRow {
     pub(super) iso: String,
     pub(super) text: String,
     pub(super) input: String,
+    /// The part of the input that was cached.
+    pub(super) cached_input: String,
     pub(super) output: String,
     pub(super) requests: String,
     /// Rounded for display.
@@ -146,6 +148,7 @@ impl Daily {
             iso: day.map(|day| day.to_string()).unwrap_or_default(),
             text: day.map(short_day_text).unwrap_or_default(),
             input: group_thousands(totals.input_tokens),
+            cached_input: group_thousands(totals.cached_input_tokens),
             output: group_thousands(totals.output_tokens),
             requests: group_thousands(totals.requests),
             spend: self.currency.format_amount(self.currency.round(totals.cost)),
@@ -158,13 +161,8 @@ impl Daily {
 }
 
 fn totals(sum: &UsageSum) -> UsageTotals {
-    let UsageSum { requests, input_tokens, output_tokens, cost, .. } = sum;
-    UsageTotals {
-        requests: *requests,
-        input_tokens: *input_tokens,
-        output_tokens: *output_tokens,
-        cost: *cost,
-    }
+    let UsageSum { requests, input_tokens, cached_input_tokens, output_tokens, cost, .. } = *sum;
+    UsageTotals { requests, input_tokens, cached_input_tokens, output_tokens, cost }
 }
 
 #[cfg(test)]
@@ -173,7 +171,8 @@ mod tests {
 
     fn sum(day: &str, input_tokens: u64, output_tokens: u64, cost: i64) -> UsageSum {
         let group = UsageGroup::Day(day.parse().unwrap());
-        UsageSum { group, requests: 2, input_tokens, output_tokens, cost: Nanos(cost) }
+        let (cached_input_tokens, cost) = (input_tokens / 100, Nanos(cost));
+        UsageSum { group, requests: 2, input_tokens, cached_input_tokens, output_tokens, cost }
     }
 
     fn daily(month: &str, sums: &[UsageSum]) -> Daily {
@@ -193,6 +192,7 @@ mod tests {
             (row.iso.as_str(), row.text.as_str(), row.input.as_str(), row.spend.as_str()),
             ("2026-11-02", "Mon 2 Nov", "1,200", "$0.13")
         );
+        assert_eq!((row.cached_input.as_str(), table.total.cached_input.as_str()), ("12", "21"));
         assert_eq!(row.exact.text, "0.128431");
         assert_eq!((table.rows[0].input.as_str(), table.rows[0].requests.as_str()), ("0", "0"));
         assert_eq!((table.total.exact.text.as_str(), table.total.requests.as_str()), ("5.128431", "4"));

@@ -42,20 +42,21 @@ pub(super) fn report(report: &UsageReport, total: &UsageTotals, month: Month, cu
 }
 
 fn sum(sum: &UsageSum) -> Value {
-    let UsageSum { group, requests, input_tokens, output_tokens, cost } = sum.clone();
+    let UsageSum { group, requests, input_tokens, cached_input_tokens, output_tokens, cost } = sum.clone();
     let subject = match group {
         UsageGroup::Day(day) => json!({"day": day}),
         UsageGroup::Model(model) => json!({"model": model}),
         UsageGroup::Key(key) => json!({"key": key.as_str()}),
         UsageGroup::Account(account) => json!({"account": account.as_str()}),
     };
-    with(subject, &UsageTotals { requests, input_tokens, output_tokens, cost })
+    with(subject, &UsageTotals { requests, input_tokens, cached_input_tokens, output_tokens, cost })
 }
 
 fn with(mut subject: Value, totals: &UsageTotals) -> Value {
-    let UsageTotals { requests, input_tokens, output_tokens, cost } = totals;
+    let UsageTotals { requests, input_tokens, cached_input_tokens, output_tokens, cost } = totals;
     subject["requests"] = json!(requests);
     subject["input_tokens"] = json!(input_tokens);
+    subject["cached_input_tokens"] = json!(cached_input_tokens);
     subject["output_tokens"] = json!(output_tokens);
     subject["cost"] = json!(cost.to_string());
     subject["cost_nanos"] = json!(cost);

@@ -30,6 +30,10 @@ impl Month<'_> {
             figure: group_thousands(now),
             notes: vec![comparison::describe(now, before, calendar)],
         };
+        let mut input = counted("Input tokens", total.input_tokens, previous.input_tokens);
+        if total.cached_input_tokens > 0 {
+            input.notes.push(format!("{} of them cached", group_thousands(total.cached_input_tokens)));
+        }
         let mut requests = counted("Requests", total.requests, previous.requests);
         requests.notes.push(match self.rejected {
             0 => "none rejected".to_owned(),
@@ -42,7 +46,7 @@ impl Month<'_> {
                 figure: currency.format_amount(currency.round(total.cost)),
                 notes: vec![format!("exactly {}", total.cost.figures())],
             },
-            counted("Input tokens", total.input_tokens, previous.input_tokens),
+            input,
             counted("Output tokens", total.output_tokens, previous.output_tokens),
             requests,
         ]
@@ -58,6 +62,7 @@ mod tests {
         let total = UsageTotals {
             requests: 214_806,
             input_tokens: 280_326_703,
+            cached_input_tokens: 0,
             output_tokens: 36_085_565,
             cost: Nanos(195_478_145_200),
         };
@@ -66,6 +71,17 @@ mod tests {
         let month = Month { total: &total, previous: &previous, rejected, calendar, currency: Currency::USD };
         let plain = |stat: Stat| (stat.name, stat.figure, stat.notes.join("; ").replace('\u{a0}', " "));
         month.stats().map(plain).to_vec()
+    }
+
+    #[test]
+    fn cached_input_is_noted_where_there_is_any() {
+        let total = UsageTotals { input_tokens: 9_000, cached_input_tokens: 1_600, ..UsageTotals::default() };
+        let calendar = Calendar { month: "2026-10".parse().unwrap(), today: "2026-11-13".parse().unwrap() };
+        let previous = UsageTotals::default();
+        let month =
+            Month { total: &total, previous: &previous, rejected: 0, calendar, currency: Currency::USD };
+        let [_, input, ..] = month.stats();
+        assert_eq!(input.notes.last().map(String::as_str), Some("1,600 of them cached"));
     }
 
     #[test]

@@ -75,7 +75,7 @@ fn cells(line: &InvoiceLine, invoice: &Invoice) -> Vec<String> {
     match &line.item {
         LineItem::Tokens { model, direction, tokens, price } => vec![
             model.clone(),
-            direction.as_str().to_owned(),
+            direction.label().to_owned(),
             group_thousands(*tokens),
             price.to_string(),
             exact,

@@ -5,13 +5,13 @@ use crate::office::{Office, SignedInUser};
 use crate::server::Firm;
 use chancery_domain::{
     AccountId, ApiKey, Clock, CreditAmount, Credited, Currency, Day, InvoiceNumber, InvoiceTerms, KeyId,
-    MinorUnits, Month, Nanos, PersonId, Prices, Principal, RateLimits, RequestId, Role, SeededRandomness,
-    Seller, StopReason, SystemClock, TokenPrice, UnixMillis, UsageRow,
+    KeyLimits, MinorUnits, Month, Nanos, PersonId, Prices, Principal, RateLimits, RequestId, Role,
+    SeededRandomness, Seller, StopReason, SystemClock, TokenPrice, UnixMillis, UsageRow,
 };
 use chancery_policy::{AuthzAction, AuthzRequest, FirmResource, Permit, Policy};
 use chancery_store::{
-    AccountChange, AccountSubject, BillingChange, CapChange, CreditRequest, DailyPeak, DailyRejections,
-    IssueOutcome, IssueRequest, LimitsChange, NewAccount, NewKey, PaymentChange, Store,
+    AccountChange, AccountSubject, ActivityBatch, BillingChange, CapChange, CreditRequest, DailyPeak,
+    DailyRejections, IssueOutcome, IssueRequest, LimitsChange, NewAccount, NewKey, PaymentChange, Store,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -141,6 +141,7 @@ impl Past {
                 label: label.to_owned(),
                 account: Some(account),
                 created_at,
+                limits: KeyLimits::default(),
             };
             let AccountSubject::Key(key) = self.change(created_at, AccountChange::CreateKey(new)).await
             else {
@@ -191,16 +192,21 @@ impl Past {
     ) {
         let at = day.start();
         let price = TokenPrice::from_nanos_per_token;
-        let prices = Prices { input: price(input_price), output: price(output_price) };
+        let prices = Prices {
+            input: price(input_price),
+            cached_input: price(input_price),
+            output: price(output_price),
+        };
         let row = UsageRow {
             request_id: RequestId::new(at, &self.seed()),
             account,
             key,
             model: model.to_owned(),
             input_tokens,
+            cached_input_tokens: 0,
             output_tokens,
             prices,
-            cost: prices.cost(input_tokens, output_tokens).unwrap(),
+            cost: prices.max_cost(input_tokens, output_tokens).unwrap(),
             at,
             stop_reason: StopReason::Complete,
         };
@@ -236,7 +242,15 @@ impl Past {
                 }
             }
         }
-        self.store.activity.record_activity(&rejected, &peaks).await.unwrap();
+        self.store
+            .activity
+            .record_activity(ActivityBatch {
+                rejections: &rejected,
+                peaks: &peaks,
+                ..ActivityBatch::default()
+            })
+            .await
+            .unwrap();
     }
 
     /// Invoices the two months before the last one, in every state.

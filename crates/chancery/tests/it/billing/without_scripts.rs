@@ -126,7 +126,7 @@ async fn key_is_created_shown_once_and_revoked(browser: &Browser, ruth: &SignedI
 
     let prefix = key.prefix().to_string();
     browser.follow(&format!("tbody a[href*='key={prefix}']")).await;
-    browser.press("#key-card summary").await;
+    browser.press("#key-card details:has(form[action$='/revoke']) summary").await;
     browser.follow("#key-card form[action$='/revoke'] button").await;
     browser.shows("Revoked").await;
     let keys = ruth.json(account).await.value()["keys"].take();

@@ -53,6 +53,20 @@ fn revoked_portal_key_is_rotated_and_closed_account_disables_drafting() {
 }
 
 #[test]
+fn expired_portal_key_is_replaced_at_the_next_start() {
+    let firm = Firm::new();
+    firm.start().end();
+    let first = keys(&firm).remove(0).0;
+    firm.run(&["key", "limits", &first, "--expires", "2020-01-01"]);
+    for _ in 0..2 {
+        firm.start().end();
+        let both = keys(&firm);
+        assert_eq!(both.len(), 2, "the replacement is used again");
+        assert_eq!((both[0].0.as_str(), both[1].1.as_str()), (first.as_str(), "active"));
+    }
+}
+
+#[test]
 fn portal_without_an_api_logs_that_drafting_is_disabled() {
     let firm = Firm::new();
     let mut server = firm.start_with(&["--only", "portal,auth"]);

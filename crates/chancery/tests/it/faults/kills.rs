@@ -1,13 +1,23 @@
 //! `kill -9` at random moments, under load and during startup. Every reply that a client received is in the ledger
-//! once, with its tokens and their cost. A row without a reply belongs to a request that was in progress.
+//! once, with its tokens and their cost. A row without a reply belongs to a request that was in progress. The key has a
+//! spending cap: what is left of it after all kills is the cap less the key's rows.
 
 use super::client_requests::{ReplyContent, baseline_replies};
 use super::clients::{ClientBehavior, Clients, REPLIES_WITHIN, Target};
 use super::ledger::{Delivered, assert_explained, assert_verified, deliver, rows, undelivered};
 use super::rounds::{Counts, Draw, rounds};
-use crate::server::Firm;
+use crate::server::{Firm, eventually};
+use chancery_domain::Nanos;
+use std::time::Duration;
 
 const KILLS_A_ROUND: u64 = 5;
+
+/// More than a round can spend, in the currency and in nano-units.
+const KEY_CAP: &str = "1";
+const KEY_CAP_NANOS: i64 = 1_000_000_000;
+
+/// The reservations of a killed process expire with its lease, and are deleted every few seconds.
+const REAPED_WITHIN: Duration = Duration::from_secs(60);
 
 const BEHAVIOR: ClientBehavior =
     ClientBehavior { clients: 6, pause_ms: 0..=0, allowed_errors: &[], with_keys: false, may_be_cut: true };
@@ -26,7 +36,7 @@ async fn killed_server_has_billed_every_reply_once_on_postgresql_and_redis() {
 }
 
 async fn round(firm: Firm, draw: Draw, counts: &mut Counts) {
-    let key = firm.account_with_key("Hale & Ward");
+    let key = firm.account_with_limited_key("Hale & Ward", &["--spend-per-month", KEY_CAP]);
     let mut server = firm.start();
     let (prompts, received) = baseline_replies(&server, &key).await;
     let mut target = Target { apis: Vec::new(), key, prompts };
@@ -54,10 +64,16 @@ async fn round(firm: Firm, draw: Draw, counts: &mut Counts) {
         let left = undelivered(&rows(&firm.database_url()).await, &delivered);
         assert_explained(&left, &unanswered);
         counts.add("kills under load", 1);
-        if kill < KILLS_A_ROUND {
-            server = firm.start();
-        } else {
+        server = firm.start();
+        if kill == KILLS_A_ROUND {
             counts.add("rows of replies that were cut off", left.len());
         }
     }
+    let spent: i64 = rows(&firm.database_url()).await.values().map(|row| row.cost.0).sum();
+    let left = Nanos(KEY_CAP_NANOS - spent).to_string();
+    eventually("the budget is the cap less the key's rows", REAPED_WITHIN, async || {
+        let status = server.get("/v1/key", &target.key).await.body;
+        status["remaining"]["key"]["spend_per_month"] == left.as_str()
+    })
+    .await;
 }

@@ -13,6 +13,10 @@ use std::sync::Arc;
 const INPUT_PRICE_NANOS: i64 = 100;
 const OUTPUT_PRICE_NANOS: i64 = 400;
 
+pub fn cost_nanos(input_tokens: u32, output_tokens: u32) -> i64 {
+    i64::from(input_tokens) * INPUT_PRICE_NANOS + i64::from(output_tokens) * OUTPUT_PRICE_NANOS
+}
+
 /// Complete replies, by request id.
 pub type Delivered = BTreeMap<String, ReplyContent>;
 
@@ -52,9 +56,7 @@ pub fn undelivered(rows: &BTreeMap<String, UsageRow>, delivered: &Delivered) -> 
         assert_eq!(row.stop_reason.as_str(), content.stop_reason, "{id}");
     }
     for (id, row) in rows {
-        let cost = i64::from(row.input_tokens) * INPUT_PRICE_NANOS
-            + i64::from(row.output_tokens) * OUTPUT_PRICE_NANOS;
-        assert_eq!(row.cost.0, cost, "{id}");
+        assert_eq!(row.cost.0, cost_nanos(row.input_tokens, row.output_tokens), "{id}");
     }
     rows.iter().filter(|(id, _)| !delivered.contains_key(*id)).map(|(_, row)| row.clone()).collect()
 }

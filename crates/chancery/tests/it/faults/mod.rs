@@ -15,6 +15,7 @@ mod journal;
 mod kills;
 pub mod ledger;
 mod outages;
+mod outbox;
 mod proxy;
 pub mod races;
 pub mod retries;

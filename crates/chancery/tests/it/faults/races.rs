@@ -1,12 +1,12 @@
-//! Many requests at the edge of both rate limits, on one node with its limits in memory; `nodes::limits` does the same on three
-//! nodes with one Redis. There are two kinds of accounts. Clients of the first never stop trying, and no 60 seconds may contain
-//! more than the limit. A rejected client of the second retries after exactly its `Retry-After` and must be served. A 503 is
-//! allowed if Redis is too slow on a busy machine; exceeding a limit never is.
+//! Many requests at the edge of every limit, of an account or of a key, on one node with its limits in memory; `nodes::limits`
+//! does the same on three nodes with one Redis. There are three kinds of accounts. Clients of the first never stop trying, and no 60 seconds may contain
+//! more than the limit. A rejected client of the second retries after exactly its `Retry-After` and must be served. Those of the
+//! third reach a spending cap, and no more than the cap may be billed. A 503 is allowed if Redis is too slow on a busy machine; exceeding a limit never is.
 
 use super::admission_windows::{Admitted, fullest};
 use super::client_requests::{Prompt, baseline_replies};
-use super::clients::{ClientBehavior, Clients, RATE_LIMITED, Record, Target, UNAVAILABLE};
-use super::ledger::{Delivered, assert_explained, assert_verified, deliver, rows, undelivered};
+use super::clients::{CAP_REACHED, ClientBehavior, Clients, RATE_LIMITED, Record, Target, UNAVAILABLE};
+use super::ledger::{Delivered, assert_explained, assert_verified, cost_nanos, deliver, rows, undelivered};
 use super::rounds::{Counts, Draw, rounds};
 use crate::server::{Firm, Server};
 use std::time::Duration;
@@ -14,6 +14,7 @@ use std::time::Duration;
 /// Accounts of each kind.
 const PUSHING: usize = 3;
 const PATIENT: usize = 8;
+const CAPPED: usize = 4;
 
 /// Longer than a window, so that the first admitted requests leave it while everyone competes for the capacity.
 const PUSH_FOR: Duration = Duration::from_secs(66);
@@ -36,7 +37,19 @@ async fn race_never_exceeds_a_limit_and_retry_after_is_accurate() {
     .await;
 }
 
-/// An account with limits that a few requests reach, and its only request.
+const CAPPED_BEHAVIOR: ClientBehavior =
+    ClientBehavior { allowed_errors: &[CAP_REACHED, UNAVAILABLE], pause_ms: 0..=50, ..BEHAVIOR };
+
+/// What has the limit.
+#[derive(Clone, Copy)]
+enum Limited {
+    Account,
+    Key,
+}
+
+const LIMITED: [Limited; 2] = [Limited::Account, Limited::Key];
+
+/// An account, or a key of one, with limits that a few requests reach, and its only request.
 struct Account {
     target: Target,
     rpm: u32,
@@ -45,11 +58,15 @@ struct Account {
     fits: usize,
 }
 
-fn account(firm: &Firm, apis: &[String], prompts: &[Prompt], draw: &Draw, name: &str) -> Account {
-    // These requests use all that they reserve, so the number that fits is known.
+/// A request that uses all that it reserves, so that the number that fits a limit is known.
+fn exact_prompt(prompts: &[Prompt], draw: &Draw) -> Prompt {
     let exact: Vec<Prompt> =
         prompts.iter().filter(|prompt| prompt.expected.stop_reason == "max_output_tokens").cloned().collect();
-    let prompt = draw.one_of(&exact).clone();
+    draw.one_of(&exact).clone()
+}
+
+fn account(firm: &Firm, apis: &[String], prompts: &[Prompt], draw: &Draw, name: &str) -> Account {
+    let prompt = exact_prompt(prompts, draw);
     let tokens = u64::from(prompt.expected.input_tokens) + u64::from(prompt.expected.output_tokens);
     let fits = draw.number(1..=8);
     let (rpm, tpm) = match draw.number(0..=1) {
@@ -57,9 +74,46 @@ fn account(firm: &Firm, apis: &[String], prompts: &[Prompt], draw: &Draw, name: 
         _ => (fits + draw.number(0..=100), tokens * fits + draw.number(0..=tokens - 1)),
     };
     let (rpm, tpm) = (u32::try_from(rpm).unwrap(), u32::try_from(tpm).unwrap());
-    let key = firm.limited_account_with_key(name, rpm, tpm);
+    let key = match draw.one_of(&LIMITED) {
+        Limited::Account => firm.limited_account_with_key(name, rpm, tpm),
+        Limited::Key => {
+            let options = ["--rpm", &rpm.to_string(), "--tpm", &tpm.to_string()];
+            firm.account_with_limited_key(name, &options)
+        }
+    };
     let target = Target { apis: apis.to_vec(), key, prompts: [prompt].into() };
     Account { target, rpm, tpm, fits: fits as usize }
+}
+
+/// An account, or a key of one, with a spending cap that a few requests reach.
+struct Capped {
+    target: Target,
+    request_nanos: i64,
+    cap_nanos: i64,
+}
+
+fn capped_account(
+    firm: &Firm,
+    apis: &[String],
+    prompts: &[Prompt],
+    draw: &Draw,
+    (name, limited): (&str, Limited),
+) -> Capped {
+    let prompt = exact_prompt(prompts, draw);
+    let request_nanos = cost_nanos(prompt.expected.input_tokens, prompt.expected.output_tokens);
+    let fits = draw.number(1..=8) as i64;
+    let cap_nanos = request_nanos * fits + draw.number(0..=request_nanos as u64 - 1) as i64;
+    let cap = format!("0.{cap_nanos:09}");
+    let key = match limited {
+        Limited::Account => {
+            let key = firm.account_with_limited_key(name, &[]);
+            firm.run(&["account", "limits", name, "--spend-per-month", &cap]);
+            key
+        }
+        Limited::Key => firm.account_with_limited_key(name, &["--spend-per-month", &cap]),
+    };
+    let target = Target { apis: apis.to_vec(), key, prompts: [prompt].into() };
+    Capped { target, request_nanos, cap_nanos }
 }
 
 /// Runs the race on these servers; all of them use the firm's database.
@@ -75,9 +129,25 @@ pub async fn race(firm: &Firm, servers: &[&Server], draw: &Draw, counts: &mut Co
         patient.into_iter().map(|account| tokio::spawn(retry_after_wait(account, draw.apart()))).collect();
     let clients: Vec<_> =
         pushing.iter().map(|account| Clients::start(&account.target, &BEHAVIOR, draw)).collect();
+    let capped: Vec<_> = (0..CAPPED)
+        .map(|number| {
+            let name = (&*format!("Capped {number}"), LIMITED[number % LIMITED.len()]);
+            capped_account(firm, &apis, &prompts, draw, name)
+        })
+        .collect();
+    let capped_clients: Vec<_> =
+        capped.iter().map(|account| Clients::start(&account.target, &CAPPED_BEHAVIOR, draw)).collect();
     tokio::time::sleep(PUSH_FOR).await;
     let mut delivered: Delivered = received.into_iter().collect();
     let mut unanswered = Vec::new();
+    for (account, clients) in capped.iter().zip(capped_clients) {
+        let record = clients.stop().await;
+        counts.add("overshoot", overspent(account, &record));
+        counts.add("admitted under a spending cap", record.replies.len());
+        counts.add("refused at a spending cap", record.rejections.len());
+        deliver(&mut delivered, &record.replies);
+        unanswered.extend(record.unanswered);
+    }
     for (account, clients) in pushing.iter().zip(clients) {
         let record = clients.stop().await;
         counts.add("overshoot", overshoot(account, &record));
@@ -99,10 +169,22 @@ pub async fn race(firm: &Firm, servers: &[&Server], draw: &Draw, counts: &mut Co
         unanswered.extend(record.unanswered);
     }
     counts.add("refused with 503", unanswered.len());
-    counts.add("accounts", PUSHING + PATIENT);
+    counts.add("accounts", PUSHING + PATIENT + CAPPED);
     let left = undelivered(&rows(&firm.database_url()).await, &delivered);
     assert_explained(&left, &unanswered);
     assert_verified(firm, &[]);
+}
+
+/// Returns how much more was billed than the cap; anything but zero fails the test.
+fn overspent(account: &Capped, record: &Record) -> usize {
+    let Capped { request_nanos, cap_nanos, .. } = *account;
+    let billed = record.replies.len() as i64 * request_nanos;
+    assert!(billed <= cap_nanos, "{billed} of {cap_nanos} nano-units");
+    // Every client has been rejected by now, and nothing that was rejected is reserved any more.
+    if record.unanswered.is_empty() {
+        assert!(billed + request_nanos > cap_nanos, "only {billed} of {cap_nanos} nano-units were billed");
+    }
+    (billed - cap_nanos).max(0) as usize
 }
 
 /// Returns how much more was admitted within a minute than is allowed; anything but zero fails the test.

@@ -124,7 +124,7 @@ async fn full_context_is_reported_and_an_oversized_prompt_rejected() {
 }
 
 #[tokio::test]
-async fn cached_instructions_are_reported_billed_in_full_and_not_shared() {
+async fn cached_instructions_are_reported_not_shared_and_without_a_price_billed_in_full() {
     let (firm, key, server) = firm();
     let other_key = firm.account_with_key("Another");
     let instructions =
@@ -147,6 +147,29 @@ async fn cached_instructions_are_reported_billed_in_full_and_not_shared() {
         Some(&(2 * costs.iter().min().unwrap())),
         "a hit costs what a miss costs: {usage}"
     );
+}
+
+#[tokio::test]
+async fn cached_instructions_are_billed_at_their_own_price() {
+    let firm = Firm::new().with("CHANCERY_MODELS__0__CACHED_INPUT_PER_MILLION", "0.025");
+    let key = firm.account_with_key("Hale & Ward");
+    let server = firm.start();
+    let instructions =
+        "Rewrite the notes as a polite letter, and keep every figure as it is given. ".repeat(8);
+    let body = request(&instructions, "Met Mr. Ito on 3 March.", 12);
+    let (mut cached_tokens, mut cost_nanos) = (0, 0);
+    for _ in 0..2 {
+        let reply = server.generate(&key, &body).await;
+        let (input, output) = reply.tokens();
+        let cached = reply.body["usage"]["input_tokens_details"]["cached_tokens"].as_u64().unwrap();
+        cached_tokens += cached;
+        cost_nanos += (input - cached) * 100 + cached * 25 + output * 400;
+    }
+    assert!(cached_tokens >= 64);
+    let usage = server.get("/v1/usage", &key).await.body;
+    assert_eq!(usage["total"]["cached_input_tokens"], json!(cached_tokens));
+    assert_eq!(usage["total"]["cost_nanos"], json!(cost_nanos));
+    assert_eq!(firm.json(&["verify", "--json"])["findings"], json!([]));
 }
 
 #[tokio::test]

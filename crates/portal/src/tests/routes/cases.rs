@@ -209,6 +209,22 @@ pub(in crate::tests) const CASES: &[Case] = &[
     // The reply itself shows the key.
     Case { done: 200, ..post("/accounts/keys", Guard::Partner, Some(Action::ManageAccounts), "label=Fresh") },
     post("/accounts/keys/{prefix}/label", Guard::Partner, Some(Action::ManageAccounts), "label=Renamed"),
+    post(
+        "/accounts/keys/{prefix}/limits",
+        Guard::Partner,
+        Some(Action::ManageAccounts),
+        "rpm=7&tpm=8&cap=9&models=a&expires=2099-12-31",
+    ),
+    Case {
+        done: 200,
+        ..post(
+            "/accounts/keys/{prefix}/rotate",
+            Guard::Partner,
+            Some(Action::ManageAccounts),
+            // Without an overlap, the key can be rotated again.
+            "overlap_hours=0",
+        )
+    },
     post("/accounts/keys/{prefix}/attach", Guard::Partner, Some(Action::ManageAccounts), "account={account}"),
     post("/accounts/keys/{prefix}/revoke", Guard::Partner, Some(Action::ManageAccounts), ""),
     read("/accounts/{account}", Guard::Partner, Some(Action::ReadAccounts)),

@@ -11,7 +11,8 @@ use super::firm::{ClientWithEntry, Firm, in_short, manage};
 use crate::routes::table;
 use cases::{CASES, Caller, Case, Guard};
 use chancery_domain::{
-    AccountId, ApiKey, ClientId, Decision, InvoiceNumber, KeyPrefix, OsRandomness, PersonId, RateLimits,
+    AccountId, ApiKey, ClientId, Decision, InvoiceNumber, KeyLimits, KeyPrefix, OsRandomness, PersonId,
+    RateLimits,
 };
 use chancery_store::{NewAccount, NewKey};
 use std::collections::BTreeSet;
@@ -74,8 +75,14 @@ impl Fresh {
         let limits = RateLimits { requests_per_min: 60, tokens_per_min: 60_000 };
         let name = format!("Account of {prefix}").parse().unwrap();
         let account = store.create_account(NewAccount { name, limits, created_at: now }).await.unwrap().id;
-        let new =
-            NewKey { prefix: prefix.clone(), hash, label: String::new(), account: None, created_at: now };
+        let new = NewKey {
+            prefix: prefix.clone(),
+            hash,
+            label: String::new(),
+            account: None,
+            created_at: now,
+            limits: KeyLimits::default(),
+        };
         store.create_key(new).await.unwrap();
         Self { owner: firm.ann.id, created, person, removed, account, prefix, number: None }
     }
