@@ -49,5 +49,5 @@ pub(crate) const MESSAGE_RETENTION: Duration = Duration::from_secs(24 * 60 * 60)
 /// Longer than a month and the longest warning before an expiry.
 pub(crate) const ALERT_RETENTION: Duration = Duration::from_secs(62 * 24 * 60 * 60);
 pub(crate) const DELETE_INTERVAL: Duration = Duration::from_secs(60 * 60);
-/// Rows deleted in one statement, so that nobody waits long for the database.
+/// Rows deleted in one statement, so that other writers do not wait long.
 pub(crate) const DELETE_BATCH_ROWS: u32 = 500;

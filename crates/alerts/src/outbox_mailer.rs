@@ -34,8 +34,8 @@ impl OutboxMailer {
         self.outbox.enqueue_messages(&[self.message(id, email, expires_at)]).await
     }
 
-    /// Sends the email now, without storing it: nobody sends it again. For an email whose sender waits and can ask for
-    /// another one.
+    /// Sends the email now, without storing it; a failure is not retried. For an email that a person waits for and can
+    /// request again.
     pub async fn send_now(&self, email: &Email) -> Result<(), MailError> {
         let message = self.message(self.random_id(), email, self.clock.now());
         self.mailer.send(email, &message_id(&message)).await

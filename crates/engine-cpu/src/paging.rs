@@ -291,7 +291,7 @@ mod tests {
         allocator.release(cancelled);
         let (mut first, reused) = compute(&mut allocator, A, &prompt);
         assert_eq!(reused, 2 * PAGE_TOKENS);
-        assert_eq!(allocator.mark_billed(&mut first), 0, "nobody has paid for these pages");
+        assert_eq!(allocator.mark_billed(&mut first), 0, "these pages were not billed before");
         allocator.release(first);
         let (mut second, _) = compute(&mut allocator, A, &prompt);
         assert_eq!(allocator.mark_billed(&mut second), 2 * PAGE_TOKENS);

@@ -36,7 +36,7 @@ struct CachedPage {
     /// Cached pages that directly follow it.
     children: u32,
     last_used: u64,
-    /// Whether a billed request computed or read it. What nobody paid for gives no discount.
+    /// Whether a billed request computed or read it. An unbilled page gives no discount.
     is_billed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Which alerts a check sends, to whom, and how often. Every case runs on both databases.
+//! The alert checker: thresholds, recipients, and each alert once. Every case runs on both databases.
 
 use super::firm::{CAP, NOON, TestFirm};
 use chancery_domain::{Clock, KeyLimits, Nanos, Role, UnixMillis};
@@ -103,7 +103,7 @@ async fn billing_contact_partners_and_webhooks_get_each_alert(firm: &TestFirm) {
     firm.set_billing_email("bills/2026@hale.example").await;
     firm.reject(firm.account_subject(), CAP).await;
     let expected = ["bills/2026@hale.example", "paul@example.com", "ruth@example.com", "wh_one"];
-    assert_eq!(destinations().await, expected, "nobody could sign in with the billing contact's address");
+    assert_eq!(destinations().await, expected, "the billing contact's address could not sign in");
     firm.set_billing_email("Ruth@Example.com").await;
     firm.set_cap(Nanos(7)).await;
     firm.reject(firm.account_subject(), Nanos(7)).await;

@@ -79,7 +79,7 @@ pub async fn run(global_args: &GlobalArgs, command: Command) -> anyhow::Result<(
             };
             writeln!(std::io::stdout(), "{}", key.reveal()).with_context(|| {
                 format!(
-                    "cannot print the new key, so nobody has seen it; {old_key}; to get another: chancery key \
+                    "cannot print the new key, and it is not shown again; {old_key}; to get another: chancery key \
                      rotate {} --end-overlap, which stops the old key at once",
                     rotated.prefix
                 )

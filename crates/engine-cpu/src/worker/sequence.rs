@@ -102,7 +102,7 @@ impl Sequence {
     }
 
     /// Called after it sampled: with its first token, or an end without any, it is billed however it ends. Until then its
-    /// caller may hang up and pay nothing, so its pages give nobody a discount.
+    /// caller may hang up and pay nothing, so its pages give no discount.
     pub fn mark_billed(&mut self, allocator: &mut PageAllocator) {
         if !self.pages.is_billed() {
             self.billed_cached_tokens = allocator.mark_billed(&mut self.pages);

@@ -170,7 +170,7 @@ async fn only_turns_of_a_billed_job_count_as_billed_before() {
     assert_eq!((ended.reason, ended.output_tokens), (StopReason::Cancelled, 0));
 
     let first = run_instructed(&engine, 1, "Two words.").await;
-    assert_eq!((first.cached_tokens, first.billed_cached_tokens), (4_000, 0), "nobody has paid for them");
+    assert_eq!((first.cached_tokens, first.billed_cached_tokens), (4_000, 0), "they were not billed before");
     let scaffolding =
         instructed_job(&engine, &"word ".repeat(60), "Two words.", 16).prompt.scaffolding_tokens();
     let again = run_instructed(&engine, 1, "Two words.").await;

@@ -161,7 +161,7 @@ impl Outbox {
         Ok(self.db.fetch_all(query(DUE_WEBHOOKS).bind(now.0)).await?)
     }
 
-    /// Postpones the due messages of a webhook that nobody is sending, at most to their expiry.
+    /// Postpones the due messages of a webhook that are not claimed, at most to their expiry.
     pub async fn postpone_webhook_messages(
         &self,
         webhook: &str,

@@ -1,5 +1,5 @@
-//! SIGTERM during replies, whole and streamed, once or twice. Each reply either completes and is in the ledger, or is
-//! reported as failed and is not. The process exits in time.
+//! SIGTERM during replies, whole and streamed, once or twice. Each reply either arrives, complete or cut off with
+//! `deadline`, and is in the ledger, or is reported as failed and is not. The process exits in time.
 
 use super::client_requests::{Call, Outcome, ReplyMode};
 use super::ledger::{Delivered, assert_verified, rows, undelivered};
