@@ -1,6 +1,6 @@
 //! Emails as messages of the outbox: subject and text as JSON, the address as the destination.
 
-use chancery_domain::UnixMillis;
+use chancery_domain::{Randomness, SecretToken, UnixMillis};
 use chancery_mail::Email;
 use chancery_store::{MessageKind, NewMessage};
 use sha2::{Digest, Sha256};
@@ -31,6 +31,21 @@ pub(crate) fn email_message(
         created_at,
         expires_at,
     }
+}
+
+/// The id of an email that is never looked up.
+pub(crate) fn random_email_id(randomness: &dyn Randomness) -> String {
+    format!("eml_{}", SecretToken::generate(randomness).reveal())
+}
+
+/// An email with an id of its own, for a store's step that enqueues it together with its change.
+pub fn new_email_message(
+    email: Email,
+    now: UnixMillis,
+    expires_at: UnixMillis,
+    randomness: &dyn Randomness,
+) -> NewMessage {
+    email_message(email, random_email_id(randomness), now, expires_at)
 }
 
 /// The same at every attempt, and different for each recipient.

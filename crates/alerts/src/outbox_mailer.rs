@@ -1,7 +1,7 @@
 //! Sends emails: through the outbox, so that they survive a crash and a mail server that is down, or once and at once.
 
-use crate::email_payload::{email_message, message_id};
-use chancery_domain::{Clock, Randomness, SecretToken, UnixMillis};
+use crate::email_payload::{email_message, message_id, random_email_id};
+use chancery_domain::{Clock, Randomness, UnixMillis};
 use chancery_mail::{Email, MailError, Mailer};
 use chancery_store::{DbError, NewMessage, Outbox};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl OutboxMailer {
     /// Stores the email. The worker of this process sends it at once, and again until `expires_at` while the mail
     /// server does not accept it.
     pub async fn enqueue(&self, email: &Email, expires_at: UnixMillis) -> Result<(), DbError> {
-        self.enqueue_as(self.random_id(), email, expires_at).await
+        self.enqueue_as(random_email_id(self.randomness.as_ref()), email, expires_at).await
     }
 
     /// Like `enqueue`, with an id by which the email can be deleted before it is sent.
@@ -37,7 +37,7 @@ impl OutboxMailer {
     /// Sends the email now, without storing it; a failure is not retried. For an email that a person waits for and can
     /// request again.
     pub async fn send_now(&self, email: &Email) -> Result<(), MailError> {
-        let message = self.message(self.random_id(), email, self.clock.now());
+        let message = self.message(random_email_id(self.randomness.as_ref()), email, self.clock.now());
         self.mailer.send(email, &message_id(&message)).await
     }
 
@@ -48,10 +48,6 @@ impl OutboxMailer {
 
     fn message(&self, id: String, email: &Email, expires_at: UnixMillis) -> NewMessage {
         email_message(email.clone(), id, self.clock.now(), expires_at)
-    }
-
-    fn random_id(&self) -> String {
-        format!("eml_{}", SecretToken::generate(self.randomness.as_ref()).reveal())
     }
 }
 

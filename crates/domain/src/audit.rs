@@ -2,7 +2,7 @@
 //! process form a hash chain, as in the ledger.
 
 use crate::chain::{ChainHasher, ChainRow};
-use crate::{ClientId, PersonId, Randomness, RequestId, Role, UnixMillis};
+use crate::{ClientId, EmailAddress, PersonId, Randomness, RequestId, Role, UnixMillis};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -43,6 +43,10 @@ actions! {
     ReadTeam = "readTeam",
     /// Change roles, end sessions, remove and restore people.
     ManageTeam = "manageTeam",
+    /// Invite people by email, send invitations again, and cancel them.
+    InvitePerson = "invitePerson",
+    /// Delete another person's passkeys, authenticator app and recovery codes at the built-in provider.
+    ResetFactors = "resetFactors",
     ReadAudit = "readAudit",
     /// See tokens and costs by day, model, account and key.
     ReadUsage = "readUsage",
@@ -156,6 +160,18 @@ pub enum EventKind {
     PersonRestored,
     /// Another principal ended the person's sessions.
     SessionsEnded,
+    /// The identity provider ended the person's sessions (back-channel logout).
+    SignedOutByProvider,
+    /// An email invited a person who is not known yet, for the first time or again. `new_role` is the role offered.
+    PersonInvited,
+    InvitationCanceled,
+    /// Another principal deleted the person's second factors.
+    FactorsReset,
+    /// The person authenticated again in the same session (step-up).
+    Reauthenticated,
+    /// Something that the policy allowed was rejected, because the person had not authenticated recently. The decision
+    /// has the same request ID.
+    ReauthenticationRequired,
 }
 
 impl EventKind {
@@ -169,6 +185,12 @@ impl EventKind {
         Self::PersonRemoved,
         Self::PersonRestored,
         Self::SessionsEnded,
+        Self::SignedOutByProvider,
+        Self::PersonInvited,
+        Self::InvitationCanceled,
+        Self::FactorsReset,
+        Self::Reauthenticated,
+        Self::ReauthenticationRequired,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -182,6 +204,12 @@ impl EventKind {
             Self::PersonRemoved => "personRemoved",
             Self::PersonRestored => "personRestored",
             Self::SessionsEnded => "sessionsEnded",
+            Self::SignedOutByProvider => "signedOutByProvider",
+            Self::PersonInvited => "personInvited",
+            Self::InvitationCanceled => "invitationCanceled",
+            Self::FactorsReset => "factorsReset",
+            Self::Reauthenticated => "reauthenticated",
+            Self::ReauthenticationRequired => "reauthenticationRequired",
         }
     }
 }
@@ -242,6 +270,8 @@ pub struct AuditedDecision {
     pub decision: Decision,
     /// How the decision changed a person's access.
     pub effect: Option<AuditEvent>,
+    /// The address of an invitation, whose person is not known yet. Only with an effect.
+    pub invited: Option<EmailAddress>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -261,7 +291,7 @@ pub enum AuditRow {
 
 impl AuditRow {
     pub fn decision(access_request: AccessRequest, decision: Decision) -> Self {
-        Self::Decision(AuditedDecision { access_request, decision, effect: None })
+        Self::Decision(AuditedDecision { access_request, decision, effect: None, invited: None })
     }
 
     pub fn as_decision(&self) -> Option<&AuditedDecision> {
@@ -322,6 +352,11 @@ impl AuditRow {
         }
     }
 
+    /// The address of an invitation.
+    pub fn invited(&self) -> Option<&EmailAddress> {
+        self.as_decision()?.invited.as_ref()
+    }
+
     /// The action of a decision, such as `readClient`, or the kind of an event, such as `signedIn`.
     pub fn action_name(&self) -> &'static str {
         match self {
@@ -338,7 +373,7 @@ impl ChainRow for AuditRow {
     /// hashes like a decision.
     fn update_hash(&self, hasher: &mut ChainHasher) {
         match self {
-            Self::Decision(AuditedDecision { access_request, decision, effect }) => {
+            Self::Decision(AuditedDecision { access_request, decision, effect, invited }) => {
                 let AccessRequest { by, action, client, at, request_id } = access_request;
                 hasher.text(by.kind_str());
                 // Person ids are never 0.
@@ -351,6 +386,9 @@ impl ChainRow for AuditRow {
                 hasher.text(decision.as_str());
                 if let Some(effect) = effect {
                     update_event_hash(hasher, effect);
+                }
+                if let Some(invited) = invited {
+                    hasher.text(invited.as_str());
                 }
             }
             Self::Event(AuditedEvent { by, event, origin: EventOrigin { ip, at, request_id } }) => {
@@ -429,6 +467,10 @@ mod tests {
         let event =
             AuditEvent { old_role: consultant, new_role: partner, ..AuditEvent::new(kind, PersonId(4)) };
         let effect = |event| AuditRow::Decision(AuditedDecision { effect: Some(event), ..decided() });
+        let invited = |address: &str| {
+            let (effect, invited) = (Some(event), Some(address.parse().unwrap()));
+            AuditRow::Decision(AuditedDecision { effect, invited, ..decided() })
+        };
         let origin = EventOrigin {
             ip: Some("192.0.2.7".parse().unwrap()),
             at: UnixMillis(1_794_744_000_000),
@@ -446,6 +488,8 @@ mod tests {
             effect(AuditEvent { old_role: None, ..event }),
             effect(AuditEvent { old_role: None, new_role: consultant, ..event }),
             effect(AuditEvent { new_role: None, ..event }),
+            invited("nora@example.com"),
+            invited("nora+x@example.com"),
             AuditRow::Event(happened.clone()),
             AuditRow::Event(AuditedEvent { by: None, ..happened.clone() }),
             AuditRow::Event(AuditedEvent { by: Some((PersonId(4), Role::Partner)), ..happened.clone() }),

@@ -36,7 +36,7 @@ impl EmailAddress {
         &self.0
     }
 
-    /// The mailbox that attempts are counted for: `maya+anything@` is delivered to `maya@`.
+    /// The mailbox that attempts are counted for, and that a removal holds for: `maya+anything@` is delivered to `maya@`.
     pub fn mailbox(&self) -> String {
         let Some((local, domain)) = self.0.rsplit_once('@') else { return self.0.clone() };
         match local.split_once('+') {
@@ -180,7 +180,44 @@ mod tests {
         assert!(!may_sign_up(&format!("{}@company.com", "x".repeat(65))));
     }
 
+    #[test]
+    fn mailbox_ignores_case_and_what_follows_a_plus() {
+        let mailbox = |text: &str| text.parse::<EmailAddress>().unwrap().mailbox();
+        for address in ["maya@example.com", "MAYA@Example.com", "maya+x@example.com", "Maya+a+b@example.com"]
+        {
+            assert_eq!(mailbox(address), "maya@example.com", "{address}");
+        }
+        assert_eq!(mailbox("+x@example.com"), "+x@example.com", "no name before the plus");
+        assert_ne!(mailbox("ma.ya@example.com"), mailbox("maya@example.com"), "dots are part of the name");
+    }
+
     proptest! {
+        #[test]
+        fn plus_variants_have_the_mailbox_of_their_address(
+            name in "[A-Za-z0-9]([A-Za-z0-9_.-]{0,8}[A-Za-z0-9])?",
+            tag in "[A-Za-z0-9_+-]{0,8}",
+            domain in "[a-z]{1,8}\\.(com|org)",
+        ) {
+            let plain = format!("{name}@{domain}").parse::<EmailAddress>();
+            let tagged = format!("{name}+{tag}@{}", domain.to_uppercase()).parse::<EmailAddress>();
+            if let (Ok(plain), Ok(tagged)) = (plain, tagged) {
+                prop_assert_eq!(plain.mailbox(), plain.as_str());
+                prop_assert_eq!(tagged.mailbox(), plain.mailbox());
+                let other = format!("x{name}@{domain}").parse::<EmailAddress>();
+                prop_assert!(other.is_ok_and(|other| other.mailbox() != plain.mailbox()));
+            }
+        }
+
+        #[test]
+        fn mailbox_is_what_precedes_the_first_plus(text in "[a-zA-Z0-9.+_'-]{1,20}@[a-z]{1,5}\\.com") {
+            if let Ok(address) = text.parse::<EmailAddress>() {
+                let mailbox = address.mailbox();
+                let (name, domain) = mailbox.split_once('@').unwrap();
+                prop_assert!(!name.is_empty() && (name.starts_with('+') || !name.contains('+')), "{}", mailbox);
+                prop_assert!(address.as_str().starts_with(name) && address.as_str().ends_with(domain));
+            }
+        }
+
         #[test]
         fn accepted_address_is_printable_ascii_with_one_at_sign(text in "\\PC{0,80}") {
             if let Ok(address) = text.parse::<EmailAddress>() {

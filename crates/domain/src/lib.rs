@@ -21,6 +21,7 @@ mod month;
 mod number_format;
 mod panic_message;
 mod person;
+mod person_name;
 mod price;
 mod randomness;
 mod rate_limit;
@@ -30,6 +31,7 @@ mod suggestion;
 mod tax;
 mod text;
 mod throttle;
+mod time_zone;
 mod token;
 mod usage;
 
@@ -67,7 +69,8 @@ pub use money::{AmountError, Currency, CurrencyError, MoneyError, Nanos};
 pub use month::{Month, MonthError};
 pub use number_format::{AlignedAmount, align_amounts, group_thousands};
 pub use panic_message::panic_message;
-pub use person::{Identity, Person, PersonId, Role, RoleError};
+pub use person::{Identity, Person, PersonId, Profile, Role, RoleError};
+pub use person_name::{MAX_PERSON_NAME_CHARS, PersonName, PersonNameError};
 pub use price::{BilledTokens, CachedTokensError, PriceError, Prices, TokenPrice};
 pub use randomness::{OsRandomness, Randomness, SeededRandomness};
 pub use rate_limit::{
@@ -80,10 +83,13 @@ pub use suggestion::closest_match;
 pub use tax::{TaxRate, TaxRateError};
 pub use text::{LineMode, TextBounds, TextError};
 pub use throttle::{
-    CODE_EMAIL_INTERVAL, CODE_EMAIL_WINDOW, CodeCounts, CodeEmailDenied, CodeOwner,
-    FAILED_CODE_EMAIL_INTERVAL, MAX_CODE_EMAILS_PER_IDENTITY, MAX_CODE_EMAILS_PER_MAILBOX,
-    MAX_CODE_EMAILS_PER_SIGN_IN, MAX_WRONG_CODES, MAX_WRONG_CODES_PER_MAILBOX, Throttle, ThrottleCount,
-    ThrottleDecision, ThrottleExpiry, ThrottleKey, WRONG_CODE_LOCKOUT,
+    AttemptKind, AttemptOrigin, CODE_EMAIL_INTERVAL, CODE_EMAIL_WINDOW, CodeCounts, CodeEmailDenied,
+    CodeOwner, FAILED_CODE_EMAIL_INTERVAL, MAX_CODE_EMAILS_PER_IDENTITY,
+    MAX_CODE_EMAILS_PER_IDENTITY_AND_DAY, MAX_CODE_EMAILS_PER_MAILBOX, MAX_CODE_EMAILS_PER_MAILBOX_AND_DAY,
+    MAX_CODE_EMAILS_PER_SIGN_IN, MAX_FIRST_CODES, MAX_FIRST_EMAILS, MAX_FIRST_PASSWORDS, MAX_WRONG_CODES,
+    MAX_WRONG_CODES_PER_MAILBOX, Throttle, ThrottleCount, ThrottleDecision, ThrottleExpiry, ThrottleKey,
+    WRONG_CODE_LOCKOUT,
 };
+pub use time_zone::{TimeZoneName, UnknownTimeZone};
 pub use token::{EmailCode, SecretToken, TokenHash};
 pub use usage::{RowCostError, StopReason, UsageRow};

@@ -1,6 +1,6 @@
 //! People of the portal. A person is identified by the identity provider's issuer and subject together, never by email address.
 
-use crate::{EmailAddress, UnixMillis};
+use crate::{EmailAddress, PersonName, TimeZoneName, UnixMillis};
 use std::fmt;
 use std::str::FromStr;
 
@@ -29,6 +29,16 @@ pub struct Person {
     pub email: EmailAddress,
     pub role: Role,
     pub joined_at: UnixMillis,
+    pub profile: Profile,
+}
+
+/// What people say about themselves. It decides nothing: only identities and roles do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// Shown instead of the address. `None`: the address is shown.
+    pub name: Option<PersonName>,
+    /// `None`: times are shown in UTC.
+    pub time_zone: Option<TimeZoneName>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -2,11 +2,14 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// An IPv4 address counts by itself, also when it is IPv4-mapped. An IPv6 address counts as its /64, because one household or
-/// office has a whole /64.
+/// Of an IPv6 address, behind the /56.
+const HOST_BITS: u32 = 128 - 56;
+
+/// An IPv4 address counts by itself, also when it is IPv4-mapped. An IPv6 address counts as its /56: that is what a household
+/// or office gets, so one attacker has 256 networks of /64.
 pub fn rate_limit_subnet(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> HOST_BITS << HOST_BITS)),
         v4 => v4,
     }
 }
@@ -20,10 +23,10 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_counts_by_its_64_prefix() {
-        assert_eq!(subnet("2001:db8:1:2::1"), "2001:db8:1:2::");
-        assert_eq!(subnet("2001:db8:1:2:ffff:ffff:ffff:ffff"), "2001:db8:1:2::");
-        assert_ne!(subnet("2001:db8:1:2::1"), subnet("2001:db8:1:3::1"));
+    fn ipv6_counts_by_its_56_prefix() {
+        assert_eq!(subnet("2001:db8:1:200::1"), "2001:db8:1:200::");
+        assert_eq!(subnet("2001:db8:1:2ff:ffff:ffff:ffff:ffff"), "2001:db8:1:200::");
+        assert_ne!(subnet("2001:db8:1:200::1"), subnet("2001:db8:1:300::1"));
         assert_ne!(subnet("::1"), subnet("2001:db8::1"));
     }
 

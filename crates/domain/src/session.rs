@@ -24,6 +24,12 @@ pub struct Session {
     pub ip_address: String,
     /// The browser's name for display, derived from its `User-Agent`.
     pub user_agent: String,
+    /// When the person last authenticated at the identity provider.
+    pub authenticated_at: UnixMillis,
+    /// When the identity provider last confirmed that the person is signed in there.
+    pub confirmed_at: UnixMillis,
+    /// The provider's own session (the `sid` claim), if it names one.
+    pub sid: Option<String>,
 }
 
 impl SessionTimeouts {
@@ -59,6 +65,9 @@ mod tests {
             last_used_at: UnixMillis(last_used_at),
             ip_address: "127.0.0.1".to_owned(),
             user_agent: String::new(),
+            authenticated_at: UnixMillis(started_at),
+            confirmed_at: UnixMillis(started_at),
+            sid: None,
         }
     }
 

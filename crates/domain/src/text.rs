@@ -61,7 +61,7 @@ fn is_unprintable(c: char) -> bool {
 }
 
 /// Characters that render as blank. Text of only such characters counts as missing.
-fn is_blank_char(c: char) -> bool {
+pub(crate) fn is_blank_char(c: char) -> bool {
     let is_blank_letter = matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180e}'
         | '\u{200c}'..='\u{200f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}');
     c.is_whitespace() || is_blank_letter

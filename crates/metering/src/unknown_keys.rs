@@ -108,7 +108,7 @@ mod tests {
     fn peer_that_fails_gets_a_burst_and_then_a_few_lookups_per_second() {
         let (unknown, start) = (UnknownKeys::default(), SystemClock.monotonic());
         let mut lookups = 0;
-        // One guess per millisecond for ten seconds, all from one /64.
+        // One guess per millisecond for ten seconds, all from one /56.
         for number in 0..10_000_u32 {
             let now = start + Duration::from_millis(number.into());
             let peer = format!("2001:db8::{:x}", number % 50).parse().ok();
@@ -120,7 +120,7 @@ mod tests {
         let per_second = 1_000 / u32::try_from(FAILED_KEY_INTERVAL.as_millis()).unwrap();
         let expected = FAILED_KEY_BURST + 10 * per_second;
         assert!((expected - 1..=expected + 1).contains(&lookups), "{lookups}");
-        let other = "2001:db8:0:1::1".parse().ok();
+        let other = "2001:db8:0:100::1".parse().ok();
         assert!(unknown.may_look_up(&prefix(20_000), other, start + Duration::from_secs(10)));
         let later = start + Duration::from_secs(60);
         assert!(unknown.may_look_up(&prefix(20_000), "2001:db8::1".parse().ok(), later));

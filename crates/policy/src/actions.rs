@@ -95,6 +95,8 @@ actions! {
     ExportClient on ClientResource,
     ReadTeam on FirmResource,
     ManageTeam on FirmResource,
+    InvitePerson on FirmResource,
+    ResetFactors on FirmResource,
     ReadAudit on FirmResource,
     ReadUsage on FirmResource,
     ReadInvoices on FirmResource,

@@ -2,7 +2,8 @@
 
 use crate::actions::{AuthzAction, ListClients, Resource};
 use chancery_domain::{
-    AccessRequest, AuditEvent, AuditRow, AuditedDecision, ClientId, Decision, PersonId, Principal,
+    AccessRequest, AuditEvent, AuditRow, AuditedDecision, ClientId, Decision, EmailAddress, PersonId,
+    Principal,
 };
 use std::marker::PhantomData;
 
@@ -73,7 +74,14 @@ impl<A: AuthzAction> Permit<A> {
     /// The same, with the change to a person's access.
     pub fn to_audit_row_with_effect(&self, effect: AuditEvent) -> AuditRow {
         let (access_request, decision) = (self.access_request.clone(), Decision::Allowed);
-        AuditRow::Decision(AuditedDecision { access_request, decision, effect: Some(effect) })
+        AuditRow::Decision(AuditedDecision { access_request, decision, effect: Some(effect), invited: None })
+    }
+
+    /// The same, for an invitation to this address.
+    pub fn to_audit_row_with_invitation(&self, effect: AuditEvent, invited: &EmailAddress) -> AuditRow {
+        let (access_request, decision) = (self.access_request.clone(), Decision::Allowed);
+        let (effect, invited) = (Some(effect), Some(invited.clone()));
+        AuditRow::Decision(AuditedDecision { access_request, decision, effect, invited })
     }
 
     /// The same, for a client that has been created.

@@ -172,6 +172,8 @@ mod tests {
         assert_eq!(firm::<ListClients>(), [true, true, true]);
         assert_eq!(firm::<ReadTeam>(), [false, true, true]);
         assert_eq!(firm::<ManageTeam>(), [false, true, true]);
+        assert_eq!(firm::<InvitePerson>(), [false, true, true]);
+        assert_eq!(firm::<ResetFactors>(), [false, true, true]);
         assert_eq!(firm::<ReadAudit>(), [false, true, false]);
         let billing = [
             firm::<ReadUsage>(),

@@ -140,15 +140,33 @@ CREATE TABLE people (
     issuer        TEXT    NOT NULL,
     subject       TEXT    NOT NULL,
     email         TEXT    NOT NULL,
+    -- The address without what follows a plus sign: a removal holds for the mailbox.
+    mailbox       TEXT    NOT NULL,
     role          TEXT    NOT NULL CHECK (role IN ('consultant', 'partner')),
     joined_at_ms  INTEGER NOT NULL,
     removed_at_ms INTEGER,
+    name          TEXT,
+    time_zone     TEXT,
     UNIQUE (issuer, subject)
 ) STRICT;
 
 CREATE INDEX people_email ON people (email);
+CREATE INDEX people_removed_mailbox ON people (mailbox) WHERE removed_at_ms IS NOT NULL;
 
--- Only a hash of the session's token is stored.
+-- People who were invited by email and have not signed in yet.
+CREATE TABLE invitations (
+    email           TEXT    NOT NULL PRIMARY KEY,
+    role            TEXT    NOT NULL CHECK (role IN ('consultant', 'partner')),
+    -- NULL for the command line.
+    invited_by      INTEGER REFERENCES people (id),
+    created_at_ms   INTEGER NOT NULL,
+    last_sent_at_ms INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Only a hash of the session's token is stored. `authenticated_at_ms` is when the person last authenticated at the identity
+-- provider, `confirmed_at_ms` when it last confirmed that they are signed in there, and `sid` its own session. The ID token is
+-- encrypted with a key derived from the session's token, so this database cannot decrypt it. `binding_hash` is the hash of a
+-- second cookie, with `portal.bind_session`.
 CREATE TABLE sessions (
     id              INTEGER PRIMARY KEY,
     token_hash      BLOB    NOT NULL UNIQUE CHECK (length(token_hash) = 32),
@@ -156,10 +174,16 @@ CREATE TABLE sessions (
     started_at_ms   INTEGER NOT NULL,
     last_used_at_ms INTEGER NOT NULL,
     ip_address      TEXT    NOT NULL,
-    browser         TEXT    NOT NULL
+    browser         TEXT    NOT NULL,
+    authenticated_at_ms INTEGER NOT NULL,
+    confirmed_at_ms     INTEGER NOT NULL,
+    sid             TEXT,
+    id_token        BLOB,
+    binding_hash    BLOB CHECK (length(binding_hash) = 32)
 ) STRICT;
 
 CREATE INDEX sessions_person ON sessions (person_id);
+CREATE INDEX sessions_sid ON sessions (sid);
 
 -- Sign-ins from the button until the browser returns from the identity provider. Each can be used once.
 CREATE TABLE pending_sign_ins (
@@ -168,6 +192,7 @@ CREATE TABLE pending_sign_ins (
     nonce         TEXT    NOT NULL,
     pkce_verifier TEXT    NOT NULL,
     return_to     TEXT    NOT NULL,
+    purpose       TEXT    NOT NULL CHECK (purpose IN ('sign-in', 'step-up', 'recheck')),
     expires_at_ms INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
@@ -186,11 +211,25 @@ CREATE TABLE pending_email_codes (
     wrong_attempts        INTEGER NOT NULL,
     emails_sent         INTEGER NOT NULL,
     last_sent_at_ms    INTEGER,
-    next_email_at_ms  INTEGER NOT NULL
+    next_email_at_ms  INTEGER NOT NULL,
+    is_email_verified  INTEGER NOT NULL,
+    directory_role     TEXT CHECK (directory_role IN ('consultant', 'partner')),
+    authenticated_at_ms INTEGER NOT NULL,
+    sid                TEXT,
+    id_token           BLOB
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX pending_email_codes_identity ON pending_email_codes (issuer, subject);
 CREATE INDEX pending_email_codes_expiry ON pending_email_codes (code_expires_at_ms);
+CREATE INDEX pending_email_codes_sid ON pending_email_codes (sid);
+
+-- Logout tokens of the identity provider that were used. Each works once.
+CREATE TABLE logout_token_ids (
+    id_hash       BLOB NOT NULL PRIMARY KEY CHECK (length(id_hash) = 32),
+    expires_at_ms INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX logout_token_ids_expiry ON logout_token_ids (expires_at_ms);
 
 -- The built-in identity provider: passwords, sessions, mailboxes being verified, and attempt counts. The portal reads
 -- none of this, except throttles.
@@ -209,6 +248,9 @@ CREATE TABLE provider_sessions (
     token_hash       BLOB    NOT NULL PRIMARY KEY CHECK (length(token_hash) = 32),
     subject          TEXT    NOT NULL REFERENCES provider_accounts (subject),
     password_version INTEGER NOT NULL,
+    -- The `sid` and `amr` claims of ID tokens.
+    sid              TEXT    NOT NULL UNIQUE,
+    amr              TEXT    NOT NULL,
     started_at_ms    INTEGER NOT NULL,
     last_used_at_ms  INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
@@ -217,12 +259,46 @@ CREATE INDEX provider_sessions_subject ON provider_sessions (subject);
 CREATE INDEX provider_sessions_start ON provider_sessions (started_at_ms);
 CREATE INDEX provider_sessions_use ON provider_sessions (last_used_at_ms);
 
+-- The applications that were signed in to in a session. A session that ends is announced to them (back-channel logout).
+CREATE TABLE provider_session_clients (
+    sid       TEXT NOT NULL REFERENCES provider_sessions (sid) ON DELETE CASCADE,
+    client_id TEXT NOT NULL,
+    PRIMARY KEY (sid, client_id)
+) STRICT, WITHOUT ROWID;
+
+-- Logout tokens that have to be sent, one for each ended session and application. While a process sends one, the row has its
+-- claim, and `next_attempt_at_ms` is when the claim ends: from then on, any process may send it again.
+CREATE TABLE backchannel_logouts (
+    sid                 TEXT    NOT NULL,
+    client_id           TEXT    NOT NULL,
+    subject             TEXT    NOT NULL,
+    attempts            INTEGER NOT NULL CHECK (attempts >= 0),
+    claim               TEXT,
+    first_attempt_at_ms INTEGER,
+    next_attempt_at_ms  INTEGER NOT NULL,
+    PRIMARY KEY (sid, client_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX backchannel_logouts_due ON backchannel_logouts (next_attempt_at_ms);
+
+-- Browsers in which a person has signed in before. Their attempts have limits of their own, so that strangers cannot lock the
+-- person out.
+CREATE TABLE known_devices (
+    subject       TEXT    NOT NULL REFERENCES provider_accounts (subject) ON DELETE CASCADE,
+    token_hash    BLOB    NOT NULL CHECK (length(token_hash) = 32),
+    expires_at_ms INTEGER NOT NULL,
+    PRIMARY KEY (subject, token_hash)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX known_devices_token ON known_devices (token_hash);
+CREATE INDEX known_devices_expiry ON known_devices (expires_at_ms);
+
 -- Proofs from the form until the emailed code is entered. There is a row whether or not the address has an account.
 CREATE TABLE mailbox_proofs (
     token_hash         BLOB    NOT NULL PRIMARY KEY CHECK (length(token_hash) = 32),
-    purpose            TEXT    NOT NULL CHECK (purpose IN ('sign_up', 'new_password')),
+    purpose            TEXT    NOT NULL CHECK (purpose IN ('sign_up', 'new_password', 'first_factor')),
     email              TEXT    NOT NULL,
-    password_hash      TEXT    CHECK ((password_hash IS NULL) = (purpose = 'new_password')),
+    password_hash      TEXT    CHECK ((password_hash IS NOT NULL) = (purpose = 'sign_up')),
     return_to          TEXT    NOT NULL,
     code_hash          BLOB    NOT NULL CHECK (length(code_hash) = 32),
     code_expires_at_ms INTEGER NOT NULL,
@@ -232,6 +308,62 @@ CREATE TABLE mailbox_proofs (
 
 CREATE INDEX mailbox_proofs_email ON mailbox_proofs (email);
 CREATE INDEX mailbox_proofs_expiry ON mailbox_proofs (code_expires_at_ms);
+
+-- Second factors of accounts at the identity provider.
+
+-- The credential is webauthn-rs's JSON: public key, sign counter and backup state.
+CREATE TABLE passkeys (
+    credential_id   BLOB    NOT NULL PRIMARY KEY,
+    subject         TEXT    NOT NULL REFERENCES provider_accounts (subject),
+    name            TEXT    NOT NULL,
+    credential      TEXT    NOT NULL,
+    created_at_ms   INTEGER NOT NULL,
+    last_used_at_ms INTEGER
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX passkeys_subject ON passkeys (subject);
+
+-- Codes are computed from the secret, so it is stored as it is: it is only as safe as this database. A time step is
+-- accepted only if it is after `last_step`.
+CREATE TABLE totp_secrets (
+    subject       TEXT    NOT NULL PRIMARY KEY REFERENCES provider_accounts (subject),
+    secret        BLOB    NOT NULL,
+    last_step     INTEGER NOT NULL,
+    created_at_ms INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Each code works once; its row is deleted then.
+CREATE TABLE recovery_codes (
+    code_hash BLOB NOT NULL PRIMARY KEY CHECK (length(code_hash) = 32),
+    subject   TEXT NOT NULL REFERENCES provider_accounts (subject)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX recovery_codes_subject ON recovery_codes (subject);
+
+-- Challenges and secrets of a browser that is adding or using a factor. Each can be used once. The key is derived from
+-- a secret in the browser's cookie. Without a subject, the passkey itself says who signs in.
+CREATE TABLE factor_ceremonies (
+    key_hash      BLOB    NOT NULL PRIMARY KEY CHECK (length(key_hash) = 32),
+    kind          TEXT    NOT NULL CHECK (kind IN ('passkey_registration', 'passkey_authentication', 'totp_enrolment',
+        'mailbox_proof')),
+    subject       TEXT,
+    state         TEXT    NOT NULL,
+    expires_at_ms INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX factor_ceremonies_expiry ON factor_ceremonies (expires_at_ms);
+
+-- Sign-ins with a correct password that wait for the second factor. They are valid while the account has the same
+-- password version.
+CREATE TABLE pending_second_factors (
+    token_hash       BLOB    NOT NULL PRIMARY KEY CHECK (length(token_hash) = 32),
+    subject          TEXT    NOT NULL,
+    password_version INTEGER NOT NULL,
+    return_to        TEXT    NOT NULL,
+    expires_at_ms    INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX pending_second_factors_expiry ON pending_second_factors (expires_at_ms);
 
 -- Attempt counts of the portal and the identity provider, and when they expire. The key (action, person or address) is
 -- stored only as a hash.
@@ -288,6 +420,8 @@ CREATE TABLE grants (
     password_version        INTEGER NOT NULL,
     scope                   TEXT    NOT NULL,
     nonce                   TEXT,
+    sid                     TEXT    NOT NULL,
+    amr                     TEXT    NOT NULL,
     authenticated_at_ms     INTEGER NOT NULL,
     code_expires_at_ms      INTEGER NOT NULL,
     redemption_count           INTEGER NOT NULL DEFAULT 0,
@@ -459,6 +593,8 @@ CREATE TABLE audit_rows (
     subject_id INTEGER REFERENCES people (id),
     old_role   TEXT    CHECK (old_role IN ('consultant', 'partner')),
     new_role   TEXT    CHECK (new_role IN ('consultant', 'partner')),
+    -- Of an invitation, whose person is not known yet.
+    invited_address TEXT,
     ip_address TEXT,
     writer_id  INTEGER NOT NULL,
     position      INTEGER NOT NULL CHECK (position >= 0),
@@ -471,7 +607,8 @@ CREATE TABLE audit_rows (
     -- Columns that the hash of this kind of row does not cover are NULL.
     CONSTRAINT audit_columns_match_row_kind
         CHECK ((action IS NULL OR ip_address IS NULL) AND (action IS NOT NULL OR client_id IS NULL)
-            AND (event IS NOT NULL OR (subject_id IS NULL AND old_role IS NULL AND new_role IS NULL)))
+            AND (event IS NOT NULL OR (subject_id IS NULL AND old_role IS NULL AND new_role IS NULL))
+            AND (invited_address IS NULL OR (action IS NOT NULL AND event IS NOT NULL)))
 ) STRICT;
 
 CREATE INDEX audit_rows_at ON audit_rows (at_ms, id);

@@ -61,15 +61,23 @@ pub use outbox::types::{
     ExpiringKey, MAX_WEBHOOKS, MessageKind, NewMessage, SendOutcome, Webhook, WebhookSecret,
 };
 pub use people::error::PersonError;
+pub use people::invitations::{INVITATION_LIFETIME, InvitationError, MAX_INVITATIONS};
 pub use people::types::{
-    CodeEmailOutcome, CodeOutcome, NewSession, PendingEmailCode, PendingSignIn, RemovedPerson, SentEmailCode,
-    SignedIn, TeamMember, VerifiedIdentity,
+    CodeEmailOutcome, CodeOutcome, Invitation, LogoutTarget, NamedPerson, NewInvitation, NewSession,
+    PendingEmailCode, PendingSignIn, ProviderLogout, ProviderLogoutOutcome, RemovedPerson, RenewedSession,
+    SentEmailCode, SessionAuthentication, SignInPurpose, SignedIn, TeamMember, VerifiedIdentity,
 };
 pub use provider::error::ProviderError;
+pub use provider::factor_reset::FactorResetError;
+pub use provider::factor_types::{
+    AccountFactors, AddFactorOutcome, CeremonyKind, FactorCeremony, NewPasskey, NewTotpSecret,
+    PendingSecondFactor, RemoveFactorOutcome, StoredPasskey, TotpSecret,
+};
+pub use provider::factors::MAX_PASSKEYS_PER_ACCOUNT;
 pub use provider::types::{
-    CodeRedemption, Consent, ConsentRequest, Grant, MailboxProof, NewAuthorizationCode, NewProviderAccount,
-    NewProviderSession, PasswordHash, ProofPurpose, ProviderAccount, ProviderSession, RedeemOutcome,
-    SigningKey,
+    BackchannelLogout, CodeRedemption, Consent, ConsentRequest, Grant, MailboxProof, NewAuthorizationCode,
+    NewKnownDevice, NewProviderAccount, NewProviderSession, PasswordHash, ProofPurpose, ProviderAccount,
+    ProviderSession, RedeemOutcome, SigningKey,
 };
 
 pub use accounts::keys::{KeyLabelError, MAX_KEY_LABEL_CHARS, key_label};
@@ -101,11 +109,17 @@ pub use ledger::reports::UsageReports;
 pub use outbox::alerts::{Alerts, SentAlerts};
 pub use outbox::messages::{Outbox, code_email_id};
 pub use outbox::webhooks::Webhooks;
+pub use people::invitations::Invitations;
 pub use people::roles::People;
 pub use people::sessions::Sessions;
 pub use people::sign_ins::SignIns;
 pub use provider::accounts::ProviderAccounts;
+pub use provider::backchannel_logouts::BackchannelLogouts;
+pub use provider::ceremonies::FactorCeremonies;
+pub use provider::factor_reset::FactorResets;
+pub use provider::factors::SecondFactors;
 pub use provider::grants::Grants;
+pub use provider::known_devices::{KnownDevices, MAX_KNOWN_DEVICES};
 pub use provider::proofs::MailboxProofs;
 pub use provider::sessions::ProviderSessions;
 pub use provider::signing_keys::SigningKeys;

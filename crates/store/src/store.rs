@@ -10,11 +10,12 @@ use crate::leases::lease::Lease;
 use crate::ledger::writer::LedgerWriter;
 use crate::open_database::{IfMissing, LedgerSlot, OpenDatabase};
 use crate::{
-    AccountLookup, Accounts, Activity, Alerts, AuditChains, AuditLog, ClientImports, Clients, DatabaseUrl,
-    Grants, IdempotencyKeys, Invoices, IssuedInvoices, KeyLookup, Leases, Ledger, LedgerChains,
-    LedgerPartitions, MailboxProofs, OpenError, Outbox, People, ProviderAccounts, ProviderSessions,
-    SessionRevoker, Sessions, SharedSecrets, SignIns, SigningKeys, Spending, StoredReplies, Throttles,
-    UsageReports, Webhooks, open_postgres, open_sqlite,
+    AccountLookup, Accounts, Activity, Alerts, AuditChains, AuditLog, BackchannelLogouts, ClientImports,
+    Clients, DatabaseUrl, FactorCeremonies, FactorResets, Grants, IdempotencyKeys, Invitations, Invoices,
+    IssuedInvoices, KeyLookup, KnownDevices, Leases, Ledger, LedgerChains, LedgerPartitions, MailboxProofs,
+    OpenError, Outbox, People, ProviderAccounts, ProviderSessions, SecondFactors, SessionRevoker, Sessions,
+    SharedSecrets, SignIns, SigningKeys, Spending, StoredReplies, Throttles, UsageReports, Webhooks,
+    open_postgres, open_sqlite,
 };
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -27,14 +28,19 @@ pub struct Store {
     pub alerts: Alerts,
     pub audit: AuditLog,
     pub audit_chains: AuditChains,
+    pub backchannel_logouts: BackchannelLogouts,
+    pub ceremonies: FactorCeremonies,
     pub client_imports: ClientImports,
     pub clients: Clients,
+    pub factor_resets: FactorResets,
     pub grants: Grants,
     pub health: Health,
     pub idempotency: IdempotencyKeys,
+    pub invitations: Invitations,
     pub invoices: Invoices,
     pub issued_invoices: IssuedInvoices,
     pub keys: KeyLookup,
+    pub known_devices: KnownDevices,
     pub leases: Leases,
     pub ledger: Ledger,
     pub ledger_chains: LedgerChains,
@@ -44,6 +50,7 @@ pub struct Store {
     pub proofs: MailboxProofs,
     pub provider_accounts: ProviderAccounts,
     pub provider_sessions: ProviderSessions,
+    pub second_factors: SecondFactors,
     pub secrets: SharedSecrets,
     pub session_revoker: SessionRevoker,
     pub sessions: Sessions,
@@ -101,7 +108,7 @@ impl Store {
             open_database;
         let (lease, writer) = (Arc::new(Lease::new(db.clone(), writer_id)), Arc::new(writer));
         let audited = AuditedSteps::new(db.clone(), writer_id);
-        let wake = Arc::new(Notify::new());
+        let (wake, logout_wake) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let queue = Arc::new(SpendingQueue::new(max_concurrent_reservations));
         Self {
             account_lookup: AccountLookup { db: db.clone() },
@@ -110,14 +117,19 @@ impl Store {
             alerts: Alerts { db: db.clone(), wake: Arc::clone(&wake) },
             audit: AuditLog { db: db.clone(), audited: audited.clone() },
             audit_chains: AuditChains { db: db.clone() },
+            backchannel_logouts: BackchannelLogouts { db: db.clone(), wake: Arc::clone(&logout_wake) },
+            ceremonies: FactorCeremonies { db: db.clone() },
             client_imports: ClientImports { db: db.clone(), audited: audited.clone() },
             clients: Clients { db: db.clone(), audited: audited.clone() },
+            factor_resets: FactorResets { audited: audited.clone(), logout_wake: Arc::clone(&logout_wake) },
             grants: Grants { db: db.clone() },
             health: Health { db: db.clone() },
             idempotency: IdempotencyKeys { db: db.clone(), lease: Arc::clone(&lease) },
+            invitations: Invitations { db: db.clone(), audited: audited.clone() },
             invoices: Invoices { db: db.clone(), audited: audited.clone() },
             issued_invoices: IssuedInvoices { db: db.clone() },
             keys: KeyLookup { db: db.clone() },
+            known_devices: KnownDevices { db: db.clone() },
             leases: Leases { db: db.clone(), lease: Arc::clone(&lease) },
             ledger: Ledger { db: db.clone(), writer: Arc::clone(&writer) },
             ledger_chains: LedgerChains { db: db.clone() },
@@ -125,10 +137,11 @@ impl Store {
             partitions,
             people: People { db: db.clone(), audited: audited.clone() },
             proofs: MailboxProofs { db: db.clone() },
-            provider_accounts: ProviderAccounts { db: db.clone() },
-            provider_sessions: ProviderSessions { db: db.clone() },
+            provider_accounts: ProviderAccounts { db: db.clone(), logout_wake: Arc::clone(&logout_wake) },
+            provider_sessions: ProviderSessions { db: db.clone(), logout_wake: Arc::clone(&logout_wake) },
+            second_factors: SecondFactors { db: db.clone() },
             secrets: SharedSecrets { db: db.clone() },
-            session_revoker: SessionRevoker { db: db.clone(), audited: audited.clone() },
+            session_revoker: SessionRevoker { db: db.clone(), audited: audited.clone(), logout_wake },
             sessions: Sessions { db: db.clone(), audited: audited.clone() },
             sign_ins: SignIns { db: db.clone(), audited: audited.clone() },
             signing_keys: SigningKeys { db: db.clone() },

@@ -2,10 +2,11 @@
 
 use crate::store::Store;
 use crate::{
-    AccountLookup, Accounts, Activity, Alerts, AuditChains, AuditLog, ClientImports, Clients, Grants,
-    IdempotencyKeys, Invoices, IssuedInvoices, KeyLookup, Leases, Ledger, LedgerChains, LedgerPartitions,
-    MailboxProofs, Outbox, People, ProviderAccounts, ProviderSessions, SessionRevoker, Sessions,
-    SharedSecrets, SignIns, SigningKeys, Spending, StoredReplies, Throttles, UsageReports, Webhooks,
+    AccountLookup, Accounts, Activity, Alerts, AuditChains, AuditLog, BackchannelLogouts, ClientImports,
+    Clients, FactorCeremonies, FactorResets, Grants, IdempotencyKeys, Invitations, Invoices, IssuedInvoices,
+    KeyLookup, KnownDevices, Leases, Ledger, LedgerChains, LedgerPartitions, MailboxProofs, Outbox, People,
+    ProviderAccounts, ProviderSessions, SecondFactors, SessionRevoker, Sessions, SharedSecrets, SignIns,
+    SigningKeys, Spending, StoredReplies, Throttles, UsageReports, Webhooks,
 };
 
 /// What metering calls: keys, the ledger, and what requests reserve while they run.
@@ -27,6 +28,8 @@ pub struct PortalStore {
     pub accounts: Accounts,
     pub audit: AuditLog,
     pub clients: Clients,
+    pub factor_resets: FactorResets,
+    pub invitations: Invitations,
     pub invoices: Invoices,
     pub keys: KeyLookup,
     pub outbox: Outbox,
@@ -41,11 +44,15 @@ pub struct PortalStore {
 /// What the identity provider calls.
 #[derive(Clone)]
 pub struct ProviderStore {
+    pub backchannel_logouts: BackchannelLogouts,
+    pub ceremonies: FactorCeremonies,
     pub grants: Grants,
+    pub known_devices: KnownDevices,
     pub outbox: Outbox,
     pub proofs: MailboxProofs,
     pub provider_accounts: ProviderAccounts,
     pub provider_sessions: ProviderSessions,
+    pub second_factors: SecondFactors,
     pub secrets: SharedSecrets,
     pub session_revoker: SessionRevoker,
     pub signing_keys: SigningKeys,
@@ -70,6 +77,8 @@ pub struct AdminStore {
     pub audit: AuditLog,
     pub client_imports: ClientImports,
     pub clients: Clients,
+    pub factor_resets: FactorResets,
+    pub invitations: Invitations,
     pub invoices: Invoices,
     pub keys: KeyLookup,
     pub ledger: Ledger,
@@ -107,6 +116,8 @@ impl Store {
             accounts: self.accounts.clone(),
             audit: self.audit.clone(),
             clients: self.clients.clone(),
+            factor_resets: self.factor_resets.clone(),
+            invitations: self.invitations.clone(),
             invoices: self.invoices.clone(),
             keys: self.keys.clone(),
             outbox: self.outbox.clone(),
@@ -121,11 +132,15 @@ impl Store {
 
     pub fn provider(&self) -> ProviderStore {
         ProviderStore {
+            backchannel_logouts: self.backchannel_logouts.clone(),
+            ceremonies: self.ceremonies.clone(),
             grants: self.grants.clone(),
+            known_devices: self.known_devices.clone(),
             outbox: self.outbox.clone(),
             proofs: self.proofs.clone(),
             provider_accounts: self.provider_accounts.clone(),
             provider_sessions: self.provider_sessions.clone(),
+            second_factors: self.second_factors.clone(),
             secrets: self.secrets.clone(),
             session_revoker: self.session_revoker.clone(),
             signing_keys: self.signing_keys.clone(),
@@ -150,6 +165,8 @@ impl Store {
             audit: self.audit.clone(),
             client_imports: self.client_imports.clone(),
             clients: self.clients.clone(),
+            factor_resets: self.factor_resets.clone(),
+            invitations: self.invitations.clone(),
             invoices: self.invoices.clone(),
             keys: self.keys.clone(),
             ledger: self.ledger.clone(),

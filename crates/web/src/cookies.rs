@@ -31,7 +31,8 @@ pub fn cookie_values<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<It
     values.map(|value| std::str::from_utf8(value).unwrap_or_default())
 }
 
-/// A cookie to set or delete.
+/// A cookie to set or delete. Browsers accept a name that starts with `__Host-` only with `Path=/`, over TLS or on this
+/// machine, and from this very host: no sibling subdomain can plant it.
 #[derive(Clone, Copy, Debug)]
 pub struct Cookie {
     pub name: &'static str,

@@ -9,7 +9,7 @@ use crate::bar::BarRenderer;
 use crate::error_page::{ErrorPage, wants_json};
 use crate::favicon::{self, FAVICON_PATH};
 use crate::preserved_text::{PreservedField, preserved_text};
-use crate::security_headers::SecurityHeaders;
+use crate::security_headers::{SecurityHeaders, Tls};
 use crate::stylesheet::{self, STYLESHEET_PATH};
 use crate::trusted_proxies::TrustedProxies;
 use crate::{body, forwarded_for, same_origin};
@@ -33,6 +33,8 @@ pub struct PageLayerConfig {
     pub firm_name: String,
     /// The URL of the surface, as browsers see it.
     pub public_url: String,
+    /// Whether `Strict-Transport-Security` includes the subdomains of its host.
+    pub hsts_include_subdomains: bool,
     /// Other origins that the reply to a form may redirect to.
     pub form_action_origins: Vec<String>,
     /// Proxies in front of us. `X-Forwarded-For` is trusted from these alone.
@@ -40,6 +42,8 @@ pub struct PageLayerConfig {
     pub max_body_bytes: usize,
     /// Paths that other sites may call. They use no cookies, so cross-site requests are harmless.
     pub cross_origin_paths: &'static [&'static str],
+    /// The limit for those paths, which anyone may call.
+    pub max_cross_origin_body_bytes: usize,
     /// Text fields of forms. If a form is rejected, the error page shows their values.
     pub preserved_fields: &'static [PreservedField],
     /// Renders the bar above errors. `None` if the surface has no bar.
@@ -56,8 +60,12 @@ struct PageLayer {
 
 /// Adds the boundary to a surface's routes, along with the stylesheet, the favicon and the error for unknown paths.
 pub fn with_page_layer(routes: Router, config: PageLayerConfig) -> Router {
-    let is_tls = config.public_url.starts_with("https://");
-    let security_headers = SecurityHeaders::new(is_tls, &config.form_action_origins);
+    let tls = match (config.public_url.starts_with("https://"), config.hsts_include_subdomains) {
+        (false, _) => Tls::None,
+        (true, false) => Tls::ThisHost,
+        (true, true) => Tls::WithSubdomains,
+    };
+    let security_headers = SecurityHeaders::new(tls, &config.form_action_origins);
     let layer = PageLayer { config: Arc::new(config), security_headers };
     routes
         .route(STYLESHEET_PATH, get(stylesheet::handle))
@@ -86,6 +94,7 @@ async fn handle(State(layer): State<PageLayer>, mut request: Request, next: Next
     let head = (!json).then(|| parts.clone());
     let request = Request::from_parts(parts, request_body);
     let request = match is_allowed {
+        true if is_open => body::read_body(request, config.max_cross_origin_body_bytes).await,
         true => body::read_body(request, config.max_body_bytes).await,
         false => Err(ErrorPage::cross_origin()),
     };

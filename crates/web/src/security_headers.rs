@@ -6,9 +6,17 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 #[derive(Clone, Debug)]
 pub(crate) struct SecurityHeaders(Vec<(HeaderName, HeaderValue)>);
 
+/// Whether browsers reach the surface over TLS, and which hosts they must then always reach so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tls {
+    None,
+    ThisHost,
+    WithSubdomains,
+}
+
 impl SecurityHeaders {
     /// `form_action_origins` are other origins that the reply to a form may redirect to. Browsers apply `form-action` to redirects too.
-    pub(crate) fn new(is_tls: bool, form_action_origins: &[String]) -> Self {
+    pub(crate) fn new(tls: Tls, form_action_origins: &[String]) -> Self {
         let forms: String = form_action_origins.iter().map(|origin| format!(" {origin}")).collect();
         let policy = format!(
             "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; \
@@ -29,8 +37,12 @@ impl SecurityHeaders {
         // Origins contain only valid header characters. If one does not, fall back to the strictest policy.
         let policy = HeaderValue::from_str(&policy).unwrap_or(HeaderValue::from_static("default-src 'none'"));
         headers.push((header::CONTENT_SECURITY_POLICY, policy));
-        if is_tls {
-            headers.push(fixed("strict-transport-security", "max-age=31536000"));
+        match tls {
+            Tls::None => {}
+            Tls::ThisHost => headers.push(fixed("strict-transport-security", "max-age=31536000")),
+            Tls::WithSubdomains => {
+                headers.push(fixed("strict-transport-security", "max-age=31536000; includeSubDomains"));
+            }
         }
         Self(headers)
     }

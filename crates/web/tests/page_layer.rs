@@ -31,10 +31,12 @@ fn surface(public_url: &str) -> Router {
         surface: "test",
         firm_name: "Marlow & Finch".to_owned(),
         public_url: public_url.to_owned(),
+        hsts_include_subdomains: public_url == "https://with.subdomains",
         form_action_origins: vec!["http://localhost:8081".to_owned()],
         trusted_proxies: TrustedProxies::default(),
         max_body_bytes: 1_000,
         cross_origin_paths: &["/open"],
+        max_cross_origin_body_bytes: 100,
         preserved_fields: &[PreservedField { name: "text", label: "Text" }],
         bar_renderer: None,
         clock: Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000))),
@@ -81,6 +83,9 @@ async fn every_response_has_security_headers_even_errors_and_panics() {
     let request = Request::builder().uri("/").body(Body::empty()).unwrap();
     let response = surface("https://portal.example.com").call(request).await.unwrap();
     assert_eq!(header(&response, "strict-transport-security"), "max-age=31536000");
+    let request = Request::builder().uri("/").body(Body::empty()).unwrap();
+    let response = surface("https://with.subdomains").call(request).await.unwrap();
+    assert_eq!(header(&response, "strict-transport-security"), "max-age=31536000; includeSubDomains");
 }
 
 #[tokio::test]
@@ -123,6 +128,12 @@ async fn oversized_body_is_rejected_before_the_handler_runs() {
             Request::builder().method(Method::POST).uri("/deed").body(Body::from(vec![b'x'; bytes]));
         let response = surface("http://localhost:8081").call(request.unwrap()).await.unwrap();
         assert_eq!(response.status(), status, "{bytes}");
+    }
+    for (bytes, status) in [(100, StatusCode::OK), (101, StatusCode::PAYLOAD_TOO_LARGE)] {
+        let request =
+            Request::builder().method(Method::POST).uri("/open").body(Body::from(vec![b'x'; bytes]));
+        let response = surface("http://localhost:8081").call(request.unwrap()).await.unwrap();
+        assert_eq!(response.status(), status, "{bytes} to a path that anyone may call");
     }
 }
 

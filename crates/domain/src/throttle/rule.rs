@@ -52,14 +52,31 @@ const fn after_last(limit: u32, window: Duration) -> Throttle {
     Throttle { limit, window, expiry: ThrottleExpiry::AfterLast }
 }
 
-/// Attempts for an address have two limits: a tight one per subnet, so that guessing is hopeless, and a loose one over all
-/// subnets, so that a stranger elsewhere cannot lock the owner out with a few wrong guesses.
+/// How many attempts of one subnet for one address are its first ones, see `Throttle`.
+pub const MAX_FIRST_PASSWORDS: u32 = 3;
+pub const MAX_FIRST_CODES: u32 = 2;
+pub const MAX_FIRST_EMAILS: u32 = 1;
+
+/// Attempts for an address are limited in three ways, so that guessing is hopeless and yet cannot lock the owner out:
+///
+/// 1. **Per subnet**, with a tight limit for a quarter of an hour and one for a day.
+/// 2. **From everywhere.** The first few attempts of each subnet (`MAX_FIRST_…`) have a limit of their own. After it is
+///    used up, they count as further ones. Attackers who use up the further attempts have not used up the first ones of
+///    the owner, whose subnet takes no part in the attack.
+/// 3. **Per known device** instead of all that: a browser in which the owner has signed in before. Strangers do not have
+///    its cookie, so nothing that they do counts against it.
+///
+/// All unknown devices together get at most `MAX_PASSWORDS_PER_DAY` and `MAX_CODES_PER_DAY` guesses in a window of a day.
 impl Throttle {
     /// Passwords for one address, whether it has an account or not.
     pub const PASSWORD_PER_ADDRESS_AND_SUBNET: Self = after_first(10, QUARTER_HOUR);
-    /// Locking the owner out takes attempts from several subnets.
+    pub const PASSWORD_PER_SUBNET_AND_DAY: Self = after_first(30, DAY);
+    pub const FIRST_PASSWORD_PER_DAY: Self = after_first(300, DAY);
     pub const PASSWORD_PER_ADDRESS: Self = after_first(50, QUARTER_HOUR);
     pub const PASSWORD_PER_DAY: Self = after_first(200, DAY);
+    pub const PASSWORD_PER_DEVICE: Self = after_first(10, QUARTER_HOUR);
+    pub const PASSWORD_PER_DEVICE_AND_DAY: Self = after_first(30, DAY);
+    pub const MAX_PASSWORDS_PER_DAY: u32 = Self::FIRST_PASSWORD_PER_DAY.limit + Self::PASSWORD_PER_DAY.limit;
     /// Wrong passwords and wrong codes. A whole office may share one subnet.
     pub const ATTEMPT_PER_SUBNET: Self = after_first(100, QUARTER_HOUR);
     /// Codes for one sign-up or password reset, over all its emails; then it is deleted.
@@ -67,12 +84,26 @@ impl Throttle {
     /// Codes for one address, over everything that is waiting for a code.
     pub const CODE_PER_ADDRESS_AND_SUBNET: Self = after_first(5, QUARTER_HOUR);
     pub const CODE_PER_SUBNET_AND_DAY: Self = after_first(15, DAY);
+    pub const FIRST_CODE_PER_DAY: Self = after_first(60, DAY);
     pub const CODE_PER_ADDRESS: Self = after_first(25, QUARTER_HOUR);
-    /// A daily bound: 60 guesses a day out of a million codes.
     pub const CODE_PER_DAY: Self = after_first(60, DAY);
+    pub const CODE_PER_DEVICE: Self = after_first(5, QUARTER_HOUR);
+    pub const CODE_PER_DEVICE_AND_DAY: Self = after_first(15, DAY);
+    /// Out of a million codes.
+    pub const MAX_CODES_PER_DAY: u32 = Self::FIRST_CODE_PER_DAY.limit + Self::CODE_PER_DAY.limit;
+    /// Codes of an authenticator app, after a correct password. Three codes are valid at a time.
+    pub const SECOND_FACTOR_PER_ACCOUNT_AND_SUBNET: Self = after_first(5, QUARTER_HOUR);
+    pub const SECOND_FACTOR_PER_ACCOUNT: Self = after_first(25, QUARTER_HOUR);
+    pub const SECOND_FACTOR_PER_DAY: Self = after_first(60, DAY);
+    pub const SECOND_FACTOR_PER_DEVICE: Self = after_first(5, QUARTER_HOUR);
+    pub const SECOND_FACTOR_PER_DEVICE_AND_DAY: Self = after_first(15, DAY);
+    /// Sign-ins with a passkey that were begun. A whole office may share one subnet.
+    pub const PASSKEY_CHALLENGE_PER_SUBNET: Self = after_first(300, QUARTER_HOUR);
     /// Emails with codes.
     pub const EMAIL_PER_ADDRESS_AND_SUBNET: Self = after_first(6, HOUR);
-    pub const EMAIL_PER_ADDRESS: Self = after_first(18, HOUR);
+    pub const FIRST_EMAIL_PER_ADDRESS: Self = after_first(24, HOUR);
+    pub const EMAIL_PER_ADDRESS: Self = after_first(12, HOUR);
+    pub const EMAIL_PER_DEVICE: Self = after_first(6, HOUR);
     pub const EMAIL_PER_SUBNET: Self = after_first(30, HOUR);
     /// Emails that warn one mailbox of too many attempts.
     pub const LOCKOUT_EMAIL: Self = after_first(3, DAY);
@@ -86,9 +117,19 @@ impl Throttle {
     pub const WRONG_CODE_PER_IDENTITY: Self = after_last(5, QUARTER_HOUR);
     /// Wrong codes for one mailbox, over all identities that claim it; then all its sign-ins are deleted.
     pub const WRONG_CODE_PER_MAILBOX: Self = after_last(20, QUARTER_HOUR);
+    /// The same in a day, so that guessing on and on is hopeless too: at most 60 of a million codes.
+    pub const WRONG_CODE_PER_IDENTITY_AND_DAY: Self = after_first(30, DAY);
+    pub const WRONG_CODE_PER_MAILBOX_AND_DAY: Self = after_first(60, DAY);
     /// Emails with codes for the portal. A correct code resets the count.
     pub const CODE_EMAIL_PER_IDENTITY: Self = after_first(30, HOUR);
     pub const CODE_EMAIL_PER_MAILBOX: Self = after_first(60, HOUR);
+    /// Daily limits that no correct code resets: whoever knows a password cannot fill a mailbox with codes. A working day of
+    /// eight hours with a sign-in after each idle timeout of 30 minutes, and as many step-ups, needs 32. Daily limits of a
+    /// mailbox do not hold for an identity that belongs to a person (`CodeCounts`).
+    pub const CODE_EMAIL_PER_IDENTITY_AND_DAY: Self = after_first(40, DAY);
+    pub const CODE_EMAIL_PER_MAILBOX_AND_DAY: Self = after_first(80, DAY);
+    /// Invitations to one mailbox.
+    pub const INVITATION_EMAIL: Self = after_first(5, DAY);
 
     /// When a count that starts now expires.
     pub fn expires_at(self, now: UnixMillis) -> UnixMillis {
@@ -133,6 +174,11 @@ impl ThrottleCount {
 
 const _: () = assert!(Throttle::CODE_PER_SUBNET_AND_DAY.limit < Throttle::CODE_PER_DAY.limit);
 const _: () = assert!(Throttle::PASSWORD_PER_ADDRESS_AND_SUBNET.limit < Throttle::PASSWORD_PER_ADDRESS.limit);
+const _: () = assert!(Throttle::PASSWORD_PER_SUBNET_AND_DAY.limit < Throttle::PASSWORD_PER_DAY.limit);
+// One subnet's first attempts must not use up the first attempts of all.
+const _: () = assert!(MAX_FIRST_PASSWORDS * 50 <= Throttle::FIRST_PASSWORD_PER_DAY.limit);
+const _: () = assert!(MAX_FIRST_CODES * 20 <= Throttle::FIRST_CODE_PER_DAY.limit);
+const _: () = assert!(MAX_FIRST_EMAILS * 20 <= Throttle::FIRST_EMAIL_PER_ADDRESS.limit);
 
 #[cfg(test)]
 mod tests {

@@ -62,7 +62,7 @@ async fn peer_with_many_unknown_keys_is_throttled_and_others_are_not() {
         let presented = PresentedKey { text: Some(key.reveal()), peer: peer.parse().ok() };
         fixture.meter.authenticate(presented).await
     };
-    let (guesser, same_network, other) = ("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1");
+    let (guesser, same_network, other) = ("2001:db8::1", "2001:db8::2", "2001:db8:0:100::1");
     assert!(authenticate(&fixture.key, guesser).await.is_ok());
     for _ in 0..FAILED_KEY_BURST {
         let guess = authenticate(&ApiKey::generate(&OsRandomness), guesser).await;

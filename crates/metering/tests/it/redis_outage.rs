@@ -155,8 +155,11 @@ async fn hang_up_during_a_redis_call_leaves_no_reservation() {
     while scripts_run(&redis) < before + 2 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(
-        fixture.meter.rate_limit_status(&fixture.caller).await.unwrap().used,
-        LimitUsage { requests: 1, tokens: 11 }
-    );
+    // On a busy machine, Redis may answer later than a status waits.
+    let status = loop {
+        if let Some(status) = fixture.meter.rate_limit_status(&fixture.caller).await {
+            break status;
+        }
+    };
+    assert_eq!(status.used, LimitUsage { requests: 1, tokens: 11 });
 }

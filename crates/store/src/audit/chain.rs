@@ -8,7 +8,7 @@ use crate::db::{Conn, Dialect, FromRow, Row, Statement, TxError, corrupt, query}
 use crate::ledger::batch::to_db_count;
 use chancery_domain::{
     AccessRequest, AuditEvent, AuditRow, AuditedDecision, AuditedEvent, ChainHash, ChainHead, ClientId,
-    EventOrigin, PersonId, Principal, RequestId, Role, UnixMillis, WriterId,
+    EmailAddress, EventOrigin, PersonId, Principal, RequestId, Role, UnixMillis, WriterId,
 };
 
 /// Rows per INSERT, far below both databases' parameter limits.
@@ -77,7 +77,11 @@ impl FromRow for AuditRow {
             request_id: RequestId::from_stored(request_id.clone()),
         };
         let decision = decision.parse().map_err(|_| corrupt("a decision", &decision))?;
-        Ok(Self::Decision(AuditedDecision { access_request, decision, effect: event }))
+        let invited = match row.get::<Option<String>>("invited_address")? {
+            Some(address) => Some(address.parse().map_err(|_| corrupt("an invited address", &address))?),
+            None => None,
+        };
+        Ok(Self::Decision(AuditedDecision { access_request, decision, effect: event, invited }))
     }
 }
 
@@ -115,7 +119,7 @@ pub(crate) async fn append_to_chain<E: From<DbError>>(
     for rows in rows.chunks(MAX_ROWS_PER_STATEMENT) {
         let mut add = Statement::new(
             "INSERT INTO audit_rows (at_ms, principal_kind, person_id, action, client_id, request_id, decision, event, \
-             subject_id, old_role, new_role, ip_address, writer_id, position, hash) ",
+             subject_id, old_role, new_role, invited_address, ip_address, writer_id, position, hash) ",
         );
         add.push_values(rows, |row| {
             let position = end.rows;
@@ -133,6 +137,7 @@ pub(crate) async fn append_to_chain<E: From<DbError>>(
                 event.and_then(|event| event.subject).map(|person| person.0).into(),
                 event.and_then(|event| event.old_role).map(Role::as_str).into(),
                 event.and_then(|event| event.new_role).map(Role::as_str).into(),
+                row.invited().map(EmailAddress::as_str).into(),
                 row.ip().map_or(None::<&str>.into(), |ip| ip.to_string().into()),
                 writer.0.into(),
                 to_db_count(position).into(),

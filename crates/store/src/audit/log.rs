@@ -43,7 +43,7 @@ async fn page(conn: &mut Conn<'_>, query: &AuditQuery) -> Result<Vec<AuditListRo
     let AuditQuery { person, client, action, event, decision, from, until, cursor } = query;
     let mut read = Statement::new(
         "SELECT a.id, a.at_ms, a.principal_kind, a.person_id, a.action, a.client_id, a.request_id, a.decision, a.event, \
-         a.subject_id, a.old_role, a.new_role, a.ip_address, p.email AS person_email, s.email AS subject_email \
+         a.subject_id, a.old_role, a.new_role, a.invited_address, a.ip_address, p.email AS person_email, s.email AS subject_email \
          FROM audit_rows a LEFT JOIN people p ON p.id = a.person_id LEFT JOIN people s ON s.id = a.subject_id \
          WHERE a.at_ms >= ",
     );

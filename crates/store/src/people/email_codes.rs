@@ -14,10 +14,10 @@
 
 use crate::db::{Conn, FromRow, Query, Row, corrupt, query};
 use crate::throttles::counts as throttles;
-use crate::{CodeEmailOutcome, CodeOutcome, PendingEmailCode, SentEmailCode};
+use crate::{CodeEmailOutcome, CodeOutcome, PendingEmailCode, SentEmailCode, SessionAuthentication};
 use chancery_domain::{
     CODE_EMAIL_INTERVAL, CodeCounts, CodeEmailDenied, CodeOwner, FAILED_CODE_EMAIL_INTERVAL, Identity,
-    LocalPath, MAX_CODE_EMAILS_PER_SIGN_IN, ThrottleDecision, TokenHash, UnixMillis,
+    LocalPath, MAX_CODE_EMAILS_PER_SIGN_IN, Role, ThrottleCount, ThrottleDecision, TokenHash, UnixMillis,
 };
 
 /// A sign-in with the columns that its owner does not see.
@@ -45,10 +45,26 @@ impl FromRow for PendingEmailCode {
             identity: Identity { issuer: row.get("issuer")?, subject: row.get("subject")? },
             email: email.parse().map_err(|error| corrupt("an address", error))?,
             return_to: return_path(row)?,
+            is_email_verified: row.get("is_email_verified")?,
+            directory_role: directory_role(row)?,
+            authentication: authentication(row)?,
             code: SentEmailCode::from_row(row)?,
             is_email_sent: last_sent_at_ms.is_some(),
         })
     }
+}
+
+fn directory_role(row: &Row) -> Result<Option<Role>, sqlx::Error> {
+    let role: Option<String> = row.get("directory_role")?;
+    role.map(|role| role.parse::<Role>()).transpose().map_err(|error| corrupt("a sign-in's role", error))
+}
+
+fn authentication(row: &Row) -> Result<SessionAuthentication, sqlx::Error> {
+    Ok(SessionAuthentication {
+        authenticated_at: UnixMillis(row.get("authenticated_at_ms")?),
+        sid: row.get("sid")?,
+        id_token: row.get("id_token")?,
+    })
 }
 
 pub(super) fn return_path(row: &Row) -> Result<LocalPath, sqlx::Error> {
@@ -80,20 +96,24 @@ impl From<CodeEmailDenied> for CodeEmailOutcome {
         match denied {
             CodeEmailDenied::LockedOut { until } => Self::LockedOut { until },
             CodeEmailDenied::TooMany { until } => Self::TooMany { until },
+            CodeEmailDenied::TooManyToday { until } => Self::TooManyToday { until },
         }
     }
 }
 
 const BEGIN: &str = "INSERT INTO pending_email_codes (token_hash, issuer, subject, email, return_to, code_hash, \
-    code_expires_at_ms, wrong_attempts, emails_sent, last_sent_at_ms, next_email_at_ms) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 1, NULL, $8)";
+    code_expires_at_ms, wrong_attempts, emails_sent, last_sent_at_ms, next_email_at_ms, is_email_verified, directory_role, \
+    authenticated_at_ms, sid, id_token) VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 1, NULL, $8, $9, $10, $11, $12, $13)";
 const FIND: &str = "SELECT issuer, subject, email, return_to, code_hash, code_expires_at_ms, wrong_attempts, emails_sent, \
-    last_sent_at_ms, next_email_at_ms FROM pending_email_codes WHERE token_hash = $1 AND code_expires_at_ms > $2";
+    last_sent_at_ms, next_email_at_ms, is_email_verified, directory_role, authenticated_at_ms, sid, id_token \
+    FROM pending_email_codes WHERE token_hash = $1 AND code_expires_at_ms > $2";
 const COUNT_EMAIL: &str = "UPDATE pending_email_codes SET emails_sent = emails_sent + $2, next_email_at_ms = $3 WHERE token_hash = $1";
 const SENT: &str = "UPDATE pending_email_codes SET code_hash = $2, code_expires_at_ms = $3, last_sent_at_ms = $4 \
     WHERE token_hash = $1 AND code_expires_at_ms > $4";
 const COUNT_WRONG: &str =
     "UPDATE pending_email_codes SET wrong_attempts = wrong_attempts + 1 WHERE token_hash = $1";
+const PEOPLE_OF_IDENTITY: &str =
+    "SELECT COUNT(*) FROM people WHERE issuer = $1 AND subject = $2 AND removed_at_ms IS NULL";
 const END: &str = "DELETE FROM pending_email_codes WHERE token_hash = $1";
 const DELETE_OF_IDENTITY: &str = "DELETE FROM pending_email_codes WHERE issuer = $1 AND subject = $2";
 const DELETE_OF_MAILBOX: &str = "DELETE FROM pending_email_codes WHERE email = $1";
@@ -131,7 +151,12 @@ pub(super) async fn begin(
             .bind(pending.return_to.as_str())
             .bind(pending.code.hash.0.as_slice())
             .bind(pending.code.expires_at.0)
-            .bind(now.after(CODE_EMAIL_INTERVAL).0);
+            .bind(now.after(CODE_EMAIL_INTERVAL).0)
+            .bind(pending.is_email_verified)
+            .bind(pending.directory_role.map(Role::as_str))
+            .bind(pending.authentication.authenticated_at.0)
+            .bind(pending.authentication.sid.as_deref())
+            .bind(pending.authentication.id_token.as_deref());
         begin.execute(conn).await?;
     }
     Ok(outcome)
@@ -165,7 +190,8 @@ pub(super) async fn refund_code_email(
     now: UnixMillis,
 ) -> Result<(), sqlx::Error> {
     let Some((pending, _)) = lock_pending(conn, token, now).await? else { return Ok(()) };
-    for key in owner(&pending.pending).emails() {
+    let owner = owner(&pending.pending);
+    for key in owner.emails().into_iter().chain(owner.daily_emails()) {
         throttles::refund(key, 1).execute(conn).await?;
     }
     set_next_email(conn, token, -1, now.after(FAILED_CODE_EMAIL_INTERVAL)).await
@@ -235,18 +261,26 @@ async fn lock_counts(
     pending: &PendingEmailCode,
     now: UnixMillis,
 ) -> Result<CodeCounts, sqlx::Error> {
-    let [wrong_of_identity, wrong_of_mailbox] = owner(pending).wrong_codes();
-    let [emails_of_identity, emails_of_mailbox] = owner(pending).emails();
-    Ok(CodeCounts {
-        wrong_codes: [
-            throttles::lock(conn, wrong_of_identity, now).await?,
-            throttles::lock(conn, wrong_of_mailbox, now).await?,
-        ],
-        emails: [
-            throttles::lock(conn, emails_of_identity, now).await?,
-            throttles::lock(conn, emails_of_mailbox, now).await?,
-        ],
-    })
+    let none = ThrottleCount { count: 0, expires_at: now };
+    let Identity { issuer, subject } = &pending.identity;
+    let people = query(PEOPLE_OF_IDENTITY).bind(issuer.as_str()).bind(subject.as_str());
+    let people: u64 = people.fetch_one(conn).await?;
+    let mut counts = CodeCounts {
+        wrong_codes: [none; 4],
+        emails: [none; 2],
+        daily_emails: [none; 2],
+        is_of_person: people > 0,
+    };
+    for (key, count) in owner(pending).wrong_codes().into_iter().zip(&mut counts.wrong_codes) {
+        *count = throttles::lock(conn, key, now).await?;
+    }
+    for (key, count) in owner(pending).emails().into_iter().zip(&mut counts.emails) {
+        *count = throttles::lock(conn, key, now).await?;
+    }
+    for (key, count) in owner(pending).daily_emails().into_iter().zip(&mut counts.daily_emails) {
+        *count = throttles::lock(conn, key, now).await?;
+    }
+    Ok(counts)
 }
 
 /// Counts one more email, if it is allowed.
@@ -259,7 +293,8 @@ async fn count_email(
     if let Err(denied) = counts.check_email_allowed() {
         return Ok(denied.into());
     }
-    for key in owner(pending).emails() {
+    let owner = owner(pending);
+    for key in owner.emails().into_iter().chain(owner.daily_emails()) {
         throttles::count(conn, key, now).await?;
     }
     Ok(CodeEmailOutcome::Allowed)

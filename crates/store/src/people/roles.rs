@@ -1,6 +1,7 @@
 //! The firm's people and their roles. Every change needs a permit and is audited with its old and new value in the same
 //! transaction. Sessions and sign-ins are elsewhere in this folder.
 
+use super::invitations;
 use super::rows::{PersonRow, lock_identity, lock_person};
 use super::sessions::end_sessions_of;
 use crate::DbError;
@@ -13,13 +14,17 @@ use chancery_domain::{
 };
 use chancery_policy::{ManageTeam, Permit};
 
-const JOIN: &str = "INSERT INTO people (issuer, subject, email, role, joined_at_ms) VALUES ($1, $2, $3, $4, $5) \
-    ON CONFLICT (issuer, subject) DO NOTHING RETURNING *";
-const SET_EMAIL_AND_ROLE: &str = "UPDATE people SET email = $2, role = $3 WHERE id = $1 RETURNING *";
+const JOIN: &str = "INSERT INTO people (issuer, subject, email, role, joined_at_ms, mailbox) \
+    VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (issuer, subject) DO NOTHING RETURNING *";
+const SET_EMAIL_AND_ROLE: &str =
+    "UPDATE people SET email = $2, role = $3, mailbox = $4 WHERE id = $1 RETURNING *";
+const REMOVED_WITH_MAILBOX: &str =
+    "SELECT * FROM people WHERE mailbox = $1 AND removed_at_ms IS NOT NULL ORDER BY id LIMIT 1";
 const LIST: &str = "SELECT * FROM people WHERE removed_at_ms IS NULL ORDER BY email, id";
 const LIST_REMOVED: &str = "SELECT * FROM people WHERE removed_at_ms IS NOT NULL ORDER BY email, id";
 const RESTORE: &str =
     "UPDATE people SET removed_at_ms = NULL WHERE id = $1 AND removed_at_ms IS NOT NULL RETURNING *";
+const REMOVE: &str = "UPDATE people SET removed_at_ms = $2 WHERE id = $1";
 const END_SESSIONS: &str = "DELETE FROM sessions WHERE person_id = $1";
 const BY_EMAIL: &str = "SELECT * FROM people WHERE email = $1 AND removed_at_ms IS NULL ORDER BY id";
 
@@ -39,56 +44,124 @@ fn set_role(dialect: Dialect) -> &'static str {
     }
 }
 
-fn remove(dialect: Dialect) -> &'static str {
+/// Everyone with the mailbox of this person, if the person is not removed. They are locked until the transaction ends, in
+/// the order of their ids, to avoid deadlocks.
+fn same_mailbox(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Sqlite => {
-            "UPDATE people SET removed_at_ms = $2 WHERE id = $1 AND removed_at_ms IS NULL AND (role <> 'partner' OR EXISTS \
-                (SELECT 1 FROM people o WHERE o.id <> $1 AND o.role = 'partner' AND o.removed_at_ms IS NULL))"
+            "SELECT * FROM people WHERE removed_at_ms IS NULL \
+             AND mailbox = (SELECT p.mailbox FROM people p WHERE p.id = $1 AND p.removed_at_ms IS NULL) ORDER BY id"
         }
         Dialect::Postgres => {
-            "UPDATE people SET removed_at_ms = $2 WHERE id = $1 AND removed_at_ms IS NULL \
-             AND (role <> 'partner' OR other_partner_exists($1))"
+            "SELECT * FROM people WHERE removed_at_ms IS NULL \
+             AND mailbox = (SELECT p.mailbox FROM people p WHERE p.id = $1 AND p.removed_at_ms IS NULL) ORDER BY id \
+             FOR NO KEY UPDATE"
         }
     }
 }
 
-/// A removed person stays removed. A role is only ever promoted here.
+/// The partners who remain when everyone with a mailbox is removed. PostgreSQL's function serializes callers, as for
+/// `set_role`.
+fn partners_outside_mailbox(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Sqlite => {
+            "SELECT COUNT(*) FROM people WHERE mailbox <> $1 AND role = 'partner' AND removed_at_ms IS NULL"
+        }
+        Dialect::Postgres => "SELECT partners_outside_mailbox($1)",
+    }
+}
+
+/// What a sign-in does to the role of a known person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RoleRule {
+    /// `portal.partners`: the role is only ever promoted.
+    PromoteOnly,
+    /// The firm's directory: the role follows, up and down, except that the last partner is never demoted.
+    Follow,
+}
+
+/// A removed person stays removed, and keeps their address: no other identity can join with its mailbox, whose removed
+/// person is returned instead.
 async fn upsert_person(
     conn: &mut Conn<'_>,
     verified: &VerifiedIdentity,
+    rule: RoleRule,
 ) -> Result<(PersonRow, Option<AuditEvent>), TxError<PersonError>> {
     let VerifiedIdentity { identity, email, role, origin } = verified;
     let known = match lock_identity(conn, identity).await? {
         Some(known) => known,
         None => {
+            let removed: Option<PersonRow> =
+                query(REMOVED_WITH_MAILBOX).bind(email.mailbox()).fetch_optional(conn).await?;
+            if let Some(removed) = removed {
+                return Ok((removed, None));
+            }
+            let invited = invitations::consume(conn, email, origin.at).await?;
+            let role = match (rule, invited) {
+                (RoleRule::PromoteOnly, Some(invited)) => invited.max(*role),
+                _ => *role,
+            };
             let join = query(JOIN)
                 .bind(identity.issuer.as_str())
                 .bind(identity.subject.as_str())
                 .bind(email.as_str())
                 .bind(role.as_str())
-                .bind(origin.at.0);
+                .bind(origin.at.0)
+                .bind(email.mailbox());
             let joined: Option<PersonRow> = join.fetch_optional(conn).await?;
             if let Some(joined) = joined {
                 let event = AuditEvent::new(EventKind::PersonJoined, joined.person.id);
-                return Ok((joined, Some(AuditEvent { new_role: Some(*role), ..event })));
+                return Ok((joined, Some(AuditEvent { new_role: Some(role), ..event })));
             }
             // A concurrent sign-in of the same identity created the person.
             let missing = || DbError::Unavailable("the database returned no row for the person".to_owned());
             lock_identity(conn, identity).await?.ok_or_else(missing)?
         }
     };
-    let (id, old_role, new_role) = (known.person.id, known.person.role, known.person.role.max(*role));
+    if known.removed_at.is_some() {
+        return Ok((known, None));
+    }
+    let (id, old_role) = (known.person.id, known.person.role);
+    let new_role = match rule {
+        RoleRule::PromoteOnly => old_role.max(*role),
+        RoleRule::Follow => followed_role(conn, id, old_role, *role).await?,
+    };
     if known.person.email == *email && old_role == new_role {
         return Ok((known, None));
     }
-    let set = query(SET_EMAIL_AND_ROLE).bind(id.0).bind(email.as_str()).bind(new_role.as_str());
+    let set = query(SET_EMAIL_AND_ROLE)
+        .bind(id.0)
+        .bind(email.as_str())
+        .bind(new_role.as_str())
+        .bind(email.mailbox());
     let updated: PersonRow = set.fetch_one(conn).await?;
     let promoted = (old_role != new_role).then(|| AuditEvent {
         old_role: Some(old_role),
         new_role: Some(new_role),
-        ..AuditEvent::new(EventKind::PersonPromoted, id)
+        ..AuditEvent::new(
+            match rule {
+                RoleRule::PromoteOnly => EventKind::PersonPromoted,
+                RoleRule::Follow => EventKind::RoleChanged,
+            },
+            id,
+        )
     });
     Ok((updated, promoted))
+}
+
+/// The role that the directory gives, or the old one for the last partner.
+async fn followed_role(
+    conn: &mut Conn<'_>,
+    id: PersonId,
+    old_role: Role,
+    role: Role,
+) -> Result<Role, sqlx::Error> {
+    if role >= old_role {
+        return Ok(role);
+    }
+    let demote = query(set_role(conn.dialect())).bind(id.0).bind(role.as_str());
+    let demoted: Option<Person> = demote.fetch_optional(conn).await?;
+    Ok(demoted.map_or(old_role, |person| person.role))
 }
 
 /// Why an update of a person changed no row.
@@ -110,6 +183,59 @@ fn rejected<T>(permit: &Permit<ManageTeam>, why: PersonError) -> Outcome<T> {
     (Err(why), vec![permit.to_audit_row()])
 }
 
+async fn remove(
+    conn: &mut Conn<'_>,
+    permit: &Permit<ManageTeam>,
+    person: PersonId,
+) -> Result<Outcome<Vec<Person>>, TxError<PersonError>> {
+    let same = query(same_mailbox(conn.dialect())).bind(person.0);
+    let people: Vec<Person> = same.fetch_all(conn).await?;
+    let Some(mailbox) = people.iter().find(|own| own.id == person).map(|own| own.email.mailbox()) else {
+        return Ok(rejected(permit, PersonError::NoSuchPerson(person)));
+    };
+    if people.iter().any(|person| person.role == Role::Partner) {
+        let outside = query(partners_outside_mailbox(conn.dialect())).bind(mailbox);
+        let partners: u64 = outside.fetch_one(conn).await?;
+        if partners == 0 {
+            return Ok(rejected(permit, PersonError::LastPartner));
+        }
+    }
+    // Their sessions stop working now, and are deleted with the expired ones.
+    for person in &people {
+        query(REMOVE).bind(person.id.0).bind(permit.access_request().at.0).execute(conn).await?;
+    }
+    let event = |person: &Person| AuditEvent::new(EventKind::PersonRemoved, person.id);
+    let rows = people.iter().map(|person| permit.to_audit_row_with_effect(event(person))).collect();
+    Ok((Ok(people), rows))
+}
+
+/// The person of this identity, created or updated. A removed person is rejected.
+async fn admit(
+    audited: &AuditedSteps,
+    verified: VerifiedIdentity,
+    rule: RoleRule,
+) -> Result<Person, PersonError> {
+    let Identity { issuer, subject } = &verified.identity;
+    if issuer.contains('\0') || subject.contains('\0') {
+        return Err(DbError::NulCharacter { what: "the identity" }.into());
+    }
+    let PersonRow { person, removed_at } = audited
+        .run_then_record(&(verified, rule), |conn, (verified, rule)| {
+            Box::pin(async move {
+                let (known, event) = upsert_person(conn, verified, *rule).await?;
+                let by = Some((known.person.id, known.person.role));
+                let row =
+                    |event| AuditRow::Event(AuditedEvent { by, event, origin: verified.origin.clone() });
+                Ok((known, event.map(row).into_iter().collect()))
+            })
+        })
+        .await?;
+    match removed_at {
+        Some(_) => Err(PersonError::PersonRemoved(person.id)),
+        None => Ok(person),
+    }
+}
+
 /// People of the firm and their roles.
 #[derive(Clone)]
 pub struct People {
@@ -118,29 +244,17 @@ pub struct People {
 }
 
 impl People {
-    /// Returns the person of this identity, created if new, with the email address updated. A new person or a promotion
-    /// to partner is audited. Fails with `PersonRemoved`.
+    /// Returns the person of this identity, created if new, with the email address updated. A new person gets the role of
+    /// an invitation to this address. A new person or a promotion to partner is audited. Fails with `PersonRemoved` for a
+    /// removed person, and for a new one with the mailbox of a removed person.
     pub async fn sign_in(&self, verified: VerifiedIdentity) -> Result<Person, PersonError> {
-        let Identity { issuer, subject } = &verified.identity;
-        if issuer.contains('\0') || subject.contains('\0') {
-            return Err(DbError::NulCharacter { what: "the identity" }.into());
-        }
-        let PersonRow { person, removed_at } = self
-            .audited
-            .run_then_record(&verified, |conn, verified| {
-                Box::pin(async move {
-                    let (known, event) = upsert_person(conn, verified).await?;
-                    let by = Some((known.person.id, known.person.role));
-                    let row =
-                        |event| AuditRow::Event(AuditedEvent { by, event, origin: verified.origin.clone() });
-                    Ok((known, event.map(row).into_iter().collect()))
-                })
-            })
-            .await?;
-        match removed_at {
-            Some(_) => Err(PersonError::PersonRemoved(person.id)),
-            None => Ok(person),
-        }
+        admit(&self.audited, verified, RoleRule::PromoteOnly).await
+    }
+
+    /// Like `sign_in`, but the role of a known person becomes the given one, which is the firm's directory's. The last
+    /// partner stays a partner. A change is audited.
+    pub async fn sign_in_from_directory(&self, verified: VerifiedIdentity) -> Result<Person, PersonError> {
+        admit(&self.audited, verified, RoleRule::Follow).await
     }
 
     /// People who are not removed, by email address.
@@ -191,23 +305,17 @@ impl People {
             .await?
     }
 
-    /// Ends the person's access: their sessions stop working, and no new one can start. Fails with `LastPartner`.
+    /// Ends the access of the person and of everyone else with the same mailbox, which is probably the same human: their
+    /// sessions stop working, and no new one can start. Returns all of them; end their sessions at the provider. Fails
+    /// with `LastPartner` and changes nothing if no partner would remain.
     pub async fn remove_person(
         &self,
         permit: Permit<ManageTeam>,
         person: PersonId,
-    ) -> Result<(), PersonError> {
+    ) -> Result<Vec<Person>, PersonError> {
         self.audited
             .run_then_record::<_, _, PersonError>(&(&permit, person), |conn, (permit, person)| {
-                Box::pin(async move {
-                    // The person's sessions stop working now, and are deleted with the expired ones.
-                    let remove =
-                        query(remove(conn.dialect())).bind(person.0).bind(permit.access_request().at.0);
-                    match remove.execute(conn).await? {
-                        0 => Ok(rejected(permit, rejection_reason(conn, *person).await?)),
-                        _ => Ok(done(permit, AuditEvent::new(EventKind::PersonRemoved, *person), ())),
-                    }
-                })
+                Box::pin(async move { remove(conn, permit, *person).await })
             })
             .await?
     }

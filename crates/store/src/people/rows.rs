@@ -1,7 +1,7 @@
 //! Database rows of people.
 
 use crate::db::{Conn, Dialect, FromRow, Row, corrupt, query};
-use chancery_domain::{Identity, Person, PersonId, Role, UnixMillis};
+use chancery_domain::{Identity, Person, PersonId, PersonName, Profile, Role, TimeZoneName, UnixMillis};
 
 impl FromRow for Person {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
@@ -12,14 +12,26 @@ impl FromRow for Person {
             email: email.parse().map_err(|error| corrupt("a person's address", error))?,
             role: role.parse().map_err(|error| corrupt("a person's role", error))?,
             joined_at: UnixMillis(row.get("joined_at_ms")?),
+            profile: Profile::from_row(row)?,
         })
     }
 }
 
+impl FromRow for Profile {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        let (name, time_zone): (Option<String>, Option<String>) = (row.get("name")?, row.get("time_zone")?);
+        let name =
+            name.map(|name| name.parse::<PersonName>().map_err(|error| corrupt("a person's name", error)));
+        // A time zone may be missing from the database of a later version. Its person sees UTC.
+        let time_zone = time_zone.and_then(|zone| zone.parse::<TimeZoneName>().ok());
+        Ok(Self { name: name.transpose()?, time_zone })
+    }
+}
+
 /// A person, removed or not.
-pub(super) struct PersonRow {
-    pub(super) person: Person,
-    pub(super) removed_at: Option<UnixMillis>,
+pub(crate) struct PersonRow {
+    pub(crate) person: Person,
+    pub(crate) removed_at: Option<UnixMillis>,
 }
 
 impl FromRow for PersonRow {
@@ -31,13 +43,13 @@ impl FromRow for PersonRow {
 
 impl PersonRow {
     /// The principal for audit rows.
-    pub(super) fn principal(&self) -> (PersonId, Role) {
+    pub(crate) fn principal(&self) -> (PersonId, Role) {
         (self.person.id, self.person.role)
     }
 }
 
 /// The person of this identity, locked until the transaction ends.
-pub(super) async fn lock_identity(
+pub(crate) async fn lock_identity(
     conn: &mut Conn<'_>,
     identity: &Identity,
 ) -> Result<Option<PersonRow>, sqlx::Error> {
@@ -49,7 +61,7 @@ pub(super) async fn lock_identity(
 }
 
 /// Like `lock_identity`, by id.
-pub(super) async fn lock_person(
+pub(crate) async fn lock_person(
     conn: &mut Conn<'_>,
     person: PersonId,
 ) -> Result<Option<PersonRow>, sqlx::Error> {

@@ -5,7 +5,7 @@ use super::rows::{PersonRow, lock_identity, lock_person};
 use crate::audit::step::AuditedSteps;
 use crate::db::Db;
 use crate::db::{COMMAND_RETRY_LIMIT, Conn, FromRow, Row, query};
-use crate::{NewSession, PersonError, SignedIn};
+use crate::{NewSession, PersonError, RenewedSession, SignedIn};
 use chancery_domain::{
     AuditEvent, AuditRow, AuditedEvent, EventKind, EventOrigin, Identity, Person, PersonId, Session,
     SessionId, SessionTimeouts, TokenHash, UnixMillis,
@@ -35,6 +35,9 @@ impl FromRow for Session {
             last_used_at: UnixMillis(row.get("last_used_at_ms")?),
             ip_address: row.get("ip_address")?,
             user_agent: row.get("browser")?,
+            authenticated_at: UnixMillis(row.get("authenticated_at_ms")?),
+            confirmed_at: UnixMillis(row.get("confirmed_at_ms")?),
+            sid: row.get("sid")?,
         })
     }
 }
@@ -45,17 +48,28 @@ impl FromRow for SignedIn {
     }
 }
 
-const START: &str = "INSERT INTO sessions (token_hash, person_id, started_at_ms, last_used_at_ms, ip_address, browser) \
-    SELECT $1, id, $3, $3, $4, $5 FROM people WHERE id = $2 AND removed_at_ms IS NULL";
+const START: &str = "INSERT INTO sessions (token_hash, person_id, started_at_ms, last_used_at_ms, ip_address, browser, \
+    authenticated_at_ms, confirmed_at_ms, sid, id_token, binding_hash) \
+    SELECT $1, id, $3, $3, $4, $5, $6, $3, $7, $8, $9 FROM people WHERE id = $2 AND removed_at_ms IS NULL";
 const ACTIVE: &str = "SELECT s.id AS session_id, s.person_id, s.started_at_ms, s.last_used_at_ms, s.ip_address, s.browser, \
-    p.id, p.issuer, p.subject, p.email, p.role, p.joined_at_ms \
+    s.authenticated_at_ms, s.confirmed_at_ms, s.sid, p.id, p.issuer, p.subject, p.email, p.role, p.joined_at_ms, \
+    p.name, p.time_zone \
     FROM sessions s JOIN people p ON p.id = s.person_id WHERE s.token_hash = $1 \
     AND s.started_at_ms > $2 AND s.last_used_at_ms > $3 AND p.removed_at_ms IS NULL";
+/// Like `ACTIVE`, for a session whose second cookie must match.
+const ACTIVE_BOUND: &str = "SELECT s.id AS session_id, s.person_id, s.started_at_ms, s.last_used_at_ms, s.ip_address, s.browser, \
+    s.authenticated_at_ms, s.confirmed_at_ms, s.sid, p.id, p.issuer, p.subject, p.email, p.role, p.joined_at_ms, \
+    p.name, p.time_zone \
+    FROM sessions s JOIN people p ON p.id = s.person_id WHERE s.token_hash = $1 \
+    AND s.started_at_ms > $2 AND s.last_used_at_ms > $3 AND p.removed_at_ms IS NULL AND s.binding_hash = $4";
+const ID_TOKEN: &str = "SELECT id_token FROM sessions WHERE token_hash = $1 AND id_token IS NOT NULL";
+const RENEW: &str = "UPDATE sessions SET token_hash = $3, binding_hash = COALESCE($4, binding_hash), authenticated_at_ms = $5, \
+    confirmed_at_ms = $6, sid = $7, id_token = $8 WHERE person_id = $1 AND token_hash = $2";
 /// Extends only a session that is still active, however late this runs.
 const TOUCH: &str = "UPDATE sessions SET last_used_at_ms = $2, ip_address = $3 \
     WHERE id = $1 AND last_used_at_ms < $2 AND started_at_ms > $4 AND last_used_at_ms > $5";
-const OF_PERSON: &str = "SELECT id AS session_id, person_id, started_at_ms, last_used_at_ms, ip_address, browser \
-    FROM sessions WHERE person_id = $1 AND started_at_ms > $2 AND last_used_at_ms > $3 \
+const OF_PERSON: &str = "SELECT id AS session_id, person_id, started_at_ms, last_used_at_ms, ip_address, browser, \
+    authenticated_at_ms, confirmed_at_ms, sid FROM sessions WHERE person_id = $1 AND started_at_ms > $2 AND last_used_at_ms > $3 \
     ORDER BY last_used_at_ms DESC, id DESC";
 const END: &str = "DELETE FROM sessions WHERE person_id = $1 AND id = $2";
 const END_ALL: &str = "DELETE FROM sessions WHERE person_id = $1 AND id <> $2";
@@ -70,7 +84,7 @@ const DELETE_EXPIRED: &str = "DELETE FROM sessions WHERE id IN (SELECT s.id FROM
     WHERE s.started_at_ms <= $1 OR s.last_used_at_ms <= $2 OR p.removed_at_ms IS NOT NULL LIMIT $3)";
 
 /// Ends the sessions of an identity, and its sign-ins that wait for a code. Returns the number of sessions.
-pub(super) async fn end_sessions_of(conn: &mut Conn<'_>, identity: &Identity) -> Result<u64, sqlx::Error> {
+pub(crate) async fn end_sessions_of(conn: &mut Conn<'_>, identity: &Identity) -> Result<u64, sqlx::Error> {
     let Identity { issuer, subject } = identity;
     query(END_PENDING_OF_IDENTITY).bind(issuer.as_str()).bind(subject.as_str()).execute(conn).await?;
     query(END_OF_IDENTITY).bind(issuer.as_str()).bind(subject.as_str()).execute(conn).await
@@ -149,7 +163,11 @@ impl Sessions {
                         .bind(new.person.0)
                         .bind(new.origin.at.0)
                         .bind(new.ip_address.as_str())
-                        .bind(new.user_agent.as_str());
+                        .bind(new.user_agent.as_str())
+                        .bind(new.authentication.authenticated_at.0)
+                        .bind(new.authentication.sid.as_deref())
+                        .bind(new.authentication.id_token.as_deref())
+                        .bind(new.binding.as_ref().map(|binding| binding.0.as_slice()));
                     let started = start.execute(conn).await?;
                     // The browser's previous session ends even if no new one starts.
                     if let Some(old) = &new.replaces {
@@ -184,7 +202,38 @@ impl Sessions {
     ) -> Result<Option<SignedIn>, PersonError> {
         let (oldest_start, oldest_use) = timeouts.active_cutoffs(now);
         let find = query(ACTIVE).bind(token.0.as_slice()).bind(oldest_start.0).bind(oldest_use.0);
-        let found: Option<SignedIn> = self.db.fetch_optional(find).await?;
+        let found = self.db.fetch_optional(find).await?;
+        self.touch(found, ip_address, timeouts, now).await
+    }
+
+    /// Like `active_session`, for a session that was started with a second cookie. Only the two together are valid.
+    pub async fn active_bound_session(
+        &self,
+        token: TokenHash,
+        binding: TokenHash,
+        ip_address: &str,
+        timeouts: SessionTimeouts,
+        now: UnixMillis,
+    ) -> Result<Option<SignedIn>, PersonError> {
+        let (oldest_start, oldest_use) = timeouts.active_cutoffs(now);
+        let find = query(ACTIVE_BOUND)
+            .bind(token.0.as_slice())
+            .bind(oldest_start.0)
+            .bind(oldest_use.0)
+            .bind(binding.0.as_slice());
+        let found = self.db.fetch_optional(find).await?;
+        self.touch(found, ip_address, timeouts, now).await
+    }
+
+    /// Updates the last use now and then.
+    async fn touch(
+        &self,
+        found: Option<SignedIn>,
+        ip_address: &str,
+        timeouts: SessionTimeouts,
+        now: UnixMillis,
+    ) -> Result<Option<SignedIn>, PersonError> {
+        let (oldest_start, oldest_use) = timeouts.active_cutoffs(now);
         if let Some(SignedIn { session, .. }) = &found
             && (session.last_used_at.0 + touch_interval_ms(timeouts) <= now.0
                 || session.ip_address != ip_address)
@@ -198,6 +247,52 @@ impl Sessions {
             self.db.execute(touch, COMMAND_RETRY_LIMIT).await?;
         }
         Ok(found)
+    }
+
+    /// The encrypted ID token of a session, if it has one.
+    pub async fn stored_id_token(&self, token: TokenHash) -> Result<Option<Vec<u8>>, PersonError> {
+        Ok(self.db.fetch_optional(query(ID_TOKEN).bind(token.0.as_slice())).await?)
+    }
+
+    /// Replaces the token and the authentication of a session, which goes on. False if it has ended. A step-up is audited.
+    pub async fn renew_session(&self, renewed: RenewedSession) -> Result<bool, PersonError> {
+        self.audited
+            .run_then_record::<_, _, PersonError>(&renewed, |conn, renewed| {
+                Box::pin(async move {
+                    let authentication = &renewed.authentication;
+                    let renew = query(RENEW)
+                        .bind(renewed.person.0)
+                        .bind(renewed.old_token.0.as_slice())
+                        .bind(renewed.token.0.as_slice())
+                        .bind(renewed.binding.as_ref().map(|binding| binding.0.as_slice()))
+                        .bind(authentication.authenticated_at.0)
+                        .bind(renewed.confirmed_at.0)
+                        .bind(authentication.sid.as_deref())
+                        .bind(authentication.id_token.as_deref());
+                    let is_renewed = renew.execute(conn).await? > 0;
+                    let rows = match renewed.step_up.as_ref().filter(|_| is_renewed) {
+                        Some(origin) => {
+                            let known = lock_person(conn, renewed.person).await?;
+                            event_of(known, EventKind::Reauthenticated, origin)
+                        }
+                        None => Vec::new(),
+                    };
+                    Ok((is_renewed, rows))
+                })
+            })
+            .await
+    }
+
+    /// Audits that the person has to authenticate again before they can do something that the policy allows.
+    pub async fn record_reauthentication_required(
+        &self,
+        person: &Person,
+        origin: &EventOrigin,
+    ) -> Result<(), PersonError> {
+        let by = Some((person.id, person.role));
+        let event = AuditEvent::new(EventKind::ReauthenticationRequired, person.id);
+        let row = AuditRow::Event(AuditedEvent { by, event, origin: origin.clone() });
+        Ok(self.audited.record(&[row]).await?)
     }
 
     /// Active sessions, most recently used first.

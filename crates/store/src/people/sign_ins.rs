@@ -4,8 +4,8 @@ use super::email_codes;
 use super::rows::lock_identity;
 use crate::audit::step::AuditedSteps;
 use crate::db::Db;
-use crate::db::{COMMAND_RETRY_LIMIT, Conn, FromRow, Row, query};
-use crate::{CodeEmailOutcome, CodeOutcome, PendingEmailCode, PendingSignIn, PersonError};
+use crate::db::{COMMAND_RETRY_LIMIT, Conn, FromRow, Row, corrupt, query};
+use crate::{CodeEmailOutcome, CodeOutcome, PendingEmailCode, PendingSignIn, PersonError, SignInPurpose};
 use chancery_domain::{
     AuditEvent, AuditRow, AuditedEvent, EventKind, EventOrigin, Identity, TokenHash, UnixMillis,
 };
@@ -20,14 +20,22 @@ impl FromRow for PendingSignIn {
             nonce: row.get("nonce")?,
             pkce_verifier: row.get("pkce_verifier")?,
             return_to: email_codes::return_path(row)?,
+            purpose: purpose(row)?,
             expires_at: UnixMillis(row.get("expires_at_ms")?),
         })
     }
 }
 
-const BEGIN: &str = "INSERT INTO pending_sign_ins (token_hash, state, nonce, pkce_verifier, return_to, expires_at_ms) \
-    VALUES ($1, $2, $3, $4, $5, $6)";
-const TAKE: &str = "DELETE FROM pending_sign_ins WHERE token_hash = $1 RETURNING state, nonce, pkce_verifier, return_to, expires_at_ms";
+fn purpose(row: &Row) -> Result<SignInPurpose, sqlx::Error> {
+    let stored: String = row.get("purpose")?;
+    SignInPurpose::from_stored(&stored)
+        .ok_or_else(|| corrupt("a sign-in's purpose", format!("there is no purpose {stored:?}")))
+}
+
+const BEGIN: &str = "INSERT INTO pending_sign_ins (token_hash, state, nonce, pkce_verifier, return_to, purpose, expires_at_ms) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+const TAKE: &str = "DELETE FROM pending_sign_ins WHERE token_hash = $1 \
+    RETURNING state, nonce, pkce_verifier, return_to, purpose, expires_at_ms";
 const DELETE_EXPIRED: &str = "DELETE FROM pending_sign_ins WHERE token_hash IN \
     (SELECT token_hash FROM pending_sign_ins WHERE expires_at_ms <= $1 LIMIT $2)";
 const DELETE_EXCESS: &str = "DELETE FROM pending_sign_ins WHERE token_hash IN \
@@ -60,6 +68,7 @@ impl SignIns {
             .bind(sign_in.nonce.as_str())
             .bind(sign_in.pkce_verifier.as_str())
             .bind(sign_in.return_to.as_str())
+            .bind(sign_in.purpose.as_str())
             .bind(sign_in.expires_at.0);
         self.db.execute(begin, COMMAND_RETRY_LIMIT).await?;
         Ok(())

@@ -10,14 +10,14 @@ use chancery_policy::{ManageTeam, Permit, ReadTeam};
 
 /// Sessions of removed people do not count. The parameters are the two values of `is_archived` (false, true), and the
 /// cutoffs for a session's start and last use.
-const MEMBERS: &str = "SELECT p.id, p.issuer, p.subject, p.email, p.role, p.joined_at_ms, p.removed_at_ms, \
-    COALESCE((SELECT k.clients FROM client_counts k WHERE k.owner_id = p.id AND k.is_archived = $1), 0) AS clients, \
+const MEMBERS: &str = "SELECT p.id, p.issuer, p.subject, p.email, p.role, p.joined_at_ms, p.removed_at_ms, p.name, \
+    p.time_zone, COALESCE((SELECT k.clients FROM client_counts k WHERE k.owner_id = p.id AND k.is_archived = $1), 0) AS clients, \
     COALESCE((SELECT k.clients FROM client_counts k WHERE k.owner_id = p.id AND k.is_archived = $2), 0) \
         AS archived_clients, \
     COUNT(s.id) AS sessions, MAX(s.last_used_at_ms) AS session_used_at_ms \
     FROM people p LEFT JOIN sessions s ON s.person_id = p.id AND p.removed_at_ms IS NULL \
         AND s.started_at_ms > $3 AND s.last_used_at_ms > $4 \
-    GROUP BY p.id, p.issuer, p.subject, p.email, p.role, p.joined_at_ms, p.removed_at_ms";
+    GROUP BY p.id, p.issuer, p.subject, p.email, p.role, p.joined_at_ms, p.removed_at_ms, p.name, p.time_zone";
 
 impl FromRow for TeamMember {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {

@@ -1,7 +1,9 @@
 //! Public types of the portal's people, sessions and sign-ins.
 
+use crate::NewMessage;
 use chancery_domain::{
-    EmailAddress, EventOrigin, Identity, LocalPath, Person, PersonId, Role, Session, TokenHash, UnixMillis,
+    EmailAddress, EventOrigin, Identity, LocalPath, Person, PersonId, PersonName, PersonRef, Role, Session,
+    TokenHash, UnixMillis,
 };
 
 /// A verified identity: signed in at the identity provider, with a verified mailbox.
@@ -21,15 +23,79 @@ pub struct RemovedPerson {
     pub removed_at: UnixMillis,
 }
 
+/// How the person of a session authenticated at the identity provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionAuthentication {
+    pub authenticated_at: UnixMillis,
+    /// The provider's own session (`sid`), if it named one.
+    pub sid: Option<String>,
+    /// The ID token, encrypted with a key that only the browser's cookie gives.
+    pub id_token: Option<Vec<u8>>,
+}
+
+impl SessionAuthentication {
+    /// Nothing but the time is known.
+    pub fn at(authenticated_at: UnixMillis) -> Self {
+        Self { authenticated_at, sid: None, id_token: None }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct NewSession {
     pub token: TokenHash,
+    /// The second cookie that must match, with `portal.bind_session`.
+    pub binding: Option<TokenHash>,
     pub person: PersonId,
+    pub authentication: SessionAuthentication,
     pub origin: EventOrigin,
     pub ip_address: String,
     pub user_agent: String,
     /// The browser's previous session, which may be another person's. It ends.
     pub replaces: Option<TokenHash>,
+}
+
+/// A session whose person authenticated again, or whom the identity provider confirmed.
+#[derive(Clone, Debug)]
+pub struct RenewedSession {
+    pub person: PersonId,
+    pub old_token: TokenHash,
+    /// Equal to the old one, or its replacement.
+    pub token: TokenHash,
+    /// `None` leaves the second cookie as it is.
+    pub binding: Option<TokenHash>,
+    pub authentication: SessionAuthentication,
+    pub confirmed_at: UnixMillis,
+    /// The request with which the person authenticated again, for the audit log. `None` if the provider only confirmed
+    /// the session.
+    pub step_up: Option<EventOrigin>,
+}
+
+/// A verified logout token of the identity provider.
+#[derive(Clone, Debug)]
+pub struct ProviderLogout {
+    /// Hash of issuer and `jti`.
+    pub token_id: TokenHash,
+    /// Until then the same token would be accepted, so its ID is stored.
+    pub token_expires_at: UnixMillis,
+    pub issuer: String,
+    pub target: LogoutTarget,
+}
+
+/// The sessions that a logout token ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogoutTarget {
+    /// All sessions of this subject.
+    Subject(String),
+    /// Those of one session at the provider; of this subject only, if it is named.
+    ProviderSession { sid: String, subject: Option<String> },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProviderLogoutOutcome {
+    /// The number of sessions that ended.
+    Ended(u64),
+    /// The token was used before.
+    Replayed,
 }
 
 /// A session and its owner, as currently stored.
@@ -46,7 +112,32 @@ pub struct PendingSignIn {
     pub nonce: String,
     pub pkce_verifier: String,
     pub return_to: LocalPath,
+    pub purpose: SignInPurpose,
     pub expires_at: UnixMillis,
+}
+
+/// Why the browser was sent to the identity provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignInPurpose {
+    SignIn,
+    /// To authenticate again, for an action that needs it.
+    StepUp,
+    /// To confirm that the person is still signed in there.
+    Recheck,
+}
+
+impl SignInPurpose {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::SignIn => "sign-in",
+            Self::StepUp => "step-up",
+            Self::Recheck => "recheck",
+        }
+    }
+
+    pub(crate) fn from_stored(text: &str) -> Option<Self> {
+        [Self::SignIn, Self::StepUp, Self::Recheck].into_iter().find(|purpose| purpose.as_str() == text)
+    }
 }
 
 /// A sign-in that waits for the code from an email.
@@ -54,6 +145,12 @@ pub struct PendingSignIn {
 pub struct PendingEmailCode {
     pub identity: Identity,
     pub email: EmailAddress,
+    /// Whether the identity provider has verified the address, too.
+    pub is_email_verified: bool,
+    /// The role that the firm's directory gives, if roles come from there.
+    pub directory_role: Option<Role>,
+    /// Its ID token is encrypted with the sign-in's token.
+    pub authentication: SessionAuthentication,
     pub return_to: LocalPath,
     pub code: SentEmailCode,
     /// Whether the mail server has accepted any email yet.
@@ -78,6 +175,8 @@ pub enum CodeEmailOutcome {
     TooSoon(UnixMillis),
     /// Too many emails went to this identity or its mailbox, and no code was used.
     TooMany { until: UnixMillis },
+    /// Too many emails went to this identity or its mailbox today.
+    TooManyToday { until: UnixMillis },
     /// This sign-in has used up its emails.
     SignInLimitReached,
     /// Too many wrong codes were entered.
@@ -113,4 +212,30 @@ pub struct TeamMember {
     pub sessions: u64,
     /// Last use of any active session.
     pub last_used_at: Option<UnixMillis>,
+}
+
+/// A person who has a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedPerson {
+    pub id: PersonId,
+    pub name: PersonName,
+}
+
+/// An unused invitation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invitation {
+    pub email: EmailAddress,
+    pub role: Role,
+    /// `None` for the command line.
+    pub invited_by: Option<PersonRef>,
+    pub created_at: UnixMillis,
+    pub last_sent_at: UnixMillis,
+}
+
+/// An invitation with the email that tells the person.
+#[derive(Clone, Debug)]
+pub struct NewInvitation {
+    pub email: EmailAddress,
+    pub role: Role,
+    pub message: NewMessage,
 }

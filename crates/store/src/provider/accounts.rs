@@ -1,11 +1,14 @@
 //! Queries for the identity provider's accounts.
 
-use super::proofs;
+use super::sessions::{NO_SID, end_sessions_of_subject};
+use super::{known_devices, proofs};
 use crate::DbError;
 use crate::db::error_codes::{is_unique_violation, map_unless_unique_violation};
-use crate::db::{COMMAND_RETRY_LIMIT, Db, FromRow, Query, Row, TxError, corrupt, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Conn, Db, FromRow, Query, Row, TxError, corrupt, query};
 use crate::{NewProviderAccount, PasswordHash, ProviderAccount, ProviderError};
 use chancery_domain::{EmailAddress, TokenHash, UnixMillis};
+use std::sync::Arc;
+use tokio::sync::Notify;
 
 impl FromRow for ProviderAccount {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
@@ -25,9 +28,15 @@ const CREATE: &str = "INSERT INTO provider_accounts (subject, email, password_ha
     RETURNING *";
 const BY_EMAIL: &str = "SELECT * FROM provider_accounts WHERE email = $1";
 const BY_SUBJECT: &str = "SELECT * FROM provider_accounts WHERE subject = $1";
-/// Sessions carry the account's password version, so this ends all of them.
+/// Sessions and grants carry the account's password version, so this ends all of them.
 const SET_PASSWORD: &str = "UPDATE provider_accounts SET password_hash = $2, password_version = password_version + 1 \
     WHERE email = $1 RETURNING *";
+/// Only if the password has not changed meanwhile.
+const CHANGE_PASSWORD: &str = "UPDATE provider_accounts SET password_hash = $3, password_version = password_version + 1 \
+    WHERE subject = $1 AND password_version = $2 RETURNING *";
+/// With a new token: someone who has the old one does not stay signed in.
+const KEEP_SESSION: &str =
+    "UPDATE provider_sessions SET password_version = $2, token_hash = $4 WHERE sid = $1 AND subject = $3";
 
 fn create(new: &NewProviderAccount) -> Query<'_> {
     query(CREATE)
@@ -41,10 +50,37 @@ fn set_password<'q>(email: &'q EmailAddress, password_hash: &'q PasswordHash) ->
     query(SET_PASSWORD).bind(email.as_str()).bind(password_hash.0.as_str())
 }
 
+/// Ends the account's sessions except `spared_sid`, and deletes its known devices. Wake the worker of back-channel logout
+/// after the commit.
+async fn end_what_the_password_proved(
+    conn: &mut Conn<'_>,
+    account: &ProviderAccount,
+    spared_sid: &str,
+) -> Result<(), sqlx::Error> {
+    end_sessions_of_subject(conn, &account.subject, spared_sid).await?;
+    known_devices::delete_of_subject(&account.subject).execute(conn).await?;
+    Ok(())
+}
+
+/// Replaces the password and ends what it proved. `None` if there is no such account.
+async fn replace_password(
+    conn: &mut Conn<'_>,
+    email: &EmailAddress,
+    password_hash: &PasswordHash,
+) -> Result<Option<ProviderAccount>, sqlx::Error> {
+    let changed: Option<ProviderAccount> = set_password(email, password_hash).fetch_optional(conn).await?;
+    if let Some(account) = &changed {
+        end_what_the_password_proved(conn, account, NO_SID).await?;
+    }
+    Ok(changed)
+}
+
 /// Accounts at the built-in identity provider.
 #[derive(Clone)]
 pub struct ProviderAccounts {
     pub(crate) db: Db,
+    /// Wakes the worker of back-channel logout.
+    pub(crate) logout_wake: Arc<Notify>,
 }
 
 impl ProviderAccounts {
@@ -100,8 +136,9 @@ impl ProviderAccounts {
         created.await
     }
 
-    /// Sets the password after a correct code, ends all sessions of the account, and deletes this proof and all others
-    /// of the mailbox, in one transaction. `None` if the proof is gone or there is no such account.
+    /// Sets the password after a correct code, ends all sessions of the account, deletes its known devices, and deletes
+    /// this proof and all others of the mailbox, in one transaction. `None` if the proof is gone or there is no such
+    /// account.
     pub async fn set_proven_password(
         &self,
         token: TokenHash,
@@ -115,23 +152,64 @@ impl ProviderAccounts {
                 if !proofs::consume(conn, token, code).await? {
                     return Ok(None);
                 }
-                let changed = set_password(email, password_hash).fetch_optional(conn).await?;
+                let changed = replace_password(conn, email, password_hash).await?;
                 proofs::delete_of_mailbox(conn, email).await?;
                 Ok(changed)
             })
         });
-        changed.await
+        let changed = changed.await;
+        self.logout_wake.notify_one();
+        changed
     }
 
-    /// Ends all sessions of the account in the same statement. `None` if there is no such account.
+    /// Sets the password of a person who is signed in. Ends all sessions of the account but the one that ID tokens name
+    /// `spared_sid`, which goes on with `new_token`, and deletes its known devices, in one transaction. `None` if the
+    /// password was changed since the account was read.
+    pub async fn change_password(
+        &self,
+        account: &ProviderAccount,
+        password_hash: &PasswordHash,
+        spared_sid: &str,
+        new_token: TokenHash,
+    ) -> Result<Option<ProviderAccount>, ProviderError> {
+        let args = (account, password_hash, spared_sid, new_token);
+        let changed = self.db.run(&args, |conn, (account, password_hash, spared_sid, new_token)| {
+            Box::pin(async move {
+                let change = query(CHANGE_PASSWORD)
+                    .bind(account.subject.as_str())
+                    .bind(account.password_version)
+                    .bind(password_hash.0.as_str());
+                let changed: Option<ProviderAccount> = change.fetch_optional(conn).await?;
+                if let Some(changed) = &changed {
+                    end_what_the_password_proved(conn, changed, spared_sid).await?;
+                    let keep = query(KEEP_SESSION)
+                        .bind(*spared_sid)
+                        .bind(changed.password_version)
+                        .bind(changed.subject.as_str())
+                        .bind(new_token.0.as_slice());
+                    keep.execute(conn).await?;
+                }
+                Ok(changed)
+            })
+        });
+        let changed = changed.await;
+        self.logout_wake.notify_one();
+        changed
+    }
+
+    /// Ends all sessions of the account in the same transaction. `None` if there is no such account.
     #[cfg(any(test, feature = "testing"))]
     pub async fn set_password(
         &self,
         email: &EmailAddress,
         password_hash: &PasswordHash,
     ) -> Result<Option<ProviderAccount>, ProviderError> {
-        let changed =
-            self.db.write_returning(set_password(email, password_hash), COMMAND_RETRY_LIMIT).await?;
-        Ok(changed.into_iter().next())
+        let args = (email, password_hash);
+        let changed = self.db.run(&args, |conn, (email, password_hash)| {
+            Box::pin(async move { Ok(replace_password(conn, email, password_hash).await?) })
+        });
+        let changed = changed.await;
+        self.logout_wake.notify_one();
+        changed
     }
 }

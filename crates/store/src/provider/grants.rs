@@ -4,8 +4,9 @@
 //! It counts the presentation and sets the token only on the first one, if everything matches. Any later presentation
 //! clears the token, so a replay revokes what the first one got, even when both arrive at the same time.
 
+use super::backchannel_logouts::record_client;
 use crate::DbError;
-use crate::db::{COMMAND_RETRY_LIMIT, Db, FromRow, Row, corrupt, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Db, FromRow, Query, Row, corrupt, query};
 use crate::{
     CodeRedemption, Consent, ConsentRequest, Grant, NewAuthorizationCode, ProviderError, RedeemOutcome,
 };
@@ -21,6 +22,8 @@ impl FromRow for Grant {
             password_version: row.get("password_version")?,
             scope: row.get("scope")?,
             nonce: row.get("nonce")?,
+            sid: row.get("sid")?,
+            amr: row.get("amr")?,
             authenticated_at: UnixMillis(row.get("authenticated_at_ms")?),
         })
     }
@@ -66,24 +69,44 @@ const CONSUME_CONSENT_REQUEST: &str = "DELETE FROM consent_requests WHERE token_
 const SAVE_CONSENT: &str = "INSERT INTO consents (subject, client_id, scope, granted_at_ms) VALUES ($1, $2, $3, $4) \
     ON CONFLICT (subject, client_id, scope) DO NOTHING";
 const DELETE_CONSENTS: &str = "DELETE FROM consents WHERE subject = $1 AND client_id = $2";
+const CONSENTED_CLIENTS: &str =
+    "SELECT DISTINCT client_id FROM consents WHERE subject = $1 ORDER BY client_id";
 const CONSENTS: &str = "SELECT scope FROM consents WHERE subject = $1 AND client_id = $2 ORDER BY scope";
 const ISSUE: &str = "INSERT INTO grants (client_id, redirect_uri, code_challenge, subject, password_version, scope, nonce, \
-    authenticated_at_ms, code_hash, code_expires_at_ms, delete_after_ms) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
-/// Right of `=`, columns have their values from before the update.
+    sid, amr, authenticated_at_ms, code_hash, code_expires_at_ms, delete_after_ms) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+/// Right of `=`, columns have their values from before the update. A code of a session that has ended since is void.
 const REDEEM: &str = "UPDATE grants SET redemption_count = redemption_count + 1, \
     access_token_hash = CASE WHEN redemption_count = 0 AND code_expires_at_ms > $2 AND client_id = $3 AND redirect_uri = $4 \
-        AND code_challenge = $5 THEN $6 ELSE NULL END, \
+        AND code_challenge = $5 AND EXISTS (SELECT 1 FROM provider_sessions s WHERE s.sid = grants.sid) THEN $6 ELSE NULL END, \
     access_expires_at_ms = CASE WHEN redemption_count = 0 AND code_expires_at_ms > $2 AND client_id = $3 AND redirect_uri = $4 \
-        AND code_challenge = $5 THEN $7 ELSE NULL END \
+        AND code_challenge = $5 AND EXISTS (SELECT 1 FROM provider_sessions s WHERE s.sid = grants.sid) THEN $7 ELSE NULL END \
     WHERE code_hash = $1 RETURNING redemption_count, code_expires_at_ms, access_token_hash, client_id, redirect_uri, \
-    code_challenge, subject, password_version, scope, nonce, authenticated_at_ms";
+    code_challenge, subject, password_version, scope, nonce, sid, amr, authenticated_at_ms";
 const ACCESS: &str = "SELECT client_id, redirect_uri, code_challenge, subject, password_version, scope, nonce, \
-    authenticated_at_ms FROM grants WHERE access_token_hash = $1 AND access_expires_at_ms > $2";
+    sid, amr, authenticated_at_ms FROM grants WHERE access_token_hash = $1 AND access_expires_at_ms > $2";
 const DELETE_EXPIRED: &str = "DELETE FROM grants WHERE code_hash IN \
     (SELECT code_hash FROM grants WHERE delete_after_ms <= $1 LIMIT $2)";
 const DELETE_EXPIRED_CONSENT_REQUESTS: &str = "DELETE FROM consent_requests WHERE token_hash IN \
     (SELECT token_hash FROM consent_requests WHERE expires_at_ms <= $1 LIMIT $2)";
+
+fn issue(new: &NewAuthorizationCode) -> Query<'_> {
+    let NewAuthorizationCode { code, grant, expires_at, delete_after } = new;
+    query(ISSUE)
+        .bind(grant.client_id.as_str())
+        .bind(grant.redirect_uri.as_str())
+        .bind(grant.code_challenge.as_str())
+        .bind(grant.subject.as_str())
+        .bind(grant.password_version)
+        .bind(grant.scope.as_str())
+        .bind(grant.nonce.as_deref())
+        .bind(grant.sid.as_str())
+        .bind(grant.amr.as_str())
+        .bind(grant.authenticated_at.0)
+        .bind(code.0.as_slice())
+        .bind(expires_at.0)
+        .bind(delete_after.0)
+}
 
 fn ensure_no_nul(what: &'static str, texts: &[&str]) -> Result<(), ProviderError> {
     match texts.iter().any(|text| text.contains('\0')) {
@@ -147,27 +170,27 @@ impl Grants {
         Ok(self.db.fetch_all(query(CONSENTS).bind(subject).bind(client_id)).await?)
     }
 
-    pub async fn issue_code(&self, new: NewAuthorizationCode) -> Result<(), ProviderError> {
-        let NewAuthorizationCode { code, grant, expires_at, delete_after } = &new;
-        let nonce = grant.nonce.as_deref();
-        ensure_no_nul("the grant", &[&grant.redirect_uri, &grant.scope, nonce.unwrap_or_default()])?;
-        let issue = query(ISSUE)
-            .bind(grant.client_id.as_str())
-            .bind(grant.redirect_uri.as_str())
-            .bind(grant.code_challenge.as_str())
-            .bind(grant.subject.as_str())
-            .bind(grant.password_version)
-            .bind(grant.scope.as_str())
-            .bind(nonce)
-            .bind(grant.authenticated_at.0)
-            .bind(code.0.as_slice())
-            .bind(expires_at.0)
-            .bind(delete_after.0);
-        self.db.execute(issue, COMMAND_RETRY_LIMIT).await?;
-        Ok(())
+    /// The applications that the person has allowed anything.
+    pub async fn consented_clients(&self, subject: &str) -> Result<Vec<String>, ProviderError> {
+        Ok(self.db.fetch_all(query(CONSENTED_CLIENTS).bind(subject)).await?)
     }
 
-    /// A code can be presented once, whether or not it matches. At most one of several concurrent calls gets a token,
+    /// Also records that the application is signed in to in the grant's session.
+    pub async fn issue_code(&self, new: NewAuthorizationCode) -> Result<(), ProviderError> {
+        let grant = &new.grant;
+        let nonce = grant.nonce.as_deref().unwrap_or_default();
+        ensure_no_nul("the grant", &[&grant.redirect_uri, &grant.scope, nonce])?;
+        let issued = self.db.run::<_, (), ProviderError>(&new, |conn, new| {
+            Box::pin(async move {
+                issue(new).execute(conn).await?;
+                record_client(&new.grant.sid, &new.grant.client_id).execute(conn).await?;
+                Ok(())
+            })
+        });
+        issued.await
+    }
+
+    /// A code can be presented once, whether or not it matches, while its session goes on. At most one of several concurrent calls gets a token,
     /// and a second presentation revokes that token.
     pub async fn redeem_code(&self, redemption: CodeRedemption) -> Result<RedeemOutcome, ProviderError> {
         let CodeRedemption {

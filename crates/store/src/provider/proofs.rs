@@ -9,10 +9,14 @@ use chancery_domain::{EmailAddress, LocalPath, TokenHash, UnixMillis};
 impl FromRow for MailboxProof {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         let (email, return_to): (String, String) = (row.get("email")?, row.get("return_to")?);
+        let (stored, password_hash): (String, Option<String>) =
+            (row.get("purpose")?, row.get("password_hash")?);
         // A CHECK on the table: there is a password exactly when the purpose is sign-up.
-        let purpose = match row.get("password_hash")? {
-            Some(hash) => ProofPurpose::SignUp(PasswordHash(hash)),
-            None => ProofPurpose::NewPassword,
+        let purpose = match (stored.as_str(), password_hash) {
+            ("sign_up", Some(hash)) => ProofPurpose::SignUp(PasswordHash(hash)),
+            ("new_password", None) => ProofPurpose::NewPassword,
+            ("first_factor", None) => ProofPurpose::FirstFactor,
+            _ => return Err(corrupt("a proof's purpose", format!("{stored:?} is unknown"))),
         };
         Ok(Self {
             purpose,
@@ -27,7 +31,7 @@ impl FromRow for MailboxProof {
 
 const BEGIN: &str = "INSERT INTO mailbox_proofs (token_hash, purpose, email, password_hash, return_to, code_hash, \
     code_expires_at_ms, emails_sent, last_sent_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-const FIND: &str = "SELECT email, password_hash, return_to, code_hash, code_expires_at_ms, emails_sent, last_sent_at_ms \
+const FIND: &str = "SELECT purpose, email, password_hash, return_to, code_hash, code_expires_at_ms, emails_sent, last_sent_at_ms \
     FROM mailbox_proofs WHERE token_hash = $1 AND code_expires_at_ms > $2";
 const CODE: &str = "SELECT code_hash, code_expires_at_ms, emails_sent, last_sent_at_ms FROM mailbox_proofs \
     WHERE token_hash = $1";
@@ -84,6 +88,7 @@ impl MailboxProofs {
         let (purpose, password_hash) = match &proof.purpose {
             ProofPurpose::SignUp(hash) => ("sign_up", Some(hash.0.as_str())),
             ProofPurpose::NewPassword => ("new_password", None),
+            ProofPurpose::FirstFactor => ("first_factor", None),
         };
         let begin = query(BEGIN)
             .bind(token.0.as_slice())

@@ -40,14 +40,45 @@ pub struct NewProviderSession {
     pub subject: String,
     /// The version whose password was verified.
     pub password_version: i64,
+    /// Names the session in ID tokens and logout tokens. Random, and not a secret.
+    pub sid: String,
+    /// How the person authenticated: values of the `amr` claim, separated by spaces.
+    pub amr: String,
     pub at: UnixMillis,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderSession {
     pub account: ProviderAccount,
-    /// When the password was entered.
+    /// When the person authenticated.
     pub started_at: UnixMillis,
+    pub sid: String,
+    pub amr: String,
+}
+
+/// A logout token that this process sends now. Nobody else does until the claim ends.
+#[derive(Clone, Debug)]
+pub struct BackchannelLogout {
+    pub client_id: String,
+    pub subject: String,
+    /// The session that ended.
+    pub sid: String,
+    /// The number of this attempt, from 1.
+    pub attempt: u32,
+    pub first_attempt_at: UnixMillis,
+    pub(crate) claim: String,
+}
+
+/// A browser in which a person has just signed in.
+#[derive(Clone, Debug)]
+pub struct NewKnownDevice {
+    pub subject: String,
+    /// The token that the browser sent. It may be anybody's.
+    pub browser_token: Option<TokenHash>,
+    /// The token that the browser gets otherwise.
+    pub new_token: TokenHash,
+    pub now: UnixMillis,
+    pub expires_at: UnixMillis,
 }
 
 /// Why a mailbox is being verified.
@@ -56,6 +87,8 @@ pub enum ProofPurpose {
     /// With the password of the future account.
     SignUp(PasswordHash),
     NewPassword,
+    /// The account's first second factor.
+    FirstFactor,
 }
 
 /// A mailbox that waits for its emailed code.
@@ -80,6 +113,9 @@ pub struct Grant {
     pub scope: String,
     /// Chosen by the application to recognize its sign-in.
     pub nonce: Option<String>,
+    /// The session at the provider, and how the person authenticated.
+    pub sid: String,
+    pub amr: String,
     pub authenticated_at: UnixMillis,
 }
 

@@ -11,7 +11,9 @@ use chancery_domain::{
     SessionTimeouts,
 };
 use chancery_policy::{ClientResource, FirmResource, ManageTeam, ReadAudit, ReadClient, ReadTeam};
-use chancery_store::{AUDIT_ROWS_PER_PAGE, AuditCursor, AuditQuery, DatabaseUrl, NewSession, Store};
+use chancery_store::{
+    AUDIT_ROWS_PER_PAGE, AuditCursor, AuditQuery, DatabaseUrl, NewSession, SessionAuthentication, Store,
+};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -173,7 +175,9 @@ pub async fn team_lists_client_and_session_counts<D: TestDatabase>(database: Arc
     {
         let new = NewSession {
             token: SecretToken::generate(&OsRandomness).hash(),
+            binding: None,
             person: person.id,
+            authentication: SessionAuthentication::at(at),
             origin: origin(at),
             ip_address: "192.0.2.1".to_owned(),
             user_agent: "Firefox".to_owned(),

@@ -4,8 +4,8 @@ use crate::databases::TestDatabase;
 use crate::samples::{HOSTILE_TEXTS, NOON};
 use chancery_domain::{OsRandomness, SecretToken, TokenHash, UnixMillis};
 use chancery_store::{
-    CodeRedemption, Consent, ConsentRequest, DbError, Grant, NewAuthorizationCode, ProviderError,
-    RedeemOutcome, SigningKey, Store,
+    CodeRedemption, Consent, ConsentRequest, DbError, Grant, NewAuthorizationCode, NewProviderAccount,
+    NewProviderSession, PasswordHash, ProviderError, RedeemOutcome, SigningKey, Store,
 };
 use std::sync::Arc;
 
@@ -26,8 +26,32 @@ fn grant() -> Grant {
         password_version: 3,
         scope: "openid email".to_owned(),
         nonce: Some("nonce".to_owned()),
+        sid: "session".to_owned(),
+        amr: "pwd".to_owned(),
         authenticated_at: NOON,
     }
+}
+
+/// Starts the session that the grants belong to. Returns its token.
+async fn begin_session(store: &Store) -> TokenHash {
+    let account = NewProviderAccount {
+        subject: "ann".to_owned(),
+        email: "ann@example.com".parse().unwrap(),
+        password_hash: PasswordHash("x".to_owned()),
+        at: NOON,
+    };
+    let account = store.provider_accounts.create_provider_account(account).await.unwrap();
+    let session = NewProviderSession {
+        token: token(),
+        subject: account.subject,
+        password_version: account.password_version,
+        sid: grant().sid,
+        amr: "pwd".to_owned(),
+        at: NOON,
+    };
+    let token = session.token;
+    store.provider_sessions.start_provider_session(session).await.unwrap();
+    token
 }
 
 async fn issue(store: &Store, grant: Grant) -> TokenHash {
@@ -56,6 +80,7 @@ fn presented(code: TokenHash) -> CodeRedemption {
 
 pub async fn replayed_code_revokes_its_access_token<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
+    begin_session(&store).await;
     let code = issue(&store, grant()).await;
     let first = presented(code);
     assert_eq!(store.grants.redeem_code(first.clone()).await.unwrap(), RedeemOutcome::Granted(grant()));
@@ -87,6 +112,7 @@ pub async fn replayed_code_revokes_its_access_token<D: TestDatabase>(database: A
 
 pub async fn code_is_bound_to_client_redirect_uri_verifier_and_expiry<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
+    begin_session(&store).await;
     let wrong: [fn(&mut CodeRedemption); 4] = [
         |presented| presented.client_id = "other".to_owned(),
         |presented| presented.redirect_uri.push('/'),
@@ -111,6 +137,7 @@ pub async fn code_is_bound_to_client_redirect_uri_verifier_and_expiry<D: TestDat
 
 pub async fn concurrent_redemptions_leave_no_valid_token<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
+    begin_session(&store).await;
     for _ in 0..10 {
         let code = issue(&store, grant()).await;
         let racers: Vec<_> = (0..8)
@@ -137,8 +164,21 @@ pub async fn concurrent_redemptions_leave_no_valid_token<D: TestDatabase>(databa
     }
 }
 
+pub async fn code_of_an_ended_session_is_void<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let session = begin_session(&store).await;
+    let (before, after) = (issue(&store, grant()).await, issue(&store, grant()).await);
+    assert_eq!(store.grants.redeem_code(presented(before)).await.unwrap(), RedeemOutcome::Granted(grant()));
+    assert!(store.provider_sessions.end_provider_session(session).await.unwrap());
+    let late = presented(after);
+    let outcome = store.grants.redeem_code(late.clone()).await.unwrap();
+    assert_eq!(outcome, RedeemOutcome::Rejected { grant: grant(), is_expired: false });
+    assert_eq!(store.grants.grant_for_access_token(late.access_token, after_s(31)).await.unwrap(), None);
+}
+
 pub async fn grants_round_trip<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
+    begin_session(&store).await;
     for text in HOSTILE_TEXTS {
         let hostile = Grant {
             nonce: Some(text.to_owned()),

@@ -5,15 +5,19 @@
 mod account_changes;
 mod accounts;
 mod audit;
+mod authentications;
 mod billing;
 mod chains;
 mod client_lists;
 mod clients;
 mod crash_recovery;
 mod databases;
+mod factor_resets;
+mod factors;
 mod firm;
 mod grants;
 mod idempotency;
+mod invitations;
 mod invoice_ledger;
 mod invoice_lists;
 mod invoices;
@@ -188,6 +192,8 @@ conformance_suite! {
         correct_code_is_accepted_once_and_never_after_expiry
         concurrent_correct_codes_have_one_winner
         wrong_codes_count_per_identity_across_sign_ins
+        wrong_codes_and_emails_are_bounded_in_a_day
+        strangers_who_claim_a_mailbox_do_not_lock_out_its_person_for_a_day
         new_sign_ins_and_codes_do_not_reset_attempts
         owners_sign_in_does_not_reset_attackers_attempts
         new_code_replaces_previous_and_emails_are_bounded
@@ -195,17 +201,57 @@ conformance_suite! {
         identities_sharing_mailbox_share_attempt_and_email_limits
         emails_per_identity_are_bounded_until_used_or_expired
         oldest_sign_ins_are_deleted_past_limit
-        expired_sign_ins_are_deleted_in_batches;
+        expired_sign_ins_are_deleted_in_batches
+        removal_holds_for_the_mailbox_of_new_identities
+        removal_of_a_mailbox_keeps_a_partner
+        profile_round_trips_and_is_kept_at_sign_in;
+    authentications:
+        logout_token_ends_sessions_of_its_sid_once
+        logout_token_without_sid_ends_everything_of_the_subject
+        concurrent_logout_tokens_have_one_winner
+        renewed_session_has_a_new_token_and_goes_on
+        bound_session_needs_its_second_cookie
+        directory_role_follows_up_and_down_except_last_partner
+        directory_role_outranks_an_invitation
+        daily_code_emails_are_bounded_even_if_codes_are_used;
+    invitations:
+        invitation_gives_its_role_once_at_first_sign_in
+        expired_invitation_gives_no_role_and_is_deleted
+        racing_first_sign_ins_use_one_invitation
+        invitation_and_its_email_are_one_step_and_audited
+        members_and_removed_people_cannot_be_invited
+        invitation_emails_are_throttled_per_mailbox;
+    factor_resets:
+        factor_reset_deletes_all_factors_of_one_account
+        factor_reset_ends_sessions_and_is_audited
+        rejected_factor_reset_changes_nothing;
     provider:
         provider_account_is_found_by_email_and_subject
         concurrent_sign_ups_with_one_email_create_one_account
         provider_session_resolves_account_until_ended
         provider_session_expires_by_idle_and_absolute_timeout
         password_change_ends_all_provider_sessions
+        continued_session_keeps_its_sid_and_applications
+        ended_sessions_are_announced_once_per_application
+        logout_token_is_claimed_by_one_process_until_the_claim_ends
+        known_devices_are_bounded_and_end_with_the_password
         proof_is_consumed_once_before_expiry_under_race
         replacing_proof_code_succeeds_once
         expired_proofs_are_deleted
         proof_creates_one_account_and_deletes_other_proofs;
+    factors:
+        each_totp_step_is_accepted_once_and_never_an_older_one
+        first_factor_comes_with_recovery_codes_and_the_last_takes_them
+        last_factor_is_kept_when_one_is_required
+        recovery_code_is_consumed_once_under_race
+        passkey_use_is_recorded_once_for_each_state
+        passkeys_belong_to_one_account_and_are_bounded
+        ceremony_is_consumed_once_before_expiry
+        pending_second_factor_ends_with_a_new_password
+        expired_ceremonies_and_sign_ins_are_deleted
+        changed_password_keeps_one_session
+        changed_password_announces_the_sessions_that_end
+        reauthentication_changes_time_and_methods_of_a_session;
     throttles:
         concurrent_attempts_never_exceed_throttle_limit
         counts_from_a_clock_far_ahead_are_ignored
@@ -218,6 +264,7 @@ conformance_suite! {
         replayed_code_revokes_its_access_token
         code_is_bound_to_client_redirect_uri_verifier_and_expiry
         concurrent_redemptions_leave_no_valid_token
+        code_of_an_ended_session_is_void
         grants_round_trip
         consent_request_is_consumed_once_before_expiry
         consents_are_per_subject_and_client

@@ -7,13 +7,14 @@ use chancery_domain::{
     Action, AuditEvent, AuditedDecision, CODE_EMAIL_INTERVAL, CODE_EMAIL_WINDOW, Decision, EmailAddress,
     EventKind, FAILED_CODE_EMAIL_INTERVAL, Identity, LocalPath, MAX_CODE_EMAILS_PER_IDENTITY,
     MAX_CODE_EMAILS_PER_MAILBOX, MAX_CODE_EMAILS_PER_SIGN_IN, MAX_WRONG_CODES, MAX_WRONG_CODES_PER_MAILBOX,
-    OsRandomness, Person, PersonId, Principal, Role, SecretToken, SessionTimeouts, TokenHash, UnixMillis,
-    WRONG_CODE_LOCKOUT,
+    OsRandomness, Person, PersonId, Principal, Profile, Role, SecretToken, SessionTimeouts, Throttle,
+    TokenHash, UnixMillis, WRONG_CODE_LOCKOUT,
 };
 use chancery_policy::FirmResource;
 use chancery_store::{
-    CodeEmailOutcome, CodeOutcome, MAX_SESSIONS_PER_PERSON, NewSession, PendingEmailCode, PendingSignIn,
-    PersonError, RemovedPerson, SentEmailCode, Store, VerifiedIdentity,
+    CodeEmailOutcome, CodeOutcome, MAX_SESSIONS_PER_PERSON, NamedPerson, NewSession, PendingEmailCode,
+    PendingSignIn, PersonError, RemovedPerson, SentEmailCode, SessionAuthentication, SignInPurpose, Store,
+    VerifiedIdentity,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -51,7 +52,9 @@ async fn start(store: &Store, person: &Person, at: UnixMillis) -> TokenHash {
     let token = token();
     let new = NewSession {
         token,
+        binding: None,
         person: person.id,
+        authentication: SessionAuthentication::at(at),
         origin: origin(at),
         ip_address: "192.0.2.1".to_owned(),
         user_agent: "Firefox".to_owned(),
@@ -107,7 +110,7 @@ pub async fn last_partner_is_never_lost_under_race<D: TestDatabase>(database: Ar
         tokio::spawn(async move {
             match id.0 % 2 {
                 0 => store.people.set_role(manage(NOON), id, Role::Consultant).await.map(|_| ()),
-                _ => store.people.remove_person(manage(NOON), id).await,
+                _ => store.people.remove_person(manage(NOON), id).await.map(|_| ()),
             }
         })
     });
@@ -133,8 +136,16 @@ pub async fn removed_person_has_no_sessions_and_cannot_sign_in<D: TestDatabase>(
     store.people.remove_person(manage(NOON), ann.id).await.unwrap();
     assert!(!is_open(&store, session, NOON).await);
     let (token, ip_address, user_agent) = (token(), String::new(), String::new());
-    let new =
-        NewSession { token, person: ann.id, origin: origin(NOON), ip_address, user_agent, replaces: None };
+    let new = NewSession {
+        token,
+        binding: None,
+        person: ann.id,
+        authentication: SessionAuthentication::at(NOON),
+        origin: origin(NOON),
+        ip_address,
+        user_agent,
+        replaces: None,
+    };
     assert!(
         matches!(store.sessions.start_session(new).await, Err(PersonError::NoSuchPerson(id)) if id == ann.id)
     );
@@ -155,6 +166,92 @@ pub async fn removed_person_has_no_sessions_and_cannot_sign_in<D: TestDatabase>(
         Err(PersonError::NoSuchPerson(_))
     ));
     assert_eq!(store.sessions.delete_expired_sessions(TIMES, NOON, 100).await.unwrap(), 1);
+}
+
+pub async fn removal_holds_for_the_mailbox_of_new_identities<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let arrive = async |subject: &str, email: &str| {
+        let (identity, email, role) = (identity(subject), address(email), Role::Consultant);
+        store.people.sign_in(VerifiedIdentity { identity, email, role, origin: origin(NOON) }).await
+    };
+    let ann = arrive("ann", "ann@example.com").await.unwrap();
+    let twin = arrive("twin", "ann+twin@example.com").await.unwrap();
+    let session = start(&store, &twin, NOON).await;
+    let removed = store.people.remove_person(manage(NOON), ann.id).await.unwrap();
+    assert_eq!(removed.iter().map(|person| person.id).collect::<Vec<_>>(), [ann.id, twin.id]);
+    assert!(!is_open(&store, session, NOON).await);
+    for (subject, email) in
+        [("new", "ann@example.com"), ("new", "ANN+x@example.com"), ("other", "ann+x+y@example.com")]
+    {
+        let outcome = arrive(subject, email).await;
+        assert!(
+            matches!(outcome, Err(PersonError::PersonRemoved(id)) if id == ann.id),
+            "{email}: {outcome:?}"
+        );
+    }
+    // A removed person who comes with another address does not free their mailbox.
+    assert!(matches!(arrive("ann", "ann.lee@example.com").await, Err(PersonError::PersonRemoved(_))));
+    assert!(matches!(arrive("new", "ann@example.com").await, Err(PersonError::PersonRemoved(_))));
+    let removed = store.people.list_removed_people().await.unwrap();
+    assert!(removed.iter().any(|removed| (removed.person.id, &removed.person.email) == (ann.id, &ann.email)));
+    let outcome = arrive("twin", "ann+twin@example.com").await;
+    assert!(matches!(outcome, Err(PersonError::PersonRemoved(id)) if id == twin.id), "{outcome:?}");
+    assert!(
+        arrive("anna", "anna@example.com").await.is_ok() && arrive("far", "ann@example.org").await.is_ok()
+    );
+    let removals: Vec<_> = decisions(&store).await.into_iter().filter_map(|row| row.effect).collect();
+    let removal = |person: &Person| AuditEvent::new(EventKind::PersonRemoved, person.id);
+    assert_eq!(removals, [removal(&ann), removal(&twin)], "one row each");
+    for person in [&ann, &twin] {
+        store.people.restore_person(manage(NOON), person.id).await.unwrap();
+    }
+    assert_ne!(arrive("new", "ann@example.com").await.unwrap().id, ann.id);
+    assert_eq!(arrive("ann", "ann@example.com").await.unwrap().id, ann.id);
+}
+
+pub async fn removal_of_a_mailbox_keeps_a_partner<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let arrive = async |subject: &str, email: &str, role| {
+        let (identity, email) = (identity(subject), address(email));
+        let verified = VerifiedIdentity { identity, email, role, origin: origin(NOON) };
+        store.people.sign_in(verified).await.unwrap()
+    };
+    let ann = arrive("ann", "ann@example.com", Role::Consultant).await;
+    let twin = arrive("twin", "ann+twin@example.com", Role::Partner).await;
+    for person in [&ann, &twin] {
+        let outcome = store.people.remove_person(manage(NOON), person.id).await;
+        assert!(matches!(outcome, Err(PersonError::LastPartner)), "{outcome:?}");
+    }
+    assert_eq!(store.people.list_people().await.unwrap().len(), 2, "nobody is removed");
+    arrive("ruth", "ruth@example.com", Role::Partner).await;
+    assert_eq!(store.people.remove_person(manage(NOON), ann.id).await.unwrap().len(), 2);
+    assert_eq!(store.people.list_people().await.unwrap().len(), 1);
+}
+
+pub async fn profile_round_trips_and_is_kept_at_sign_in<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let ann = sign_in(&store, "ann", Role::Consultant).await;
+    assert_eq!(ann.profile, Profile::default());
+    let profile = Profile {
+        name: Some("Åsa \u{1F600} O'Neil".parse().unwrap()),
+        time_zone: Some("Europe/Berlin".parse().unwrap()),
+    };
+    store.people.set_profile(ann.id, &profile).await.unwrap();
+    let again = sign_in(&store, "ann", Role::Partner).await;
+    assert_eq!((again.role, &again.profile), (Role::Partner, &profile));
+    let token = start(&store, &again, NOON).await;
+    let found = store.sessions.active_session(token, "192.0.2.1", TIMES, NOON).await.unwrap().unwrap();
+    assert_eq!(found.person.profile, profile);
+    let named = NamedPerson { id: ann.id, name: profile.name.clone().unwrap() };
+    assert_eq!(store.people.list_names().await.unwrap(), std::slice::from_ref(&named));
+    sign_in(&store, "ruth", Role::Partner).await;
+    store.people.remove_person(manage(NOON), ann.id).await.unwrap();
+    assert_eq!(store.people.list_names().await.unwrap(), [named], "old records still show the name");
+    let outcome = store.people.set_profile(ann.id, &Profile::default()).await;
+    assert!(matches!(outcome, Err(PersonError::NoSuchPerson(id)) if id == ann.id));
+    store.people.restore_person(manage(NOON), ann.id).await.unwrap();
+    store.people.set_profile(ann.id, &Profile::default()).await.unwrap();
+    assert!(store.people.list_names().await.unwrap().is_empty());
 }
 
 pub async fn restored_person_keeps_role_but_no_sessions<D: TestDatabase>(database: Arc<D>) {
@@ -302,7 +399,9 @@ pub async fn new_session_ends_browsers_previous_session<D: TestDatabase>(databas
     let bens = token();
     let new = NewSession {
         token: bens,
+        binding: None,
         person: ben.id,
+        authentication: SessionAuthentication::at(NOON),
         origin: origin(after_s(1)),
         ip_address: "192.0.2.1".to_owned(),
         user_agent: "Firefox".to_owned(),
@@ -427,6 +526,7 @@ pub async fn pending_sign_in_is_consumed_once_before_expiry<D: TestDatabase>(dat
         nonce: "nonce".to_owned(),
         pkce_verifier: "verifier".to_owned(),
         return_to: LocalPath::parse("/clients/7").unwrap(),
+        purpose: SignInPurpose::SignIn,
         expires_at: after_s(600),
     };
     let (one, late) = (token(), token());
@@ -450,6 +550,9 @@ fn pending(subject: &str, secret: &SecretToken, code: &str) -> PendingEmailCode 
     PendingEmailCode {
         identity: identity(subject),
         email: address(&format!("{subject}@example.com")),
+        is_email_verified: true,
+        directory_role: None,
+        authentication: SessionAuthentication::at(NOON),
         return_to: LocalPath::parse("/").unwrap(),
         code: SentEmailCode {
             hash: secret.hash_with(code),
@@ -564,6 +667,70 @@ pub async fn wrong_codes_count_per_identity_across_sign_ins<D: TestDatabase>(dat
         "others are not touched"
     );
     assert_eq!(MAX_WRONG_CODES, 5);
+}
+
+pub async fn wrong_codes_and_emails_are_bounded_in_a_day<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let (mut now, mut wrong) = (NOON, 0);
+    let rejected = loop {
+        let (secret, outcome) = begin(&store, "ann", now).await;
+        if outcome != CodeEmailOutcome::Allowed {
+            break outcome;
+        }
+        for _ in 0..MAX_WRONG_CODES {
+            verify_code(&store, &secret, "000000", now).await;
+            wrong += 1;
+        }
+        now = now.after(WRONG_CODE_LOCKOUT);
+    };
+    let until = after_s(24 * 3600);
+    assert_eq!(rejected, CodeEmailOutcome::LockedOut { until });
+    assert_eq!(wrong, Throttle::WRONG_CODE_PER_IDENTITY_AND_DAY.limit);
+    assert_eq!(begin(&store, "ann", until).await.1, CodeEmailOutcome::Allowed);
+
+    let (mut now, mut sent) = (NOON, 0);
+    let rejected = loop {
+        match begin(&store, "ben", now).await.1 {
+            CodeEmailOutcome::Allowed => sent += 1,
+            CodeEmailOutcome::TooMany { until } if until < after_s(24 * 3600) => now = until,
+            rejected => break rejected,
+        }
+    };
+    assert_eq!(rejected, CodeEmailOutcome::TooManyToday { until });
+    assert_eq!(sent, Throttle::CODE_EMAIL_PER_IDENTITY_AND_DAY.limit);
+}
+
+pub async fn strangers_who_claim_a_mailbox_do_not_lock_out_its_person_for_a_day<D: TestDatabase>(
+    database: Arc<D>,
+) {
+    let store = database.open().await;
+    sign_in(&store, "ann", Role::Consultant).await;
+    let (mut now, mut wrong) = (NOON, 0);
+    'day: for stranger in 0.. {
+        let subject = format!("stranger{stranger}");
+        let (secret, outcome) = begin_claiming(&store, &subject, "ann@example.com", now).await;
+        match outcome {
+            CodeEmailOutcome::Allowed => {}
+            CodeEmailOutcome::LockedOut { until } if until == after_s(24 * 3600) => break 'day,
+            CodeEmailOutcome::LockedOut { until } => now = until,
+            other => panic!("{other:?}"),
+        }
+        for _ in 0..MAX_WRONG_CODES {
+            match verify_code(&store, &secret, "000000", now).await {
+                CodeOutcome::Gone => break,
+                _ => wrong += 1,
+            }
+        }
+    }
+    assert_eq!(wrong, Throttle::WRONG_CODE_PER_MAILBOX_AND_DAY.limit);
+    let now = now.after(WRONG_CODE_LOCKOUT);
+    let outcome = begin_claiming(&store, "newcomer", "ann@example.com", now).await.1;
+    assert_eq!(outcome, CodeEmailOutcome::LockedOut { until: after_s(24 * 3600) });
+    let (secret, outcome) = begin(&store, "ann", now).await;
+    assert_eq!(outcome, CodeEmailOutcome::Allowed);
+    let wrong = verify_code(&store, &secret, "000000", now).await;
+    assert!(matches!(wrong, CodeOutcome::Rejected { left: 4 }), "{wrong:?}");
+    assert!(matches!(verify_code(&store, &secret, "123456", now).await, CodeOutcome::Accepted(_)));
 }
 
 pub async fn new_sign_ins_and_codes_do_not_reset_attempts<D: TestDatabase>(database: Arc<D>) {
@@ -741,11 +908,13 @@ pub async fn emails_per_identity_are_bounded_until_used_or_expired<D: TestDataba
     assert_eq!(begin(&store, "ann", after_s(60)).await.1, CodeEmailOutcome::TooMany { until });
     assert_eq!(begin(&store, "ben", after_s(60)).await.1, CodeEmailOutcome::Allowed);
     assert!(matches!(verify_code(&store, &last, "123456", after_s(60)).await, CodeOutcome::Accepted(_)));
+    assert_eq!(begin(&store, "ann", after_s(60)).await.1, CodeEmailOutcome::Allowed, "a code was used");
+
     for _ in 0..MAX_CODE_EMAILS_PER_IDENTITY {
-        assert_eq!(begin(&store, "ann", after_s(60)).await.1, CodeEmailOutcome::Allowed);
+        begin_ok(&store, "cat").await;
     }
-    assert!(matches!(begin(&store, "ann", after_s(60)).await.1, CodeEmailOutcome::TooMany { .. }));
-    assert_eq!(begin(&store, "ann", until).await.1, CodeEmailOutcome::Allowed);
+    assert_eq!(begin(&store, "cat", after_s(60)).await.1, CodeEmailOutcome::TooMany { until });
+    assert_eq!(begin(&store, "cat", until).await.1, CodeEmailOutcome::Allowed, "the hour is over");
 }
 
 pub async fn oldest_sign_ins_are_deleted_past_limit<D: TestDatabase>(database: Arc<D>) {
@@ -757,6 +926,7 @@ pub async fn oldest_sign_ins_are_deleted_past_limit<D: TestDatabase>(database: A
             nonce: "nonce".to_owned(),
             pkce_verifier: "verifier".to_owned(),
             return_to: LocalPath::parse("/").unwrap(),
+            purpose: SignInPurpose::SignIn,
             expires_at: after_s(600 + number),
         };
         let token = token();
@@ -780,6 +950,7 @@ pub async fn expired_sign_ins_are_deleted_in_batches<D: TestDatabase>(database: 
             nonce: "nonce".to_owned(),
             pkce_verifier: "verifier".to_owned(),
             return_to: LocalPath::parse("/").unwrap(),
+            purpose: SignInPurpose::SignIn,
             expires_at: after_s(600),
         };
         store.sign_ins.begin_sign_in(token(), sign_in).await.unwrap();
@@ -790,15 +961,17 @@ pub async fn expired_sign_ins_are_deleted_in_batches<D: TestDatabase>(database: 
     assert_eq!(store.sign_ins.delete_expired_sign_ins(after_s(600), 3, 100).await.unwrap(), 4);
     assert_eq!(
         store.throttles.delete_expired_throttles(after_s(600), 100).await.unwrap(),
-        10,
+        20,
         "no code was wrong"
     );
     let all_deleted = UnixMillis(NOON.0 + CODE_EMAIL_WINDOW.as_millis() as i64);
     assert_eq!(
         store.throttles.delete_expired_throttles(all_deleted, 100).await.unwrap(),
         10,
-        "counts of emails"
+        "counts of emails in an hour"
     );
     assert_eq!(store.throttles.delete_expired_throttles(all_deleted, 100).await.unwrap(), 0);
+    let next_day = after_s(24 * 3600);
+    assert_eq!(store.throttles.delete_expired_throttles(next_day, 100).await.unwrap(), 10, "and in a day");
     assert_eq!(store.sign_ins.delete_expired_sign_ins(all_deleted, 100, 100).await.unwrap(), 0);
 }

@@ -6,8 +6,9 @@ use chancery_domain::{
     EmailAddress, LocalPath, OsRandomness, SecretToken, SessionTimeouts, TokenHash, UnixMillis,
 };
 use chancery_store::{
-    MailboxProof, NewProviderAccount, NewProviderSession, PasswordHash, ProofPurpose, ProviderAccount,
-    ProviderError, SentEmailCode, Store,
+    BackchannelLogout, Grant, MAX_KNOWN_DEVICES, MailboxProof, NewAuthorizationCode, NewKnownDevice,
+    NewProviderAccount, NewProviderSession, PasswordHash, ProofPurpose, ProviderAccount, ProviderError,
+    SentEmailCode, Store,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +48,8 @@ async fn start(store: &Store, account: &ProviderAccount, at: UnixMillis) -> Toke
         token,
         subject: account.subject.clone(),
         password_version: account.password_version,
+        sid: SecretToken::generate(&OsRandomness).reveal().to_owned(),
+        amr: "pwd".to_owned(),
         at,
     };
     store.provider_sessions.start_provider_session(new).await.unwrap();
@@ -156,6 +159,193 @@ pub async fn password_change_ends_all_provider_sessions<D: TestDatabase>(databas
     );
 }
 
+/// Gives the application a grant in the session.
+async fn grant(store: &Store, session: TokenHash, client_id: &str) {
+    let session = store.provider_sessions.provider_session(session, TIMES, NOON).await.unwrap().unwrap();
+    let grant = Grant {
+        client_id: client_id.to_owned(),
+        redirect_uri: "https://portal.example/auth/callback".to_owned(),
+        code_challenge: "challenge".to_owned(),
+        subject: session.account.subject,
+        password_version: session.account.password_version,
+        scope: "openid".to_owned(),
+        nonce: None,
+        sid: session.sid,
+        amr: session.amr,
+        authenticated_at: session.started_at,
+    };
+    let new =
+        NewAuthorizationCode { code: token(), grant, expires_at: after_s(60), delete_after: after_s(700) };
+    store.grants.issue_code(new).await.unwrap();
+}
+
+async fn sid(store: &Store, session: TokenHash) -> String {
+    store.provider_sessions.provider_session(session, TIMES, NOON).await.unwrap().unwrap().sid
+}
+
+async fn claim(store: &Store, now: UnixMillis) -> Vec<BackchannelLogout> {
+    let claim = SecretToken::generate(&OsRandomness);
+    let ends_at = now.after(Duration::from_secs(60));
+    store.backchannel_logouts.claim_backchannel_logouts(&claim, now, ends_at, 100).await.unwrap()
+}
+
+/// Claims and finishes all that is due. Returns session and application of each, sorted.
+async fn announced(store: &Store) -> Vec<(String, String)> {
+    let mut announced = Vec::new();
+    for logout in claim(store, NOON).await {
+        assert!(store.backchannel_logouts.finish_backchannel_logout(&logout).await.unwrap());
+        announced.push((logout.sid, logout.client_id));
+    }
+    announced.sort();
+    announced
+}
+
+pub async fn continued_session_keeps_its_sid_and_applications<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let (maya, omar) = (account(&store, "maya").await, account(&store, "omar").await);
+    let old = start(&store, &maya, NOON).await;
+    grant(&store, old, "portal").await;
+    let old_sid = sid(&store, old).await;
+    let again = |account: &ProviderAccount| NewProviderSession {
+        token: token(),
+        subject: account.subject.clone(),
+        password_version: account.password_version,
+        sid: "of a new session".to_owned(),
+        amr: "pwd otp mfa".to_owned(),
+        at: after_s(5),
+    };
+    let omars = again(&omar);
+    assert!(!store.provider_sessions.continue_provider_session(old, &omars).await.unwrap(), "not his");
+    assert!(!store.provider_sessions.continue_provider_session(token(), &again(&maya)).await.unwrap());
+    let new = again(&maya);
+    assert!(store.provider_sessions.continue_provider_session(old, &new).await.unwrap());
+    assert!(!is_open(&store, old, after_s(5)).await, "the old token is worth nothing");
+    let session = store.provider_sessions.provider_session(new.token, TIMES, after_s(5)).await.unwrap();
+    let session = session.unwrap();
+    assert_eq!((session.sid.as_str(), session.started_at), (old_sid.as_str(), after_s(5)));
+    assert_eq!(session.amr, "pwd otp mfa");
+    assert!(announced(&store).await.is_empty(), "no application is signed out");
+    assert!(store.provider_sessions.end_provider_session(new.token).await.unwrap());
+    assert_eq!(announced(&store).await, [(old_sid, "portal".to_owned())]);
+}
+
+pub async fn ended_sessions_are_announced_once_per_application<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let (maya, omar) = (account(&store, "maya").await, account(&store, "omar").await);
+    let mut sessions = Vec::new();
+    for _ in 0..4 {
+        let session = start(&store, &maya, NOON).await;
+        for client_id in ["portal", "other", "portal"] {
+            grant(&store, session, client_id).await;
+        }
+        sessions.push((session, sid(&store, session).await));
+    }
+    let omars = start(&store, &omar, NOON).await;
+    grant(&store, omars, "portal").await;
+    let of = |sids: &[&String]| {
+        let mut rows: Vec<(String, String)> = Vec::new();
+        for sid in sids {
+            rows.extend(["other", "portal"].map(|client_id| ((*sid).clone(), client_id.to_owned())));
+        }
+        rows.sort();
+        rows
+    };
+    assert_eq!(store.backchannel_logouts.next_backchannel_logout_at().await.unwrap(), None);
+
+    store.provider_sessions.end_provider_session(sessions[0].0).await.unwrap();
+    assert_eq!(announced(&store).await, of(&[&sessions[0].1]));
+    store.provider_sessions.end_provider_session(sessions[0].0).await.unwrap();
+    assert!(announced(&store).await.is_empty(), "it has ended before");
+
+    let ends = &store.provider_sessions;
+    assert!(!ends.end_provider_session_by_sid(&omar.subject, &sessions[1].1).await.unwrap(), "not his");
+    assert!(ends.end_provider_session_by_sid(&maya.subject, &sessions[1].1).await.unwrap());
+    assert_eq!(announced(&store).await, of(&[&sessions[1].1]));
+
+    store.provider_accounts.set_password(&maya.email, &hash("second")).await.unwrap().unwrap();
+    assert_eq!(announced(&store).await, of(&[&sessions[2].1, &sessions[3].1]));
+
+    let spared = start(&store, &omar, NOON).await;
+    grant(&store, spared, "portal").await;
+    let (spared_sid, omars_sid) = (sid(&store, spared).await, sid(&store, omars).await);
+    let revoker = &store.session_revoker;
+    assert_eq!(revoker.end_other_provider_sessions(&omar.subject, &spared_sid).await.unwrap(), 1);
+    assert_eq!(announced(&store).await, [(omars_sid, "portal".to_owned())]);
+    assert!(is_open(&store, spared, NOON).await);
+    assert_eq!(revoker.end_provider_sessions(&omar.subject).await.unwrap(), 1);
+    assert_eq!(announced(&store).await, [(spared_sid, "portal".to_owned())]);
+
+    // Sessions that merely expire are not announced.
+    let expiring = start(&store, &omar, NOON).await;
+    grant(&store, expiring, "portal").await;
+    let late = after_s(13 * 3600);
+    assert_eq!(ends.delete_expired_provider_sessions(TIMES, late, 10).await.unwrap(), 1);
+    assert!(announced(&store).await.is_empty());
+}
+
+pub async fn logout_token_is_claimed_by_one_process_until_the_claim_ends<D: TestDatabase>(database: Arc<D>) {
+    let (store, other) = (database.open().await, database.open().await);
+    let maya = account(&store, "maya").await;
+    let session = start(&store, &maya, NOON).await;
+    grant(&store, session, "portal").await;
+    store.provider_sessions.end_provider_session(session).await.unwrap();
+    let first = claim(&store, NOON).await;
+    assert_eq!((first.len(), first[0].attempt, first[0].first_attempt_at), (1, 1, NOON));
+    assert_eq!(first[0].subject, maya.subject);
+    assert!(claim(&other, after_s(59)).await.is_empty());
+    let second = claim(&other, after_s(60)).await;
+    assert_eq!((second.len(), second[0].attempt, second[0].first_attempt_at), (1, 2, NOON));
+    let logouts = &store.backchannel_logouts;
+    assert!(!logouts.finish_backchannel_logout(&first[0]).await.unwrap(), "its claim has ended");
+    assert!(!logouts.retry_backchannel_logout(&first[0], after_s(61)).await.unwrap());
+    assert!(other.backchannel_logouts.retry_backchannel_logout(&second[0], after_s(100)).await.unwrap());
+    assert_eq!(logouts.next_backchannel_logout_at().await.unwrap(), Some(after_s(100)));
+    assert!(claim(&store, after_s(99)).await.is_empty());
+    let third = claim(&store, after_s(100)).await;
+    assert_eq!(third[0].attempt, 3);
+    assert!(logouts.finish_backchannel_logout(&third[0]).await.unwrap());
+    assert_eq!(logouts.next_backchannel_logout_at().await.unwrap(), None);
+}
+
+pub async fn known_devices_are_bounded_and_end_with_the_password<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let (maya, omar) = (account(&store, "maya").await, account(&store, "omar").await);
+    let devices = &store.known_devices;
+    let remember = async |account: &ProviderAccount, browser_token: Option<TokenHash>, at: i64| {
+        let new_token = token();
+        let (now, expires_at) = (after_s(at), after_s(at + 1_000));
+        let subject = account.subject.clone();
+        let new = NewKnownDevice { subject, browser_token, new_token, now, expires_at };
+        (new_token, devices.remember_device(new).await.unwrap())
+    };
+    let is_known = async |token: TokenHash, account: &ProviderAccount, at: i64| {
+        devices.is_known_device(token, &account.email, after_s(at)).await.unwrap()
+    };
+    let (first, is_own) = remember(&maya, None, 0).await;
+    assert!(!is_own && is_known(first, &maya, 1).await && !is_known(first, &omar, 1).await);
+    assert!(!is_known(first, &maya, 1_000).await, "its time is over");
+    let (_, is_own) = remember(&omar, Some(first), 10).await;
+    assert!(is_own && is_known(first, &omar, 11).await, "two people share a browser");
+    let planted = token();
+    let (replacement, is_own) = remember(&omar, Some(planted), 11).await;
+    assert!(!is_own && !is_known(planted, &omar, 12).await && is_known(replacement, &omar, 12).await);
+    let (_, is_own) = remember(&maya, Some(first), 20).await;
+    assert!(is_own && is_known(first, &maya, 1_010).await, "another sign-in extends it");
+
+    for number in 0..MAX_KNOWN_DEVICES {
+        let (newest, _) = remember(&maya, None, 30 + i64::from(number)).await;
+        assert!(is_known(newest, &maya, 60).await);
+    }
+    assert!(!is_known(first, &maya, 60).await, "the oldest is deleted");
+    assert!(is_known(first, &omar, 60).await, "for her alone");
+
+    let (kept, _) = remember(&maya, None, 60).await;
+    store.provider_accounts.set_password(&maya.email, &hash("second")).await.unwrap().unwrap();
+    assert!(!is_known(kept, &maya, 61).await && is_known(first, &omar, 61).await);
+    assert_eq!(devices.delete_expired_devices(after_s(5_000), 1).await.unwrap(), 1);
+    assert_eq!(devices.delete_expired_devices(after_s(5_000), 10).await.unwrap(), 1);
+}
+
 fn proof(purpose: ProofPurpose, name: &str, code: TokenHash) -> MailboxProof {
     MailboxProof {
         purpose,
@@ -182,6 +372,10 @@ pub async fn proof_is_consumed_once_before_expiry_under_race<D: TestDatabase>(da
         store.proofs.find_proof(new_password, NOON).await.unwrap().unwrap().purpose,
         ProofPurpose::NewPassword
     );
+    let first_factor = token();
+    store.proofs.begin_proof(first_factor, proof(ProofPurpose::FirstFactor, "ann", code)).await.unwrap();
+    let found = store.proofs.find_proof(first_factor, NOON).await.unwrap().unwrap();
+    assert_eq!(found.purpose, ProofPurpose::FirstFactor);
     assert!(store.proofs.find_proof(sign_up, after_s(600)).await.unwrap().is_none(), "late");
 
     assert!(!store.proofs.consume_proof(sign_up, token()).await.unwrap(), "another code");

@@ -4,22 +4,25 @@ use crate::billing::{credit, issue_new, noon_of, permit_at, used};
 use crate::firm::{
     after_s, ask, create_whole, firm_permit, new_client, note, origin, people, permit, principal, read,
 };
+use crate::invitations;
 use crate::outbox;
 use crate::samples::{HOSTILE_TEXTS, NOON, discounted, name, new_account, new_key, prices, with_cached};
 use chancery_domain::{
     AccountId, ApiKey, ClientId, CreditAmount, Day, EntryKind, Fingerprint, Identity, KeyId, KeyLimits,
-    LocalPath, MinorUnits, Month, Nanos, Person, Principal, Randomness, RequestId, SecretToken,
-    SeededRandomness, StopReason, ThrottleKey, TokenHash, UnixMillis, UsageRow, Version,
+    LocalPath, MinorUnits, Month, Nanos, Person, Principal, Profile, Randomness, RequestId, Role,
+    SecretToken, SeededRandomness, StopReason, ThrottleKey, TokenHash, UnixMillis, UsageRow, Version,
 };
 use chancery_policy::{
     ArchiveClient, ClientResource, EditClient, ManageAccounts, ReadClient, ReassignClient,
 };
 use chancery_store::{
-    AccountChange, ActivityBatch, AlertKind, BillingChange, CapChange, CapRejection, ClientChange, Consent,
-    ConsentRequest, DailyPeak, DailyRejections, Grant, KeyClaim, KeyRotation, KeyUse, LimitsChange,
-    MailboxProof, NewAuthorizationCode, NewClient, NewEntry, NewKey, NewProviderAccount, NewProviderSession,
-    NewSession, PasswordHash, PaymentChange, PendingEmailCode, PendingSignIn, ProofPurpose, SentEmailCode,
-    Settlement, SigningKey, SpendingReservation, Store, StoredReply,
+    AccountChange, ActivityBatch, AlertKind, BillingChange, CapChange, CapRejection, CeremonyKind,
+    ClientChange, Consent, ConsentRequest, DailyPeak, DailyRejections, FactorCeremony, Grant, KeyClaim,
+    KeyRotation, KeyUse, LimitsChange, LogoutTarget, MailboxProof, NewAuthorizationCode, NewClient, NewEntry,
+    NewKey, NewKnownDevice, NewPasskey, NewProviderAccount, NewProviderSession, NewSession, NewTotpSecret,
+    PasswordHash, PaymentChange, PendingEmailCode, PendingSecondFactor, PendingSignIn, ProofPurpose,
+    ProviderAccount, ProviderLogout, SentEmailCode, SessionAuthentication, Settlement, SignInPurpose,
+    SigningKey, SpendingReservation, Store, StoredReply,
 };
 use std::time::Duration;
 
@@ -308,11 +311,24 @@ async fn records(store: &Store, rng: &SeededRng) -> (Person, Person, Vec<ClientI
 }
 
 async fn portal(store: &Store, rng: &SeededRng, people: [&Person; 2]) {
+    let invited = invitations::invitation("invited@example.com", Role::Partner);
+    store.invitations.invite_person(invitations::permit(principal(people[1]), NOON), &invited).await.unwrap();
     for person in people {
+        let profile = Profile {
+            name: Some("Åsa O'Neil".parse().unwrap()),
+            time_zone: Some("Europe/Berlin".parse().unwrap()),
+        };
+        store.people.set_profile(person.id, &profile).await.unwrap();
         for _ in 0..rng.count(1, 3) {
             let new = NewSession {
                 token: rng.token(),
+                binding: Some(rng.token()),
                 person: person.id,
+                authentication: SessionAuthentication {
+                    authenticated_at: NOON,
+                    sid: Some(rng.text()),
+                    id_token: Some(rng.token().0.to_vec()),
+                },
                 origin: origin(NOON),
                 ip_address: "192.0.2.1".to_owned(),
                 user_agent: rng.text(),
@@ -326,12 +342,16 @@ async fn portal(store: &Store, rng: &SeededRng, people: [&Person; 2]) {
         nonce: rng.text(),
         pkce_verifier: rng.text(),
         return_to: LocalPath::parse("/clients?page=2").unwrap(),
+        purpose: SignInPurpose::StepUp,
         expires_at: after_s(600),
     };
     store.sign_ins.begin_sign_in(rng.token(), sign_in).await.unwrap();
     let pending = PendingEmailCode {
         identity: Identity { issuer: "https://id.example".to_owned(), subject: rng.text() },
         email: "new@example.com".parse().unwrap(),
+        is_email_verified: true,
+        directory_role: Some(Role::Partner),
+        authentication: SessionAuthentication::at(NOON),
         return_to: LocalPath::parse("/").unwrap(),
         code: SentEmailCode { hash: rng.token(), expires_at: after_s(600), sent: 1, sent_at: NOON },
         is_email_sent: false,
@@ -339,7 +359,54 @@ async fn portal(store: &Store, rng: &SeededRng, people: [&Person; 2]) {
     let token = rng.token();
     store.sign_ins.begin_pending_email_code(token, pending, NOON).await.unwrap();
     store.sign_ins.verify_code(token, rng.token(), &origin(after_s(1))).await.unwrap();
+    let logout = ProviderLogout {
+        token_id: rng.token(),
+        token_expires_at: after_s(600),
+        issuer: "https://id.example".to_owned(),
+        target: LogoutTarget::Subject(rng.text()),
+    };
+    store.sessions.end_sessions_by_provider(&logout, &origin(after_s(1))).await.unwrap();
     store.secrets.shared_secret("portal", &SecretToken::generate(&rng.0)).await.unwrap();
+}
+
+async fn factors(store: &Store, rng: &SeededRng, account: &ProviderAccount) {
+    let subject = &account.subject;
+    let app = NewTotpSecret {
+        subject: subject.clone(),
+        secret: [rng.bytes(), vec![0, 255]].concat(),
+        step: 59_000_000,
+        recovery_codes: (0..rng.count(0, 10)).map(|_| rng.token()).collect(),
+        at: NOON,
+    };
+    store.second_factors.add_totp(&app).await.unwrap();
+    let passkey = NewPasskey {
+        credential_id: [subject.as_bytes(), &[0, 255]].concat(),
+        subject: subject.clone(),
+        name: rng.title(),
+        credential: rng.text(),
+        recovery_codes: Vec::new(),
+        at: NOON,
+    };
+    store.second_factors.add_passkey(&passkey).await.unwrap();
+    let used = store.second_factors.passkey(&passkey.credential_id).await.unwrap().unwrap();
+    if rng.less_than(2) == 0 {
+        store.second_factors.record_passkey_use(&used, &rng.text(), after_s(5)).await.unwrap();
+    }
+    let replaced = [rng.token(), rng.token()];
+    assert!(store.second_factors.replace_recovery_codes(subject, &replaced).await.unwrap());
+    for (kind, subject) in
+        [(CeremonyKind::TotpEnrolment, Some(subject.clone())), (CeremonyKind::PasskeyAuthentication, None)]
+    {
+        let ceremony = FactorCeremony { kind, subject, state: rng.text(), expires_at: after_s(600) };
+        store.ceremonies.begin_ceremony(rng.token(), &ceremony).await.unwrap();
+    }
+    let pending = PendingSecondFactor {
+        subject: subject.clone(),
+        password_version: account.password_version,
+        return_to: LocalPath::parse("/authorize?x=1").unwrap(),
+        expires_at: after_s(600),
+    };
+    store.ceremonies.begin_second_factor(rng.token(), &pending).await.unwrap();
 }
 
 async fn provider(store: &Store, rng: &SeededRng) {
@@ -353,9 +420,16 @@ async fn provider(store: &Store, rng: &SeededRng) {
         };
         let account = store.provider_accounts.create_provider_account(new).await.unwrap();
         let password_version = account.password_version;
-        let new =
-            NewProviderSession { token: rng.token(), subject: subject.clone(), password_version, at: NOON };
+        let new = NewProviderSession {
+            token: rng.token(),
+            subject: subject.clone(),
+            password_version,
+            sid: format!("session {number}"),
+            amr: "pwd".to_owned(),
+            at: NOON,
+        };
         store.provider_sessions.start_provider_session(new).await.unwrap();
+        factors(store, rng, &account).await;
         let consent = Consent {
             subject: subject.clone(),
             client_id: "portal".to_owned(),
@@ -378,18 +452,51 @@ async fn provider(store: &Store, rng: &SeededRng) {
             password_version,
             scope: "openid email".to_owned(),
             nonce: (number % 2 == 0).then(|| rng.text()),
+            sid: format!("session {number}"),
+            amr: "pwd".to_owned(),
             authenticated_at: NOON,
         };
         let new = NewAuthorizationCode {
             code: rng.token(),
-            grant,
+            grant: grant.clone(),
             expires_at: after_s(60),
             delete_after: after_s(700),
         };
         store.grants.issue_code(new).await.unwrap();
+        // Another session with a grant has ended, and is not announced yet.
+        let ended = NewProviderSession {
+            token: rng.token(),
+            subject: account.subject.clone(),
+            password_version,
+            sid: format!("ended {number}"),
+            amr: "pwd".to_owned(),
+            at: NOON,
+        };
+        let ended_token = ended.token;
+        store.provider_sessions.start_provider_session(ended).await.unwrap();
+        let new = NewAuthorizationCode {
+            code: rng.token(),
+            grant: Grant { sid: format!("ended {number}"), ..grant },
+            expires_at: after_s(60),
+            delete_after: after_s(700),
+        };
+        store.grants.issue_code(new).await.unwrap();
+        assert!(store.provider_sessions.end_provider_session(ended_token).await.unwrap());
+        let device = NewKnownDevice {
+            subject: account.subject.clone(),
+            browser_token: None,
+            new_token: rng.token(),
+            now: NOON,
+            expires_at: after_s(600),
+        };
+        store.known_devices.remember_device(device).await.unwrap();
         store.throttles.count_throttle(ThrottleKey::CodePerProof(rng.token()), NOON).await.unwrap();
     }
-    for purpose in [ProofPurpose::SignUp(PasswordHash("hash".to_owned())), ProofPurpose::NewPassword] {
+    for purpose in [
+        ProofPurpose::SignUp(PasswordHash("hash".to_owned())),
+        ProofPurpose::NewPassword,
+        ProofPurpose::FirstFactor,
+    ] {
         let code = SentEmailCode { hash: rng.token(), expires_at: after_s(600), sent: 1, sent_at: NOON };
         let return_to = LocalPath::parse("/").unwrap();
         let proof = MailboxProof { purpose, email: "ann@example.com".parse().unwrap(), return_to, code };

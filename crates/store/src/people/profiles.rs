@@ -1,0 +1,35 @@
+//! Names and time zones that people choose for themselves. They decide nothing, so a change is not audited.
+
+use crate::db::{COMMAND_RETRY_LIMIT, FromRow, Row, corrupt, query};
+use crate::{NamedPerson, People, PersonError};
+use chancery_domain::{PersonId, PersonName, Profile, TimeZoneName};
+
+const SET: &str = "UPDATE people SET name = $2, time_zone = $3 WHERE id = $1 AND removed_at_ms IS NULL";
+const NAMES: &str = "SELECT id, name FROM people WHERE name IS NOT NULL ORDER BY id";
+
+impl FromRow for NamedPerson {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        let name: String = row.get("name")?;
+        let name = name.parse().map_err(|error| corrupt("a person's name", error))?;
+        Ok(Self { id: PersonId(row.get("id")?), name })
+    }
+}
+
+impl People {
+    /// For the person's own profile. Fails with `NoSuchPerson` if they were removed.
+    pub async fn set_profile(&self, person: PersonId, profile: &Profile) -> Result<(), PersonError> {
+        let set = query(SET)
+            .bind(person.0)
+            .bind(profile.name.as_ref().map(PersonName::as_str))
+            .bind(profile.time_zone.as_ref().map(TimeZoneName::as_str));
+        match self.db.execute(set, COMMAND_RETRY_LIMIT).await? {
+            0 => Err(PersonError::NoSuchPerson(person)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Everyone who has a name, removed people included.
+    pub async fn list_names(&self) -> Result<Vec<NamedPerson>, PersonError> {
+        Ok(self.db.fetch_all(query(NAMES)).await?)
+    }
+}
