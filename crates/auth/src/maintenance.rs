@@ -1,4 +1,5 @@
-//! Deletes expired sessions, proofs and throttle counts in small batches, and runs the protocol's maintenance.
+//! Deletes expired sessions, proofs, ceremonies, known devices and throttle counts in small batches, and runs the protocol's
+//! maintenance.
 
 use crate::limits::{MAINTENANCE_BATCH_ROWS, MAINTENANCE_INTERVAL, SESSION_TIMES};
 use crate::{Provider, run_protocol_maintenance};
@@ -27,6 +28,15 @@ async fn run_maintenance_once(provider: &Provider) -> Result<(), ProviderError> 
         >= u64::from(MAINTENANCE_BATCH_ROWS)
     {}
     while store.proofs.delete_expired_proofs(now, MAINTENANCE_BATCH_ROWS).await?
+        >= u64::from(MAINTENANCE_BATCH_ROWS)
+    {}
+    while store.known_devices.delete_expired_devices(now, MAINTENANCE_BATCH_ROWS).await?
+        >= u64::from(MAINTENANCE_BATCH_ROWS)
+    {}
+    while store.ceremonies.delete_expired_ceremonies(now, MAINTENANCE_BATCH_ROWS).await?
+        >= u64::from(MAINTENANCE_BATCH_ROWS)
+    {}
+    while store.ceremonies.delete_expired_second_factors(now, MAINTENANCE_BATCH_ROWS).await?
         >= u64::from(MAINTENANCE_BATCH_ROWS)
     {}
     while store.throttles.delete_expired_throttles(now, MAINTENANCE_BATCH_ROWS).await?

@@ -1,8 +1,10 @@
-//! Sessions with the provider itself. The browser holds a random token in the `auth_session` cookie, and only its hash
-//! is stored. Each sign-in creates a new one.
+//! Sessions with the provider itself. The browser holds a random token in the `__Host-auth_session` cookie, and only its
+//! hash is stored. Each sign-in creates a new one.
 
+use crate::authentication_methods::AuthenticationMethods;
+use crate::known_device::remember_device;
 use crate::limits::SESSION_TIMES;
-use crate::passwords::{self, HashingError, NewPassword, PasswordError};
+use crate::passwords::{self, HashingError, NewPassword, PasswordContext, PasswordError};
 use crate::{Provider, store_error_page};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -10,12 +12,31 @@ use chancery_domain::{Clock, EmailAddress, LocalPath, Randomness, SecretToken, U
 use chancery_store::{NewProviderAccount, NewProviderSession, ProviderAccount, ProviderError, ProviderStore};
 use chancery_web::{Cookie, CookieLookup, ErrorPage, cookie_values, find_cookie};
 
-pub(crate) const SESSION_COOKIE: Cookie = Cookie { name: "auth_session", path: "/" };
+pub(crate) const SESSION_COOKIE: Cookie = Cookie { name: "__Host-auth_session", path: "/" };
 
 pub(crate) struct SignedInAccount {
     pub account: ProviderAccount,
-    /// When the user entered the password.
+    /// When and how the user authenticated.
     pub authenticated_at: UnixMillis,
+    pub methods: AuthenticationMethods,
+    /// The `sid` claim.
+    pub sid: String,
+}
+
+impl SignedInAccount {
+    /// Whether the firm requires a second factor, and this session was started without one.
+    pub(crate) fn lacks_required_factor(&self, provider: &Provider) -> bool {
+        provider.settings.requires_second_factor() && !self.methods.is_multi_factor()
+    }
+
+    /// Whether the account has a second factor, and this session was started without one: before it was added.
+    pub(crate) async fn predates_factor(&self, provider: &Provider) -> Result<bool, ErrorPage> {
+        if self.methods.is_multi_factor() {
+            return Ok(false);
+        }
+        let factors = provider.store.second_factors.account_factors(&self.account.subject).await;
+        Ok(!factors.map_err(store_error_page)?.is_empty())
+    }
 }
 
 /// The account signed in in this browser, if any. Two cookies with this name are rejected, because one of them is not
@@ -29,8 +50,12 @@ pub(crate) async fn signed_in(
     let now = provider.clock.now();
     let session = provider.store.provider_sessions.provider_session(token.hash(), SESSION_TIMES, now).await;
     let session = session.map_err(|error| store_error_page(&error))?;
-    Ok(session
-        .map(|session| SignedInAccount { account: session.account, authenticated_at: session.started_at }))
+    Ok(session.map(|session| SignedInAccount {
+        account: session.account,
+        authenticated_at: session.started_at,
+        methods: AuthenticationMethods::from_stored(session.amr),
+        sid: session.sid,
+    }))
 }
 
 pub(crate) fn session_token(headers: &HeaderMap) -> Option<SecretToken> {
@@ -50,7 +75,7 @@ pub(crate) fn reject_duplicate_sessions(headers: &HeaderMap) -> Result<(), Error
         StatusCode::BAD_REQUEST,
         "two_sessions",
         "Two session cookies",
-        "Your browser sent two cookies named \u{201c}auth_session\u{201d}, so neither was used. Nothing was changed.",
+        "Your browser sent two cookies named \u{201c}__Host-auth_session\u{201d}, so neither was used. Nothing was changed.",
     );
     Err(rejection
         .advice(
@@ -64,6 +89,11 @@ pub(crate) fn reject_duplicate_sessions(headers: &HeaderMap) -> Result<(), Error
 /// Redirects to the sign-in page, which continues to `return_to` afterwards.
 pub(crate) fn to_sign_in(return_to: &LocalPath) -> Response {
     see_other(&with_return_to("/sign-in", return_to))
+}
+
+/// Redirects to the set-up of a second factor, which continues to `return_to` afterwards.
+pub(crate) fn to_second_factor_set_up(return_to: &LocalPath) -> Response {
+    see_other(&with_return_to("/security/set-up", return_to))
 }
 
 /// Adds `return_to` to a path.
@@ -87,30 +117,70 @@ pub(crate) fn see_other(location: &str) -> Response {
     (StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response()
 }
 
-/// Starts a new session for this browser and ends its previous one, so that a planted token is worthless (session
-/// fixation).
+/// The cookies of a browser that has just signed in.
+pub(crate) struct SignInCookies([HeaderValue; 2]);
+
+impl SignInCookies {
+    pub(crate) fn append_to(self, response: &mut Response) {
+        for cookie in self.0 {
+            response.headers_mut().append(header::SET_COOKIE, cookie);
+        }
+    }
+}
+
+/// Starts a session for this browser with a new token, so that a planted one is worthless (session fixation), and remembers
+/// the browser. The previous session ends if it is another person's. If it is this person's, it goes on with its `sid`:
+/// applications that ask for credentials again (`prompt=login`, `max_age`) must not be signed out by it.
 pub(crate) async fn begin_session(
     provider: &Provider,
     headers: &HeaderMap,
     account: &ProviderAccount,
-) -> Result<HeaderValue, ErrorPage> {
-    end_session(provider, headers).await?;
+    methods: &AuthenticationMethods,
+) -> Result<SignInCookies, ErrorPage> {
+    let sessions = &provider.store.provider_sessions;
     let token = SecretToken::generate(provider.randomness.as_ref());
     let new = NewProviderSession {
         token: token.hash(),
         subject: account.subject.clone(),
         password_version: account.password_version,
+        sid: SecretToken::generate(provider.randomness.as_ref()).reveal().to_owned(),
+        amr: methods.as_str().to_owned(),
         at: provider.clock.now(),
     };
-    provider
-        .store
-        .provider_sessions
-        .start_provider_session(new)
-        .await
-        .map_err(|error| store_error_page(&error))?;
-    SESSION_COOKIE
-        .set(token.reveal(), None)
-        .ok_or_else(|| ErrorPage::internal("the session token does not fit in a header"))
+    let mut is_continued = false;
+    for previous in cookie_values(headers, SESSION_COOKIE.name).filter_map(SecretToken::parse) {
+        if !is_continued {
+            let continued = sessions.continue_provider_session(previous.hash(), &new).await;
+            is_continued = continued.map_err(|error| store_error_page(&error))?;
+            if is_continued {
+                continue;
+            }
+        }
+        sessions.end_provider_session(previous.hash()).await.map_err(|error| store_error_page(&error))?;
+    }
+    if !is_continued {
+        sessions.start_provider_session(new).await.map_err(|error| store_error_page(&error))?;
+    }
+    let session = session_cookie(&token)?;
+    Ok(SignInCookies([session, remember_device(provider, headers, &account.subject).await?]))
+}
+
+pub(crate) fn session_cookie(token: &SecretToken) -> Result<HeaderValue, ErrorPage> {
+    let cookie = SESSION_COOKIE.set(token.reveal(), None);
+    cookie.ok_or_else(|| ErrorPage::internal("the session token does not fit in a header"))
+}
+
+/// Records how and when the person of this browser's session authenticated. The session stays.
+pub(crate) async fn reauthenticate(
+    provider: &Provider,
+    headers: &HeaderMap,
+    methods: &AuthenticationMethods,
+    at: UnixMillis,
+) -> Result<(), ErrorPage> {
+    let Some(token) = session_token(headers) else { return Ok(()) };
+    let sessions = &provider.store.provider_sessions;
+    let recorded = sessions.reauthenticate_provider_session(token.hash(), methods.as_str(), at).await;
+    recorded.map_err(|error| store_error_page(&error))
 }
 
 /// Ends the session on the server; if the browser sent several cookies, all of their sessions. The response deletes the
@@ -143,10 +213,11 @@ pub async fn add_account(
     store: &ProviderStore,
     randomness: &dyn Randomness,
     clock: &dyn Clock,
+    firm_name: &str,
     email: &EmailAddress,
     password: &str,
 ) -> Result<ProviderAccount, AddAccountError> {
-    let password = NewPassword::check(password, email)?;
+    let password = NewPassword::check(password, &PasswordContext { email, firm_name })?;
     let password_hash = passwords::hash(password, randomness).await?;
     let new = NewProviderAccount {
         subject: SecretToken::generate(randomness).reveal().to_owned(),
@@ -184,9 +255,9 @@ mod tests {
             let headers = HeaderMap::from_iter([(header::COOKIE, HeaderValue::from_str(line).unwrap())]);
             session_token(&headers).is_some()
         };
-        assert!(with(&format!("auth_session={token}; other=1")));
-        assert!(!with(&format!("auth_session={token}; auth_session={token}")));
-        assert!(!with("auth_session=short"));
-        assert!(!with(&format!("session={token}")));
+        assert!(with(&format!("__Host-auth_session={token}; other=1")));
+        assert!(!with(&format!("__Host-auth_session={token}; __Host-auth_session={token}")));
+        assert!(!with("__Host-auth_session=short"));
+        assert!(!with(&format!("session={token}")) && !with(&format!("auth_session={token}")));
     }
 }

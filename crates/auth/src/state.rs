@@ -1,7 +1,9 @@
 //! Shared state of the provider's endpoints.
 
+use crate::passkeys::Passkeys;
+use crate::passwords::PasswordContext;
 use chancery_alerts::OutboxMailer;
-use chancery_domain::{Clock, CompanyDomain, Randomness, SecretToken};
+use chancery_domain::{Clock, CompanyDomain, EmailAddress, Randomness, SecretToken};
 use chancery_mail::Mailer;
 use chancery_store::ProviderStore;
 use chancery_web::TrustedProxies;
@@ -20,6 +22,19 @@ pub struct ProviderSettings {
     pub clients: Vec<Client>,
     /// `X-Forwarded-For` is trusted from these peers.
     pub trusted_proxies: TrustedProxies,
+    /// Whether `Strict-Transport-Security` includes the subdomains of the provider's host.
+    pub hsts_include_subdomains: bool,
+    pub second_factor: SecondFactorPolicy,
+}
+
+/// Whether accounts must have a second factor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SecondFactorPolicy {
+    /// Each person decides. Who has a factor is asked for it.
+    #[default]
+    Optional,
+    /// Nobody gets into an application without one.
+    Required,
 }
 
 /// An application that users sign in to.
@@ -33,6 +48,9 @@ pub struct Client {
     /// Compared exactly.
     pub redirect_uris: Vec<String>,
     pub post_logout_redirect_uris: Vec<String>,
+    /// Gets a logout token when a session ends in which users signed in to this application (OpenID Connect
+    /// Back-Channel Logout).
+    pub backchannel_logout_uri: Option<String>,
 }
 
 impl fmt::Debug for Client {
@@ -45,8 +63,16 @@ impl fmt::Debug for Client {
 }
 
 impl ProviderSettings {
+    pub(crate) fn requires_second_factor(&self) -> bool {
+        self.second_factor == SecondFactorPolicy::Required
+    }
+
     pub fn client(&self, id: &str) -> Option<&Client> {
         self.clients.iter().find(|client| client.id == id)
+    }
+
+    pub(crate) fn password_context<'a>(&'a self, email: &'a EmailAddress) -> PasswordContext<'a> {
+        PasswordContext { email, firm_name: &self.firm_name }
     }
 
     /// The origins that sign-in and logout may redirect to.
@@ -74,6 +100,8 @@ pub struct Provider {
     pub mailer: OutboxMailer,
     pub clock: Arc<dyn Clock>,
     pub randomness: Arc<dyn Randomness>,
+    /// `None` if the issuer's host is an IP address, for which browsers refuse passkeys.
+    pub(crate) passkeys: Option<Passkeys>,
     /// Shared by all nodes on this database; read once (`protocol::sign_in_detour`).
     pub(crate) detour_secret: OnceCell<SecretToken>,
 }
@@ -88,6 +116,7 @@ impl Provider {
     ) -> Self {
         let mailer =
             OutboxMailer::new(store.outbox.clone(), mailer, Arc::clone(&clock), Arc::clone(&randomness));
-        Self { settings, store, mailer, clock, randomness, detour_secret: OnceCell::new() }
+        let passkeys = Passkeys::new(&settings.issuer, &settings.firm_name);
+        Self { settings, store, mailer, clock, randomness, passkeys, detour_secret: OnceCell::new() }
     }
 }

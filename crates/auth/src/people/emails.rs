@@ -105,6 +105,20 @@ pub(crate) fn new_password_code(to: EmailAddress, code: &EmailCode) -> Email {
     Email { to: to.into(), subject: "Your password reset code".to_owned(), text }
 }
 
+pub(crate) fn first_factor_code(to: EmailAddress, code: &EmailCode) -> Email {
+    let text = format!(
+        "Someone is adding a second factor to your account: a passkey or an\n\
+         authenticator app.\n\n\
+         Your code:\n\n    {}\n\n\
+         It is valid for {} minutes, in the browser where you requested it.\n\n\
+         If this was not you, someone knows your password: change it now. Never\n\
+         share the code.\n",
+        code.reveal(),
+        minutes()
+    );
+    Email { to: to.into(), subject: "Your code to add a second factor".to_owned(), text }
+}
+
 pub(crate) fn password_changed(to: EmailAddress) -> Email {
     let text = "Your password was changed with a code sent to this address. You were\n\
          signed out everywhere.\n\n\
@@ -116,7 +130,8 @@ pub(crate) fn password_changed(to: EmailAddress) -> Email {
 
 pub(crate) fn too_many_attempts(to: EmailAddress) -> Email {
     let text = "Someone entered several incorrect passwords or codes for your account.\n\
-         Nobody got in. Sign-in is limited for a while.\n\n\
+         Nobody got in. Sign-in is limited for a while. It still works in a browser\n\
+         in which you signed in before.\n\n\
          If this was you, wait and try again, or choose \"Forgot your password?\"\n\
          on the sign-in page.\n\n\
          If this was not you, you do not need to do anything. If you get more of\n\
@@ -141,6 +156,7 @@ mod tests {
         let emails = [
             (sign_up_code(to.clone(), &code), 1),
             (new_password_code(to.clone(), &code), 1),
+            (first_factor_code(to.clone(), &code), 1),
             (account_exists(to.clone()), 0),
             (password_changed(to.clone()), 0),
             (too_many_attempts(to), 0),

@@ -8,6 +8,7 @@ use super::mailbox_proof::{CodeCheck, PendingProof, ProofFlow, code_expired, pen
 use super::sign_in::{NEW_PASSWORD_NOTICE, NEW_PASSWORD_NOTICE_TTL, hashing_error_page};
 use super::sign_up_code::{INVALID_CODE, incorrect_code_message};
 use super::throttle;
+use crate::known_device::remember_device;
 use crate::limits::MIN_PASSWORD_CHARS;
 use crate::passwords::{self, NewPassword};
 use crate::signed_in::{SESSION_COOKIE, see_other, with_return_to};
@@ -84,8 +85,9 @@ pub(crate) async fn send(
     };
     let email = &pending_proof.proof.email;
     // Check the password first, so that an invalid one does not use up the code.
-    let (code, password) = (EmailCode::parse(&fields.code), NewPassword::check(&fields.password, email));
-    let (code, password) = match (code, password) {
+    let context = provider.settings.password_context(email);
+    let password = NewPassword::check(&fields.password, &context);
+    let (code, password) = match (EmailCode::parse(&fields.code), password) {
         (Some(code), Ok(password)) => (code, password),
         (code, password) => {
             let mut problems = Problems::default();
@@ -114,15 +116,16 @@ pub(crate) async fn send(
     tracing::info!(address = throttle::log_id(email), "password reset");
     let (ip, at) = (Some(peer.ip().to_canonical()), provider.clock.now());
     end_portal_sessions(&provider, &account, &EventOrigin { ip, at, request_id }).await;
-    // Unlock a user who was locked out by someone else's guesses.
-    let [_per_subnet, of_address @ ..] = ThrottleKey::password(email, subnet.0);
-    for key in of_address {
+    // Unlock a user who was locked out by someone else's guesses. More of them cannot lock out this browser.
+    for key in ThrottleKey::all_passwords(email, subnet.0) {
         throttle::reset(&provider, key).await?;
     }
+    let known_device = remember_device(&provider, &headers, &account.subject).await?;
     emails::send_in_background(&provider, email.clone(), None, |to, _| Some(emails::password_changed(to)));
     let mut response = see_other(&with_return_to("/sign-in", &pending_proof.proof.return_to));
     let notice = NEW_PASSWORD_NOTICE.set("1", Some(NEW_PASSWORD_NOTICE_TTL));
-    for cookie in [FLOW.cookie().expire(), SESSION_COOKIE.expire(), notice].into_iter().flatten() {
+    let cookies = [FLOW.cookie().expire(), SESSION_COOKIE.expire(), notice, Some(known_device)];
+    for cookie in cookies.into_iter().flatten() {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
     Ok(response)
@@ -130,10 +133,14 @@ pub(crate) async fn send(
 
 /// Someone with the old password may still be signed in to the portal. The password is already changed, so a failure
 /// here must not report otherwise.
-async fn end_portal_sessions(provider: &Provider, account: &ProviderAccount, origin: &EventOrigin) {
+pub(super) async fn end_portal_sessions(
+    provider: &Provider,
+    account: &ProviderAccount,
+    origin: &EventOrigin,
+) {
     let identity = Identity { issuer: provider.settings.issuer.clone(), subject: account.subject.clone() };
     if let Err(error) = provider.store.session_revoker.end_sessions_of_identity(&identity, origin).await {
-        tracing::error!(%error, "password reset, but ending portal sessions failed");
+        tracing::error!(%error, "password changed, but ending portal sessions failed");
     }
 }
 

@@ -25,6 +25,15 @@ impl<S: Send + Sync> FromRequestParts<S> for ReturnToParam {
     }
 }
 
+/// The typed address, posted from another page. It is no query parameter, because logs and histories contain URLs.
+#[derive(Deserialize)]
+pub(crate) struct TypedAddress {
+    #[serde(default)]
+    pub email: String,
+    #[serde(default)]
+    pub return_to: String,
+}
+
 /// Anything that is not a local path becomes the start page.
 pub(crate) fn local_path(text: &str) -> LocalPath {
     LocalPath::parse(text).unwrap_or_else(start)

@@ -1,4 +1,5 @@
-//! Proof that a mailbox belongs to the user, before an account is created or its password is reset.
+//! Proof that a mailbox belongs to the user, before an account is created, its password is reset, or its first second
+//! factor is added.
 //!
 //! 1. A form names an address. Emails are counted per address and per subnet, and the throttles for codes are checked.
 //! 2. A proof is created: a random token in a browser cookie, and a row with hashes of the token and of a six-digit code.
@@ -9,15 +10,18 @@
 //!    The fifth wrong code destroys the proof.
 //! 5. The correct code is used up in the same transaction that creates the account or changes its password. It works once,
 //!    however many requests race, and an earlier failure does not use it up. The transaction ends all other proofs of the
-//!    mailbox.
+//!    mailbox. For the first factor, it is used up at once (`security::email_code`).
 
 use super::client_subnet::ClientSubnet;
 use super::emails;
-use super::throttle;
+use super::throttle::{self, RequestOrigin};
+use crate::known_device::known_device;
 use crate::limits::{EMAIL_CODE_TTL, MAX_CODES_PER_PROOF, RESEND_INTERVAL};
 use crate::{Provider, store_error_page};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use chancery_domain::{EmailAddress, EmailCode, LocalPath, SecretToken, ThrottleKey, TokenHash, UnixMillis};
+use chancery_domain::{
+    AttemptKind, EmailAddress, EmailCode, LocalPath, SecretToken, ThrottleKey, TokenHash, UnixMillis,
+};
 use chancery_store::{MailboxProof, PasswordHash, ProofPurpose, SentEmailCode};
 use chancery_web::{Cookie, CookieLookup, ErrorPage, find_cookie};
 use std::sync::Arc;
@@ -28,13 +32,15 @@ use std::time::Duration;
 pub(crate) enum ProofFlow {
     SignUp,
     NewPassword,
+    FirstFactor,
 }
 
 impl ProofFlow {
     pub(crate) fn cookie(self) -> Cookie {
         match self {
-            Self::SignUp => Cookie { name: "sign_up", path: "/sign-up" },
-            Self::NewPassword => Cookie { name: "new_password", path: "/forgotten-password" },
+            Self::SignUp => Cookie { name: "__Host-sign_up", path: "/" },
+            Self::NewPassword => Cookie { name: "__Host-new_password", path: "/" },
+            Self::FirstFactor => Cookie { name: "__Host-first_factor", path: "/" },
         }
     }
 
@@ -43,6 +49,7 @@ impl ProofFlow {
         match self {
             Self::SignUp => "/sign-up",
             Self::NewPassword => "/forgotten-password",
+            Self::FirstFactor => "/security",
         }
     }
 
@@ -50,6 +57,7 @@ impl ProofFlow {
         match self {
             Self::SignUp => matches!(purpose, ProofPurpose::SignUp(_)),
             Self::NewPassword => matches!(purpose, ProofPurpose::NewPassword),
+            Self::FirstFactor => matches!(purpose, ProofPurpose::FirstFactor),
         }
     }
 }
@@ -57,11 +65,13 @@ impl ProofFlow {
 /// Counts an email, or rejects it if no more may be sent. Call it before any costly work.
 pub(crate) async fn take_email_quota(
     provider: &Provider,
-    subnet: ClientSubnet,
+    origin: RequestOrigin,
     email: &EmailAddress,
 ) -> Result<(), ErrorPage> {
-    throttle::check(provider, &ThrottleKey::codes(email, subnet.0)).await?;
-    throttle::count(provider, Some(subnet), &ThrottleKey::email_with_code(email, subnet.0)).await
+    throttle::check(provider, &throttle::attempt_keys(provider, AttemptKind::Code, email, origin).await?)
+        .await?;
+    let keys = throttle::attempt_keys(provider, AttemptKind::Email, email, origin).await?;
+    throttle::count(provider, Some(origin.subnet), &keys).await
 }
 
 /// Creates a proof and sends its email. Returns the browser's cookie.
@@ -74,6 +84,7 @@ pub(crate) async fn begin(
     let flow = match purpose {
         ProofPurpose::SignUp(_) => ProofFlow::SignUp,
         ProofPurpose::NewPassword => ProofFlow::NewPassword,
+        ProofPurpose::FirstFactor => ProofFlow::FirstFactor,
     };
     let token = SecretToken::generate(provider.randomness.as_ref());
     let (code, sent_code) = generate_code(provider, &token, 1);
@@ -105,7 +116,8 @@ fn send(provider: &Arc<Provider>, flow: ProofFlow, email: EmailAddress, code: Em
         (ProofFlow::SignUp, None) => Some(emails::sign_up_code(to, &code)),
         (ProofFlow::SignUp, Some(_)) => Some(emails::account_exists(to)),
         (ProofFlow::NewPassword, Some(_)) => Some(emails::new_password_code(to, &code)),
-        (ProofFlow::NewPassword, None) => None,
+        (ProofFlow::FirstFactor, Some(_)) => Some(emails::first_factor_code(to, &code)),
+        (ProofFlow::NewPassword | ProofFlow::FirstFactor, None) => None,
     });
 }
 
@@ -114,6 +126,8 @@ pub(crate) struct PendingProof {
     token: SecretToken,
     pub proof: MailboxProof,
     flow: ProofFlow,
+    /// Set if the account with the proof's address was signed in in this browser before.
+    known_device: Option<TokenHash>,
 }
 
 /// Returns `None` if there is no proof, it has expired, or it is for the other flow.
@@ -130,8 +144,9 @@ pub(crate) async fn pending_proof(
         .find_proof(token.hash(), provider.clock.now())
         .await
         .map_err(|error| store_error_page(&error))?;
-    let found = found.filter(|proof| flow.matches_purpose(&proof.purpose));
-    Ok(found.map(|proof| PendingProof { token, proof, flow }))
+    let Some(proof) = found.filter(|proof| flow.matches_purpose(&proof.purpose)) else { return Ok(None) };
+    let known_device = known_device(provider, headers, &proof.email).await?;
+    Ok(Some(PendingProof { token, proof, flow, known_device }))
 }
 
 /// The proof for this code no longer exists.
@@ -161,6 +176,10 @@ impl PendingProof {
         (self.token.hash(), self.proof.code.hash)
     }
 
+    fn origin(&self, subnet: ClientSubnet) -> RequestOrigin {
+        RequestOrigin { subnet, known_device: self.known_device }
+    }
+
     /// Fails if no attempts are left.
     pub(crate) async fn try_code(
         &self,
@@ -168,16 +187,12 @@ impl PendingProof {
         subnet: ClientSubnet,
         typed: &EmailCode,
     ) -> Result<CodeCheck, ErrorPage> {
-        let email = &self.proof.email;
-        let keys = ThrottleKey::code(self.token.hash(), email, subnet.0);
+        let (email, origin) = (&self.proof.email, self.origin(subnet));
+        let mut keys = throttle::attempt_keys(provider, AttemptKind::Code, email, origin).await?;
+        keys.push(ThrottleKey::CodePerProof(self.token.hash()));
         let attempt = throttle::begin_attempt(provider, &keys).await?;
         if self.proof.code.hash.matches(&self.token.hash_with(typed.reveal())) {
-            for key in keys {
-                match key {
-                    ThrottleKey::CodePerAddressAndSubnet(..) => throttle::reset(provider, key).await?,
-                    _ => throttle::refund(provider, key).await?,
-                }
-            }
+            throttle::settle_success(provider, &keys).await?;
             return Ok(CodeCheck::Correct);
         }
         attempt.record_failure(provider, subnet);
@@ -187,7 +202,8 @@ impl PendingProof {
         let (token, code) = self.keys();
         provider.store.proofs.consume_proof(token, code).await.map_err(|error| store_error_page(&error))?;
         // If only the proof's own attempts are used up, there is nothing to wait for.
-        match throttle::check(provider, &ThrottleKey::codes(email, subnet.0)).await {
+        let keys = throttle::attempt_keys(provider, AttemptKind::Code, email, origin).await?;
+        match throttle::check(provider, &keys).await {
             Ok(()) => Err(code_expired(self.flow)),
             Err(rejection) => Err(rejection
                 .next_link(self.flow.start(), "Start again later")
@@ -215,7 +231,7 @@ impl PendingProof {
                 .next_link(self.flow.start(), "Start again"));
         }
         let email = &self.proof.email;
-        take_email_quota(provider, subnet, email).await?;
+        take_email_quota(provider, self.origin(subnet), email).await?;
         let (code, sent_code) = generate_code(provider, &self.token, sent.saturating_add(1));
         let replaced = provider.store.proofs.replace_proof_code(self.token.hash(), sent_code).await;
         // If not replaced, a concurrent request of this browser won and sends its own email.
@@ -229,7 +245,7 @@ impl PendingProof {
     pub(crate) fn sign_up_password(&self) -> Option<&PasswordHash> {
         match &self.proof.purpose {
             ProofPurpose::SignUp(hash) => Some(hash),
-            ProofPurpose::NewPassword => None,
+            ProofPurpose::NewPassword | ProofPurpose::FirstFactor => None,
         }
     }
 }

@@ -1,18 +1,21 @@
-//! `GET` and `POST /sign-in`: email address and password. The error does not reveal which of the two was wrong: an
-//! unknown address gets the same message, the same work and the same throttles as a known one.
+//! `GET` and `POST /sign-in`: email address and password; then the second factor, if the account has one. The error does
+//! not reveal which of the two was wrong: an unknown address gets the same message, the same work and the same throttles
+//! as a known one.
 
 use super::client_subnet::ClientSubnet;
-use super::form::{PostedForm, Problems, ReturnToParam, local_path, read_email};
-use super::throttle;
+use super::form::{PostedForm, Problems, ReturnToParam, TypedAddress, local_path, read_email};
+use super::second_factor::continue_after_password;
+use super::throttle::{self, RequestOrigin};
+use crate::known_device::known_device;
 use crate::passwords::{self, HashingError};
 use crate::protocol::login_hint;
-use crate::signed_in::{begin_session, reject_duplicate_sessions, see_other};
+use crate::signed_in::reject_duplicate_sessions;
 use crate::{Provider, store_error_page};
 use askama::Template;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
-use chancery_domain::{EmailAddress, LocalPath, ThrottleKey};
+use chancery_domain::{AttemptKind, EmailAddress, LocalPath};
 use chancery_store::ProviderAccount;
 use chancery_web::{Cookie, CookieLookup, ErrorPage, find_cookie, page};
 use serde::Deserialize;
@@ -30,6 +33,7 @@ struct SignInPage<'a> {
     return_to: &'a LocalPath,
     /// Confirms a password reset that has just happened.
     has_new_password: bool,
+    has_passkeys: bool,
 }
 
 #[derive(Deserialize)]
@@ -43,7 +47,7 @@ pub(crate) struct Fields {
 }
 
 /// A cookie set by the password reset page. A query parameter could be forged in a link.
-pub(super) const NEW_PASSWORD_NOTICE: Cookie = Cookie { name: "password_set", path: "/sign-in" };
+pub(super) const NEW_PASSWORD_NOTICE: Cookie = Cookie { name: "__Host-password_set", path: "/" };
 pub(super) const NEW_PASSWORD_NOTICE_TTL: Duration = Duration::from_secs(5 * 60);
 
 pub(crate) async fn show(
@@ -60,12 +64,29 @@ pub(crate) async fn show(
         email: hint.as_ref().map_or("", EmailAddress::as_str),
         return_to: &return_to,
         has_new_password,
+        has_passkeys: provider.passkeys.is_some(),
     };
     let mut response = page(StatusCode::OK, &template)?;
     if let Some(expired_cookie) = NEW_PASSWORD_NOTICE.expire().filter(|_| has_new_password) {
         response.headers_mut().append(header::SET_COOKIE, expired_cookie);
     }
     Ok(response)
+}
+
+/// The link on the sign-up page, with the address that was typed there.
+pub(crate) async fn show_with_address(
+    State(provider): State<Arc<Provider>>,
+    PostedForm(fields): PostedForm<TypedAddress>,
+) -> Result<Response, ErrorPage> {
+    let template = SignInPage {
+        firm_name: &provider.settings.firm_name,
+        problems: Problems::default(),
+        email: fields.email.trim(),
+        return_to: &local_path(&fields.return_to),
+        has_new_password: false,
+        has_passkeys: provider.passkeys.is_some(),
+    };
+    page(StatusCode::OK, &template)
 }
 
 pub(crate) async fn send(
@@ -83,6 +104,7 @@ pub(crate) async fn send(
             email: fields.email.trim(),
             return_to: &return_to,
             has_new_password: false,
+            has_passkeys: provider.passkeys.is_some(),
         };
         page(StatusCode::UNPROCESSABLE_ENTITY, &template)
     };
@@ -95,23 +117,22 @@ pub(crate) async fn send(
         Ok(email) if !problems.any() => email,
         _ => return render_again(problems),
     };
-    let Some(account) = check_password(&provider, subnet, &email, &fields.password).await? else {
+    let origin = RequestOrigin { subnet, known_device: known_device(&provider, &headers, &email).await? };
+    let Some(account) = check_password(&provider, origin, &email, &fields.password).await? else {
         return render_again(Problems::one("password", INCORRECT_CREDENTIALS));
     };
-    let cookie = begin_session(&provider, &headers, &account).await?;
-    let mut response = see_other(return_to.as_str());
-    response.headers_mut().append(header::SET_COOKIE, cookie);
-    Ok(response)
+    continue_after_password(&provider, &headers, &account, &return_to).await
 }
 
 /// Returns the account if the password is correct.
-async fn check_password(
+pub(super) async fn check_password(
     provider: &Arc<Provider>,
-    subnet: ClientSubnet,
+    origin: RequestOrigin,
     email: &EmailAddress,
     password: &str,
 ) -> Result<Option<ProviderAccount>, ErrorPage> {
-    let attempt = throttle::begin_attempt(provider, &ThrottleKey::password(email, subnet.0)).await?;
+    let keys = throttle::attempt_keys(provider, AttemptKind::Password, email, origin).await?;
+    let attempt = throttle::begin_attempt(provider, &keys).await?;
     let account = provider
         .store
         .provider_accounts
@@ -120,14 +141,10 @@ async fn check_password(
         .map_err(|error| store_error_page(&error))?;
     let stored_hash = account.as_ref().map(|account| &account.password_hash);
     if !passwords::verify(password, stored_hash).await.map_err(|error| hashing_error_page(&error))? {
-        attempt.record_failure(provider, subnet);
+        attempt.record_failure(provider, origin.subnet);
         return Ok(None);
     }
-    let [per_subnet, per_address_and_subnet, per_address, per_day] = ThrottleKey::password(email, subnet.0);
-    throttle::reset(provider, per_address_and_subnet).await?;
-    for key in [per_subnet, per_address, per_day] {
-        throttle::refund(provider, key).await?;
-    }
+    throttle::settle_success(provider, &keys).await?;
     Ok(account)
 }
 

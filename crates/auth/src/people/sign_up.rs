@@ -5,13 +5,15 @@ use super::client_subnet::ClientSubnet;
 use super::form::{PostedForm, Problems, ReturnToParam, local_path, read_email};
 use super::mailbox_proof::{begin, take_email_quota};
 use super::sign_in::hashing_error_page;
+use super::throttle::RequestOrigin;
 use crate::Provider;
+use crate::known_device::known_device;
 use crate::limits::MIN_PASSWORD_CHARS;
 use crate::passwords::{self, NewPassword};
 use crate::signed_in::see_other;
 use askama::Template;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use chancery_domain::{CompanyDomain, LocalPath};
 use chancery_store::ProofPurpose;
@@ -56,6 +58,7 @@ pub(crate) async fn show(
 pub(crate) async fn send(
     State(provider): State<Arc<Provider>>,
     subnet: ClientSubnet,
+    headers: HeaderMap,
     PostedForm(fields): PostedForm<Fields>,
 ) -> Result<Response, ErrorPage> {
     let return_to = local_path(&fields.return_to);
@@ -72,7 +75,9 @@ pub(crate) async fn send(
             None
         }
     };
-    let password = email.as_ref().map(|email| NewPassword::check(&fields.password, email));
+    let password = email
+        .as_ref()
+        .map(|email| NewPassword::check(&fields.password, &provider.settings.password_context(email)));
     if let Some(Err(problem)) = &password {
         problems.add("password", problem.to_string());
     } else if password.is_none() && fields.password.is_empty() {
@@ -88,7 +93,8 @@ pub(crate) async fn send(
         };
         return page(StatusCode::UNPROCESSABLE_ENTITY, &template);
     };
-    take_email_quota(&provider, subnet, &email).await?;
+    let origin = RequestOrigin { subnet, known_device: known_device(&provider, &headers, &email).await? };
+    take_email_quota(&provider, origin, &email).await?;
     let hash = passwords::hash(password, provider.randomness.as_ref())
         .await
         .map_err(|error| hashing_error_page(&error))?;

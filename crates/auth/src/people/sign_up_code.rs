@@ -3,8 +3,9 @@
 use super::client_subnet::ClientSubnet;
 use super::form::{PostedForm, Problems};
 use super::mailbox_proof::{CodeCheck, PendingProof, ProofFlow, code_expired, pending_proof};
+use super::second_factor::begin_single_factor_session;
 use super::throttle::log_id;
-use crate::signed_in::{begin_session, reject_duplicate_sessions, see_other};
+use crate::signed_in::{reject_duplicate_sessions, see_other};
 use crate::{Provider, store_error_page};
 use askama::Template;
 use axum::extract::State;
@@ -95,9 +96,8 @@ pub(crate) async fn send(
         Err(error) => return Err(store_error_page(&error)),
     };
     tracing::info!(address = log_id(&account.email), "account created");
-    let cookie = begin_session(&provider, &headers, &account).await?;
-    let mut response = see_other(pending_proof.proof.return_to.as_str());
-    response.headers_mut().append(header::SET_COOKIE, cookie);
+    let return_to = &pending_proof.proof.return_to;
+    let mut response = begin_single_factor_session(&provider, &headers, &account, return_to).await?;
     if let Some(expired_cookie) = FLOW.cookie().expire() {
         response.headers_mut().append(header::SET_COOKIE, expired_cookie);
     }

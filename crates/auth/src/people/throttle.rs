@@ -4,7 +4,10 @@
 use super::client_subnet::ClientSubnet;
 use super::emails;
 use crate::{Provider, store_error_page};
-use chancery_domain::{EmailAddress, ThrottleCount, ThrottleDecision, ThrottleKey, UnixMillis};
+use chancery_domain::{
+    AttemptKind, AttemptOrigin, EmailAddress, ThrottleCount, ThrottleDecision, ThrottleKey, TokenHash,
+    UnixMillis,
+};
 use chancery_web::ErrorPage;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -34,22 +37,43 @@ impl ThrottleScope {
 fn throttle_scope(key: ThrottleKey<'_>) -> ThrottleScope {
     match key {
         ThrottleKey::PasswordPerAddressAndSubnet(..)
+        | ThrottleKey::PasswordPerSubnetAndDay(..)
+        | ThrottleKey::FirstPasswordPerDay(_)
         | ThrottleKey::PasswordPerAddress(_)
-        | ThrottleKey::PasswordPerDay(_) => ThrottleScope::Password,
+        | ThrottleKey::PasswordPerDay(_)
+        | ThrottleKey::PasswordPerDevice(..)
+        | ThrottleKey::PasswordPerDeviceAndDay(..) => ThrottleScope::Password,
         ThrottleKey::CodePerProof(_)
         | ThrottleKey::CodePerAddressAndSubnet(..)
         | ThrottleKey::CodePerSubnetAndDay(..)
+        | ThrottleKey::FirstCodePerDay(_)
         | ThrottleKey::CodePerAddress(_)
         | ThrottleKey::CodePerDay(_)
+        | ThrottleKey::CodePerDevice(..)
+        | ThrottleKey::CodePerDeviceAndDay(..)
+        | ThrottleKey::SecondFactorPerAccountAndSubnet(..)
+        | ThrottleKey::SecondFactorPerAccount(_)
+        | ThrottleKey::SecondFactorPerDay(_)
+        | ThrottleKey::SecondFactorPerDevice(..)
+        | ThrottleKey::SecondFactorPerDeviceAndDay(..)
         | ThrottleKey::WrongCodePerIdentity(_)
-        | ThrottleKey::WrongCodePerMailbox(_) => ThrottleScope::Code,
-        ThrottleKey::AttemptPerSubnet(_) => ThrottleScope::ClientSubnet,
+        | ThrottleKey::WrongCodePerIdentityAndDay(_)
+        | ThrottleKey::WrongCodePerMailbox(_)
+        | ThrottleKey::WrongCodePerMailboxAndDay(_) => ThrottleScope::Code,
+        ThrottleKey::AttemptPerSubnet(_) | ThrottleKey::PasskeyChallengePerSubnet(_) => {
+            ThrottleScope::ClientSubnet
+        }
         ThrottleKey::EmailPerAddressAndSubnet(..)
+        | ThrottleKey::FirstEmailPerAddress(_)
         | ThrottleKey::EmailPerAddress(_)
+        | ThrottleKey::EmailPerDevice(..)
         | ThrottleKey::EmailPerSubnet(_)
         | ThrottleKey::LockoutEmail(_)
         | ThrottleKey::CodeEmailPerIdentity(_)
-        | ThrottleKey::CodeEmailPerMailbox(_) => ThrottleScope::Emails,
+        | ThrottleKey::CodeEmailPerIdentityAndDay(_)
+        | ThrottleKey::CodeEmailPerMailbox(_)
+        | ThrottleKey::CodeEmailPerMailboxAndDay(_)
+        | ThrottleKey::InvitationEmail(_) => ThrottleScope::Emails,
         ThrottleKey::ConsentPagePerAccount(_)
         | ThrottleKey::AuthorizationCodePerAccount(_)
         | ThrottleKey::SignInRedirect(_) => ThrottleScope::Account,
@@ -73,6 +97,47 @@ fn reason(key: ThrottleKey<'_>) -> &'static str {
 pub(crate) fn log_id(email: &EmailAddress) -> String {
     let hash = Sha256::new().chain_update("log\0").chain_update(email.mailbox()).finalize();
     hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Where a request comes from: its network, and its browser if the address's account was signed in in it before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestOrigin {
+    pub(crate) subnet: ClientSubnet,
+    pub(crate) known_device: Option<TokenHash>,
+}
+
+/// The keys that an attempt of this kind for this address counts against now.
+pub(crate) async fn attempt_keys<'a>(
+    provider: &Provider,
+    kind: AttemptKind,
+    email: &'a EmailAddress,
+    origin: RequestOrigin,
+) -> Result<Vec<ThrottleKey<'a>>, ErrorPage> {
+    if let Some(device) = origin.known_device {
+        return Ok(kind.keys(email, AttemptOrigin::KnownDevice(device)));
+    }
+    let subnet = origin.subnet.0;
+    let (own, max_first) = kind.first_attempts(email, subnet);
+    let first = kind.first_from_everywhere(email);
+    let is_first = current_count(provider, own).await? < max_first
+        && current_count(provider, first).await? < first.throttle().limit;
+    Ok(kind.keys(email, AttemptOrigin::Subnet { subnet, is_first }))
+}
+
+async fn current_count(provider: &Provider, key: ThrottleKey<'_>) -> Result<u32, ErrorPage> {
+    let counted = provider.store.throttles.throttle_count(key, provider.clock.now()).await;
+    Ok(counted.map_err(|error| store_error_page(&error))?.map_or(0, |counted| counted.count))
+}
+
+/// A correct attempt counts against nothing.
+pub(crate) async fn settle_success(provider: &Provider, keys: &[ThrottleKey<'_>]) -> Result<(), ErrorPage> {
+    for key in keys {
+        match key.is_reset_by_success() {
+            true => reset(provider, *key).await?,
+            false => refund(provider, *key).await?,
+        }
+    }
+    Ok(())
 }
 
 /// A permitted attempt.

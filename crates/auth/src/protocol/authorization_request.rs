@@ -28,6 +28,9 @@ pub(crate) struct AuthorizationRequest {
     pub(crate) code_challenge: String,
     pub(crate) prompt: Prompt,
     pub(crate) max_age_s: Option<u32>,
+    /// The authentication levels that the client would like. They are voluntary: the ID token's `acr` says which one was
+    /// reached.
+    pub(crate) acr_values: Option<String>,
     /// The email address the user will probably sign in with.
     pub(crate) login_hint: Option<String>,
     /// An ID token of the user that the client expects.
@@ -169,6 +172,7 @@ impl AuthorizationRequest {
             code_challenge,
             prompt: Prompt::parse(one("prompt")?.unwrap_or_default())?,
             max_age_s,
+            acr_values: one("acr_values")?.map(str::to_owned),
             login_hint: one("login_hint")?.map(str::to_owned),
             id_token_hint: one("id_token_hint")?.map(str::to_owned),
             sign_in_detour: one("detour")?.map(str::to_owned),
@@ -184,6 +188,7 @@ impl AuthorizationRequest {
             ("nonce", self.nonce.as_deref()),
             ("prompt", Some(prompt.as_str()).filter(|prompt| !prompt.is_empty())),
             ("max_age", max_age_s.as_deref()),
+            ("acr_values", self.acr_values.as_deref()),
             ("login_hint", self.login_hint.as_deref()),
             ("id_token_hint", self.id_token_hint.as_deref()),
             ("detour", self.sign_in_detour.as_deref()),
@@ -324,6 +329,8 @@ mod tests {
     fn settings() -> ProviderSettings {
         ProviderSettings {
             trusted_proxies: chancery_web::TrustedProxies::default(),
+            second_factor: crate::SecondFactorPolicy::default(),
+            hsts_include_subdomains: false,
             issuer: "https://id.example.com".to_owned(),
             firm_name: "Hale & Ward".to_owned(),
             company_domain: "example.com".parse().unwrap(),
@@ -333,6 +340,7 @@ mod tests {
                 secret: None,
                 redirect_uris: vec!["https://portal.example.com/auth/callback".to_owned()],
                 post_logout_redirect_uris: vec![],
+                backchannel_logout_uri: None,
             }],
         }
     }
@@ -488,6 +496,7 @@ mod tests {
             pairs.retain(|(name, _)| *name != "nonce");
             let pairs: Vec<(&str, &str)> = pairs.into_iter().chain([
                 ("state", &*state), ("nonce", &*nonce), ("login_hint", &*hint), ("max_age", &*max_age), ("prompt", "consent login"),
+                ("acr_values", "aal2 aal1"),
             ]).collect();
             if let Ok(request) = read(&pairs) {
                 let again = Parameters::parse(&request.to_query()).unwrap();

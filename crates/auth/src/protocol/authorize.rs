@@ -9,7 +9,7 @@ use super::parameters::{FormError, Parameters, form_text};
 use super::sign_in_detour;
 use super::signing_keys::{after, key_ring};
 use crate::people::throttle;
-use crate::signed_in::{SignedInAccount, signed_in, to_sign_in};
+use crate::signed_in::{SignedInAccount, signed_in, to_second_factor_set_up, to_sign_in};
 use crate::{Provider, store_error_page};
 use axum::extract::{RawQuery, Request, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -74,6 +74,23 @@ async fn decide(
     let signed_in = signed_in(provider, headers).await?;
     let sent_at = sign_in_detour::sent_at(provider, &request, now).await?;
     let mut session_state = session_state(&request, signed_in.as_ref(), expected.as_deref(), sent_at, now);
+    let predates_factor = match &signed_in {
+        Some(signed_in) => signed_in.predates_factor(provider).await?,
+        None => false,
+    };
+    if predates_factor && session_state != SessionState::WrongAccount {
+        session_state = SessionState::SignInRequired;
+    }
+    let is_signed_in = matches!(session_state, SessionState::Good | SessionState::JustSignedIn);
+    let lacks_factor = signed_in.as_ref().is_some_and(|signed_in| signed_in.lacks_required_factor(provider));
+    if is_signed_in && lacks_factor {
+        if request.prompt.none {
+            let description = "the user must set up a second factor";
+            return Ok(request.redirect_target.error(issuer, ErrorCode::LoginRequired, description));
+        }
+        // Back to this same request afterwards: a sign-in for it is not used up yet.
+        return Ok(to_second_factor_set_up(&request.to_path().ok_or_else(too_long)?));
+    }
     if session_state == SessionState::JustSignedIn {
         let is_first = sign_in_detour::consume(provider, &request, now).await?;
         session_state = if is_first { SessionState::Good } else { SessionState::SignInRequired };
@@ -142,7 +159,7 @@ fn session_state(
     sent_to_sign_in_at: Option<UnixMillis>,
     now: UnixMillis,
 ) -> SessionState {
-    let Some(SignedInAccount { account, authenticated_at }) = signed_in else {
+    let Some(SignedInAccount { account, authenticated_at, .. }) = signed_in else {
         return SessionState::SignInRequired;
     };
     let has_just_signed_in = sent_to_sign_in_at.is_some_and(|sent_at| sent_at <= *authenticated_at);
@@ -189,6 +206,8 @@ pub(super) async fn redirect_with_code(
         password_version: signed_in.account.password_version,
         scope: request.scope.as_str().to_owned(),
         nonce: request.nonce.clone(),
+        sid: signed_in.sid.clone(),
+        amr: signed_in.methods.as_str().to_owned(),
         authenticated_at: signed_in.authenticated_at,
     };
     let delete_after = after(expires_at, ACCESS_TOKEN_TTL);

@@ -90,9 +90,12 @@ mod tests {
             secret: secret.map(str::to_owned),
             redirect_uris: vec![],
             post_logout_redirect_uris: vec![],
+            backchannel_logout_uri: None,
         };
         ProviderSettings {
             trusted_proxies: chancery_web::TrustedProxies::default(),
+            second_factor: crate::SecondFactorPolicy::default(),
+            hsts_include_subdomains: false,
             issuer: String::new(),
             firm_name: String::new(),
             company_domain: "example.com".parse().unwrap(),

@@ -93,6 +93,9 @@ pub(crate) async fn submit(
     else {
         return Err(expired_page());
     };
+    if signed_in.predates_factor(&provider).await? {
+        return Err(expired_page());
+    }
     let consent_request =
         provider.store.grants.consume_consent_request(token.hash(), provider.clock.now()).await;
     let Some(consent_request) = consent_request.map_err(|error| store_error_page(&error))? else {

@@ -4,6 +4,7 @@
 use super::limits::DISCOVERY_MAX_AGE;
 use super::scope;
 use crate::Provider;
+use crate::authentication_methods::{ACR_MULTI_FACTOR, ACR_SINGLE_FACTOR};
 use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -34,10 +35,14 @@ fn document(issuer: &str) -> Value {
         "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post", "none"],
         "claim_types_supported": ["normal"],
         "claims_supported": [
-            "iss", "sub", "aud", "exp", "iat", "auth_time", "nonce", "at_hash", "email", "email_verified"
+            "iss", "sub", "aud", "exp", "iat", "auth_time", "nonce", "at_hash", "sid", "amr", "acr", "email",
+            "email_verified"
         ],
+        "acr_values_supported": [ACR_SINGLE_FACTOR, ACR_MULTI_FACTOR],
         "code_challenge_methods_supported": ["S256"],
         "prompt_values_supported": ["none", "login", "consent", "select_account"],
+        "backchannel_logout_supported": true,
+        "backchannel_logout_session_supported": true,
         "authorization_response_iss_parameter_supported": true,
         "claims_parameter_supported": false,
         "request_parameter_supported": false,

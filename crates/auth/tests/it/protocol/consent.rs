@@ -133,3 +133,33 @@ async fn resubmitted_consent_form_recovers() {
         assert!(again.returned().contains_key(expected), "{decision}");
     }
 }
+
+#[tokio::test]
+async fn consent_is_remembered_after_sign_out_and_in_other_browsers_until_it_is_withdrawn() {
+    let served = TestProvider::start().await;
+    let (account, browser) = served.consenting("ann@example.com").await;
+    served.post(&browser, "/sign-out", &[]).await.redirect_to();
+    served.clock.advance(Duration::from_secs(400 * 24 * 3_600));
+    for prompt in ["", "login", "select_account"] {
+        let other_browser = served.sign_in(&account).await;
+        let path = authorize_path(&[("prompt", prompt)]);
+        let mut reply = served.get(&other_browser, &path).await;
+        if !prompt.is_empty() {
+            served.clock.advance(Duration::from_secs(1));
+            let fresh = served.sign_in(&account).await;
+            reply = served.get(&fresh, &reply.redirect_to().1["return_to"]).await;
+        }
+        assert!(reply.returned().contains_key("code"), "{prompt}: no second question");
+    }
+    let home = served.sign_in(&account).await;
+    let page = served.get(&home, "/").await;
+    assert!(page.body.contains("You allowed <strong>Client &#60;portal&#62;</strong>"), "{}", page.body);
+    let form = [("client_id", "portal")];
+    let foreign = served.post_from("cross-site", &home, "/consents/withdraw", "client_id=portal").await;
+    assert_eq!(foreign.status, 403);
+    assert_eq!(served.post(&home, "/consents/withdraw", &form).await.redirect_to().0, "/");
+    assert!(!served.get(&home, "/").await.body.contains("You allowed"));
+    assert_eq!(served.get(&home, &authorize_path(&[])).await.status, 200, "asked again");
+    let signed_out = served.post(&Browser::default(), "/consents/withdraw", &form).await;
+    assert_eq!(signed_out.redirect_to().0, "/sign-in");
+}

@@ -26,10 +26,14 @@ async fn discovery_document_is_exact() {
         "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post", "none"],
         "claim_types_supported": ["normal"],
         "claims_supported": [
-            "iss", "sub", "aud", "exp", "iat", "auth_time", "nonce", "at_hash", "email", "email_verified"
+            "iss", "sub", "aud", "exp", "iat", "auth_time", "nonce", "at_hash", "sid", "amr", "acr", "email",
+            "email_verified"
         ],
+        "acr_values_supported": ["aal1", "aal2"],
         "code_challenge_methods_supported": ["S256"],
         "prompt_values_supported": ["none", "login", "consent", "select_account"],
+        "backchannel_logout_supported": true,
+        "backchannel_logout_session_supported": true,
         "authorization_response_iss_parameter_supported": true,
         "claims_parameter_supported": false,
         "request_parameter_supported": false,

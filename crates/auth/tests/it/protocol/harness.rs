@@ -3,7 +3,7 @@
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, header};
-use chancery_auth::{Client, Provider, ProviderSettings, router};
+use chancery_auth::{Client, Provider, ProviderSettings, SecondFactorPolicy, router};
 use chancery_domain::{Clock, ManualClock, OsRandomness, SecretToken, SystemClock};
 use chancery_mail::{MailRoute, Mailer};
 use chancery_store::{NewProviderAccount, NewProviderSession, PasswordHash, ProviderAccount, Store};
@@ -103,6 +103,31 @@ impl TestProvider {
     }
 
     pub async fn start_with(issuer: &str, callback: &str, clock: Arc<ManualClock>) -> Self {
+        Self::start_with_clients(issuer, callback, clock, SecondFactorPolicy::Optional, None).await
+    }
+
+    pub async fn start_with_policy(
+        issuer: &str,
+        callback: &str,
+        clock: Arc<ManualClock>,
+        second_factor: SecondFactorPolicy,
+    ) -> Self {
+        Self::start_with_clients(issuer, callback, clock, second_factor, None).await
+    }
+
+    /// The client `portal` gets logout tokens at this address.
+    pub async fn start_with_backchannel(uri: &str) -> Self {
+        let clock = Arc::new(ManualClock::at(SystemClock.now()));
+        Self::start_with_clients(ISSUER, CALLBACK, clock, SecondFactorPolicy::Optional, Some(uri)).await
+    }
+
+    async fn start_with_clients(
+        issuer: &str,
+        callback: &str,
+        clock: Arc<ManualClock>,
+        second_factor: SecondFactorPolicy,
+        backchannel_logout_uri: Option<&str>,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
         let client = |id: &str, name: &str, secret: Option<&str>| Client {
@@ -111,9 +136,12 @@ impl TestProvider {
             secret: secret.map(str::to_owned),
             redirect_uris: vec![callback.to_owned()],
             post_logout_redirect_uris: vec![SIGNED_OUT.to_owned()],
+            backchannel_logout_uri: backchannel_logout_uri.filter(|_| id == "portal").map(str::to_owned),
         };
         let settings = ProviderSettings {
             trusted_proxies: chancery_web::TrustedProxies::default(),
+            second_factor,
+            hsts_include_subdomains: false,
             issuer: issuer.to_owned(),
             firm_name: "Hale & Ward".to_owned(),
             company_domain: "example.com".parse().unwrap(),
@@ -152,10 +180,12 @@ impl TestProvider {
             token: token.hash(),
             subject: account.subject.clone(),
             password_version: account.password_version,
+            sid: SecretToken::generate(&OsRandomness).reveal().to_owned(),
+            amr: "pwd".to_owned(),
             at: self.clock.now(),
         };
         self.provider.store.provider_sessions.start_provider_session(new).await.unwrap();
-        Browser { cookie: Some(format!("auth_session={}", token.reveal())) }
+        Browser { cookie: Some(format!("__Host-auth_session={}", token.reveal())) }
     }
 
     pub async fn send(&self, request: Request<Body>) -> Reply {

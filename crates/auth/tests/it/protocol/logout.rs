@@ -30,7 +30,7 @@ async fn logout_with_id_token_hint_needs_no_confirmation() {
     let reply = served.get(&browser_now, &logout_path(&pairs)).await;
     let (path, parameters) = reply.redirect_to();
     assert_eq!((path.as_str(), parameters["state"].as_str()), (SIGNED_OUT, "x y"));
-    assert!(reply.header("set-cookie").starts_with("auth_session=;"), "{reply:?}");
+    assert!(reply.header("set-cookie").starts_with("__Host-auth_session=;"), "{reply:?}");
     assert!(!is_signed_in(&served, &browser_now).await);
     let again = served.get(&Browser::default(), &logout_path(&pairs)).await;
     assert_eq!(again.redirect_to().0, SIGNED_OUT, "a signed-out user continues");
@@ -98,4 +98,22 @@ async fn posted_logout_redirects_to_get() {
     let served = TestProvider::start().await;
     let reply = served.post_from("cross-site", &Browser::default(), "/logout", "client_id=portal").await;
     assert_eq!((reply.status, reply.header("location")), (303, "/logout?client_id=portal"));
+}
+
+#[tokio::test]
+async fn id_token_hint_ends_the_session_that_it_was_issued_in() {
+    let served = TestProvider::start().await;
+    let (_, browser) = served.consenting("ann@example.com").await;
+    let hint = id_token(&served, &browser).await;
+    let pairs = [("id_token_hint", hint.as_str()), ("post_logout_redirect_uri", SIGNED_OUT)];
+    let without_cookie = served.get(&Browser::default(), &logout_path(&pairs)).await;
+    assert_eq!(without_cookie.redirect_to().0, SIGNED_OUT);
+    assert!(!is_signed_in(&served, &browser).await, "its session is over");
+
+    let (account, ben) = served.consenting("ben@example.com").await;
+    let elsewhere = served.sign_in(&account).await;
+    let hint = id_token(&served, &ben).await;
+    let pairs = [("id_token_hint", hint.as_str())];
+    served.get(&Browser::default(), &logout_path(&pairs)).await.redirect_to();
+    assert!(is_signed_in(&served, &elsewhere).await, "another session of the same person goes on");
 }

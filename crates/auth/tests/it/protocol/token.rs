@@ -29,13 +29,14 @@ async fn id_token_has_exactly_the_consented_claims() {
     );
     let now_s = served.clock.now().0 / 1000;
     let claims = claims(tokens["id_token"].as_str().unwrap());
-    let at_hash = claims["at_hash"].clone();
+    let (at_hash, sid) = (claims["at_hash"].clone(), claims["sid"].clone());
+    assert!(sid.is_string());
     assert_eq!(
         claims,
         json!({
             "iss": ISSUER, "sub": account.subject, "aud": "portal", "iat": now_s, "exp": now_s + 3600,
             "auth_time": signed_in_at_s, "nonce": "the nonce", "at_hash": at_hash,
-            "email": "ann@example.com", "email_verified": true,
+            "sid": sid, "amr": ["pwd"], "acr": "aal1", "email": "ann@example.com", "email_verified": true,
         })
     );
 
