@@ -5,7 +5,10 @@ use crate::time_format::{long_month, utc_text};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Action, ClientId, InvoiceNumber, MoneyError};
-use chancery_store::{AccountError, ClientError, DbError, InvoiceError, LedgerError, PersonError};
+use chancery_store::{
+    AccountError, ClientError, DbError, FactorResetError, InvitationError, InvoiceError, LedgerError,
+    PersonError,
+};
 use chancery_web::ErrorPage;
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -83,6 +86,41 @@ impl From<PersonError> for PageError {
             PersonError::LastPartner => last_partner().into(),
             PersonError::Database(error) => error.into(),
         }
+    }
+}
+
+impl From<InvitationError> for PageError {
+    fn from(error: InvitationError) -> Self {
+        match error {
+            InvitationError::Database(error) => error.into(),
+            InvitationError::NoSuchInvitation(_) => no_such_invitation().into(),
+            // The form shows these beside its fields.
+            error => ErrorPage::internal(error.to_string()).into(),
+        }
+    }
+}
+
+impl From<FactorResetError> for PageError {
+    fn from(error: FactorResetError) -> Self {
+        Self(match error {
+            FactorResetError::Database(error) => return error.into(),
+            FactorResetError::NoSuchPerson(_) => person_not_found(),
+            FactorResetError::OwnFactors => {
+                let reason = "You cannot reset your own second factors here. Nothing was changed.";
+                ErrorPage::conflict("own_factors", "Not for your own account", reason)
+                    .advice(
+                        "Change them on the security page of the sign-in service, or ask another partner to reset them.",
+                    )
+                    .next_link("/team", "Go to team")
+            }
+            FactorResetError::NoProviderAccount => {
+                let reason =
+                    "This person does not sign in at the built-in sign-in service. Nothing was changed.";
+                ErrorPage::conflict("no_provider_account", "No account here", reason)
+                    .advice("Reset their second factors at their sign-in service.")
+                    .next_link("/team", "Go to team")
+            }
+        })
     }
 }
 
@@ -202,7 +240,9 @@ pub(crate) fn forbidden(action: Action) -> ErrorPage {
         Action::ReadInvoices | Action::ManageInvoices => "Only partners can open Invoices",
         Action::ReadUsage => "Only partners can open Usage",
         Action::ReadAccounts | Action::ManageAccounts => "Only partners can open Accounts",
-        Action::ReadTeam | Action::ManageTeam => "Only partners can open Team",
+        Action::ReadTeam | Action::ManageTeam | Action::InvitePerson | Action::ResetFactors => {
+            "Only partners can open Team"
+        }
         Action::ReadAudit => "Only partners can open Audit",
         Action::ListClients
         | Action::CreateClient
@@ -283,6 +323,13 @@ pub(crate) fn person_not_found() -> ErrorPage {
     ErrorPage::new(StatusCode::NOT_FOUND, "no_such_person", "Person not found", reason)
         .advice("Reload the team page and choose another person.")
         .next_link("/team", "Go to team")
+}
+
+fn no_such_invitation() -> ErrorPage {
+    let reason = "The invitation was used or canceled, or it has expired. Nothing was changed.";
+    ErrorPage::new(StatusCode::NOT_FOUND, "no_such_invitation", "Invitation not found", reason)
+        .advice("Reload the team page. You can invite the address again.")
+        .next_link("/team#invitations", "Go to invitations")
 }
 
 fn last_partner() -> ErrorPage {

@@ -8,7 +8,7 @@ use askama::Template;
 use async_trait::async_trait;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use chancery_domain::Role;
+use chancery_domain::{PersonName, Role, TimeZoneName};
 use chancery_web::BarRenderer;
 use std::sync::Arc;
 
@@ -21,7 +21,9 @@ pub(crate) enum Section {
     Accounts,
     Team,
     Audit,
-    /// The user's own sessions, linked from their name.
+    /// The user's own profile, linked from their name.
+    Profile,
+    /// The user's own sessions, linked from their profile.
     Sessions,
     /// For error pages.
     ErrorPage,
@@ -31,7 +33,11 @@ pub(crate) enum Section {
 #[derive(Debug)]
 pub(crate) struct Frame<'a> {
     pub(crate) firm_name: &'a str,
+    /// The user's name, or their address.
+    pub(crate) person: &'a str,
     pub(crate) email: &'a str,
+    /// `UTC`, or the time zone that the user has chosen.
+    pub(crate) time_zone: &'a str,
     pub(crate) role: &'static str,
     pub(crate) can: Capabilities,
     section: Section,
@@ -39,9 +45,12 @@ pub(crate) struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     pub(crate) fn new(portal: &'a Portal, signed_in: &'a SignedIn, section: Section) -> Self {
+        let person = &signed_in.person;
         Self {
             firm_name: &portal.settings.firm_name,
-            email: signed_in.person.email.as_str(),
+            person: person.profile.name.as_ref().map_or(person.email.as_str(), PersonName::as_str),
+            email: person.email.as_str(),
+            time_zone: person.profile.time_zone.as_ref().map_or("UTC", TimeZoneName::as_str),
             role: match signed_in.person.role {
                 Role::Consultant => "Consultant",
                 Role::Partner => "Partner",

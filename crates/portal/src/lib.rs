@@ -12,6 +12,8 @@ mod home;
 mod invoices;
 mod maintenance;
 mod path;
+mod person_names;
+mod profile;
 mod routes;
 mod scripts;
 mod settings;
@@ -26,7 +28,9 @@ mod usage;
 pub use drafting::api::DraftingConfigError;
 pub use drafting::settings::{DRAFTING_ACCOUNT, DraftingSettings};
 pub use maintenance::run_maintenance;
-pub use settings::{IdentitySettings, PortalSettings, PublicApi, SecondFactor};
+pub use settings::{
+    DirectoryRoles, IdentitySettings, PortalSettings, PublicApi, SecondFactor, SignInRequirements,
+};
 pub use sign_in::identity::provider::IdentityError;
 pub use state::{Portal, PortalError};
 
@@ -35,6 +39,7 @@ use chancery_domain::MAX_ENTRY_TEXT_CHARS;
 use chancery_web::{PageLayerConfig, PreservedField, with_page_layer};
 use drafting::limits::MAX_PREVIOUS_TEXTS;
 use frame::PortalBarRenderer;
+use sign_in::backchannel_logout;
 use std::sync::Arc;
 
 /// Fits the longest text of an entry (`domain::MAX_ENTRY_TEXT_CHARS`) and the previous texts that are sent with a letter, at up
@@ -59,6 +64,8 @@ const PRESERVED_FIELDS: &[PreservedField] = &[
     PreservedField { name: "tpm", label: "Tokens per minute" },
     PreservedField { name: "cap", label: "Monthly cap" },
     PreservedField { name: "label", label: "Label" },
+    PreservedField { name: "models", label: "Models" },
+    PreservedField { name: "expires", label: "Last day" },
     PreservedField { name: "former_text", label: "Your text before the draft" },
 ];
 
@@ -67,10 +74,13 @@ pub fn router(portal: Arc<Portal>) -> Router {
         surface: "portal",
         firm_name: portal.settings.firm_name.clone(),
         public_url: portal.settings.public_url.clone(),
-        form_action_origins: Vec::new(),
+        hsts_include_subdomains: portal.settings.hsts_include_subdomains,
+        // Signing out redirects from a form to the provider.
+        form_action_origins: portal.settings.identity.origin().into_iter().collect(),
         trusted_proxies: portal.settings.trusted_proxies.clone(),
         max_body_bytes: MAX_BODY_BYTES,
-        cross_origin_paths: &[],
+        cross_origin_paths: &[backchannel_logout::PATH],
+        max_cross_origin_body_bytes: backchannel_logout::MAX_BODY_BYTES,
         preserved_fields: PRESERVED_FIELDS,
         bar_renderer: Some(Arc::new(PortalBarRenderer(Arc::clone(&portal)))),
         clock: Arc::clone(&portal.clock),

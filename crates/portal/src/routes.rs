@@ -2,7 +2,7 @@
 //! tests read it too: they fail for a route without authorization cases (`tests/routes/`).
 
 use crate::state::Portal;
-use crate::{accounts, audit, clients, drafting, home, invoices, scripts, sign_in, team, usage};
+use crate::{accounts, audit, clients, drafting, home, invoices, profile, scripts, sign_in, team, usage};
 use axum::Router;
 use axum::routing::{MethodFilter, on};
 use std::sync::Arc;
@@ -29,13 +29,17 @@ routes! {
     POST "/auth/code" => sign_in::email_code::submit,
     POST "/auth/code/resend" => sign_in::email_code_resend::handle,
     POST "/auth/sign-out" => sign_in::sign_out::handle,
-    GET "/signed-out" => sign_in::sign_out::show_signed_out,
+    POST sign_in::backchannel_logout::PATH => sign_in::backchannel_logout::handle,
+    GET "/signed-out" => sign_in::signed_out::show,
+    GET "/profile" => profile::show,
+    POST "/profile" => profile::save,
     GET "/sessions" => sign_in::session_list::handle,
     POST "/sessions/end" => sign_in::session_end::handle,
 
     GET "/clients" => clients::list::handle,
     POST "/clients" => clients::new_client::create,
     GET "/clients/new" => clients::new_client::show,
+    GET "/clients/export" => clients::export::show,
     GET "/clients/export.jsonl" => clients::export::jsonl,
     GET "/clients/export.csv" => clients::export::csv,
     GET "/clients/{id}" => clients::record::handle,
@@ -84,6 +88,10 @@ routes! {
     POST "/team/sign-out" => team::sign_out::handle,
     POST "/team/remove" => team::remove::handle,
     POST "/team/restore" => team::remove::restore,
+    POST "/team/reset-factors" => team::factor_reset::handle,
+    POST "/team/invitations" => team::invitations::invite,
+    POST "/team/invitations/resend" => team::invitations::resend,
+    POST "/team/invitations/cancel" => team::invitations::cancel,
 
     GET "/audit" => audit::page::handle,
     GET "/audit.csv" => audit::csv::handle,

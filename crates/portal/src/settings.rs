@@ -1,9 +1,14 @@
 //! The portal's configuration, read once at startup.
 
 use crate::drafting::settings::DraftingSettings;
-use chancery_domain::{CompanyDomain, EmailAddress, InvoiceTerms, RateLimits, SessionTimeouts};
+use chancery_domain::{
+    CompanyDomain, EmailAddress, Identity, InvoiceTerms, RateLimits, Role, SessionTimeouts,
+};
 use chancery_web::TrustedProxies;
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 #[derive(Clone, Debug)]
 pub struct PortalSettings {
@@ -15,13 +20,26 @@ pub struct PortalSettings {
     /// People who sign in with one of these addresses become partners.
     pub partners: Vec<EmailAddress>,
     pub session_times: SessionTimeouts,
+    /// A second cookie, which no sibling subdomain can plant, must match the session.
+    pub bind_session: bool,
+    /// Whether `Strict-Transport-Security` includes the subdomains of the portal's host.
+    pub hsts_include_subdomains: bool,
     pub identity: IdentitySettings,
+    /// Whether that is the built-in provider, whose second factors partners can reset.
+    pub has_built_in_provider: bool,
     /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: TrustedProxies,
     /// `None` if drafting is off.
     pub drafting: Option<DraftingSettings>,
     pub invoice_terms: InvoiceTerms,
     pub api: PublicApi,
+}
+
+impl PortalSettings {
+    /// Whether the person signs in at the built-in provider.
+    pub(crate) fn is_at_built_in_provider(&self, identity: &Identity) -> bool {
+        self.has_built_in_provider && identity.issuer == self.identity.issuer
+    }
 }
 
 /// The generation API as seen by holders of its keys.
@@ -35,11 +53,14 @@ pub struct PublicApi {
     pub default_limits: RateLimits,
 }
 
-/// Whether every sign-in needs a code by email.
+/// What a sign-in needs besides the identity provider's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecondFactor {
     None,
+    /// Always a code by email.
     EmailCode,
+    /// A code by email, unless the provider has asked for a second factor itself (`mfa` in the claim `amr`).
+    Provider,
 }
 
 /// The identity provider, and the portal's registration with it.
@@ -50,6 +71,31 @@ pub struct IdentitySettings {
     pub client_id: String,
     /// `None` for a public client, for which PKCE alone binds the code to the portal.
     pub client_secret: Option<String>,
+    pub requirements: SignInRequirements,
+    /// `None` if roles are managed in the portal.
+    pub roles: Option<DirectoryRoles>,
+    /// After this time, the provider must confirm that the person is still signed in. `None`: never.
+    pub recheck_after: Option<Duration>,
+}
+
+/// What every sign-in must have, beyond an address of the firm.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SignInRequirements {
+    /// Claims with their accepted values. A list in a token has them if one of its elements is accepted.
+    pub claims: BTreeMap<String, Vec<Value>>,
+    /// One of these authentication levels (`acr`). Empty: any.
+    pub acr: Vec<String>,
+    /// All of these authentication methods (`amr`).
+    pub amr: Vec<String>,
+}
+
+/// Roles from the firm's directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectoryRoles {
+    /// A claim whose value is a string or a list of strings.
+    pub claim: String,
+    /// The role of each value. If none of them is `consultant`, everyone else is a consultant.
+    pub by_value: BTreeMap<String, Role>,
 }
 
 impl IdentitySettings {
@@ -57,6 +103,12 @@ impl IdentitySettings {
     pub(crate) fn host(&self) -> String {
         let rest = self.issuer.split_once("://").map_or(self.issuer.as_str(), |(_, rest)| rest);
         rest.split(['/', '?', '#']).next().unwrap_or(rest).to_owned()
+    }
+
+    /// The provider's origin, such as `https://id.example.com`.
+    pub(crate) fn origin(&self) -> Option<String> {
+        let (scheme, _) = self.issuer.split_once("://")?;
+        Some(format!("{scheme}://{}", self.host()))
     }
 }
 

@@ -29,6 +29,8 @@ pub struct Portal {
     pub randomness: Arc<dyn Randomness>,
     pub(crate) identity: IdentityProvider,
     pub(crate) sign_in_throttle: SignInThrottle,
+    /// Counts wrong logout tokens.
+    pub(crate) logout_throttle: SignInThrottle,
     /// `None` if drafting is off.
     pub(crate) drafter: Option<Drafter>,
 }
@@ -45,16 +47,27 @@ impl Portal {
     ) -> Result<Self, PortalError> {
         let identity = IdentityProvider::new(&settings, Arc::clone(&clock))?;
         let drafter = settings.drafting.clone().map(|drafting| Drafter::new(drafting, Arc::clone(&clock)));
-        let sign_in_throttle = SignInThrottle::default();
+        let (sign_in_throttle, logout_throttle) = (SignInThrottle::default(), SignInThrottle::default());
         let drafter = drafter.transpose()?;
         let mailer =
             OutboxMailer::new(store.outbox.clone(), mailer, Arc::clone(&clock), Arc::clone(&randomness));
-        Ok(Self { settings, store, mailer, policy, clock, randomness, identity, sign_in_throttle, drafter })
+        Ok(Self {
+            settings,
+            store,
+            mailer,
+            policy,
+            clock,
+            randomness,
+            identity,
+            sign_in_throttle,
+            logout_throttle,
+            drafter,
+        })
     }
 
-    /// The identity provider's sign-out URL, which returns to the portal's home page. `None` if the provider has none or its metadata
+    /// The identity provider's sign-out URL, which returns to the page `/signed-out`. `None` if the provider has none or its metadata
     /// was never fetched: signing out must not wait for it.
     pub fn end_session_url(&self) -> Option<String> {
-        self.identity.end_session_url()
+        self.identity.end_session_url(None)
     }
 }

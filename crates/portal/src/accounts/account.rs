@@ -1,5 +1,6 @@
 //! `GET /accounts/{account}`: one account with its limits, keys and history. Forms are collapsed by default; `?key=` opens the
-//! actions for one of its keys.
+//! actions for one of its keys. `?open=key`, `?open=close` and `?key=…&open=rotate` open forms that need a recent
+//! authentication (`step_up`).
 
 use super::forms::{BillingInput, LabelInput, LimitsInput};
 use super::json;
@@ -10,14 +11,16 @@ use crate::drafting::settings::is_drafting;
 use crate::error::{PageError, account_not_found};
 use crate::frame::{Frame, Section};
 use crate::path::AccountNumber;
+use crate::person_names::PersonNames;
 use crate::sign_in::session::SignedIn;
+use crate::sign_in::step_up;
 use crate::state::Portal;
-use crate::time_format::format_day;
+use crate::time_format::{LocalTime, format_day};
 use askama::Template;
 use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
-use chancery_domain::{AccountId, AccountState, KeyState, Month, UnixMillis, group_thousands};
+use chancery_domain::{AccountId, AccountState, KeyState, Month, group_thousands};
 use chancery_policy::{FirmResource, ReadAccounts};
 use chancery_store::{AccountRecord, MAX_ACCOUNT_EVENTS};
 use chancery_web::{ErrorPage, Form, Notice, Problems, page, wants_json};
@@ -46,7 +49,8 @@ struct AccountDetail<'a> {
     currency: String,
     limits: Form<LimitsInput>,
     billing: Form<BillingInput>,
-    new_key: Form<NewKeyInput>,
+    new_key: Option<Form<NewKeyInput>>,
+    is_closing: bool,
     keys: Vec<KeyRow>,
     keys_total: u64,
     active_keys: usize,
@@ -62,8 +66,12 @@ struct AccountDetail<'a> {
 pub(super) struct AccountFormState {
     pub(super) limits: Option<Form<LimitsInput>>,
     pub(super) billing: Option<Form<BillingInput>>,
-    pub(super) new_key: Form<NewKeyInput>,
+    pub(super) new_key: Option<Form<NewKeyInput>>,
+    pub(super) is_closing: bool,
     pub(super) key: Option<String>,
+    pub(super) is_rotating: bool,
+    /// URL of this page, if it opens a form that needs a recent authentication.
+    pub(super) step_up: Option<String>,
     pub(super) key_label: Option<Form<LabelInput>>,
     pub(super) key_limits: Option<Form<KeyLimitsInput>>,
     pub(super) key_rotate: Form<RotateInput>,
@@ -77,7 +85,7 @@ impl AccountDetail<'_> {
     fn has_problems(&self) -> bool {
         self.limits.problems.any()
             || self.billing.problems.any()
-            || self.new_key.problems.any()
+            || self.new_key.as_ref().is_some_and(|form| form.problems.any())
             || self.attach_problems.any()
             || self.key.as_ref().is_some_and(KeyCard::has_problems)
     }
@@ -101,9 +109,21 @@ pub(crate) async fn handle(
     signed_in: SignedIn,
     number: Result<AccountNumber, ErrorPage>,
     headers: HeaderMap,
+    uri: Uri,
     Query(query): Query<HashMap<String, String>>,
 ) -> Result<Response, PageError> {
-    let open = AccountFormState { key: query.get("key").cloned(), ..AccountFormState::default() };
+    let open = |form: &str| query.get("open").is_some_and(|open| open == form);
+    let key = query.get("key").cloned();
+    let is_rotating = key.is_some() && open("rotate");
+    let open = AccountFormState {
+        new_key: open("key").then(Form::default),
+        is_closing: open("close"),
+        is_rotating,
+        step_up: (open("key") || open("close") || is_rotating)
+            .then(|| uri.path_and_query().map_or_else(String::new, ToString::to_string)),
+        key,
+        ..AccountFormState::default()
+    };
     show(&portal, &signed_in, number, StatusCode::OK, &query, open, wants_json(&headers)).await
 }
 
@@ -140,9 +160,15 @@ async fn show(
     if as_json {
         return Ok(json::account(&record, currency));
     }
-    let key = open.key.as_ref().and_then(|prefix| key_card(portal, &record, prefix, &open, now));
+    if let Some(page) = &open.step_up
+        && let Some(redirect) = step_up::required_for_page(portal, signed_in, page)?
+    {
+        return Ok(redirect);
+    }
+    let (names, local) = (PersonNames::read(portal).await?, signed_in.local_time(portal));
+    let key = open.key.as_ref().and_then(|prefix| key_card(portal, &record, prefix, &open, &local));
     let AccountRecord { account, billing, keys, keys_total, month, events, unassigned_keys, .. } = &record;
-    let row = |used| KeyRow::new(used, portal, now);
+    let row = |used| KeyRow::new(used, portal, &local);
     let detail = AccountDetail {
         frame: Frame::new(portal, signed_in, Section::Accounts),
         notice: change_notice(query, events),
@@ -166,13 +192,14 @@ async fn show(
         limits: open.limits.unwrap_or_else(|| Form::of(LimitsInput::of(account))),
         billing: open.billing.unwrap_or_else(|| Form::of(BillingInput::of(billing))),
         new_key: open.new_key,
+        is_closing: open.is_closing,
         keys: keys.iter().map(row).collect(),
         keys_total: *keys_total,
         active_keys: keys.iter().filter(|used| used.key.state == KeyState::Active).count(),
         key,
         unassigned_keys: unassigned_keys.iter().map(row).collect(),
         attach_problems: open.attach,
-        history: events.iter().map(|event| EventRow::new(event, now)).collect(),
+        history: events.iter().map(|event| EventRow::new(event, &names, &local)).collect(),
         has_whole_history: events.len() < MAX_ACCOUNT_EVENTS as usize,
     };
     Ok(page(status, &detail)?)
@@ -183,13 +210,13 @@ fn key_card(
     record: &AccountRecord,
     prefix: &str,
     open: &AccountFormState,
-    now: UnixMillis,
+    local: &LocalTime,
 ) -> Option<KeyCard> {
     let used = record.keys.iter().find(|used| used.key.prefix.as_str() == prefix)?;
     let label = LabelInput { label: used.key.label.clone() };
     let others = record.open_accounts.iter().filter(|choice| choice.id != record.account.id);
     (used.key.state == KeyState::Active).then(|| KeyCard {
-        row: KeyRow::new(used, portal, now),
+        row: KeyRow::new(used, portal, local),
         label: open.key_label.clone().unwrap_or_else(|| Form::of(label)),
         limits: open.key_limits.clone().unwrap_or_else(|| Form::of(KeyLimitsInput::of(&used.key.limits))),
         currency: portal.settings.invoice_terms.currency.to_string(),
@@ -197,6 +224,8 @@ fn key_card(
         rotate_problems: open.key_rotate.problems.clone(),
         attach_problems: open.key_attach.clone(),
         accounts: others.map(|choice| (choice.id.0, choice.name.to_string())).collect(),
+        is_rotating: open.is_rotating,
+        page: format!("/accounts/{}", record.account.id),
         back: format!("/accounts/{}#keys", record.account.id),
         is_attached: true,
         belongs_to_drafting_account: is_drafting(&record.account.name),

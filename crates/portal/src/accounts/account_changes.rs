@@ -8,6 +8,7 @@ use super::list::{self, ListFormState};
 use crate::error::PageError;
 use crate::path::AccountNumber;
 use crate::sign_in::session::SignedIn;
+use crate::sign_in::step_up;
 use crate::state::Portal;
 use axum::extract::State;
 use axum::response::Response;
@@ -101,5 +102,6 @@ pub(crate) async fn close(
 ) -> Result<Response, PageError> {
     let permit = portal.permit::<ManageAccounts>(&signed_in, FirmResource).await?;
     let AccountNumber(id) = number?;
+    step_up::ensure_recent(&portal, &signed_in, &format!("/accounts/{id}?open=close")).await?;
     Ok(changed(portal.store.accounts.change_account(permit, AccountChange::Close(id)).await?))
 }

@@ -11,8 +11,9 @@ use super::list::{self, ListFormState};
 use crate::error::{PageError, key_not_found};
 use crate::path::{AccountNumber, KeyName};
 use crate::sign_in::session::SignedIn;
+use crate::sign_in::step_up;
 use crate::state::Portal;
-use crate::time_format::DisplayTime;
+use crate::time_format::day_and_time;
 use axum::extract::State;
 use axum::response::Response;
 use chancery_domain::{AccountId, ApiKey, KeyPrefix};
@@ -50,10 +51,11 @@ async fn create(
 ) -> Result<Response, PageError> {
     let mut permit = portal.permit::<ManageAccounts>(signed_in, FirmResource).await?;
     let (account, PostedForm(typed)) = (account?, form?);
+    step_up::ensure_recent(portal, signed_in, &format!("{}?open=key", page_of(account))).await?;
     let (label, limits) = match typed.read() {
         Ok(read) => read,
         Err(problems) => {
-            let new_key = Form { typed, problems };
+            let new_key = Some(Form { typed, problems });
             return match account {
                 Some(id) => {
                     account::render_with_errors(
@@ -148,6 +150,9 @@ pub(crate) async fn rotate(
 ) -> Result<Response, PageError> {
     let permit = portal.permit::<ManageAccounts>(&signed_in, FirmResource).await?;
     let (KeyName(prefix), PostedForm(typed)) = (name?, form?);
+    let found = portal.store.keys.key_by_prefix(&prefix).await?.ok_or_else(key_not_found)?;
+    let page = format!("{}?key={prefix}&open=rotate", page_of(found.key.account));
+    step_up::ensure_recent(&portal, &signed_in, &page).await?;
     let secret = ApiKey::with_new_secret(&prefix, portal.randomness.as_ref());
     let now = portal.clock.now();
     let ends_running_overlap = typed.ends_running_overlap();
@@ -159,7 +164,7 @@ pub(crate) async fn rotate(
     };
     let done = match portal.store.accounts.change_account(permit, AccountChange::RotateKey(rotation)).await {
         Err(AccountError::OverlapRunning { ends_at, .. }) => {
-            let until = DisplayTime::new(ends_at, now).text;
+            let until = day_and_time(ends_at, &signed_in.local_time(&portal));
             let message = format!(
                 "The key before this one works until {until}. Rotate after that, or select this to stop it now."
             );
@@ -181,6 +186,11 @@ pub(crate) async fn rotate(
         rotation: Some(ShownRotation { old_works_until, rotates_on_reload }),
     };
     key_created(&portal, &signed_in, shown).await
+}
+
+/// The page that lists the keys of an account, or those without one.
+fn page_of(account: Option<AccountId>) -> String {
+    account.map_or_else(|| "/accounts".to_owned(), |account| format!("/accounts/{account}"))
 }
 
 /// The account to attach a key to.
@@ -276,6 +286,7 @@ async fn render_with_errors(
         typed: typed.typed_over(KeyLimitsInput::of(&found.limits)),
         problems,
     });
+    let is_rotating = key_rotate.problems.any();
     match found.account {
         Some(account) => {
             let key_attach = attach;
@@ -284,6 +295,7 @@ async fn render_with_errors(
                 key_label,
                 key_limits,
                 key_rotate,
+                is_rotating,
                 key_attach,
                 ..AccountFormState::default()
             };
@@ -296,6 +308,7 @@ async fn render_with_errors(
                 key_label,
                 key_limits,
                 key_rotate,
+                is_rotating,
                 attach_problems,
                 ..ListFormState::default()
             };

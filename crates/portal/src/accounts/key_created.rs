@@ -55,7 +55,7 @@ pub(super) async fn key_created(
     signed_in: &SignedIn,
     ShownKey { secret, account, label, is_expired, rotation }: ShownKey<'_>,
 ) -> Result<Response, PageError> {
-    let now = portal.clock.now();
+    let local = signed_in.local_time(portal);
     let created = KeyCreated {
         frame: Frame::new(portal, signed_in, Section::Accounts),
         secret: secret.reveal(),
@@ -66,7 +66,7 @@ pub(super) async fn key_created(
         is_rotated: rotation.is_some(),
         old_works_until: rotation
             .and_then(|rotation| rotation.old_works_until)
-            .map(|at| DisplayTime::new(at, now)),
+            .map(|at| DisplayTime::new(at, &local)),
         rotates_on_reload: rotation.is_some_and(|rotation| rotation.rotates_on_reload),
         back: account.map_or_else(|| "/accounts".to_owned(), |account| format!("/accounts/{account}")),
         curl: curl(&portal.settings.api.url, portal.settings.api.model.as_deref()),

@@ -1,5 +1,6 @@
-//! `GET /accounts`: every account, and the unattached keys. `?open=account` opens the form for a new account; `?key=` opens the
-//! actions for one of those keys.
+//! `GET /accounts`: every account, and the unattached keys. `?open=account` opens the form for a new account; `?key=`
+//! opens the actions for one of those keys. `?open=key` and `?key=…&open=rotate` open forms that need a recent
+//! authentication (`step_up`).
 
 use super::forms::{LabelInput, NewAccountInput};
 use super::json;
@@ -7,14 +8,16 @@ use super::key_forms::{KeyLimitsInput, NewKeyInput, RotateInput};
 use super::view::{AccountRow, EventRow, KeyRow, change_notice};
 use crate::error::PageError;
 use crate::frame::{Frame, Section};
+use crate::person_names::PersonNames;
 use crate::sign_in::session::SignedIn;
+use crate::sign_in::step_up;
 use crate::state::Portal;
-use crate::time_format::format_day;
+use crate::time_format::{LocalTime, format_day};
 use askama::Template;
 use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
-use chancery_domain::{KeyState, Month, UnixMillis, group_thousands};
+use chancery_domain::{KeyState, Month, group_thousands};
 use chancery_policy::{FirmResource, ReadAccounts};
 use chancery_store::{ACCOUNTS_PER_PAGE, AccountPage, AccountQuery};
 use chancery_web::{Form, Notice, PageLink, Pagination, Problems, page, wants_json};
@@ -30,7 +33,7 @@ struct ListPage<'a> {
     month: String,
     pages: Pagination,
     new_account: Option<Form<NewAccountInput>>,
-    new_key: Form<NewKeyInput>,
+    new_key: Option<Form<NewKeyInput>>,
     currency: String,
     keys: Vec<KeyRow>,
     keys_total: u64,
@@ -50,7 +53,11 @@ pub(super) struct KeyCard {
     pub(super) attach_problems: Problems,
     /// Number and name of the accounts that the key can bill.
     pub(super) accounts: Vec<(i64, String)>,
-    /// URL of the page that contains the card.
+    /// Whether the form that rotates the key is open.
+    pub(super) is_rotating: bool,
+    /// Path of the page that contains the card.
+    pub(super) page: String,
+    /// URL of that page without the card.
     pub(super) back: String,
     /// Whether the key already bills an account.
     pub(super) is_attached: bool,
@@ -71,7 +78,10 @@ impl KeyCard {
 #[derive(Default)]
 pub(super) struct ListFormState {
     pub(super) new_account: Option<Form<NewAccountInput>>,
-    pub(super) new_key: Form<NewKeyInput>,
+    pub(super) new_key: Option<Form<NewKeyInput>>,
+    pub(super) is_rotating: bool,
+    /// URL of this page, if it opens a form that needs a recent authentication.
+    pub(super) step_up: Option<String>,
     /// Public prefix of the selected key.
     pub(super) key: Option<String>,
     pub(super) key_label: Option<Form<LabelInput>>,
@@ -83,7 +93,8 @@ pub(super) struct ListFormState {
 impl ListPage<'_> {
     fn has_problems(&self) -> bool {
         let in_account = self.new_account.as_ref().is_some_and(|form| form.problems.any());
-        in_account || self.new_key.problems.any() || self.key.as_ref().is_some_and(KeyCard::has_problems)
+        let in_key = self.new_key.as_ref().is_some_and(|form| form.problems.any());
+        in_account || in_key || self.key.as_ref().is_some_and(KeyCard::has_problems)
     }
 
     fn total_text(&self) -> String {
@@ -103,13 +114,20 @@ pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     signed_in: SignedIn,
     headers: HeaderMap,
+    uri: Uri,
     Query(query): Query<HashMap<String, String>>,
 ) -> Result<Response, PageError> {
     let limits = portal.settings.api.default_limits;
-    let is_open = query.get("open").is_some_and(|open| open == "account");
+    let open = |form: &str| query.get("open").is_some_and(|open| open == form);
+    let key = query.get("key").cloned();
+    let is_rotating = key.is_some() && open("rotate");
     let open = ListFormState {
-        new_account: is_open.then(|| Form::of(NewAccountInput::with_limits(limits))),
-        key: query.get("key").cloned(),
+        new_account: open("account").then(|| Form::of(NewAccountInput::with_limits(limits))),
+        new_key: open("key").then(Form::default),
+        is_rotating,
+        step_up: (open("key") || is_rotating)
+            .then(|| uri.path_and_query().map_or_else(String::new, ToString::to_string)),
+        key,
         ..ListFormState::default()
     };
     show(&portal, &signed_in, StatusCode::OK, &query, open, wants_json(&headers)).await
@@ -142,8 +160,14 @@ async fn show(
     if as_json {
         return Ok(json::list(&found, number, pages.count, portal.settings.invoice_terms.currency));
     }
+    if let Some(page) = &open.step_up
+        && let Some(redirect) = step_up::required_for_page(portal, signed_in, page)?
+    {
+        return Ok(redirect);
+    }
     let notice = change_notice(query, &found.events);
-    let key = open.key.as_ref().and_then(|prefix| key_card(portal, &found, prefix, &open, now));
+    let (names, local) = (PersonNames::read(portal).await?, signed_in.local_time(portal));
+    let key = open.key.as_ref().and_then(|prefix| key_card(portal, &found, prefix, &open, &local));
     let list = ListPage {
         frame: Frame::new(portal, signed_in, Section::Accounts),
         notice,
@@ -157,10 +181,10 @@ async fn show(
         new_account: open.new_account,
         new_key: open.new_key,
         currency: portal.settings.invoice_terms.currency.to_string(),
-        keys: found.unassigned_keys.iter().map(|used| KeyRow::new(used, portal, now)).collect(),
+        keys: found.unassigned_keys.iter().map(|used| KeyRow::new(used, portal, &local)).collect(),
         keys_total: found.unassigned_keys_total,
         key,
-        history: found.events.iter().map(|event| EventRow::new(event, now)).collect(),
+        history: found.events.iter().map(|event| EventRow::new(event, &names, &local)).collect(),
     };
     Ok(page(status, &list)?)
 }
@@ -170,12 +194,12 @@ fn key_card(
     found: &AccountPage,
     prefix: &str,
     open: &ListFormState,
-    now: UnixMillis,
+    local: &LocalTime,
 ) -> Option<KeyCard> {
     let used = found.unassigned_keys.iter().find(|used| used.key.prefix.as_str() == prefix)?;
     let label = LabelInput { label: used.key.label.clone() };
     (used.key.state == KeyState::Active).then(|| KeyCard {
-        row: KeyRow::new(used, portal, now),
+        row: KeyRow::new(used, portal, local),
         label: open.key_label.clone().unwrap_or_else(|| Form::of(label)),
         limits: open.key_limits.clone().unwrap_or_else(|| Form::of(KeyLimitsInput::of(&used.key.limits))),
         currency: portal.settings.invoice_terms.currency.to_string(),
@@ -183,6 +207,8 @@ fn key_card(
         rotate_problems: open.key_rotate.problems.clone(),
         attach_problems: open.attach_problems.clone(),
         accounts: found.open_accounts.iter().map(|choice| (choice.id.0, choice.name.to_string())).collect(),
+        is_rotating: open.is_rotating,
+        page: "/accounts".to_owned(),
         back: "/accounts#unattached".to_owned(),
         is_attached: false,
         belongs_to_drafting_account: false,

@@ -1,8 +1,9 @@
 //! View models of accounts and keys.
 
 use crate::drafting::settings::is_drafting;
+use crate::person_names::PersonNames;
 use crate::state::Portal;
-use crate::time_format::{DisplayTime, long_day, short_day};
+use crate::time_format::{DisplayTime, LocalTime, long_day, short_day};
 use chancery_domain::{
     AccountState, Currency, Day, Key, KeyLimits, KeyState, Nanos, UnixMillis, group_thousands,
 };
@@ -99,7 +100,8 @@ impl DisplayDate {
 }
 
 impl KeyRow {
-    pub(super) fn new(used: &KeyWithLastUse, portal: &Portal, now: UnixMillis) -> Self {
+    pub(super) fn new(used: &KeyWithLastUse, portal: &Portal, local: &LocalTime) -> Self {
+        let now = local.now;
         let Key { prefix, label, created_at, state, limits, .. } = &used.key;
         let last_use = used.last_used_at.map(Day::containing).max(used.last_used);
         let last_use_day = used.last_used.map(|day| day.to_string());
@@ -118,7 +120,7 @@ impl KeyRow {
             expires: limits.expires_at.map(|at| long_date(UnixMillis(at.0 - 1))),
             is_expired: limits.is_expired(now),
             limits: limits_text(limits, portal.settings.invoice_terms.currency),
-            old_secret_until: used.key.overlap_ends_at(now).map(|at| DisplayTime::new(at, now)),
+            old_secret_until: used.key.overlap_ends_at(now).map(|at| DisplayTime::new(at, local)),
             is_drafting: is_drafting_key(portal, prefix.as_str()),
         }
     }
@@ -155,11 +157,14 @@ pub(super) struct EventRow {
 }
 
 impl EventRow {
-    pub(super) fn new(event: &AccountEvent, now: UnixMillis) -> Self {
+    pub(super) fn new(event: &AccountEvent, names: &PersonNames, local: &LocalTime) -> Self {
         Self {
-            actor: event.by.as_ref().map_or_else(|| "Command line".to_owned(), |by| by.email.to_string()),
+            actor: match &event.by {
+                Some(by) => names.text(by.id, &by.email),
+                None => "Command line".to_owned(),
+            },
             description: event.description.clone(),
-            at: DisplayTime::new(event.at, now),
+            at: DisplayTime::new(event.at, local),
         }
     }
 }

@@ -106,7 +106,7 @@ fn write_lines(out: &mut Chunk, lines: &[AuditListRow]) -> io::Result<()> {
             decided.map_or("", |row| row.decision.as_str()).to_owned(),
             row.request_id().to_string(),
             event.map(|event| event.kind.to_string()).unwrap_or_default(),
-            email(&line.subject),
+            row.invited().map_or_else(|| email(&line.subject), |invited| invited.to_string()),
             event.and_then(|event| event.old_role).map_or("", Role::as_str).to_owned(),
             event.and_then(|event| event.new_role).map_or("", Role::as_str).to_owned(),
             row.ip().map(|ip| ip.to_string()).unwrap_or_default(),

@@ -1,16 +1,23 @@
 //! Describes an audit row in plain words. A decision says only what was allowed or denied: an allowed change may still fail with a
 //! conflict or an invalid form. Events say what was done to whom.
 
-use chancery_domain::{Action, AuditEvent, Decision, EventKind, Role};
+use crate::person_names::PersonNames;
+use chancery_domain::{Action, AuditEvent, Decision, EmailAddress, EventKind, Role};
 use chancery_store::AuditListRow;
 
-/// `View client`, `Sign-in`: for the page, which shows the result in its own column.
-pub(super) fn describe(line: &AuditListRow) -> String {
+/// `View client`, `Sign-in`: for the page, which shows the result in its own column. Without names, people are shown by
+/// their addresses.
+pub(super) fn describe(line: &AuditListRow, names: Option<&PersonNames>) -> String {
+    let subject = line.subject.as_ref().map(|person| match names {
+        Some(names) => names.full_text(person.id, &person.email),
+        None => person.email.to_string(),
+    });
     match (line.row.event(), line.row.as_decision()) {
-        (Some(event), _) => describe_event(
-            event,
-            line.subject.as_ref().map_or("a removed person", |person| person.email.as_str()),
-        ),
+        (Some(event), _) => {
+            let invited = line.row.invited().map(EmailAddress::as_str);
+            let subject = subject.as_deref().or(invited);
+            describe_event(event, subject.unwrap_or("a removed person"))
+        }
         (None, Some(row)) => name(row.access_request.action).to_owned(),
         (None, None) => String::new(),
     }
@@ -18,7 +25,7 @@ pub(super) fn describe(line: &AuditListRow) -> String {
 
 /// `View client: allowed`, `Sign-in`.
 pub(super) fn describe_with_result(line: &AuditListRow) -> String {
-    let description = describe(line);
+    let description = describe(line, None);
     match line.row.as_decision().map(|row| row.decision) {
         Some(Decision::Allowed) => format!("{description}: allowed"),
         Some(Decision::Denied) => format!("{description}: denied"),
@@ -40,6 +47,14 @@ fn describe_event(event: AuditEvent, subject: &str) -> String {
         EventKind::PersonRemoved => format!("Remove {subject}"),
         EventKind::PersonRestored => format!("Restore {subject}"),
         EventKind::SessionsEnded => format!("End all sessions of {subject}"),
+        EventKind::SignedOutByProvider => "Sign-out by the sign-in service".to_owned(),
+        EventKind::PersonInvited => format!("Invite {subject} as a {}", role(event.new_role)),
+        EventKind::InvitationCanceled => {
+            format!("Cancel the invitation of {subject} as a {}", role(event.new_role))
+        }
+        EventKind::FactorsReset => format!("Reset second factors of {subject}"),
+        EventKind::Reauthenticated => "Signed in again to continue".to_owned(),
+        EventKind::ReauthenticationRequired => "Rejected: no recent sign-in".to_owned(),
     }
 }
 
@@ -55,6 +70,12 @@ pub(super) fn event_label(kind: EventKind) -> &'static str {
         EventKind::PersonRemoved => "Person removed",
         EventKind::PersonRestored => "Person restored",
         EventKind::SessionsEnded => "Sessions ended by a partner",
+        EventKind::SignedOutByProvider => "Sign-out by the sign-in service",
+        EventKind::PersonInvited => "Person invited",
+        EventKind::InvitationCanceled => "Invitation canceled",
+        EventKind::FactorsReset => "Second factors reset",
+        EventKind::Reauthenticated => "Signed in again to continue",
+        EventKind::ReauthenticationRequired => "Rejected: no recent sign-in",
     }
 }
 
@@ -70,6 +91,8 @@ pub(super) fn name(action: Action) -> &'static str {
         Action::ExportClient => "Export record",
         Action::ReadTeam => "View team",
         Action::ManageTeam => "Manage team",
+        Action::InvitePerson => "Invite people",
+        Action::ResetFactors => "Reset second factors",
         Action::ReadAudit => "View audit log",
         Action::ReadUsage => "View usage",
         Action::ReadInvoices => "View invoices",

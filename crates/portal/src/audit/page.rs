@@ -4,15 +4,18 @@ use super::descriptions;
 use super::filters::Filters;
 use crate::error::PageError;
 use crate::frame::{Frame, Section};
+use crate::person_names::{DisplayPerson, PersonNames};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
-use crate::time_format::DisplayTime;
+use crate::time_format::{DisplayTime, LocalTime};
 use askama::Template;
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use chancery_domain::{Action, AuditRow, Decision, EventKind, PersonId, PersonRef, Role, UnixMillis};
+use chancery_domain::{
+    Action, AuditRow, Decision, EmailAddress, EventKind, PersonId, PersonRef, Role, UnixMillis,
+};
 use chancery_policy::{FirmResource, ReadAudit};
 use chancery_store::{AUDIT_ROWS_PER_PAGE, AuditCursor, AuditListRow};
 use chancery_web::{Choice, page, wants_json};
@@ -42,22 +45,21 @@ struct Row {
 }
 
 enum Actor {
-    /// The email address, in two parts, and the role at that time.
+    /// With the address below the name, and the role at that time.
     Person {
-        name: String,
-        host: String,
+        person: DisplayPerson,
         role: &'static str,
     },
     Other(&'static str),
 }
 
 impl Row {
-    fn new(line: &AuditListRow) -> Self {
+    fn new(line: &AuditListRow, names: &PersonNames, local: &LocalTime) -> Self {
         let decision = line.row.as_decision().map(|row| row.decision);
         Self {
-            at: DisplayTime::exact(line.row.at()),
-            actor: Actor::new(line),
-            description: descriptions::describe(line),
+            at: DisplayTime::exact(line.row.at(), local),
+            actor: Actor::new(line, names),
+            description: descriptions::describe(line, Some(names)),
             client: line.row.client().map(|client| client.0),
             is_allowed: decision.map(|decision| decision == Decision::Allowed),
             ip: line.row.ip().map(|ip| ip.to_string()),
@@ -66,20 +68,19 @@ impl Row {
 }
 
 impl Actor {
-    fn new(line: &AuditListRow) -> Self {
+    fn new(line: &AuditListRow, names: &PersonNames) -> Self {
         let Some(person) = &line.person else {
             return Self::Other(match &line.row {
                 AuditRow::Decision(_) => "Command line",
                 AuditRow::Event(_) => "New person",
             });
         };
-        let (name, host) = person.email.as_str().split_once('@').unwrap_or((person.email.as_str(), ""));
         let role = match line.row.principal().parse() {
             Ok(Role::Consultant) => "Consultant",
             Ok(Role::Partner) => "Partner",
             Err(_) => "",
         };
-        Self::Person { name: name.to_owned(), host: host.to_owned(), role }
+        Self::Person { person: names.of_ref(person), role }
     }
 }
 
@@ -125,11 +126,12 @@ pub(crate) async fn handle(
     let is_understood = !filters.problems.any();
     // With an invalid filter, show no rows rather than wrong ones.
     let lines = if is_understood { lines } else { Vec::new() };
+    let (names, local) = (PersonNames::read(&portal).await?, signed_in.local_time(&portal));
     let audit = AuditPage {
         frame: Frame::new(&portal, &signed_in, Section::Audit),
-        people: people(&portal, &filters).await?,
+        people: people(&portal, &names, &filters).await?,
         actions: actions(&filters),
-        rows: lines.iter().map(Row::new).collect(),
+        rows: lines.iter().map(|line| Row::new(line, &names, &local)).collect(),
         page_links: PageLinks::new(&filters, &lines),
         csv: filters.href("/audit.csv", None),
         filters,
@@ -138,13 +140,14 @@ pub(crate) async fn handle(
     Ok(page(status, &audit)?)
 }
 
-async fn people(portal: &Portal, filters: &Filters) -> Result<Vec<Choice>, PageError> {
+async fn people(portal: &Portal, names: &PersonNames, filters: &Filters) -> Result<Vec<Choice>, PageError> {
     let active = portal.store.people.list_people().await?;
     let removed_people = portal.store.people.list_removed_people().await?;
-    let active = active.iter().map(|person| (person.id, person.email.to_string()));
-    let removed_people = removed_people
-        .iter()
-        .map(|removed| (removed.person.id, format!("{} (removed)", removed.person.email)));
+    let active = active.iter().map(|person| (person.id, names.full_text(person.id, &person.email)));
+    let removed_people = removed_people.iter().map(|removed| {
+        let (id, email) = (removed.person.id, &removed.person.email);
+        (id, format!("{} (removed)", names.full_text(id, email)))
+    });
     let choice = |(id, label): (PersonId, String)| {
         Choice::new(id.to_string(), label, id.to_string() == filters.typed.person)
     };
@@ -177,6 +180,7 @@ fn as_json(filters: &Filters, lines: &[AuditListRow]) -> Response {
                 "request_id": row.request_id().as_str(),
                 "event": event.map(|event| event.kind.as_str()),
                 "subject": someone(subject),
+                "invited": row.invited().map(EmailAddress::as_str),
                 "old_role": event.and_then(|event| event.old_role).map(Role::as_str),
                 "new_role": event.and_then(|event| event.new_role).map(Role::as_str),
                 "ip_address": row.ip().map(|ip| ip.to_string()),

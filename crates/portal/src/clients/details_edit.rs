@@ -7,6 +7,7 @@ use super::record::{self, OpenForm, RecordPageState};
 use super::record_query::{TimelineView, done_href};
 use crate::error::{PageError, client_not_found};
 use crate::path::ClientNumber;
+use crate::person_names::PersonNames;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::time_format::DisplayTime;
@@ -66,14 +67,15 @@ pub(super) fn labelled_fields(name: &ClientName, details: &ContactDetails) -> [(
 }
 
 /// The changes to a client since the user opened it. Editing details is not the only change that creates a version.
-fn changes_since(base: Option<&ClientVersion>, now: &Client) -> Vec<String> {
+fn changes_since(base: Option<&ClientVersion>, now: &Client, names: &PersonNames) -> Vec<String> {
     let mut changes = Vec::new();
     if let Some(base) = base {
         if (&base.name, &base.details) != (&now.name, &now.details) {
             changes.push("saved these details".to_owned());
         }
         if base.owner.id != now.owner.id {
-            changes.push(format!("reassigned this client to {}", now.owner.email));
+            let owner = names.text(now.owner.id, &now.owner.email);
+            changes.push(format!("reassigned this client to {owner}"));
         }
         match (base.is_archived, now.archived_at.is_some()) {
             (false, true) => changes.push("archived this client".to_owned()),
@@ -98,7 +100,8 @@ async fn show_conflict(
     let found = portal.with_client_permit::<ReadClient, _, _>(signed_in, id, read).await?;
     let (current, versions) = found.ok_or_else(client_not_found)?;
     let base = versions.iter().find(|version| Some(version.version) == typed.version());
-    let changes = changes_since(base, &current);
+    let names = PersonNames::read(portal).await?;
+    let changes = changes_since(base, &current, &names);
     let base = base.map(|base| labelled_fields(&base.name, &base.details));
     let newest = versions.iter().find(|version| version.version == current.version);
 
@@ -109,8 +112,8 @@ async fn show_conflict(
         ConflictField::new(label, yours, current, base)
     });
     let conflict = Conflict {
-        by: newest.and_then(|newest| newest.by.as_ref()).map(|person| person.email.to_string()),
-        at: newest.map(|newest| DisplayTime::new(newest.at, portal.clock.now())),
+        by: newest.and_then(|newest| newest.by.as_ref()).map(|person| names.text(person.id, &person.email)),
+        at: newest.map(|newest| DisplayTime::new(newest.at, &signed_in.local_time(portal))),
         version: current.version.0,
         fields: fields.collect(),
     };

@@ -25,7 +25,7 @@ pub(crate) async fn handle(
 ) -> Result<Response, PageError> {
     let kind: EntryKind =
         typed.kind.parse().map_err(|error| ErrorPage::invalid_form(format!("Invalid `kind`: {error}.")))?;
-    let read = match typed.read(kind, portal.clock.now()) {
+    let read = match typed.read(kind, portal.clock.now(), &signed_in.local_time(&portal)) {
         Ok(read) => read,
         Err(problems) => {
             portal.ensure_allowed_on_client::<EditClient>(&signed_in, id).await?;

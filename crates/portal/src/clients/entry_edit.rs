@@ -8,9 +8,10 @@ use super::record::{self, OpenForm, RecordPageState};
 use super::record_query::{RecordQuery, Tab, TimelineView};
 use crate::error::{PageError, entry_not_found};
 use crate::path::EntryNumber;
+use crate::person_names::PersonNames;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
-use crate::time_format::{DisplayTime, utc_text};
+use crate::time_format::{DisplayTime, comparable_time};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
@@ -34,7 +35,7 @@ pub(crate) async fn handle(
     let version = Version(typed.version.parse().map_err(|_| invalid_version())?);
     // The store knows the kind. For a form without it, assume one that can be open, so that `is_open` is not lost.
     let kind = typed.kind.parse().unwrap_or(EntryKind::DraftLetter);
-    let read = match typed.read(kind, portal.clock.now()) {
+    let read = match typed.read(kind, portal.clock.now(), &signed_in.local_time(&portal)) {
         Ok(read) => read,
         Err(problems) => {
             portal.ensure_allowed_on_client::<EditClient>(&signed_in, client).await?;
@@ -128,10 +129,11 @@ async fn show_conflict(
     let labels = entry_kind_labels(current.kind);
     let state = |is_open: bool| if is_open { "Yes" } else { "No" };
 
+    let (names, local) = (PersonNames::read(portal).await?, signed_in.local_time(portal));
     // A form without a time leaves it unchanged.
-    let yours_at = match typed.at.trim() {
-        "" => utc_text(current.at),
-        at => format!("{} UTC", at.replacen('T', " ", 1)),
+    let yours_at = match typed.parse_time(current.at, &local) {
+        Some(at) => comparable_time(at, &local),
+        None => typed.at.clone(),
     };
     let mut fields = vec![
         ConflictField::new(
@@ -149,8 +151,8 @@ async fn show_conflict(
         ConflictField::new(
             "Date",
             &yours_at,
-            &utc_text(current.at),
-            base.map(|base| utc_text(base.at)).as_deref(),
+            &comparable_time(current.at, &local),
+            base.map(|base| comparable_time(base.at, &local)).as_deref(),
         ),
     ];
     if current.kind.can_be_open() {
@@ -159,8 +161,8 @@ async fn show_conflict(
         fields.push(ConflictField::new(labels.open_label, yours, state(current.is_open), base));
     }
     let conflict = Conflict {
-        by: newest.and_then(|newest| newest.by.as_ref()).map(|person| person.email.to_string()),
-        at: newest.map(|newest| DisplayTime::new(newest.changed_at, portal.clock.now())),
+        by: newest.and_then(|newest| newest.by.as_ref()).map(|person| names.text(person.id, &person.email)),
+        at: newest.map(|newest| DisplayTime::new(newest.changed_at, &local)),
         version: current.version.0,
         fields,
     };

@@ -3,7 +3,7 @@
 
 use super::conflict::Conflict;
 use super::entry_view::{EntryKindLabels, entry_kind_labels};
-use crate::time_format::field_time;
+use crate::time_format::{LocalTime, field_time};
 use chancery_domain::{Entry, EntryId, EntryKind, EntryText, EntryTitle, UnixMillis, Version};
 use chancery_web::Problems;
 use serde::Deserialize;
@@ -18,7 +18,7 @@ pub(crate) struct EntryInput {
     pub(crate) kind: String,
     pub(crate) title: String,
     pub(crate) text: String,
-    /// `2026-11-13T09:14`, in UTC. Empty means now, or the entry's current time.
+    /// `2026-11-13T09:14`, in the person's time zone. Empty means now, or the entry's current time.
     pub(crate) at: String,
     /// The exact time behind `at`, which has no seconds. An untouched field must not change the entry's time.
     pub(crate) at_was: String,
@@ -70,11 +70,16 @@ pub(crate) struct EntryForm {
 
 impl EntryInput {
     /// `default_at` is the entry's time if none was typed.
-    pub(crate) fn read(&self, kind: EntryKind, default_at: UnixMillis) -> Result<ValidEntry, Problems> {
+    pub(crate) fn read(
+        &self,
+        kind: EntryKind,
+        default_at: UnixMillis,
+        local: &LocalTime,
+    ) -> Result<ValidEntry, Problems> {
         let mut problems = Problems::default();
         let title = problems.parse("title", &self.title, "Enter a title");
         let text = problems.parse("text", &self.text, "Enter the text");
-        let at = self.parse_time(default_at);
+        let at = self.parse_time(default_at, local);
         if at.is_none() {
             problems.add("at", "Enter a date and time like 2026-11-13 09:14");
         }
@@ -85,7 +90,7 @@ impl EntryInput {
         }
     }
 
-    fn parse_time(&self, default_at: UnixMillis) -> Option<UnixMillis> {
+    pub(super) fn parse_time(&self, default_at: UnixMillis, local: &LocalTime) -> Option<UnixMillis> {
         let typed = self.at.trim();
         if typed.is_empty() {
             return Some(default_at);
@@ -95,17 +100,20 @@ impl EntryInput {
             return None;
         }
         let was = self.at_was.parse().ok().map(UnixMillis);
-        if let Some(was) = was.filter(|was| field_time(*was) == typed) {
+        if let Some(was) = was.filter(|was| field_time(*was, local) == typed) {
             return Some(was);
         }
-        let at = time.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp();
-        Some(UnixMillis(at.as_millisecond()))
+        local.parse_field(time)
     }
 }
 
 impl EntryForm {
     /// An empty form. A new entry is open unless the user says otherwise.
-    pub(crate) fn new(kind: EntryKind, now: UnixMillis) -> Self {
+    pub(crate) fn new(kind: EntryKind, local: &LocalTime) -> Self {
+        Self { at: field_time(local.now, local), ..Self::empty(kind) }
+    }
+
+    fn empty(kind: EntryKind) -> Self {
         Self {
             kind,
             labels: entry_kind_labels(kind),
@@ -113,7 +121,7 @@ impl EntryForm {
             version: None,
             title: String::new(),
             text: String::new(),
-            at: field_time(now),
+            at: String::new(),
             at_was: String::new(),
             is_open: kind.can_be_open(),
             is_archived: false,
@@ -128,17 +136,17 @@ impl EntryForm {
     }
 
     /// The form with the saved values.
-    pub(crate) fn of(entry: &Entry) -> Self {
+    pub(crate) fn of(entry: &Entry, local: &LocalTime) -> Self {
         Self {
             entry: Some(entry.id),
             version: Some(entry.version),
             title: entry.title.to_string(),
             text: entry.text.to_string(),
-            at: field_time(entry.at),
+            at: field_time(entry.at, local),
             at_was: entry.at.0.to_string(),
             is_open: entry.is_open,
             is_archived: entry.archived_at.is_some(),
-            ..Self::new(entry.kind, entry.at)
+            ..Self::empty(entry.kind)
         }
     }
 
@@ -157,7 +165,7 @@ impl EntryForm {
             is_unsaved: true,
             purpose: typed.purpose,
             max_output_tokens: typed.max_output_tokens,
-            ..Self::new(kind, UnixMillis(0))
+            ..Self::empty(kind)
         }
     }
 
@@ -188,7 +196,8 @@ mod tests {
     const NOW: UnixMillis = UnixMillis(1_794_561_240_000);
 
     fn parse_time(at: &str, at_was: &str) -> Option<UnixMillis> {
-        EntryInput { at: at.to_owned(), at_was: at_was.to_owned(), ..EntryInput::default() }.parse_time(NOW)
+        let typed = EntryInput { at: at.to_owned(), at_was: at_was.to_owned(), ..EntryInput::default() };
+        typed.parse_time(NOW, &LocalTime::utc(NOW))
     }
 
     #[test]
@@ -218,7 +227,8 @@ mod tests {
             is_open: Some("on".to_owned()),
             ..EntryInput::default()
         };
-        assert!(!typed.read(EntryKind::MeetingNote, NOW).unwrap().is_open);
-        assert!(typed.read(EntryKind::DraftLetter, NOW).unwrap().is_open);
+        let local = LocalTime::utc(NOW);
+        assert!(!typed.read(EntryKind::MeetingNote, NOW, &local).unwrap().is_open);
+        assert!(typed.read(EntryKind::DraftLetter, NOW, &local).unwrap().is_open);
     }
 }

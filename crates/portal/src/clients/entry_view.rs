@@ -1,15 +1,16 @@
 //! View model of an entry in the timeline.
 
 use super::text::FoldedText;
-use crate::time_format::DisplayTime;
-use chancery_domain::{Entry, EntryKind, UnixMillis};
+use crate::person_names::{DisplayPerson, PersonNames};
+use crate::time_format::{DisplayTime, LocalTime};
+use chancery_domain::{Entry, EntryKind};
 
 pub(crate) struct EntryView {
     pub(crate) id: i64,
     pub(crate) labels: EntryKindLabels,
     pub(crate) title: String,
     pub(crate) badge: Option<Badge>,
-    pub(crate) author: String,
+    pub(crate) author: DisplayPerson,
     pub(crate) at: DisplayTime,
     pub(crate) text: FoldedText,
     pub(crate) is_letter: bool,
@@ -74,14 +75,14 @@ pub(crate) fn badge(kind: EntryKind, is_open: bool) -> Option<Badge> {
 }
 
 impl EntryView {
-    pub(super) fn new(entry: &Entry, edit_href: String, now: UnixMillis) -> Self {
+    pub(super) fn new(entry: &Entry, edit_href: String, names: &PersonNames, local: &LocalTime) -> Self {
         Self {
             id: entry.id.0,
             labels: entry_kind_labels(entry.kind),
             title: entry.title.to_string(),
             badge: badge(entry.kind, entry.is_open),
-            author: entry.author.email.to_string(),
-            at: DisplayTime::new(entry.at, now),
+            author: names.of_ref(&entry.author),
+            at: DisplayTime::new(entry.at, local),
             text: FoldedText::new(entry.text.as_str()),
             is_letter: entry.kind == EntryKind::DraftLetter,
             is_archived: entry.archived_at.is_some(),

@@ -1,21 +1,47 @@
-//! `GET /clients/export.jsonl` and `GET /clients/export.csv`: every client that the person may export, with all entries. The file is
-//! read in pages of bounded size while it is sent, and the policy decides on each client.
+//! `GET /clients/export.jsonl` and `GET /clients/export.csv`: every client that the person may export, with all
+//! entries. The file is read in pages of bounded size while it is sent, and the policy decides on each client. Both
+//! need a recent authentication, which `GET /clients/export`, the page with the links, asks for: a browser that
+//! downloads a file cannot show a sign-in page.
 
 use crate::error::PageError;
 use crate::file_response::{Chunk, ChunkSource, file_response, rest_of};
+use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
+use crate::sign_in::step_up;
 use crate::state::Portal;
+use askama::Template;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::Response;
 use chancery_client_files::{ClientWriter, Format};
 use chancery_domain::{ClientId, Day};
 use chancery_policy::{ExportClient, FirmResource, ListClients, Permit};
 use chancery_store::{RecordPart, RecordReader};
+use chancery_web::page;
 use std::io;
 use std::sync::Arc;
 
 /// Clients that are decided on at a time. Their entries are read in pages.
 const BATCH_CLIENTS: u32 = 20;
+
+const PAGE: &str = "/clients/export";
+
+#[derive(Template)]
+#[template(path = "clients/export.html")]
+struct ExportPage<'a> {
+    frame: Frame<'a>,
+}
+
+pub(crate) async fn show(
+    State(portal): State<Arc<Portal>>,
+    signed_in: SignedIn,
+) -> Result<Response, PageError> {
+    if let Some(redirect) = step_up::required_for_page(&portal, &signed_in, PAGE)? {
+        return Ok(redirect);
+    }
+    let export = ExportPage { frame: Frame::new(&portal, &signed_in, Section::Clients) };
+    Ok(page(StatusCode::OK, &export)?)
+}
 
 pub(crate) async fn jsonl(
     State(portal): State<Arc<Portal>>,
@@ -33,6 +59,7 @@ pub(crate) async fn csv(
 
 async fn export(portal: Arc<Portal>, signed_in: SignedIn, format: Format) -> Result<Response, PageError> {
     let listing = portal.permit::<ListClients>(&signed_in, FirmResource).await?;
+    step_up::ensure_recent(&portal, &signed_in, PAGE).await?;
     let day = Day::containing(portal.clock.now());
     let (kind, name) = match format {
         Format::Jsonl => ("application/x-ndjson", format!("clients-{day}.jsonl")),

@@ -5,17 +5,17 @@ use super::list_query::{self, href, order_name};
 use super::people::{self, OwnerChoice};
 use crate::error::PageError;
 use crate::frame::{Frame, Section};
+use crate::person_names::{DisplayPerson, PersonNames};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
-use crate::time_format::{DisplayTime, day_or_time};
+use crate::time_format::{DisplayTime, LocalTime, day_or_time};
 use askama::Template;
 use axum::Json;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use chancery_domain::UnixMillis;
 use chancery_policy::{FirmResource, ListClients};
-use chancery_store::{CLIENTS_PER_PAGE, ClientOrder, ClientPage, ClientQuery, ClientSummary};
+use chancery_store::{CLIENTS_PER_PAGE, ClientOrder, ClientQuery, ClientSummary};
 use chancery_web::{PageLink, Pagination, page, wants_json};
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ struct Row {
     id: i64,
     name: String,
     contact: String,
-    owner: String,
+    owner: DisplayPerson,
     has_open_dispute: bool,
     has_open_letter: bool,
     last_entry: Option<DisplayTime>,
@@ -74,25 +74,27 @@ pub(crate) async fn handle(
         return Ok(Json(json::list(&found, query.page, pages.count)).into_response());
     }
     let people = people::visible_people(&portal, &signed_in).await?;
-    let owners = people::choices_with_filter(&portal, &people, query.owner).await?;
+    let names = PersonNames::read(&portal).await?;
+    let owners = people::choices_with_filter(&portal, &people, &names, query.owner).await?;
     let frame = Frame::new(&portal, &signed_in, Section::Clients);
-    Ok(page(StatusCode::OK, &ListPage::new(frame, &query, (found, pages), owners, portal.clock.now()))?)
+    let local = signed_in.local_time(&portal);
+    let rows = found.lines.into_iter().map(|line| Row::new(line, &names, &local)).collect();
+    Ok(page(StatusCode::OK, &ListPage::new(frame, &query, (rows, pages), owners))?)
 }
 
 impl<'a> ListPage<'a> {
     fn new(
         frame: Frame<'a>,
         query: &'a ClientQuery,
-        (found, pages): (ClientPage, Pagination),
+        (rows, pages): (Vec<Row>, Pagination),
         owners: Vec<OwnerChoice>,
-        now: UnixMillis,
     ) -> Self {
         Self {
             frame,
             query,
             sort: order_name(query.order),
             heads: ColumnHeaders::new(query),
-            rows: found.lines.into_iter().map(|line| Row::new(line, now)).collect(),
+            rows,
             pages,
             sees_all: !owners.is_empty(),
             owners,
@@ -116,15 +118,15 @@ impl<'a> ListPage<'a> {
 }
 
 impl Row {
-    fn new(line: ClientSummary, now: UnixMillis) -> Self {
+    fn new(line: ClientSummary, names: &PersonNames, local: &LocalTime) -> Self {
         let ClientSummary { client, open_disputes, open_letters } = line;
         let last_entry =
-            client.last_entry_at.map(|at| DisplayTime { iso: at.to_iso(), text: day_or_time(at, now) });
+            client.last_entry_at.map(|at| DisplayTime { iso: at.to_iso(), text: day_or_time(at, local) });
         Self {
             id: client.id.0,
             name: client.name.to_string(),
             contact: client.details.contact.to_string(),
-            owner: client.owner.email.to_string(),
+            owner: names.of_ref(&client.owner),
             has_open_dispute: open_disputes > 0,
             has_open_letter: open_letters > 0,
             last_entry,

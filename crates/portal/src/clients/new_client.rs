@@ -6,6 +6,7 @@ use super::people::{self, OwnerChoice};
 use super::record_query::done_href;
 use crate::error::PageError;
 use crate::frame::{Frame, Section};
+use crate::person_names::PersonNames;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use askama::Template;
@@ -83,7 +84,7 @@ async fn render(
     let typed = form.typed.owner.parse().ok().map(PersonId);
     let chosen =
         typed.filter(|id| people.iter().any(|person| person.id == *id)).unwrap_or(signed_in.person.id);
-    let owners = people::choices(&people, Some(chosen));
+    let owners = people::choices(&people, &PersonNames::read(portal).await?, Some(chosen));
     let frame = Frame::new(portal, signed_in, Section::Clients);
     Ok(page(status, &NewClientPage { frame, form, owners })?)
 }

@@ -4,13 +4,15 @@
 //! chosen person is decided and audited when it happens.
 
 use crate::error::PageError;
+use crate::person_names::PersonNames;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use chancery_domain::{Person, PersonId, PersonRef};
 
 pub(super) struct OwnerChoice {
     pub(super) id: i64,
-    pub(super) email: String,
+    /// Name and address.
+    pub(super) label: String,
     pub(super) is_selected: bool,
     /// Removed from the portal: still owns existing clients but cannot receive any.
     pub(super) is_removed: bool,
@@ -24,10 +26,10 @@ pub(super) async fn visible_people(portal: &Portal, signed_in: &SignedIn) -> Res
     }
 }
 
-pub(super) fn choices(people: &[Person], chosen: Option<PersonId>) -> Vec<OwnerChoice> {
+pub(super) fn choices(people: &[Person], names: &PersonNames, chosen: Option<PersonId>) -> Vec<OwnerChoice> {
     let choice = |person: &Person| OwnerChoice {
         id: person.id.0,
-        email: person.email.to_string(),
+        label: names.full_text(person.id, &person.email),
         is_selected: Some(person.id) == chosen,
         is_removed: false,
     };
@@ -35,10 +37,14 @@ pub(super) fn choices(people: &[Person], chosen: Option<PersonId>) -> Vec<OwnerC
 }
 
 /// Includes the current owner as selected even if removed, so that nobody else appears to be the owner.
-pub(super) fn choices_with_owner(people: &[Person], owner: &PersonRef) -> Vec<OwnerChoice> {
-    let mut choices = choices(people, Some(owner.id));
+pub(super) fn choices_with_owner(
+    people: &[Person],
+    names: &PersonNames,
+    owner: &PersonRef,
+) -> Vec<OwnerChoice> {
+    let mut choices = choices(people, names, Some(owner.id));
     if !choices.iter().any(|choice| choice.is_selected) {
-        choices.insert(0, removed_choice(owner.id, owner.email.to_string()));
+        choices.insert(0, removed_choice(owner.id, names.full_text(owner.id, &owner.email)));
     }
     choices
 }
@@ -47,20 +53,21 @@ pub(super) fn choices_with_owner(people: &[Person], owner: &PersonRef) -> Vec<Ow
 pub(super) async fn choices_with_filter(
     portal: &Portal,
     people: &[Person],
+    names: &PersonNames,
     filter: Option<PersonId>,
 ) -> Result<Vec<OwnerChoice>, PageError> {
-    let mut choices = choices(people, filter);
+    let mut choices = choices(people, names, filter);
     if let Some(id) = filter
         && !choices.is_empty()
         && !choices.iter().any(|choice| choice.is_selected)
     {
         let removed = portal.store.people.list_removed_people().await?;
         let owner = removed.into_iter().find(|removed| removed.person.id == id);
-        choices.extend(owner.map(|owner| removed_choice(id, owner.person.email.to_string())));
+        choices.extend(owner.map(|owner| removed_choice(id, names.full_text(id, &owner.person.email))));
     }
     Ok(choices)
 }
 
-fn removed_choice(id: PersonId, email: String) -> OwnerChoice {
-    OwnerChoice { id: id.0, email, is_selected: true, is_removed: true }
+fn removed_choice(id: PersonId, label: String) -> OwnerChoice {
+    OwnerChoice { id: id.0, label, is_selected: true, is_removed: true }
 }

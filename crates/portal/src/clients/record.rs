@@ -12,14 +12,15 @@ use crate::drafting::panel::{DraftPanel, PanelInput};
 use crate::error::{PageError, client_not_found, entry_not_found};
 use crate::frame::{Frame, Section};
 use crate::path::ClientNumber;
+use crate::person_names::{DisplayPerson, PersonNames};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
-use crate::time_format::{DisplayTime, long_day};
+use crate::time_format::{DisplayTime, LocalTime, long_day};
 use askama::Template;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use chancery_domain::{Client, ClientId, Entry, EntryId, EntryKind, UnixMillis};
+use chancery_domain::{Client, ClientId, Entry, EntryId, EntryKind};
 use chancery_policy::ReadClient;
 use chancery_store::{ClientRecord, EntryCounts, EntryCursor, EntryQuery, VersionQuery};
 use chancery_web::{Notice, page, wants_json};
@@ -67,7 +68,7 @@ struct RecordPage<'a> {
 
 struct DetailsView {
     name: String,
-    owner: String,
+    owner: DisplayPerson,
     contact: String,
     email: String,
     mailto: String,
@@ -92,7 +93,7 @@ struct TabLink {
 }
 
 struct RecordViewRow {
-    email: String,
+    person: DisplayPerson,
     at: DisplayTime,
     times: u64,
 }
@@ -123,7 +124,9 @@ pub(crate) async fn handle(
         _ if !can.edit => OpenForm::Nothing,
         None => OpenForm::Nothing,
         Some(RequestedForm::Details) => OpenForm::Details(DetailsForm::of(&record.client)),
-        Some(RequestedForm::NewEntry(kind)) => OpenForm::Entry(EntryForm::new(kind, portal.clock.now())),
+        Some(RequestedForm::NewEntry(kind)) => {
+            OpenForm::Entry(EntryForm::new(kind, &signed_in.local_time(&portal)))
+        }
         Some(RequestedForm::Entry(entry)) => {
             OpenForm::Entry(form_of(&portal, &signed_in, &record, entry).await?)
         }
@@ -175,9 +178,10 @@ async fn form_of(
     record: &ClientRecord,
     id: EntryId,
 ) -> Result<EntryForm, PageError> {
+    let local = signed_in.local_time(portal);
     match record.entries.iter().find(|entry| entry.id == id) {
-        Some(entry) => Ok(EntryForm::of(entry)),
-        None => Ok(EntryForm::of(&saved_entry(portal, signed_in, record.client.id, id).await?)),
+        Some(entry) => Ok(EntryForm::of(entry, &local)),
+        None => Ok(EntryForm::of(&saved_entry(portal, signed_in, record.client.id, id).await?, &local)),
     }
 }
 
@@ -203,11 +207,12 @@ async fn draft_panel(
 ) -> Result<String, PageError> {
     let EntryForm { entry, purpose, max_output_tokens, .. } = form;
     let (id, input) = (record.client.id, PanelInput { entry: *entry, purpose, max_output_tokens });
+    let local = signed_in.local_time(portal);
     let panel = match view == TimelineView::default() {
-        true => DraftPanel::for_editor(portal, id, &record.entries, input).await,
+        true => DraftPanel::for_editor(portal, id, &record.entries, input, &local).await,
         false => {
             let newest = read(portal, signed_in, id, &TimelineView::default().entry_query()).await?;
-            DraftPanel::for_editor(portal, id, &newest.entries, input).await
+            DraftPanel::for_editor(portal, id, &newest.entries, input, &local).await
         }
     };
     Ok(panel.html()?)
@@ -227,10 +232,11 @@ async fn render(
         form.side_panel_html = Some(draft_panel(portal, signed_in, &record, state.view, form).await?);
     }
     let people = if can.reassign { people::visible_people(portal, signed_in).await? } else { Vec::new() };
-    let owners = people::choices_with_owner(&people, &record.client.owner);
+    let names = PersonNames::read(portal).await?;
+    let owners = people::choices_with_owner(&people, &names, &record.client.owner);
     let frame = Frame::new(portal, signed_in, Section::Clients);
     let RecordPageState { view, open, notice, status } = state;
-    let shown = RecordPage::new(frame, record, can, (view, open), portal.clock.now());
+    let shown = RecordPage::new(frame, record, can, (view, open), (&names, &signed_in.local_time(portal)));
     Ok(page(status, &RecordPage { owners, notice, ..shown })?)
 }
 
@@ -240,7 +246,7 @@ impl<'a> RecordPage<'a> {
         record: ClientRecord,
         can: ClientCapabilities,
         (view, open): (TimelineView, OpenForm),
-        now: UnixMillis,
+        (names, local): (&PersonNames, &LocalTime),
     ) -> Self {
         let ClientRecord { client, entries, has_more, counts, views } = record;
         let id = client.id;
@@ -274,14 +280,17 @@ impl<'a> RecordPage<'a> {
             total: count(view.tab, &counts),
             older: older.map(|older| at(TimelineView { older: Some(older), ..view }, None)),
             newest: view.older.map(|_| at(TimelineView { older: None, ..view }, None)),
-            entries: entries.iter().map(|entry| EntryView::new(entry, edit_href(entry.id), now)).collect(),
+            entries: entries
+                .iter()
+                .map(|entry| EntryView::new(entry, edit_href(entry.id), names, local))
+                .collect(),
             details_form,
             entry_form,
             views: views
                 .into_iter()
                 .map(|viewer| RecordViewRow {
-                    email: viewer.person.email.to_string(),
-                    at: DisplayTime::new(viewer.last_at, now),
+                    person: names.of_ref(&viewer.person),
+                    at: DisplayTime::new(viewer.last_at, local),
                     times: viewer.times,
                 })
                 .collect(),
@@ -294,7 +303,7 @@ impl<'a> RecordPage<'a> {
             },
             notice: None,
             is_archived_tab: view.tab == Tab::Archived,
-            details: DetailsView::new(&client),
+            details: DetailsView::new(&client, names),
         }
     }
 
@@ -317,12 +326,12 @@ impl<'a> RecordPage<'a> {
 }
 
 impl DetailsView {
-    fn new(client: &Client) -> Self {
+    fn new(client: &Client, names: &PersonNames) -> Self {
         let telephone = client.details.telephone.to_string();
         let email = client.details.email.to_string();
         Self {
             name: client.name.to_string(),
-            owner: client.owner.email.to_string(),
+            owner: names.of_ref(&client.owner),
             contact: client.details.contact.to_string(),
             mailto: mailto(&email),
             email,

@@ -8,9 +8,10 @@ use super::list_query::invalid_parameter;
 use crate::error::{PageError, client_not_found, entry_not_found};
 use crate::frame::{Frame, Section};
 use crate::path::{ClientNumber, EntryNumber};
+use crate::person_names::PersonNames;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
-use crate::time_format::{DisplayTime, utc_text};
+use crate::time_format::{DisplayTime, LocalTime, comparable_time};
 use askama::Template;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
@@ -75,8 +76,10 @@ pub(crate) async fn of_client(
     let read = |permit| portal.store.clients.client_versions(permit, version_query);
     let found = portal.with_client_permit::<ReadClient, _, _>(&signed_in, id, read).await?;
     let (client, versions) = found.ok_or_else(client_not_found)?;
-    let snapshots: Vec<Snapshot> = versions.into_iter().map(client_snapshot).collect();
-    let (versions, older) = version_rows(&snapshots, client.version, portal.clock.now());
+    let names = PersonNames::read(&portal).await?;
+    let snapshots: Vec<Snapshot> =
+        versions.into_iter().map(|version| client_snapshot(version, &names)).collect();
+    let (versions, older) = version_rows(&snapshots, client.version, &signed_in.local_time(&portal));
     let shown = VersionsPage {
         frame: Frame::new(&portal, &signed_in, Section::Clients),
         client: id.0,
@@ -100,9 +103,10 @@ pub(crate) async fn of_entry(
     let read = |permit| portal.store.clients.entry_versions(permit, entry, version_query);
     let found = portal.with_client_permit::<ReadClient, _, _>(&signed_in, client, read).await?;
     let (found, versions) = found.ok_or_else(|| entry_not_found(client))?;
+    let (names, local) = (PersonNames::read(&portal).await?, signed_in.local_time(&portal));
     let snapshots: Vec<Snapshot> =
-        versions.into_iter().map(|version| entry_snapshot(found.kind, version)).collect();
-    let (versions, older) = version_rows(&snapshots, found.version, portal.clock.now());
+        versions.into_iter().map(|version| entry_snapshot(found.kind, version, &names, &local)).collect();
+    let (versions, older) = version_rows(&snapshots, found.version, &local);
     let shown = VersionsPage {
         frame: Frame::new(&portal, &signed_in, Section::Clients),
         client: client.0,
@@ -132,23 +136,28 @@ fn parse_before(query: &str) -> Result<VersionQuery, ErrorPage> {
     Ok(VersionQuery::Page { before, limit: VERSIONS_FETCHED })
 }
 
-fn client_snapshot(version: ClientVersion) -> Snapshot {
+fn client_snapshot(version: ClientVersion, names: &PersonNames) -> Snapshot {
     let mut fields = labelled_fields(&version.name, &version.details).to_vec();
-    fields.push(("Owner", version.owner.email.to_string()));
+    fields.push(("Owner", names.full_text(version.owner.id, &version.owner.email)));
     fields.push(("Archived", yes_or_no(version.is_archived).to_owned()));
     Snapshot {
         number: version.version.0,
-        by: version.by.map(|person| person.email.to_string()),
+        by: version.by.map(|person| names.text(person.id, &person.email)),
         at: version.at,
         fields,
     }
 }
 
-fn entry_snapshot(kind: EntryKind, version: EntryVersion) -> Snapshot {
+fn entry_snapshot(
+    kind: EntryKind,
+    version: EntryVersion,
+    names: &PersonNames,
+    local: &LocalTime,
+) -> Snapshot {
     let mut fields = vec![
         ("Title", version.title.to_string()),
         (entry_kind_labels(kind).text_label, version.text.to_string()),
-        ("Date", utc_text(version.at)),
+        ("Date", comparable_time(version.at, local)),
     ];
     if let Some(badge) = badge(kind, version.is_open) {
         fields.push(("Status", badge.label.to_owned()));
@@ -156,7 +165,7 @@ fn entry_snapshot(kind: EntryKind, version: EntryVersion) -> Snapshot {
     fields.push(("Archived", yes_or_no(version.is_archived).to_owned()));
     Snapshot {
         number: version.version.0,
-        by: version.by.map(|person| person.email.to_string()),
+        by: version.by.map(|person| names.text(person.id, &person.email)),
         at: version.changed_at,
         fields,
     }
@@ -167,14 +176,18 @@ fn yes_or_no(is_so: bool) -> &'static str {
 }
 
 /// One page of versions, each with its changes, and the version at which the next page begins.
-fn version_rows(snapshots: &[Snapshot], newest: Version, now: UnixMillis) -> (Vec<VersionRow>, Option<i64>) {
+fn version_rows(
+    snapshots: &[Snapshot],
+    newest: Version,
+    local: &LocalTime,
+) -> (Vec<VersionRow>, Option<i64>) {
     let shown = snapshots.iter().take(VERSIONS_PER_PAGE).enumerate().map(|(index, snapshot)| {
         let earlier = snapshots.get(index + 1);
         let changes = earlier.map_or_else(Vec::new, |earlier| changes(earlier, snapshot));
         VersionRow {
             number: snapshot.number,
             by: snapshot.by.clone().unwrap_or_else(|| "Command line".to_owned()),
-            at: DisplayTime::new(snapshot.at, now),
+            at: DisplayTime::new(snapshot.at, local),
             is_newest: snapshot.number == newest.0,
             is_first: earlier.is_none(),
             changes,

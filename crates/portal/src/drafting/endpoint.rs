@@ -17,7 +17,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
-use chancery_domain::{Entry, EntryId};
+use chancery_domain::{Entry, EntryId, Person};
 use chancery_policy::EditClient;
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(crate) async fn handle(
     let job = DraftJob {
         portal: Arc::clone(&portal),
         request: form.check().and_then(|request| ensure_entries_exist(&form, &entries).map(|()| request)),
-        writer: signed_in.person.email.to_string(),
+        writer: writer(&signed_in.person),
         client,
         entries,
         request_id: signed_in.request_id.clone(),
@@ -57,6 +57,14 @@ pub(crate) async fn handle(
         },
     };
     page::show(&portal, &signed_in, id, &job.entries, form, outcome).await
+}
+
+/// Who signs the letter: the name, or the address of a person without one.
+fn writer(person: &Person) -> String {
+    match &person.profile.name {
+        Some(name) => name.to_string(),
+        None => person.email.to_string(),
+    }
 }
 
 /// Rejects entries that are archived, belong to another client or do not exist. The message does not reveal which of these

@@ -7,9 +7,9 @@ use super::form::DraftForm;
 use super::limits::{DEFAULT_OUTPUT_TOKENS, OUTPUT_TOKENS};
 use super::receipt::ReceiptText;
 use crate::state::Portal;
-use crate::time_format::short_day;
+use crate::time_format::{LocalTime, short_local_day};
 use askama::Template;
-use chancery_domain::{ClientId, Entry, EntryId, EntryKind, UnixMillis};
+use chancery_domain::{ClientId, Entry, EntryId, EntryKind};
 use chancery_web::ErrorPage;
 
 /// Number of newest notes and disputes that are preselected in a new editor.
@@ -57,6 +57,7 @@ impl DraftPanel {
         client: ClientId,
         entries: &[Entry],
         input: PanelInput<'_>,
+        local: &LocalTime,
     ) -> Self {
         let others = || entries.iter().filter(|entry| Some(entry.id) != input.entry);
         let selected: Vec<EntryId> = others()
@@ -64,7 +65,7 @@ impl DraftPanel {
             .take(DEFAULT_SELECTED)
             .map(|entry| entry.id)
             .collect();
-        let choices = choices(others(), &selected, portal.clock.now());
+        let choices = choices(others(), &selected, local);
         let max_output_tokens = match input.max_output_tokens {
             "" => DEFAULT_OUTPUT_TOKENS.to_string(),
             typed => typed.to_owned(),
@@ -79,9 +80,10 @@ impl DraftPanel {
         client: ClientId,
         entries: &[Entry],
         form: &DraftForm,
+        local: &LocalTime,
     ) -> Self {
         let others = entries.iter().filter(|entry| Some(entry.id) != form.entry);
-        let choices = choices(others, &form.chosen(), portal.clock.now());
+        let choices = choices(others, &form.chosen(), local);
         let mut panel = Self::new(portal, client, choices, form.max_output_tokens.clone()).await;
         panel.purpose.clone_from(&form.purpose);
         panel.previous_texts.clone_from(&form.previous_texts);
@@ -151,7 +153,7 @@ impl DraftPanel {
 fn choices<'a>(
     entries: impl Iterator<Item = &'a Entry>,
     selected: &[EntryId],
-    now: UnixMillis,
+    local: &LocalTime,
 ) -> Vec<EntryChoice> {
     let choice = |entry: &Entry| {
         let kind = match entry.kind {
@@ -159,7 +161,7 @@ fn choices<'a>(
             EntryKind::BillingDispute => "Dispute",
             EntryKind::DraftLetter => "Letter",
         };
-        let label = format!("{kind}, {}: {}", short_day(entry.at, now), entry.title);
+        let label = format!("{kind}, {}: {}", short_local_day(entry.at, local), entry.title);
         EntryChoice { id: entry.id, label, is_checked: selected.contains(&entry.id) }
     };
     entries.map(choice).collect()

@@ -10,6 +10,7 @@ use crate::authz::capabilities::can_manage_invoices;
 use crate::error::{PageError, invoice_not_found};
 use crate::file_response::file_response;
 use crate::frame::{Frame, Section};
+use crate::person_names::PersonNames;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::time_format::long_month;
@@ -116,6 +117,7 @@ async fn show(
         let href = format!("/invoices/drafts/{}/{}", invoice.buyer.account, invoice.month);
         (href, long_month(invoice.month))
     };
+    let names = PersonNames::read(portal).await?;
     let document = DocumentPage {
         frame: Frame::new(portal, signed_in, Section::Invoices),
         number: invoice.number,
@@ -129,7 +131,7 @@ async fn show(
         credited: (record.credited.total.0 != 0).then(|| currency.format_amount(record.credited.total)),
         left: currency.format_amount(status.outstanding),
         credit_notes: credit_notes(&record.events),
-        history: history(&record.events, now),
+        history: history(&record.events, &names, now),
         draft: (record.state == InvoiceState::Void).then(draft),
         can_manage: can_manage_invoices(&portal.policy, signed_in.principal()),
     };

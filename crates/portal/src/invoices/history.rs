@@ -1,6 +1,7 @@
 //! History of an invoice as text, newest first.
 
-use crate::time_format::DisplayTime;
+use crate::person_names::{DisplayPerson, PersonNames};
+use crate::time_format::{DisplayTime, LocalTime};
 use chancery_domain::{InvoiceEvent, InvoiceEventKind, InvoiceNumber, UnixMillis};
 
 pub(super) struct HistoryRow {
@@ -9,12 +10,14 @@ pub(super) struct HistoryRow {
     /// The credit note that caused the event.
     pub(super) note: Option<InvoiceNumber>,
     /// `None` for the command line.
-    pub(super) by: Option<String>,
+    pub(super) by: Option<DisplayPerson>,
+    /// In UTC, as everything about invoices.
     pub(super) at: DisplayTime,
 }
 
-pub(super) fn history(events: &[InvoiceEvent], now: UnixMillis) -> Vec<HistoryRow> {
-    events.iter().rev().map(|event| HistoryRow::new(event, now)).collect()
+pub(super) fn history(events: &[InvoiceEvent], names: &PersonNames, now: UnixMillis) -> Vec<HistoryRow> {
+    let utc = LocalTime::utc(now);
+    events.iter().rev().map(|event| HistoryRow::new(event, names, &utc)).collect()
 }
 
 /// The credit notes of this invoice, oldest first.
@@ -27,7 +30,7 @@ pub(super) fn credit_notes(events: &[InvoiceEvent]) -> Vec<InvoiceNumber> {
 }
 
 impl HistoryRow {
-    fn new(event: &InvoiceEvent, now: UnixMillis) -> Self {
+    fn new(event: &InvoiceEvent, names: &PersonNames, utc: &LocalTime) -> Self {
         let (description, note) = match event.kind {
             InvoiceEventKind::Issued => ("Issued", None),
             InvoiceEventKind::Paid => ("Marked as paid", None),
@@ -35,7 +38,7 @@ impl HistoryRow {
             InvoiceEventKind::Credited(note) => ("Partly credited", Some(note)),
             InvoiceEventKind::Voided(note) => ("Fully credited and voided", Some(note)),
         };
-        let by = event.by.as_ref().map(|person| person.email.to_string());
-        Self { description, note, by, at: DisplayTime::new(event.at, now) }
+        let by = event.by.as_ref().map(|person| names.of_ref(person));
+        Self { description, note, by, at: DisplayTime::new(event.at, utc) }
     }
 }

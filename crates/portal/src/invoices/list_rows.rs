@@ -2,7 +2,9 @@
 
 use super::payment_status::{Badge, PaymentStatus};
 use crate::drafting::settings::is_drafting;
-use crate::time_format::{DisplayTime, day_and_time, day_or_time, long_day, long_month, short_day};
+use crate::time_format::{
+    DisplayTime, LocalTime, day_and_time, day_or_time, long_day, long_month, short_day,
+};
 use chancery_domain::{Currency, Day, InvoiceKind, InvoiceNumber, MoneyError, Month, UnixMillis};
 use chancery_store::{InvoicePage, InvoiceTotals, ListedInvoice, UnbilledMonth};
 use serde_json::{Value, json};
@@ -72,7 +74,10 @@ impl Row {
             number: listed.number,
             account: listed.buyer.to_string(),
             month: long_month(listed.month),
-            issued: DisplayTime { iso: listed.issued_at.to_iso(), text: day_or_time(listed.issued_at, now) },
+            issued: DisplayTime {
+                iso: listed.issued_at.to_iso(),
+                text: day_or_time(listed.issued_at, &LocalTime::utc(now)),
+            },
             due: credits.is_none().then_some(due),
             late: status.overdue_text(today),
             badge: status.badge(today),
@@ -95,7 +100,11 @@ impl DraftRow {
             is_drafting: is_drafting(name),
             from: (from > now).then(|| DisplayTime {
                 iso: from.to_iso(),
-                text: if is_running { long_day(Day::containing(from)) } else { day_and_time(from, now) },
+                text: if is_running {
+                    long_day(Day::containing(from))
+                } else {
+                    day_and_time(from, &LocalTime::utc(now))
+                },
             }),
             is_running,
         }

@@ -1,14 +1,18 @@
-//! `GET /auth/sign-in?return_to=…`: starts a sign-in and redirects the browser to the identity provider. `as=someone-else` adds
-//! `prompt=login`, so that the provider asks for credentials despite its session. Without it, a user who is signed in there with
-//! the wrong account would come back with it every time.
+//! `GET /auth/sign-in?return_to=…`: starts a sign-in and redirects the browser to the identity provider.
+//! `as=someone-else` adds `prompt=login`, so that the provider asks for credentials despite its session. Without it, a
+//! user who is signed in there with the wrong account would come back with it every time. The same applies after a
+//! sign-out of the portal alone (`ASK_AGAIN_COOKIE`). `for=step-up` and `for=recheck` are about a session that goes on
+//! (`confirmation`). Without one they are plain sign-ins: a link with `for=recheck` must not undo a sign-out.
 //!
-//! The cookie `sign_in` binds the callback to the browser that started the sign-in. All tabs of a browser share it. Each tab's
-//! sign-in is stored under the cookie's token and that tab's `state` together, so that each can be finished once, and only in
-//! this browser.
+//! The cookie `__Host-sign_in` binds the callback to the browser that started the sign-in. All tabs of a browser share
+//! it. Each tab's sign-in is stored under the cookie's token and that tab's `state` together, so that each can be
+//! finished once, and only in this browser.
 
 use crate::error::PageError;
 use crate::sign_in::identity::provider::{LoginPrompt, SignInSecrets};
-use crate::sign_in::links::{SOMEONE_ELSE, start};
+use crate::sign_in::links::{RECHECK, SOMEONE_ELSE, STEP_UP, start};
+use crate::sign_in::session::MaybeSignedIn;
+use crate::sign_in::step_up::REQUESTED_MAX_AGE;
 use crate::sign_in::throttle::RateLimitExceeded;
 use crate::sign_in::visitor::Visitor;
 use crate::state::Portal;
@@ -16,12 +20,12 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{LocalPath, SecretToken, UnixMillis};
-use chancery_store::PendingSignIn;
+use chancery_store::{PendingSignIn, SignInPurpose};
 use chancery_web::{Cookie, CookieLookup, ErrorPage, find_cookie};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) const SIGN_IN_COOKIE: Cookie = Cookie { name: "sign_in", path: "/auth" };
+pub(crate) const SIGN_IN_COOKIE: Cookie = Cookie { name: "__Host-sign_in", path: "/" };
 
 /// How long a person may take at the identity provider.
 const SIGN_IN_TTL: Duration = Duration::from_secs(10 * 60);
@@ -29,6 +33,7 @@ const SIGN_IN_TTL: Duration = Duration::from_secs(10 * 60);
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     visitor: Visitor,
+    MaybeSignedIn(signed_in): MaybeSignedIn,
     headers: HeaderMap,
     Query(query): Query<Vec<(String, String)>>,
 ) -> Result<Response, PageError> {
@@ -44,7 +49,17 @@ pub(crate) async fn handle(
     let [state, nonce, verifier] = [(); 3].map(|()| SecretToken::generate(randomness));
     let secrets =
         SignInSecrets { state: state.reveal(), nonce: nonce.reveal(), pkce_verifier: verifier.reveal() };
-    let prompt = if is_for_someone_else(&query) { LoginPrompt::Always } else { LoginPrompt::IfNeeded };
+    let purpose = match purpose(&query) {
+        _ if visitor.must_ask_again || signed_in.is_none() => SignInPurpose::SignIn,
+        SignInPurpose::Recheck if portal.settings.identity.recheck_after.is_none() => SignInPurpose::SignIn,
+        purpose => purpose,
+    };
+    let prompt = match purpose {
+        SignInPurpose::SignIn if visitor.must_ask_again || has(&query, SOMEONE_ELSE) => LoginPrompt::Always,
+        SignInPurpose::SignIn => LoginPrompt::IfNeeded,
+        SignInPurpose::StepUp => LoginPrompt::IfOlderThan(REQUESTED_MAX_AGE),
+        SignInPurpose::Recheck => LoginPrompt::Never,
+    };
     let url = portal.identity.authorization_url(&secrets, prompt).await;
     let url = url.map_err(|error| error.error_page(&return_to))?;
 
@@ -54,6 +69,7 @@ pub(crate) async fn handle(
         nonce: nonce.reveal().to_owned(),
         pkce_verifier: verifier.reveal().to_owned(),
         return_to,
+        purpose,
         expires_at: UnixMillis(portal.clock.now().0.saturating_add(ttl_ms)),
     };
     portal.store.sign_ins.begin_sign_in(browser.hash_with(state.reveal()), sign_in).await?;
@@ -75,8 +91,18 @@ fn return_to(query: &[(String, String)]) -> Result<LocalPath, ErrorPage> {
     path.map_or_else(start, Ok)
 }
 
-fn is_for_someone_else(query: &[(String, String)]) -> bool {
-    query.iter().any(|(name, value)| (name.as_str(), value.as_str()) == SOMEONE_ELSE)
+fn purpose(query: &[(String, String)]) -> SignInPurpose {
+    if has(query, STEP_UP) {
+        SignInPurpose::StepUp
+    } else if has(query, RECHECK) {
+        SignInPurpose::Recheck
+    } else {
+        SignInPurpose::SignIn
+    }
+}
+
+fn has(query: &[(String, String)], parameter: (&str, &str)) -> bool {
+    query.iter().any(|(name, value)| (name.as_str(), value.as_str()) == parameter)
 }
 
 fn too_many(exceeded: RateLimitExceeded) -> ErrorPage {

@@ -1,25 +1,34 @@
 //! `GET /auth/callback`: the browser returns from the identity provider.
 //!
-//! 1. The reply must carry a `state` that this browser (cookie `sign_in`) started less than ten minutes ago. It is consumed at
-//!    once, so it cannot be used again, whatever the outcome.
+//! 1. The reply must carry a `state` that this browser (cookie `__Host-sign_in`) started less than ten minutes ago. It is
+//!    consumed at once, so it cannot be used again, whatever the outcome.
 //! 2. The reply must come from the configured issuer (RFC 9207).
 //! 3. An error from the provider becomes a page that says what to do.
-//! 4. Otherwise the provider must prove who signed in (`identity`), and the person is signed in (`finish`).
+//! 4. Otherwise the provider must prove who signed in (`identity`), and the person must meet what the configuration
+//!    requires (`requirements`).
+//! 5. Then the person is signed in (`finish`), or their session goes on (`confirmation`).
 //!
-//! A rejected callback does not affect an existing session of the browser.
+//! A rejected sign-in does not affect an existing session of the browser.
 
 use crate::error::PageError;
+use crate::sign_in::authentication::Authentication;
 use crate::sign_in::begin::SIGN_IN_COOKIE;
+use crate::sign_in::confirmation;
 use crate::sign_in::finish::{self, AuthenticatedIdentity};
+use crate::sign_in::identity::claims::IdentityClaims;
 use crate::sign_in::identity::error::IdentityProviderError;
 use crate::sign_in::identity::provider::SignInSecrets;
 use crate::sign_in::links::{SIGN_IN_AGAIN, sign_in_url, start};
+use crate::sign_in::requirements;
+use crate::sign_in::session::MaybeSignedIn;
+use crate::sign_in::session_cookie::sent_token;
 use crate::sign_in::visitor::Visitor;
 use crate::state::Portal;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use chancery_domain::{Identity, LocalPath, SecretToken};
+use chancery_domain::{Identity, LocalPath, SecretToken, UnixMillis};
+use chancery_store::SignInPurpose;
 use chancery_web::{CookieLookup, ErrorPage, Link, find_cookie};
 use std::sync::Arc;
 
@@ -41,6 +50,7 @@ struct CallbackParams {
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     visitor: Visitor,
+    MaybeSignedIn(signed_in): MaybeSignedIn,
     headers: HeaderMap,
     Query(query): Query<Vec<(String, String)>>,
 ) -> Result<Response, PageError> {
@@ -48,34 +58,90 @@ pub(crate) async fn handle(
     let (Some(state), CookieLookup::One(browser)) =
         (&params.state, find_cookie(&headers, SIGN_IN_COOKIE.name))
     else {
-        let why = "missing `state`, or not exactly one `sign_in` cookie";
+        let why = "missing `state`, or not exactly one sign-in cookie";
         return Err(wrong_browser_page(why, start()).into());
     };
     let Some(browser) = SecretToken::parse(browser) else {
-        return Err(wrong_browser_page("invalid `sign_in` cookie", start()).into());
+        return Err(wrong_browser_page("invalid sign-in cookie", start()).into());
     };
     let found = portal.store.sign_ins.consume_sign_in(browser.hash_with(state), portal.clock.now()).await?;
     let Some(sign_in) = found else { return Err(expired_page(&start()?).into()) };
 
-    let return_to = sign_in.return_to;
+    let (return_to, purpose) = (sign_in.return_to, sign_in.purpose);
+    let signed_in = signed_in.filter(|_| purpose != SignInPurpose::SignIn);
     let rejected = |error: IdentityProviderError| error.error_page(&return_to);
     portal.identity.check_issuer(params.issuer.as_deref()).await.map_err(rejected)?;
     if let Some(error) = &params.error {
+        if purpose == SignInPurpose::Recheck && ends_session(error) {
+            return confirmation::end_and_sign_in(&portal, signed_in.as_ref(), &return_to, &visitor).await;
+        }
         return Err(provider_error(error, params.error_description.as_deref(), &return_to).into());
+    }
+    if purpose != SignInPurpose::SignIn && signed_in.is_none() {
+        // The session ended while the browser was at the provider, which may not have asked for anything.
+        return confirmation::end_and_sign_in(&portal, None, &return_to, &visitor).await;
     }
     let Some(code) = params.code.filter(|code| !code.is_empty() && code.len() <= MAX_CODE_BYTES) else {
         return Err(wrong_browser_page("missing or invalid `code`", Ok(return_to)).into());
     };
     let secrets = SignInSecrets { state, nonce: &sign_in.nonce, pkce_verifier: &sign_in.pkce_verifier };
     let claims = portal.identity.authenticate(code, &secrets).await.map_err(rejected)?;
-    let identity = Identity { issuer: portal.identity.issuer().to_owned(), subject: claims.subject };
-    let authenticated = AuthenticatedIdentity {
-        identity,
-        email: claims.email,
-        is_email_verified: claims.is_email_verified,
-        return_to,
+    let identity = Identity { issuer: portal.identity.issuer().to_owned(), subject: claims.subject.clone() };
+    let same_person = signed_in.as_ref().filter(|signed_in| signed_in.person.identity == identity);
+    if let (None, Some(other), SignInPurpose::Recheck) = (same_person, &signed_in, purpose) {
+        confirmation::end(&portal, other, &visitor).await?;
+    }
+    let authenticated = match authenticated(&portal, identity, claims, return_to) {
+        Ok(authenticated) => authenticated,
+        Err(error) => {
+            // The session of a person who no longer meets the requirements ends.
+            if let Some(signed_in) = same_person {
+                confirmation::end(&portal, signed_in, &visitor).await?;
+            }
+            return Err(error.into());
+        }
     };
-    finish::sign_in(&portal, authenticated, &visitor).await
+    match (same_person, sent_token(&headers)?) {
+        (Some(signed_in), Some(sent)) => {
+            confirmation::confirm(&portal, signed_in, &sent, authenticated, purpose, &visitor).await
+        }
+        _ => finish::sign_in(&portal, authenticated, &visitor).await,
+    }
+}
+
+/// The identity with what the configuration requires.
+fn authenticated(
+    portal: &Portal,
+    identity: Identity,
+    claims: IdentityClaims,
+    return_to: LocalPath,
+) -> Result<AuthenticatedIdentity, ErrorPage> {
+    let directory_role = requirements::check(&portal.settings, &claims, &return_to)?;
+    Ok(AuthenticatedIdentity {
+        identity,
+        is_email_verified: claims.is_email_verified,
+        has_multiple_factors: claims.has_multiple_factors(),
+        directory_role,
+        authentication: Authentication {
+            at: claims.authenticated_at_s.map(|seconds| UnixMillis(seconds.saturating_mul(1000))),
+            sid: claims.sid,
+            id_token: claims.id_token,
+        },
+        email: claims.email,
+        return_to,
+    })
+}
+
+/// Whether the provider says that the person is no longer signed in there, or no longer admitted.
+fn ends_session(error: &str) -> bool {
+    matches!(
+        error,
+        "login_required"
+            | "interaction_required"
+            | "consent_required"
+            | "account_selection_required"
+            | "access_denied"
+    )
 }
 
 impl CallbackParams {

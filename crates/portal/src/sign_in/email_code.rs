@@ -2,6 +2,7 @@
 
 use crate::error::PageError;
 use crate::sign_in::admission::{AdmittedIdentity, begin_session};
+use crate::sign_in::authentication::Authentication;
 use crate::sign_in::emails;
 use crate::sign_in::links::someone_else_url;
 use crate::sign_in::pending_email_code::{self, CODE_COOKIE, CODE_TTL};
@@ -98,8 +99,15 @@ pub(crate) async fn submit(
         )?);
     };
     match verify_code(&portal, &token, &code, &visitor).await? {
-        CodeOutcome::Accepted(PendingEmailCode { identity, email, return_to, .. }) => {
-            let admitted = AdmittedIdentity { identity, email, return_to };
+        CodeOutcome::Accepted(accepted) => {
+            let admitted = AdmittedIdentity {
+                identity: accepted.identity,
+                email: accepted.email,
+                is_email_verified: accepted.is_email_verified,
+                directory_role: accepted.directory_role,
+                authentication: Authentication::open(accepted.authentication, &token),
+                return_to: accepted.return_to,
+            };
             let started = begin_session(&portal, admitted, &visitor, CODE_COOKIE.expire()).await;
             started.map_err(|mut error| {
                 error.cookies.extend(CODE_COOKIE.expire());

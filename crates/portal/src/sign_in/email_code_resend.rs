@@ -5,7 +5,7 @@ use crate::sign_in::email_code::CodePage;
 use crate::sign_in::pending_email_code::{self, Delivery};
 use crate::sign_in::visitor::Visitor;
 use crate::state::Portal;
-use crate::time_format::{clock_text, seconds_until};
+use crate::time_format::{clock_text, seconds_until, utc_text};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
@@ -46,6 +46,13 @@ pub(crate) async fn handle(
             let notice = format!(
                 "Too many unused codes were sent to you. You can request a new one after {}. The latest code still works.",
                 clock_text(until)
+            );
+            too_early(&CodePage::new(&portal, &pending).notice(notice), seconds_until(until, now))?
+        }
+        CodeEmailOutcome::TooManyToday { until } => {
+            let notice = format!(
+                "The daily limit of codes is reached. You can request a new one after {}. The latest code still works.",
+                utc_text(until)
             );
             too_early(&CodePage::new(&portal, &pending).notice(notice), seconds_until(until, now))?
         }

@@ -62,6 +62,7 @@ mod tests {
             ip_address: "2001:db8:1111:2222:3333:4444:5555:6666".to_owned(),
             browser: "Samsung Internet on Android".to_owned(),
             session: None,
+            must_ask_again: false,
             ip: None,
             request_id: RequestId::from_stored("req_1".to_owned()),
         };

@@ -7,6 +7,12 @@ use openidconnect::url::form_urlencoded;
 /// Makes the provider ask for credentials although it knows the browser.
 pub(crate) const SOMEONE_ELSE: (&str, &str) = ("as", "someone-else");
 
+/// Makes the provider ask again unless the last authentication is recent.
+pub(crate) const STEP_UP: (&str, &str) = ("for", "step-up");
+
+/// Asks the provider whether the person is still signed in there.
+pub(crate) const RECHECK: (&str, &str) = ("for", "recheck");
+
 /// Default destination after signing in.
 const START: &str = "/clients";
 
@@ -22,7 +28,20 @@ pub(crate) fn sign_in_url(return_to: &LocalPath) -> String {
 
 /// URL for signing in with another account than the one signed in at the provider.
 pub(crate) fn someone_else_url(return_to: &LocalPath) -> String {
-    let (name, value) = SOMEONE_ELSE;
+    with_parameter(return_to, SOMEONE_ELSE)
+}
+
+/// URL for authenticating again, and returning to this page.
+pub(crate) fn step_up_url(return_to: &LocalPath) -> String {
+    with_parameter(return_to, STEP_UP)
+}
+
+/// URL for confirming the session at the provider, and returning to this page.
+pub(crate) fn recheck_url(return_to: &LocalPath) -> String {
+    with_parameter(return_to, RECHECK)
+}
+
+fn with_parameter(return_to: &LocalPath, (name, value): (&str, &str)) -> String {
     format!("{}&{name}={value}", sign_in_url(return_to))
 }
 

@@ -1,13 +1,14 @@
-//! A pending sign-in: the identity provider has identified the person, and the code from the email is still to be entered. The
-//! cookie `sign_in_code` holds the sign-in's token. The store has only hashes: of the token, and of token and code together, so
-//! that a copy of the database does not help to guess the code. Only the email contains it.
+//! A pending sign-in: the identity provider has identified the person, and the code from the email is still to be
+//! entered. The cookie `__Host-sign_in_code` holds the sign-in's token. The store has only hashes: of the token, and of
+//! token and code together, so that a copy of the database does not help to guess the code. Only the email contains it.
 
 use crate::error::PageError;
 use crate::sign_in::admission::AdmittedIdentity;
+use crate::sign_in::authentication::UNKNOWN_TIME;
 use crate::sign_in::emails;
 use crate::sign_in::visitor::Visitor;
 use crate::state::Portal;
-use crate::time_format::{clock_text, seconds_until};
+use crate::time_format::{clock_text, seconds_until, utc_text};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{
@@ -18,7 +19,7 @@ use chancery_web::{Cookie, CookieLookup, ErrorPage, find_cookie};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) const CODE_COOKIE: Cookie = Cookie { name: "sign_in_code", path: "/auth" };
+pub(crate) const CODE_COOKIE: Cookie = Cookie { name: "__Host-sign_in_code", path: "/" };
 
 /// How long a code works.
 pub(crate) const CODE_TTL: Duration = Duration::from_secs(10 * 60);
@@ -39,19 +40,29 @@ pub(crate) async fn begin(
     let token = SecretToken::generate(portal.randomness.as_ref());
     let code = EmailCode::generate(portal.randomness.as_ref());
     let now = portal.clock.now();
-    let AdmittedIdentity { identity, email, return_to } = admitted;
+    let AdmittedIdentity { identity, email, is_email_verified, directory_role, authentication, return_to } =
+        admitted;
     let sent_code = SentEmailCode {
         hash: token.hash_with(code.reveal()),
         expires_at: expiry(now),
         sent: 1,
         sent_at: now,
     };
-    let pending =
-        PendingEmailCode { identity, email: email.clone(), return_to, code: sent_code, is_email_sent: false };
+    let pending = PendingEmailCode {
+        identity,
+        email: email.clone(),
+        is_email_verified,
+        directory_role,
+        authentication: authentication.seal(&token, UNKNOWN_TIME, portal.randomness.as_ref()),
+        return_to,
+        code: sent_code,
+        is_email_sent: false,
+    };
     match portal.store.sign_ins.begin_pending_email_code(token.hash(), pending, now).await? {
         CodeEmailOutcome::Allowed => {}
         CodeEmailOutcome::LockedOut { until } => return Err(lockout_active_page(until, now).into()),
         CodeEmailOutcome::TooMany { until } => return Err(too_many_emails_page(until, now).into()),
+        CodeEmailOutcome::TooManyToday { until } => return Err(too_many_today_page(until, now).into()),
         CodeEmailOutcome::TooSoon(_) | CodeEmailOutcome::SignInLimitReached | CodeEmailOutcome::Gone => {
             return Err(expired_page().into());
         }
@@ -164,6 +175,19 @@ pub(crate) fn lockout_active_page(until: UnixMillis, now: UnixMillis) -> ErrorPa
     .next_link("/", "Sign in")
     .with_cookie(CODE_COOKIE.expire());
     page.code = "too_many_wrong_codes";
+    page
+}
+
+fn too_many_today_page(at: UnixMillis, now: UnixMillis) -> ErrorPage {
+    let reason = "No more codes can be sent to you today: the daily limit is reached.";
+    let mut page = ErrorPage::too_many_requests(reason, seconds_until(at, now))
+        .advice(format!(
+            "Sign in again after {}. If you did not request so many codes, someone knows your password: change it now.",
+            utc_text(at)
+        ))
+        .next_link("/", "Sign in")
+        .with_log_detail("daily limit of emailed codes reached");
+    page.code = "too_many_codes_today";
     page
 }
 

@@ -3,15 +3,18 @@
 
 use crate::authz::capabilities::Capabilities;
 use crate::error::PageError;
+use crate::sign_in::authentication::{Authentication, UNKNOWN_TIME};
 use crate::sign_in::links::sign_in_url;
-use crate::sign_in::session_cookie::{SESSION_COOKIE, sent_session};
-use crate::sign_in::visitor::{self, Visitor};
+use crate::sign_in::recheck::{self, Recheck};
+use crate::sign_in::session_cookie::{SessionSecrets, sent_binding, sent_session};
+use crate::sign_in::visitor::{self, Visitor, accepts_html};
 use crate::state::Portal;
+use crate::time_format::LocalTime;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_domain::{LocalPath, Person, PersonId, Principal, RequestId, SecretToken, Session, TokenHash};
+use chancery_domain::{LocalPath, Person, PersonId, Principal, RequestId, Session, TokenHash};
 use chancery_policy::AuthzRequest;
 use chancery_store::NewSession;
 use chancery_web::ErrorPage;
@@ -33,7 +36,13 @@ impl FromRequestParts<Arc<Portal>> for SignedIn {
 
     async fn from_request_parts(parts: &mut Parts, portal: &Arc<Portal>) -> Result<Self, Response> {
         match MaybeSignedIn::from_request_parts(parts, portal).await {
-            Ok(MaybeSignedIn(Some(signed_in))) => Ok(signed_in),
+            Ok(MaybeSignedIn(Some(signed_in))) => {
+                match recheck::check(portal, signed_in.session.confirmed_at, parts) {
+                    Recheck::NotNeeded => Ok(signed_in),
+                    Recheck::ConfirmFirst(url) => Err(Redirect::to(&url).into_response()),
+                    Recheck::TooLate => Err(not_signed_in(parts)),
+                }
+            }
             Ok(MaybeSignedIn(None)) => Err(not_signed_in(parts)),
             Err(error) => Err(error.into_response()),
         }
@@ -53,6 +62,11 @@ impl SignedIn {
     /// For a decision of this request.
     pub(crate) fn authz_request(&self, portal: &Portal) -> AuthzRequest {
         AuthzRequest { by: self.principal(), at: portal.clock.now(), request_id: self.request_id.clone() }
+    }
+
+    /// The current time in the person's time zone.
+    pub(crate) fn local_time(&self, portal: &Portal) -> LocalTime {
+        LocalTime::of(&self.person, portal.clock.now())
     }
 
     /// What the pages of this request may offer. The policy is evaluated on first use.
@@ -87,8 +101,14 @@ impl FromRequestParts<Arc<Portal>> for MaybeSignedIn {
     async fn from_request_parts(parts: &mut Parts, portal: &Arc<Portal>) -> Result<Self, PageError> {
         let Some(token) = sent_session(&parts.headers)? else { return Ok(Self(None)) };
         let (ip_address, times) = (visitor::ip_address(parts), portal.settings.session_times);
-        let found =
-            portal.store.sessions.active_session(token, &ip_address, times, portal.clock.now()).await?;
+        let (sessions, now) = (&portal.store.sessions, portal.clock.now());
+        let found = match (portal.settings.bind_session, sent_binding(&parts.headers)) {
+            (false, _) => sessions.active_session(token, &ip_address, times, now).await?,
+            (true, Some(binding)) => {
+                sessions.active_bound_session(token, binding, &ip_address, times, now).await?
+            }
+            (true, None) => None,
+        };
         let Some(found) = found else { return Ok(Self(None)) };
         let request_id = parts.extensions.get::<RequestId>().cloned();
         let request_id = request_id.ok_or_else(|| ErrorPage::internal("request has no ID"))?;
@@ -96,24 +116,27 @@ impl FromRequestParts<Arc<Portal>> for MaybeSignedIn {
     }
 }
 
-/// Starts a session with a new token, and ends the browser's previous one. Returns the cookie.
+/// Starts a session with a new token, and ends the browser's previous one. Returns the cookies.
 pub(crate) async fn start(
     portal: &Portal,
     person: PersonId,
+    authentication: &Authentication,
     visitor: &Visitor,
-) -> Result<HeaderValue, PageError> {
-    let token = SecretToken::generate(portal.randomness.as_ref());
+) -> Result<Vec<HeaderValue>, PageError> {
+    let (now, randomness) = (portal.clock.now(), portal.randomness.as_ref());
+    let secrets = SessionSecrets::generate(portal.settings.bind_session, randomness);
     let new = NewSession {
-        token: token.hash(),
+        token: secrets.token.hash(),
+        binding: secrets.binding_hash(),
         person,
-        origin: visitor.origin(portal.clock.now()),
+        authentication: authentication.seal(&secrets.token, UNKNOWN_TIME, randomness),
+        origin: visitor.origin(now),
         ip_address: visitor.ip_address.clone(),
         user_agent: visitor.browser.clone(),
         replaces: visitor.session,
     };
     portal.store.sessions.start_session(new).await?;
-    let cookie = SESSION_COOKIE.set(token.reveal(), None);
-    Ok(cookie.ok_or_else(|| ErrorPage::internal("the session token does not fit in a cookie"))?)
+    Ok(secrets.cookies()?)
 }
 
 /// A browser is redirected to sign in and back for GET and HEAD, and gets an error page otherwise. A program gets a 401.
@@ -125,8 +148,7 @@ fn not_signed_in(parts: &Parts) -> Response {
         let url = requested_path.as_ref().map_or_else(|| "/".to_owned(), sign_in_url);
         return (StatusCode::UNAUTHORIZED, [("hx-redirect", url)]).into_response();
     }
-    let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-    if !accept.is_some_and(|accept| accept.contains("text/html")) {
+    if !accepts_html(&parts.headers) {
         let reason = "Sign in first: open the portal in a browser.";
         let body = json!({"error": {"code": "not_signed_in", "reason": reason}}).to_string();
         let json = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];

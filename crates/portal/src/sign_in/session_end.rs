@@ -1,6 +1,7 @@
-//! `POST /sessions/end`: ends one of the user's own sessions, all others, or all. In the last two cases the sessions at the built-in
-//! identity provider end too: otherwise a browser that was just signed out could sign in again without a password. For
-//! another provider this does nothing, since no account here has its subject.
+//! `POST /sessions/end`: ends one of the user's own sessions, all others, or all. In the last two cases the sessions at the
+//! built-in identity provider end too: otherwise a browser that was just signed out could sign in again without a
+//! password. With `others`, the one of this browser stays: the provider announces the end of a session to the portal, which
+//! would end this session too. For another provider this does nothing, since no account here has its subject.
 
 use crate::error::PageError;
 use crate::sign_in::session::SignedIn;
@@ -32,21 +33,22 @@ pub(crate) async fn handle(
     let origin = visitor.origin(portal.clock.now());
     match end.as_str() {
         "others" => {
-            portal.store.session_revoker.end_provider_sessions(&identity.subject).await?;
+            let own_sid = signed_in.session.sid.as_deref().unwrap_or_default();
+            portal.store.session_revoker.end_other_provider_sessions(&identity.subject, own_sid).await?;
             portal.store.sessions.end_all_sessions(person, Some(this), &origin).await?;
             Ok(Redirect::to("/sessions?ended=others").into_response())
         }
         "everywhere" => {
             portal.store.session_revoker.end_provider_sessions(&identity.subject).await?;
             portal.store.session_revoker.end_sessions_of_identity(identity, &origin).await?;
-            Ok(sign_out::redirect_to_signed_out())
+            Ok(sign_out::redirect_to_signed_out(&portal))
         }
         number => {
             let session = SessionId(number.parse().map_err(|_| invalid_end())?);
             // Ending an ended session succeeds; another person's session is never affected.
             portal.store.sessions.end_session(person, session, &origin).await?;
             Ok(match session == this {
-                true => sign_out::redirect_to_signed_out(),
+                true => sign_out::redirect_to_signed_out(&portal),
                 false => Redirect::to("/sessions?ended=one").into_response(),
             })
         }

@@ -4,12 +4,12 @@ use crate::error::PageError;
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
-use crate::time_format::DisplayTime;
+use crate::time_format::{DisplayTime, LocalTime};
 use askama::Template;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use chancery_domain::{Session, SessionId, UnixMillis};
+use chancery_domain::{Session, SessionId};
 use chancery_web::page;
 use std::sync::Arc;
 
@@ -34,15 +34,15 @@ struct Row {
 
 impl Row {
     /// The current session is in use now, whatever the store recorded last.
-    fn new(session: Session, this: SessionId, now: UnixMillis) -> Self {
+    fn new(session: Session, this: SessionId, local: &LocalTime) -> Self {
         let is_this = session.id == this;
-        let last_used_at = if is_this { now } else { session.last_used_at };
+        let last_used_at = if is_this { local.now } else { session.last_used_at };
         Self {
             id: session.id.0,
             browser: session.user_agent,
             ip_address: session.ip_address,
-            started: DisplayTime::new(session.started_at, now),
-            last_used: DisplayTime::new(last_used_at, now),
+            started: DisplayTime::new(session.started_at, local),
+            last_used: DisplayTime::new(last_used_at, local),
             is_this,
         }
     }
@@ -53,9 +53,9 @@ pub(crate) async fn handle(
     signed_in: SignedIn,
     RawQuery(query): RawQuery,
 ) -> Result<Response, PageError> {
-    let (times, now) = (portal.settings.session_times, portal.clock.now());
-    let found = portal.store.sessions.list_sessions(signed_in.person.id, times, now).await?;
-    let rows = found.into_iter().map(|session| Row::new(session, signed_in.session.id, now)).collect();
+    let (times, local) = (portal.settings.session_times, signed_in.local_time(&portal));
+    let found = portal.store.sessions.list_sessions(signed_in.person.id, times, local.now).await?;
+    let rows = found.into_iter().map(|session| Row::new(session, signed_in.session.id, &local)).collect();
     let sessions = SessionsPage {
         frame: Frame::new(&portal, &signed_in, Section::Sessions),
         rows,

@@ -1,16 +1,30 @@
-//! `POST /auth/sign-out` ends the session on the server and in the browser. The next page warns that the identity provider may
-//! still have a session, which would let the next person in without asking.
+//! `POST /auth/sign-out` ends the session on the server and in the browser, and then the one at the identity provider:
+//! the browser goes there with the ID token as a hint (OpenID Connect RP-Initiated Logout), and comes back to
+//! `signed_out`.
+//!
+//! A provider without such an endpoint, or one that does not come back, keeps its session. The cookie
+//! `__Host-ask_again` then makes the next sign-in ask for credentials, so that the next person at this computer does
+//! not get in.
+//!
+//! A program gets the provider's sign-out URL in the reply, and goes there itself.
 
 use crate::error::PageError;
-use crate::sign_in::session::MaybeSignedIn;
-use crate::sign_in::session_cookie::SESSION_COOKIE;
+use crate::sign_in::authentication;
+use crate::sign_in::session::{MaybeSignedIn, SignedIn};
+use crate::sign_in::session_cookie::{expired_cookies, sent_token};
+use crate::sign_in::sign_out_cookies::{
+    ASK_AGAIN_COOKIE, ASK_AGAIN_TTL, STATE_COOKIE, STATE_TTL, with_cookies,
+};
+use crate::sign_in::signed_out;
 use crate::sign_in::visitor::Visitor;
 use crate::state::Portal;
-use askama::Template;
+use axum::Json;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_web::page;
+use chancery_domain::SecretToken;
+use chancery_web::wants_json;
+use serde_json::json;
 use std::sync::Arc;
 
 /// Succeeds even if the browser's session has already ended.
@@ -18,41 +32,50 @@ pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     MaybeSignedIn(signed_in): MaybeSignedIn,
     visitor: Visitor,
+    headers: HeaderMap,
 ) -> Result<Response, PageError> {
-    if let Some(signed_in) = signed_in {
-        let origin = visitor.origin(portal.clock.now());
-        portal.store.sessions.end_session(signed_in.person.id, signed_in.session.id, &origin).await?;
+    let Some(signed_in) = signed_in else { return Ok(redirect_to_signed_out(&portal)) };
+    let id_token = id_token(&portal, &signed_in, &headers).await?;
+    let origin = visitor.origin(portal.clock.now());
+    portal.store.sessions.end_session(signed_in.person.id, signed_in.session.id, &origin).await?;
+    // The portal's session has ended. What follows may fail.
+    let state = SecretToken::generate(portal.randomness.as_ref());
+    let end_session = portal.identity.end_session(id_token.as_deref(), state.reveal()).await;
+    if wants_json(&headers) {
+        let url = end_session.map(|end_session| end_session.url);
+        let state = url.as_ref().and_then(|_| STATE_COOKIE.set(state.reveal(), Some(STATE_TTL)));
+        let body = Json(json!({ "provider_sign_out_url": url }));
+        let response = (StatusCode::SEE_OTHER, [(header::LOCATION, "/signed-out")], body).into_response();
+        return Ok(with_cookies(response, ended_cookies(&portal).chain(state)));
     }
-    Ok(redirect_to_signed_out())
-}
-
-/// For a browser whose session has ended.
-pub(crate) fn redirect_to_signed_out() -> Response {
-    let mut response = Redirect::to("/signed-out").into_response();
-    response.headers_mut().extend(SESSION_COOKIE.expire().map(|cookie| (header::SET_COOKIE, cookie)));
-    response
-}
-
-#[derive(Template)]
-#[template(path = "sign_in/signed_out.html")]
-struct SignedOutPage<'a> {
-    firm_name: &'a str,
-    provider_host: String,
-    /// The provider's sign-out URL, if it has one.
-    provider_sign_out: Option<String>,
-}
-
-pub(crate) async fn show_signed_out(
-    State(portal): State<Arc<Portal>>,
-    MaybeSignedIn(signed_in): MaybeSignedIn,
-) -> Result<Response, PageError> {
-    if signed_in.is_some() {
-        return Ok(Redirect::to("/clients").into_response());
-    }
-    let signed_out = SignedOutPage {
-        firm_name: &portal.settings.firm_name,
-        provider_host: portal.settings.identity.host(),
-        provider_sign_out: portal.end_session_url(),
+    let Some(end_session) = end_session else { return Ok(redirect_to_signed_out(&portal)) };
+    let response = match end_session.is_at_issuer {
+        true => Redirect::to(&end_session.url).into_response(),
+        // Browsers stop redirects from a form to an origin that the content security policy does not name.
+        false => signed_out::leave_for(&portal, &end_session.url)?,
     };
-    Ok(page(StatusCode::OK, &signed_out)?)
+    let state = STATE_COOKIE.set(state.reveal(), Some(STATE_TTL));
+    Ok(with_cookies(response, ended_cookies(&portal).chain(state)))
+}
+
+/// For a browser whose session has ended here, and perhaps not at the provider.
+pub(crate) fn redirect_to_signed_out(portal: &Portal) -> Response {
+    with_cookies(Redirect::to("/signed-out").into_response(), ended_cookies(portal))
+}
+
+fn ended_cookies(portal: &Portal) -> impl Iterator<Item = HeaderValue> {
+    expired_cookies(portal.settings.bind_session).chain(ASK_AGAIN_COOKIE.set("1", Some(ASK_AGAIN_TTL)))
+}
+
+/// `None` if the session has no ID token. Only the browser's cookie decrypts it.
+async fn id_token(
+    portal: &Portal,
+    signed_in: &SignedIn,
+    headers: &HeaderMap,
+) -> Result<Option<String>, PageError> {
+    let stored = portal.store.sessions.stored_id_token(signed_in.token).await?;
+    Ok(match (stored, sent_token(headers)?) {
+        (Some(stored), Some(token)) => authentication::open(&token, &stored),
+        _ => None,
+    })
 }

@@ -1,5 +1,6 @@
-//! Limits the number of started sign-ins. Each is a row until it is finished or ten minutes old, and starting one needs no
-//! proof of anything. The limits are far above normal use, even for a whole firm behind one address; they only stop floods.
+//! Limits the number of started sign-ins, and of wrong logout tokens. Each sign-in is a row until it is finished or ten
+//! minutes old, and starting one needs no proof of anything. The limits are far above normal use, even for a whole firm
+//! behind one address; they only stop floods.
 //!
 //! 1. A subnet may start `MAX_PER_SUBNET` sign-ins in a window.
 //! 2. Once all subnets together have started `MAX_FOR_ALL_SUBNETS`, only subnets that have started `GUARANTEED_PER_SUBNET`
@@ -39,30 +40,47 @@ pub(crate) struct RateLimitExceeded {
 }
 
 impl SignInThrottle {
+    /// Whether one more from this IP address would be counted.
+    pub(crate) fn check(&self, ip_address: &str, now: Instant) -> Result<(), RateLimitExceeded> {
+        let window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match window.as_ref() {
+            Some(window) if !window.is_over(now) => window.check(&subnet_key(ip_address), now),
+            _ => Ok(()),
+        }
+    }
+
     /// Counts one more from this IP address.
     pub(crate) fn count(&self, ip_address: &str, now: Instant) -> Result<(), RateLimitExceeded> {
         let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_over = |window: &mut Window| now.saturating_duration_since(window.started_at) >= WINDOW;
-        if window.as_mut().is_none_or(is_over) {
+        if window.as_ref().is_none_or(|window| window.is_over(now)) {
             *window = None;
         }
         let window =
             window.get_or_insert_with(|| Window { started_at: now, from_all: 0, from: HashMap::new() });
         let subnet = subnet_key(ip_address);
+        window.check(&subnet, now)?;
         let from_here = window.from.get(&subnet).copied().unwrap_or(0);
-        let limit =
-            if window.from_all < MAX_FOR_ALL_SUBNETS { MAX_PER_SUBNET } else { GUARANTEED_PER_SUBNET };
-        if from_here >= limit {
-            let left = WINDOW.saturating_sub(now.saturating_duration_since(window.started_at));
-            return Err(RateLimitExceeded {
-                retry_after_s: u32::try_from(left.as_secs() + 1).unwrap_or(u32::MAX),
-            });
-        }
         if from_here > 0 || window.from.len() < MAX_TRACKED_SUBNETS {
             window.from.insert(subnet, from_here + 1);
         }
         window.from_all = window.from_all.saturating_add(1);
         Ok(())
+    }
+}
+
+impl Window {
+    fn is_over(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.started_at) >= WINDOW
+    }
+
+    fn check(&self, subnet: &str, now: Instant) -> Result<(), RateLimitExceeded> {
+        let from_here = self.from.get(subnet).copied().unwrap_or(0);
+        let limit = if self.from_all < MAX_FOR_ALL_SUBNETS { MAX_PER_SUBNET } else { GUARANTEED_PER_SUBNET };
+        if from_here < limit {
+            return Ok(());
+        }
+        let left = WINDOW.saturating_sub(now.saturating_duration_since(self.started_at));
+        Err(RateLimitExceeded { retry_after_s: u32::try_from(left.as_secs() + 1).unwrap_or(u32::MAX) })
     }
 }
 

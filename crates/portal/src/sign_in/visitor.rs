@@ -1,11 +1,12 @@
 //! The sender of a request, as far as connection and headers tell: enough for people to recognise their own sessions.
 
 use crate::sign_in::session_cookie::sent_session;
+use crate::sign_in::sign_out_cookies::ASK_AGAIN_COOKIE;
 use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use chancery_domain::{EventOrigin, RequestId, TokenHash, UnixMillis};
-use chancery_web::ErrorPage;
+use chancery_web::{CookieLookup, ErrorPage, find_cookie};
 use std::net::{IpAddr, SocketAddr};
 
 #[derive(Clone, Debug)]
@@ -16,6 +17,8 @@ pub(crate) struct Visitor {
     pub(crate) browser: String,
     /// The session token that the browser sent, unverified.
     pub(crate) session: Option<TokenHash>,
+    /// Someone signed out of the portal in this browser, and perhaps not at the identity provider.
+    pub(crate) must_ask_again: bool,
     pub(crate) ip: Option<IpAddr>,
     pub(crate) request_id: RequestId,
 }
@@ -38,9 +41,35 @@ impl<S: Send + Sync> FromRequestParts<S> for Visitor {
             ip_address: ip_address(parts),
             browser: browser(&parts.headers),
             session,
+            must_ask_again: find_cookie(&parts.headers, ASK_AGAIN_COOKIE.name) != CookieLookup::None,
             ip: ip(parts),
             request_id: request_id.ok_or_else(|| ErrorPage::internal("request has no ID"))?,
         })
+    }
+}
+
+/// The sender of a request whose cookies do not matter.
+#[derive(Clone, Debug)]
+pub(crate) struct Sender {
+    pub(crate) ip_address: String,
+    ip: Option<IpAddr>,
+    request_id: RequestId,
+}
+
+impl Sender {
+    /// Origin of the audit events of this request.
+    pub(crate) fn origin(&self, at: UnixMillis) -> EventOrigin {
+        EventOrigin { ip: self.ip, at, request_id: self.request_id.clone() }
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Sender {
+    type Rejection = ErrorPage;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ErrorPage> {
+        let request_id = parts.extensions.get::<RequestId>().cloned();
+        let request_id = request_id.ok_or_else(|| ErrorPage::internal("request has no ID"))?;
+        Ok(Self { ip_address: ip_address(parts), ip: ip(parts), request_id })
     }
 }
 
@@ -52,6 +81,12 @@ pub(crate) fn ip_address(parts: &Parts) -> String {
 fn ip(parts: &Parts) -> Option<IpAddr> {
     let ConnectInfo(peer) = parts.extensions.get::<ConnectInfo<SocketAddr>>()?;
     Some(peer.ip().to_canonical())
+}
+
+/// Whether the sender shows pages. Programs, and scripts on a page, do not.
+pub(crate) fn accepts_html(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    accept.is_some_and(|accept| accept.contains("text/html")) && !headers.contains_key("hx-request")
 }
 
 fn browser(headers: &HeaderMap) -> String {

@@ -1,21 +1,24 @@
-//! `GET /team`: all people in the portal, as a page or JSON. `?person=` shows the page of one person with the available changes. Each
-//! button says what it does, and changes that are hard to undo need confirmation.
+//! `GET /team`: all people in the portal and the pending invitations, as a page or JSON. `?person=` shows the page of
+//! one person.
 
-use super::reassign::MAX_CLIENTS_PER_MOVE;
-use crate::error::{PageError, person_not_found};
+use super::invite_form::{InvitationRow, InviteInput};
+use super::person_page;
+use super::row::Row;
+use crate::error::PageError;
 use crate::frame::{Frame, Section};
+use crate::person_names::PersonNames;
 use crate::sign_in::session::SignedIn;
+use crate::sign_in::step_up;
 use crate::state::Portal;
-use crate::time_format::DisplayTime;
 use askama::Template;
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use chancery_domain::{PersonId, Role, UnixMillis, group_thousands};
+use chancery_domain::UnixMillis;
 use chancery_policy::{FirmResource, ReadTeam};
-use chancery_store::TeamMember;
-use chancery_web::{page, wants_json};
+use chancery_store::{INVITATION_LIFETIME, Invitation, TeamMember};
+use chancery_web::{Form, page, wants_json};
 use serde_json::json;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,83 +29,19 @@ struct TeamPage<'a> {
     frame: Frame<'a>,
     members: Vec<Row>,
     removed: Vec<Row>,
+    invitations: Vec<InvitationRow>,
+    invite: Form<InviteInput>,
+    company_domain: String,
+    valid_days: u64,
+    /// Inviting a partner needs a recent authentication.
+    can_invite_partner: bool,
+    /// Roles come from the firm's directory.
+    has_directory_roles: bool,
+    done: Option<&'static str>,
 }
 
-#[derive(Template)]
-#[template(path = "team/person.html")]
-struct PersonPage<'a> {
-    frame: Frame<'a>,
-    done: Option<String>,
-    person: Row,
-    /// People who can take over the clients.
-    others: Vec<Row>,
-    is_last_partner: bool,
-    /// The configuration makes this person a partner at every sign-in.
-    is_partner_by_configuration: bool,
-    max_moved: u32,
-    needs_several_moves: bool,
-}
-
-struct Row {
-    id: i64,
-    /// The email address, in two parts: a long one may wrap after the @.
-    email: (String, String),
-    is_you: bool,
-    is_partner: bool,
-    clients: u64,
-    archived_clients: u64,
-    sessions: u64,
-    last_used: Option<DisplayTime>,
-    joined: DisplayTime,
-    removed: Option<DisplayTime>,
-}
-
-impl Row {
-    fn new(member: &TeamMember, you: PersonId, now: UnixMillis) -> Self {
-        let TeamMember { person, removed_at, clients, archived_clients, sessions, last_used_at } = member;
-        let display_time = |at: UnixMillis| DisplayTime::new(at, now);
-        let (name, host) = person.email.as_str().split_once('@').unwrap_or((person.email.as_str(), ""));
-        Self {
-            id: person.id.0,
-            email: (name.to_owned(), host.to_owned()),
-            is_you: person.id == you,
-            is_partner: person.role == Role::Partner,
-            clients: *clients,
-            archived_clients: *archived_clients,
-            sessions: *sessions,
-            last_used: last_used_at.map(display_time),
-            joined: display_time(person.joined_at),
-            removed: removed_at.map(display_time),
-        }
-    }
-
-    fn address(&self) -> String {
-        format!("{}@{}", self.email.0, self.email.1)
-    }
-
-    fn role(&self) -> &'static str {
-        if self.is_partner { "Partner" } else { "Consultant" }
-    }
-
-    fn total_clients(&self) -> u64 {
-        self.clients + self.archived_clients
-    }
-
-    /// `12 clients`, `1 client and 3 archived ones`.
-    fn owned_text(&self) -> String {
-        match (self.clients, self.archived_clients) {
-            (clients, 0) => pluralize(clients, "client"),
-            (0, archived) => pluralize(archived, "archived client"),
-            (clients, archived) => {
-                format!("{} and {}", pluralize(clients, "client"), pluralize(archived, "archived one"))
-            }
-        }
-    }
-}
-
-fn pluralize(number: u64, thing: &str) -> String {
-    format!("{} {thing}{}", group_thousands(number), if number == 1 { "" } else { "s" })
-}
+/// The page whose form can invite partners.
+pub(super) const INVITE_PAGE: &str = "/team?open=invite";
 
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
@@ -110,55 +49,75 @@ pub(crate) async fn handle(
     headers: HeaderMap,
     Query(query): Query<HashMap<String, String>>,
 ) -> Result<Response, PageError> {
-    let permit = portal.permit::<ReadTeam>(&signed_in, FirmResource).await?;
-    let team = portal.store.people.read_team(permit, portal.settings.session_times).await?;
+    let team = Team::read(&portal, &signed_in).await?;
     if wants_json(&headers) {
-        return Ok(as_json(&team));
+        return Ok(as_json(&team.members, &team.invitations));
     }
-    let (frame, now) = (Frame::new(&portal, &signed_in, Section::Team), portal.clock.now());
-    let row = |member: &TeamMember| Row::new(member, signed_in.person.id, now);
-    let Some(person_id) = query.get("person") else {
-        let (members, removed) = team.iter().map(row).partition(|row| row.removed.is_none());
-        return Ok(page(StatusCode::OK, &TeamPage { frame, members, removed })?);
-    };
-    let member =
-        team.iter().find(|member| member.person.id.to_string() == *person_id).ok_or_else(person_not_found)?;
-    let is_here = |other: &&TeamMember| other.removed_at.is_none();
-    let partners = team.iter().filter(is_here).filter(|other| other.person.role == Role::Partner).count();
-    let is_other = |other: &&TeamMember| other.person.id != member.person.id;
-    let person = PersonPage {
-        frame,
-        done: notice_text(&query, member, &team),
-        person: row(member),
-        others: team.iter().filter(is_here).filter(is_other).map(row).collect(),
-        is_last_partner: member.person.role == Role::Partner && partners == 1,
-        is_partner_by_configuration: portal.settings.partners.contains(&member.person.email),
-        max_moved: MAX_CLIENTS_PER_MOVE,
-        needs_several_moves: member.clients + member.archived_clients > u64::from(MAX_CLIENTS_PER_MOVE),
-    };
-    Ok(page(StatusCode::OK, &person)?)
+    if let Some(person_id) = query.get("person") {
+        return person_page::show(&portal, &signed_in, &team.members, person_id, &query).await;
+    }
+    let is_invite_open = query.get("open").is_some_and(|open| open == "invite");
+    if is_invite_open && let Some(redirect) = step_up::required_for_page(&portal, &signed_in, INVITE_PAGE)? {
+        return Ok(redirect);
+    }
+    let done = query.get("done").and_then(|done| notice_text(done));
+    team.show(&portal, &signed_in, Form::default(), done, StatusCode::OK).await
 }
 
-/// Confirms the change that redirected here. The text is ours; only numbers and people come from the URL.
-fn notice_text(query: &HashMap<String, String>, subject: &TeamMember, team: &[TeamMember]) -> Option<String> {
-    let email = &subject.person.email;
-    Some(match query.get("done")?.as_str() {
-        "consultant" => format!("{email} is now a consultant."),
-        "partner" => format!("{email} is now a partner."),
-        "signed-out" => format!("All sessions of {email} ended."),
-        "removed" => format!("{email} was removed and can no longer sign in."),
-        "restored" => format!("{email} can sign in again."),
-        "moved" => {
-            let moved: u64 = query.get("count")?.parse().ok()?;
-            let to = query.get("to")?;
-            let to = team.iter().find(|member| member.person.id.to_string() == *to)?;
-            format!("{} of {email} reassigned to {}.", pluralize(moved, "client"), to.person.email)
-        }
-        _ => return None,
-    })
+/// Everyone, and the pending invitations.
+pub(super) struct Team {
+    members: Vec<TeamMember>,
+    invitations: Vec<Invitation>,
 }
 
-fn as_json(team: &[TeamMember]) -> Response {
+impl Team {
+    pub(super) async fn read(portal: &Portal, signed_in: &SignedIn) -> Result<Self, PageError> {
+        let permit = portal.permit::<ReadTeam>(signed_in, FirmResource).await?;
+        let members = portal.store.people.read_team(permit, portal.settings.session_times).await?;
+        let invitations = portal.store.invitations.list_invitations(portal.clock.now()).await?;
+        Ok(Self { members, invitations })
+    }
+
+    /// Shows the page, with the form for invitations as it was typed.
+    pub(super) async fn show(
+        &self,
+        portal: &Portal,
+        signed_in: &SignedIn,
+        invite: Form<InviteInput>,
+        done: Option<&'static str>,
+        status: StatusCode,
+    ) -> Result<Response, PageError> {
+        let (names, local) = (PersonNames::read(portal).await?, signed_in.local_time(portal));
+        let row = |member: &TeamMember| Row::new(member, signed_in.person.id, &names, &local);
+        let (members, removed) = self.members.iter().map(row).partition(|row| row.removed.is_none());
+        let invitations = self.invitations.iter();
+        let shown = TeamPage {
+            frame: Frame::new(portal, signed_in, Section::Team),
+            members,
+            removed,
+            invitations: invitations.map(|pending| InvitationRow::new(pending, &names, &local)).collect(),
+            invite,
+            company_domain: portal.settings.company_domain.to_string(),
+            valid_days: INVITATION_LIFETIME.as_secs() / (24 * 60 * 60),
+            can_invite_partner: step_up::is_recent_for_page(signed_in.session.authenticated_at, local.now),
+            has_directory_roles: portal.settings.identity.roles.is_some(),
+            done,
+        };
+        Ok(page(status, &shown)?)
+    }
+}
+
+/// Confirms the change that redirected here.
+fn notice_text(done: &str) -> Option<&'static str> {
+    match done {
+        "invited" => Some("Invitation sent. It is listed below until the person signs in."),
+        "resent" => Some("Invitation sent again."),
+        "canceled" => Some("Invitation canceled."),
+        _ => None,
+    }
+}
+
+fn as_json(team: &[TeamMember], invitations: &[Invitation]) -> Response {
     let iso = |at: Option<UnixMillis>| at.map(UnixMillis::to_iso);
     let people: Vec<_> = team
         .iter()
@@ -166,6 +125,7 @@ fn as_json(team: &[TeamMember]) -> Response {
             json!({
                 "id": member.person.id.0,
                 "email": member.person.email.as_str(),
+                "name": member.person.profile.name.as_ref().map(ToString::to_string),
                 "role": member.person.role.as_str(),
                 "joined_at": member.person.joined_at.to_iso(),
                 "removed_at": iso(member.removed_at),
@@ -176,5 +136,18 @@ fn as_json(team: &[TeamMember]) -> Response {
             })
         })
         .collect();
-    Json(json!({ "people": people })).into_response()
+    let invitations: Vec<_> = invitations
+        .iter()
+        .map(|pending| {
+            json!({
+                "email": pending.email.as_str(),
+                "role": pending.role.as_str(),
+                "invited_by": pending.invited_by.as_ref().map(|person| person.email.as_str()),
+                "created_at": pending.created_at.to_iso(),
+                "last_sent_at": pending.last_sent_at.to_iso(),
+                "expires_at": pending.last_sent_at.after(INVITATION_LIFETIME).to_iso(),
+            })
+        })
+        .collect();
+    Json(json!({ "people": people, "invitations": invitations })).into_response()
 }

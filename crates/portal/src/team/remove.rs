@@ -1,14 +1,16 @@
-//! `POST /team/remove` removes a person from the portal: their sessions end, and sign-in is denied. They still own their clients
-//! until a partner reassigns them. `POST /team/restore` restores the person with their previous role.
+//! `POST /team/remove` removes a person from the portal, and everyone else with the same mailbox: their sessions end, also at
+//! the built-in provider, and sign-in is denied. They still own their clients until a partner reassigns them.
+//! `POST /team/restore` restores a person with their previous role. For a partner, it needs a recent authentication.
 
 use super::member::{PersonForm, audited_form, done, member_from_form, permit_manage_team};
 use crate::error::{PageError, colleague_error};
 use crate::sign_in::session::SignedIn;
 use crate::sign_in::sign_out;
+use crate::sign_in::step_up;
 use crate::state::Portal;
 use axum::extract::State;
 use axum::response::Response;
-use chancery_domain::PersonId;
+use chancery_domain::{PersonId, Role};
 use chancery_web::{ErrorPage, PostedForm};
 use std::sync::Arc;
 
@@ -20,10 +22,12 @@ pub(crate) async fn handle(
     let permit = permit_manage_team(&portal, &signed_in).await?;
     let read = member_from_form(&portal, form.map_err(missing_person)).await;
     let (permit, person) = audited_form(&portal, permit, read).await?;
-    portal.store.people.remove_person(permit, person.id).await.map_err(colleague_error)?;
-    portal.store.session_revoker.end_provider_sessions(&person.identity.subject).await?;
-    Ok(match person.id == signed_in.person.id {
-        true => sign_out::redirect_to_signed_out(),
+    let removed = portal.store.people.remove_person(permit, person.id).await.map_err(colleague_error)?;
+    for person in &removed {
+        portal.store.session_revoker.end_provider_sessions(&person.identity.subject).await?;
+    }
+    Ok(match removed.iter().any(|person| person.id == signed_in.person.id) {
+        true => sign_out::redirect_to_signed_out(&portal),
         false => done(person.id, "removed"),
     })
 }
@@ -34,11 +38,25 @@ pub(crate) async fn restore(
     form: Result<PostedForm<PersonForm>, ErrorPage>,
 ) -> Result<Response, PageError> {
     let permit = permit_manage_team(&portal, &signed_in).await?;
-    let read = form.map_err(|error| missing_person(error).into());
-    let (permit, PostedForm(PersonForm { person })) = audited_form(&portal, permit, read).await?;
-    let person =
-        portal.store.people.restore_person(permit, PersonId(person)).await.map_err(colleague_error)?;
+    let read = person_to_restore(&portal, &signed_in, form).await;
+    let (permit, person) = audited_form(&portal, permit, read).await?;
+    let person = portal.store.people.restore_person(permit, person).await.map_err(colleague_error)?;
     Ok(done(person.id, "restored"))
+}
+
+/// Restoring a partner needs what making someone a partner needs.
+async fn person_to_restore(
+    portal: &Portal,
+    signed_in: &SignedIn,
+    form: Result<PostedForm<PersonForm>, ErrorPage>,
+) -> Result<PersonId, PageError> {
+    let PostedForm(PersonForm { person }) = form.map_err(missing_person)?;
+    let removed = portal.store.people.list_removed_people().await?;
+    let mut partners = removed.iter().filter(|removed| removed.person.role == Role::Partner);
+    if partners.any(|partner| partner.person.id.0 == person) {
+        step_up::ensure_recent(portal, signed_in, &format!("/team?person={person}")).await?;
+    }
+    Ok(PersonId(person))
 }
 
 fn missing_person(_: ErrorPage) -> ErrorPage {

@@ -1,8 +1,10 @@
 //! `POST /team/role`: changes a person's role, effective from their next request.
 
 use super::member::{audited_form, done, member, permit_manage_team};
+use super::person_page::form_page;
 use crate::error::{PageError, colleague_error};
 use crate::sign_in::session::SignedIn;
+use crate::sign_in::step_up;
 use crate::state::Portal;
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
@@ -22,7 +24,7 @@ pub(crate) async fn handle(
     form: Result<PostedForm<RoleForm>, ErrorPage>,
 ) -> Result<Response, PageError> {
     let permit = permit_manage_team(&portal, &signed_in).await?;
-    let read = read(&portal, form).await;
+    let read = read(&portal, &signed_in, form).await;
     let (permit, (person, role)) = audited_form(&portal, permit, read).await?;
     let person = portal.store.people.set_role(permit, person.id, role).await.map_err(colleague_error)?;
     // Someone who is no longer a partner cannot open the team page.
@@ -34,6 +36,7 @@ pub(crate) async fn handle(
 
 async fn read(
     portal: &Portal,
+    signed_in: &SignedIn,
     form: Result<PostedForm<RoleForm>, ErrorPage>,
 ) -> Result<(Person, Role), PageError> {
     let missing_person = || ErrorPage::invalid_form("`person` or `role` is missing.");
@@ -42,10 +45,21 @@ async fn read(
         ErrorPage::invalid_form("Invalid `role`: use `consultant` or `partner`. Nothing was changed.")
     })?;
     let person = member(portal, PersonId(person)).await?;
+    if portal.settings.identity.roles.is_some() {
+        return Err(role_from_directory().into());
+    }
+    step_up::ensure_recent(portal, signed_in, &form_page(person.id, "role")).await?;
     match role == Role::Consultant && portal.settings.partners.contains(&person.email) {
         true => Err(partner_by_configuration(&person.email).into()),
         false => Ok((person, role)),
     }
+}
+
+pub(super) fn role_from_directory() -> ErrorPage {
+    let reason = "Roles come from your firm’s directory, at every sign-in. Nothing was changed.";
+    ErrorPage::conflict("role_from_directory", "Role managed elsewhere", reason)
+        .advice("Ask your administrator to change the person’s groups there.")
+        .next_link("/team", "Go to team")
 }
 
 fn partner_by_configuration(email: &EmailAddress) -> ErrorPage {

@@ -23,7 +23,7 @@ pub(crate) async fn handle(
     portal.store.session_revoker.end_provider_sessions(&person.identity.subject).await?;
     portal.store.people.sign_out_person(permit, person.id).await.map_err(colleague_error)?;
     Ok(match person.id == signed_in.person.id {
-        true => sign_out::redirect_to_signed_out(),
+        true => sign_out::redirect_to_signed_out(&portal),
         false => done(person.id, "signed-out"),
     })
 }

@@ -259,7 +259,7 @@ async fn closed_account_keeps_its_page_and_accepts_no_keys() {
     let mut firm = Firm::open().await;
     let id = account(&mut firm, "Hale").await.id;
     create_key(&mut firm, &format!("/accounts/{id}/keys"), "").await;
-    let page = firm.ruth.browser.get(&format!("/accounts/{id}")).await.body;
+    let page = firm.ruth.browser.get(&format!("/accounts/{id}?open=close")).await.body;
     assert!(page.contains("Its active key stops working within one second (error 402)."), "{page}");
     let change = firm.ruth.browser.post(&format!("/accounts/{id}/close"), "").await;
     let page = follow(&mut firm, &change).await;
@@ -400,7 +400,7 @@ async fn accounts_show_spend_last_use_and_drafting_badge() {
     let name: AccountName = crate::DRAFTING_ACCOUNT.parse().unwrap();
     let limits = firm.portal.portal.settings.api.default_limits;
     let drafting = store.create_account(NewAccount { name, limits, created_at: MORNING }).await.unwrap();
-    let page = firm.ruth.browser.get(&format!("/accounts/{}", drafting.id)).await.body;
+    let page = firm.ruth.browser.get(&format!("/accounts/{}?open=close", drafting.id)).await.body;
     for part in ["AI drafting", "pays for letters drafted with AI", "Closing it turns drafting off."] {
         assert!(page.contains(part), "{part}: {page}");
     }
@@ -539,7 +539,7 @@ async fn rotation_ends_a_running_overlap_only_if_selected() {
 #[tokio::test]
 async fn unassigned_key_can_be_created_with_limits_and_an_expired_one_is_reported() {
     let mut firm = Firm::open().await;
-    let page = firm.ruth.browser.get("/accounts").await.body;
+    let page = firm.ruth.browser.get("/accounts?open=key").await.body;
     for id in ["new-rpm", "new-tpm", "new-cap", "new-models", "new-expires"] {
         assert!(page.contains(&format!("id=\"{id}\"")), "{id}: {page}");
     }

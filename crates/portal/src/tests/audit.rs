@@ -26,8 +26,8 @@ async fn audit_log_describes_actions_and_results() {
         "Denied</span>",
         "only-phone\">View audit log</span>",
         "Allowed</span>",
-        "Time (UTC)",
-        "datetime=\"2026-11-13T09:14:00.000Z\">2026-11-13 09:14:00</time>",
+        "Times are in UTC",
+        "datetime=\"2026-11-13T09:14:00.000Z\">2026-11-13 09:14:00 UTC</time>",
         "href=\"/audit.csv\"",
     ] {
         assert!(page.body.contains(part), "{part}: {}", page.body);

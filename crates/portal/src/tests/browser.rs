@@ -1,5 +1,6 @@
 //! A simulated browser: it stores cookies and sends its origin.
 
+use crate::sign_in::authentication::Authentication;
 use crate::sign_in::finish::AuthenticatedIdentity;
 use crate::tests::ISSUER;
 use axum::Router;
@@ -54,6 +55,9 @@ pub(super) fn claims(subject: &str, email: &str) -> AuthenticatedIdentity {
         identity: Identity { issuer: ISSUER.to_owned(), subject: subject.to_owned() },
         email: Some(email.to_owned()),
         is_email_verified: true,
+        has_multiple_factors: false,
+        directory_role: None,
+        authentication: Authentication::default(),
         return_to: LocalPath::parse("/clients").unwrap(),
     }
 }

@@ -9,6 +9,10 @@ pub(super) enum Database {
     Postgres(PgPool),
 }
 
+/// What the worker of the outbox never changes. It may send a message of an earlier request at any time.
+const OUTBOX: &str = "outbox_messages";
+const MESSAGE_COLUMNS: [&str; 2] = ["event_id", "destination"];
+
 /// By table: all rows as text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Contents(BTreeMap<String, String>);
@@ -46,11 +50,14 @@ async fn sqlite_contents(pool: &SqlitePool) -> BTreeMap<String, String> {
         if table.starts_with("audit_") || table.starts_with("sqlite_") {
             continue;
         }
-        let columns: Vec<String> = sqlx::query_scalar("SELECT name FROM pragma_table_info($1)")
+        let mut columns: Vec<String> = sqlx::query_scalar("SELECT name FROM pragma_table_info($1)")
             .bind(&table)
             .fetch_all(pool)
             .await
             .unwrap();
+        if table == OUTBOX {
+            columns.retain(|column| MESSAGE_COLUMNS.contains(&column.as_str()));
+        }
         let row = columns.iter().map(|column| format!("quote(\"{column}\")")).collect::<Vec<_>>();
         let rows = format!(
             "SELECT coalesce(group_concat({}, char(10)), '') FROM \"{table}\"",
@@ -69,9 +76,11 @@ async fn postgres_contents(pool: &PgPool) -> BTreeMap<String, String> {
             .unwrap();
     // A single query, because it runs before and after every request.
     let of_table = |table: &String| {
+        let row =
+            if table == OUTBOX { format!("ROW({})", MESSAGE_COLUMNS.join(", ")) } else { "t".to_owned() };
         format!(
             "SELECT '{table}', coalesce(string_agg(line, chr(10) ORDER BY line), '') \
-             FROM (SELECT t::text AS line FROM \"{table}\" t) AS lines"
+             FROM (SELECT {row}::text AS line FROM \"{table}\" t) AS lines"
         )
     };
     let tables = tables.iter().filter(|table| !table.starts_with("audit_"));

@@ -8,7 +8,7 @@ use crate::SecondFactor;
 use axum::http::{StatusCode, header};
 use chancery_domain::{
     CODE_EMAIL_INTERVAL, FAILED_CODE_EMAIL_INTERVAL, MAX_CODE_EMAILS_PER_IDENTITY,
-    MAX_CODE_EMAILS_PER_SIGN_IN, WRONG_CODE_LOCKOUT,
+    MAX_CODE_EMAILS_PER_IDENTITY_AND_DAY, MAX_CODE_EMAILS_PER_SIGN_IN, WRONG_CODE_LOCKOUT,
 };
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn submit_code(browser: &mut Browser, code: &str) -> super::browser::Reply
 async fn session_starts_only_after_the_code_is_accepted() {
     let portal = TestPortal::open_with(SecondFactor::EmailCode).await;
     let mut browser = with_pending_code(&portal).await;
-    assert_eq!(browser.cookies.keys().collect::<Vec<_>>(), ["sign_in_code"]);
+    assert_eq!(browser.cookies.keys().collect::<Vec<_>>(), ["__Host-sign_in_code"]);
     let code_page = browser.get("/auth/code").await;
     assert_eq!(code_page.status, StatusCode::OK);
     for part in [
@@ -230,6 +230,27 @@ async fn old_code_works_until_the_new_one_is_sent() {
     assert_eq!(failed.status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(failed.body.contains("The latest code still works.") && failed.body.contains("09:14 UTC"));
     assert!(submit_code(&mut browser, &first).await.has_session());
+}
+
+#[tokio::test]
+async fn daily_limit_of_codes_has_its_own_page() {
+    let portal = TestPortal::open_with(SecondFactor::EmailCode).await;
+    for _ in 0..MAX_CODE_EMAILS_PER_IDENTITY_AND_DAY {
+        let mut browser = with_pending_code(&portal).await;
+        let code = portal.latest_code();
+        assert!(submit_code(&mut browser, &code).await.has_session());
+        portal.pass(Duration::from_secs(1));
+    }
+    let rejected = portal.browser().follow_callback(claims("1", "ann@company.com")).await;
+    assert_eq!(rejected.status, StatusCode::TOO_MANY_REQUESTS);
+    assert!(
+        rejected.body.contains("the daily limit is reached")
+            && rejected.body.contains("after 2026-11-14 09:14 UTC"),
+        "{}",
+        rejected.body
+    );
+    portal.pass(Duration::from_secs(86_400));
+    with_pending_code(&portal).await;
 }
 
 #[tokio::test]

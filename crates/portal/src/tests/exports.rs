@@ -20,8 +20,17 @@ async fn signed_in(portal: &Portal, id: PersonId) -> SignedIn {
     let person = people.into_iter().find(|person| person.id == id).unwrap();
     let now = portal.clock.now();
     let (ip_address, user_agent) = (String::new(), String::new());
-    let session =
-        Session { id: SessionId(1), person: id, started_at: now, last_used_at: now, ip_address, user_agent };
+    let session = Session {
+        id: SessionId(1),
+        person: id,
+        started_at: now,
+        last_used_at: now,
+        ip_address,
+        user_agent,
+        authenticated_at: now,
+        confirmed_at: now,
+        sid: None,
+    };
     let request_id = RequestId::new(now, portal.randomness.as_ref());
     let token = chancery_domain::SecretToken::generate(portal.randomness.as_ref()).hash();
     SignedIn::new(chancery_store::SignedIn { session, person }, request_id, token)

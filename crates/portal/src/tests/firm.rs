@@ -6,13 +6,13 @@ use super::browser::{Browser, claims};
 use crate::state::Portal;
 use chancery_domain::{
     Action, AuditedDecision, ClientId, ContactDetails, Decision, EntryId, EntryKind, MAX_ENTRY_TEXT_CHARS,
-    PersonId, Principal, RequestId, Role,
+    OsRandomness, PersonId, Principal, RequestId, Role, SecretToken, TokenHash,
 };
 use chancery_policy::{
     AuthzRequest, ClientResource, CreateClient, EditClient, FirmResource, ManageTeam, NewClientResource,
     Permit,
 };
-use chancery_store::{NewClient, NewEntry};
+use chancery_store::{NewClient, NewEntry, NewProviderAccount, NewProviderSession, PasswordHash};
 
 pub(super) struct Firm {
     pub(super) portal: TestPortal,
@@ -166,6 +166,30 @@ pub(super) fn manage(portal: &Portal) -> Permit<ManageTeam> {
     let request_id = RequestId::from_stored("req_operator".to_owned());
     let authz_request = AuthzRequest { by: Principal::Operator, at: portal.clock.now(), request_id };
     portal.policy.decide(&authz_request, FirmResource).unwrap()
+}
+
+/// Creates the person's account at the built-in provider, and signs a browser in there.
+pub(super) async fn add_provider_account(portal: &TestPortal, person: PersonId) -> TokenHash {
+    let people = portal.portal.store.people.list_people().await.unwrap();
+    let person = people.into_iter().find(|somebody| somebody.id == person).unwrap();
+    let new = NewProviderAccount {
+        subject: person.identity.subject.clone(),
+        email: person.email,
+        password_hash: PasswordHash("x".to_owned()),
+        at: portal.portal.clock.now(),
+    };
+    let account = portal.store.provider_accounts.create_provider_account(new).await.unwrap();
+    let token = SecretToken::generate(&OsRandomness);
+    let new = NewProviderSession {
+        token: token.hash(),
+        subject: account.subject,
+        password_version: account.password_version,
+        sid: SecretToken::generate(&OsRandomness).reveal().to_owned(),
+        amr: "pwd".to_owned(),
+        at: portal.portal.clock.now(),
+    };
+    portal.store.provider_sessions.start_provider_session(new).await.unwrap();
+    token.hash()
 }
 
 /// A decision in the form that tests compare.

@@ -12,20 +12,24 @@ mod email_codes;
 mod exports;
 mod firm;
 mod first_sign_in;
+mod invitations;
 mod invoices;
 mod mail_server;
 mod navigation;
 mod no_enumeration;
 mod pages;
+mod profile;
 mod routes;
+mod session_binding;
 mod sessions;
+mod step_up;
 mod team;
 mod usage;
 
 use crate::error::PageError;
 use crate::sign_in::finish::{AuthenticatedIdentity, sign_in};
 use crate::sign_in::visitor::Visitor;
-use crate::{IdentitySettings, Portal, PortalSettings, PublicApi, SecondFactor, router};
+use crate::{IdentitySettings, Portal, PortalSettings, PublicApi, SecondFactor, SignInRequirements, router};
 use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
@@ -96,6 +100,15 @@ impl TestPortal {
         let folder = tempfile::tempdir().unwrap();
         let route = MailRoute::Outbox(folder.path().join("outbox"));
         let settings = PortalSettings { invoice_terms, ..settings(SecondFactor::None) };
+        Self::open_set(folder, settings, &route).await
+    }
+
+    /// A portal with these changes to its settings.
+    async fn open_changed(change: impl FnOnce(&mut PortalSettings)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let route = MailRoute::Outbox(folder.path().join("outbox"));
+        let mut settings = settings(SecondFactor::None);
+        change(&mut settings);
         Self::open_set(folder, settings, &route).await
     }
 
@@ -181,6 +194,7 @@ impl TestPortal {
 
 fn settings(second_factor: SecondFactor) -> PortalSettings {
     PortalSettings {
+        has_built_in_provider: true,
         trusted_proxies: TrustedProxies::default(),
         drafting: None,
         invoice_terms: invoice_terms(),
@@ -195,10 +209,15 @@ fn settings(second_factor: SecondFactor) -> PortalSettings {
         second_factor,
         partners: vec!["ruth@company.com".parse().unwrap()],
         session_times: SessionTimeouts { idle: Duration::from_secs(1_800), max: Duration::from_secs(43_200) },
+        bind_session: false,
+        hsts_include_subdomains: false,
         identity: IdentitySettings {
             issuer: ISSUER.to_owned(),
             client_id: "chancery-portal".to_owned(),
             client_secret: None,
+            requirements: SignInRequirements::default(),
+            roles: None,
+            recheck_after: None,
         },
     }
 }
@@ -228,18 +247,22 @@ fn arrivals_route(portal: &Arc<Portal>) -> Router {
     async fn follow_callback(
         State(portal): State<Arc<Portal>>,
         visitor: Visitor,
-        Extension(proven): Extension<AuthenticatedIdentity>,
+        Extension(mut proven): Extension<AuthenticatedIdentity>,
     ) -> Result<Response, PageError> {
+        // People authenticate when they arrive, unless the test says otherwise.
+        proven.authentication.at.get_or_insert_with(|| portal.clock.now());
         sign_in(&portal, proven, &visitor).await
     }
     let config = PageLayerConfig {
         surface: "portal",
         firm_name: portal.settings.firm_name.clone(),
         public_url: portal.settings.public_url.clone(),
+        hsts_include_subdomains: false,
         form_action_origins: Vec::new(),
         trusted_proxies: TrustedProxies::default(),
         max_body_bytes: 1_024,
         cross_origin_paths: &[],
+        max_cross_origin_body_bytes: 1_024,
         preserved_fields: &[],
         bar_renderer: None,
         clock: portal.clock.clone(),

@@ -34,7 +34,7 @@ async fn client_list_is_html_or_json_and_shows_the_current_role() {
         "ann@company.com",
         "<span class=\"badge badge-role\">Consultant</span>",
         "action=\"/auth/sign-out\"",
-        "href=\"/sessions\"",
+        "href=\"/profile\"",
         "<a href=\"/clients\" aria-current=\"page\">Clients</a>",
     ] {
         assert!(page.body.contains(part), "{part}: {}", page.body);
@@ -56,7 +56,7 @@ async fn pages_have_no_inline_or_external_assets() {
     let mut pages =
         vec![browser.get("/auth/code").await, browser.get("/").await, browser.get("/signed-out").await];
     browser.post("/auth/code", &format!("code={}", portal.latest_code())).await;
-    for path in ["/clients", "/sessions", "/nowhere", "/auth/code"] {
+    for path in ["/clients", "/profile", "/sessions", "/nowhere", "/auth/code"] {
         pages.push(browser.get(path).await);
     }
     for page in pages {

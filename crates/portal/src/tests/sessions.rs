@@ -3,6 +3,7 @@
 use super::TestPortal;
 use super::browser::{Browser, claims};
 use crate::maintenance::run_maintenance_once;
+use crate::sign_in::authentication::Authentication;
 use axum::http::{StatusCode, header};
 use chancery_domain::{OsRandomness, SecretToken};
 use chancery_store::{NewProviderAccount, NewProviderSession, PasswordHash};
@@ -115,8 +116,9 @@ async fn sign_out_ends_session_and_cookie() {
     assert_eq!(browser.get("/auth/sign-out").await.status, StatusCode::METHOD_NOT_ALLOWED);
     let reply = browser.post("/auth/sign-out", "").await;
     assert_eq!((reply.status, reply.location()), (StatusCode::SEE_OTHER, "/signed-out"));
-    assert!(browser.cookies.is_empty());
-    assert!(browser.get("/signed-out").await.body.contains("You are signed out"));
+    assert_eq!(browser.cookies.keys().collect::<Vec<_>>(), ["__Host-ask_again"]);
+    let page = browser.get("/signed-out").await.body;
+    assert!(page.contains("You are signed out") && page.contains("You are still signed in at"), "{page}");
     assert!(!is_open(&mut copy).await && is_open(&mut elsewhere).await);
     let again = copy.post("/auth/sign-out", "").await;
     assert_eq!(again.status, StatusCode::SEE_OTHER, "whoever is out already is out");
@@ -173,7 +175,7 @@ async fn person_can_list_and_end_own_sessions() {
     let mut third = signed_in(&portal, "ann").await;
     let reply = there.post("/sessions/end", "end=everywhere").await;
     assert_eq!(reply.location(), "/signed-out");
-    assert!(there.cookies.is_empty() && !is_open(&mut third).await);
+    assert!(there.cookies.get("session").is_none() && !is_open(&mut third).await);
     assert!(is_open(&mut bens).await);
     assert_eq!(bens.post("/sessions/end", "end=no").await.status, StatusCode::BAD_REQUEST);
     assert_eq!(bens.post("/sessions/end", "").await.status, StatusCode::BAD_REQUEST);
@@ -196,8 +198,14 @@ async fn ending_all_sessions_also_ends_provider_sessions() {
             let account = store.provider_accounts.create_provider_account(new).await.unwrap();
             let token = SecretToken::generate(&OsRandomness).hash();
             let password_version = account.password_version;
-            let new =
-                NewProviderSession { token, subject: account.subject, password_version, at: super::MORNING };
+            let new = NewProviderSession {
+                token,
+                subject: account.subject,
+                password_version,
+                sid: format!("session of {subject}"),
+                amr: "pwd".to_owned(),
+                at: super::MORNING,
+            };
             store.provider_sessions.start_provider_session(new).await.unwrap();
             tokens.push(token);
         }
@@ -207,6 +215,45 @@ async fn ending_all_sessions_also_ends_provider_sessions() {
         let bens = store.provider_sessions.provider_session(tokens[1], times, super::MORNING).await.unwrap();
         assert_eq!((anns.is_some(), bens.is_some()), (false, true), "{choice}");
     }
+}
+
+#[tokio::test]
+async fn ending_the_other_sessions_spares_the_provider_session_of_this_browser() {
+    let portal = TestPortal::open().await;
+    let mut browser = portal.browser();
+    let mut own = claims("ann", "ann@company.com");
+    own.authentication = Authentication { sid: Some("own".to_owned()), ..Authentication::default() };
+    assert!(browser.follow_callback(own).await.has_session());
+    let new = NewProviderAccount {
+        subject: "ann".to_owned(),
+        email: "ann@company.com".parse().unwrap(),
+        password_hash: PasswordHash("x".to_owned()),
+        at: super::MORNING,
+    };
+    let account = portal.store.provider_accounts.create_provider_account(new).await.unwrap();
+    let mut tokens = Vec::new();
+    for sid in ["own", "another"] {
+        let token = SecretToken::generate(&OsRandomness).hash();
+        let new = NewProviderSession {
+            token,
+            subject: account.subject.clone(),
+            password_version: account.password_version,
+            sid: sid.to_owned(),
+            amr: "pwd".to_owned(),
+            at: super::MORNING,
+        };
+        portal.store.provider_sessions.start_provider_session(new).await.unwrap();
+        tokens.push(token);
+    }
+    browser.post("/sessions/end", "end=others").await;
+    let times = portal.portal.settings.session_times;
+    let mut are_open = Vec::new();
+    for token in tokens {
+        let found = portal.store.provider_sessions.provider_session(token, times, super::MORNING).await;
+        are_open.push(found.unwrap().is_some());
+    }
+    assert_eq!(are_open, [true, false]);
+    assert!(is_open(&mut browser).await);
 }
 
 #[tokio::test]

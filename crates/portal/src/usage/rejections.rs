@@ -2,7 +2,7 @@
 
 use super::calendar::{Calendar, short_day_text};
 use super::chart::{DayValues, Series};
-use crate::time_format::{DisplayTime, day_and_time};
+use crate::time_format::{DisplayTime, LocalTime, day_and_time};
 use chancery_domain::{Day, UnixMillis, group_thousands};
 use chancery_store::DailyRejectionTotals;
 use std::collections::BTreeMap;
@@ -83,7 +83,8 @@ impl Rejections {
         let row = |code: &String| {
             let (count, last_at) = *self.by_code.get(code)?;
             let (text, code) = describe(code);
-            let last = DisplayTime { iso: last_at.to_iso(), text: day_and_time(last_at, now) };
+            let last =
+                DisplayTime { iso: last_at.to_iso(), text: day_and_time(last_at, &LocalTime::utc(now)) };
             Some(RejectionRow { text, code, count: group_thousands(count), last })
         };
         self.codes.iter().filter_map(row).collect()

@@ -58,12 +58,12 @@ async fn callback_without_sign_in_cookie_is_rejected() {
     let harness = Harness::begin().await;
     let callback = harness.callback_url(&mut Browser::new()).await;
     let reply = Browser::new().get(&callback).await;
-    harness.assert_rejected(&reply, 400, "started in another browser", "not exactly one `sign_in` cookie");
+    harness.assert_rejected(&reply, 400, "started in another browser", "not exactly one sign-in cookie");
     let mut forger = Browser::new();
     for value in ["", "x", &"a".repeat(44)] {
-        forger.cookies.insert("sign_in".to_owned(), value.to_owned());
+        forger.cookies.insert("__Host-sign_in".to_owned(), value.to_owned());
         let reply = forger.get(&callback).await;
-        harness.assert_rejected(&reply, 400, "started in another browser", "invalid `sign_in` cookie");
+        harness.assert_rejected(&reply, 400, "started in another browser", "invalid sign-in cookie");
     }
 }
 
@@ -72,10 +72,10 @@ async fn duplicate_sign_in_cookies_are_rejected() {
     let harness = Harness::begin().await;
     let mut browser = Browser::new();
     let callback = harness.callback_url(&mut browser).await;
-    let planted = format!("{}; sign_in={}", browser.cookies["sign_in"], "a".repeat(43));
-    browser.cookies.insert("sign_in".to_owned(), planted);
+    let planted = format!("{}; __Host-sign_in={}", browser.cookies["__Host-sign_in"], "a".repeat(43));
+    browser.cookies.insert("__Host-sign_in".to_owned(), planted);
     let reply = browser.get(&callback).await;
-    harness.assert_rejected(&reply, 400, "Sign-in not completed", "not exactly one `sign_in` cookie");
+    harness.assert_rejected(&reply, 400, "Sign-in not completed", "not exactly one sign-in cookie");
 }
 
 #[tokio::test]
@@ -144,9 +144,9 @@ async fn several_tabs_can_sign_in() {
     let harness = Harness::begin().await;
     let mut browser = Browser::new();
     let first = harness.callback_url(&mut browser).await;
-    let cookie = browser.cookies["sign_in"].clone();
+    let cookie = browser.cookies["__Host-sign_in"].clone();
     let second = harness.callback_url(&mut browser).await;
-    assert_eq!(browser.cookies["sign_in"], cookie, "one cookie for all tabs");
+    assert_eq!(browser.cookies["__Host-sign_in"], cookie, "one cookie for all tabs");
     harness.assert_signed_in(&browser.get(&first).await);
     harness.assert_signed_in(&browser.get(&second).await);
     for callback in [first, second] {

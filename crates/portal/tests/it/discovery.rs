@@ -166,7 +166,7 @@ async fn provider_sign_out_link_has_client_and_redirect() {
     );
     harness.assert_signed_in(&harness.sign_in().await);
     let url = harness.portal.end_session_url().unwrap();
-    let portal: String = form_urlencoded::byte_serialize(harness.url("/").as_bytes()).collect();
+    let portal: String = form_urlencoded::byte_serialize(harness.url("/signed-out").as_bytes()).collect();
     let issuer = &harness.provider.issuer;
     assert_eq!(
         url,

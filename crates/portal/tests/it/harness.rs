@@ -8,9 +8,11 @@ use chancery_domain::{
 use chancery_http_client::client_builder;
 use chancery_mail::{MailRoute, Mailer};
 use chancery_policy::Policy;
-use chancery_portal::{IdentitySettings, Portal, PortalSettings, PublicApi, SecondFactor, router};
+use chancery_portal::{
+    IdentitySettings, Portal, PortalSettings, PublicApi, SecondFactor, SignInRequirements, router,
+};
 use chancery_store::Store;
-use chancery_test_support::CookieJar;
+use chancery_test_support::{CookieJar, emails_in};
 use openidconnect::url::Url;
 use std::io;
 use std::net::SocketAddr;
@@ -24,7 +26,7 @@ pub struct Harness {
     pub portal_url: String,
     pub clock: Arc<ManualClock>,
     log: Log,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     _logging: tracing::subscriber::DefaultGuard,
 }
 
@@ -40,6 +42,7 @@ pub struct Reply {
     pub location: Option<String>,
     pub set_cookies: Vec<String>,
     pub retry_after: Option<String>,
+    pub cache_control: Option<String>,
     pub page: String,
 }
 
@@ -49,17 +52,23 @@ impl Harness {
     }
 
     pub async fn with(change: impl FnOnce(&mut IdentitySettings)) -> Self {
+        Self::with_settings(|settings| change(&mut settings.identity)).await
+    }
+
+    pub async fn with_settings(change: impl FnOnce(&mut PortalSettings)) -> Self {
         let log = Log::default();
         let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
         let logging = tracing::subscriber::set_default(subscriber);
         let clock = Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000)));
         let provider = HostileProvider::start(clock.clone()).await;
-        let mut identity = IdentitySettings {
+        let identity = IdentitySettings {
             issuer: provider.issuer.clone(),
             client_id: CLIENT_ID.to_owned(),
             client_secret: Some(CLIENT_SECRET.to_owned()),
+            requirements: SignInRequirements::default(),
+            roles: None,
+            recheck_after: None,
         };
-        change(&mut identity);
 
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let portal_url = format!("http://{}", listener.local_addr().unwrap());
@@ -68,7 +77,8 @@ impl Harness {
         let from = "portal@example.com".parse().unwrap();
         let outbox = MailRoute::Outbox(folder.path().join("outbox"));
         let mailer = Arc::new(Mailer::new(&outbox, &from, "Hale & Partners", clock.clone()).unwrap());
-        let settings = PortalSettings {
+        let mut settings = PortalSettings {
+            has_built_in_provider: false,
             trusted_proxies: chancery_web::TrustedProxies::default(),
             drafting: None,
             invoice_terms: InvoiceTerms {
@@ -95,8 +105,11 @@ impl Harness {
                 idle: Duration::from_secs(1_800),
                 max: Duration::from_secs(43_200),
             },
+            bind_session: false,
+            hsts_include_subdomains: false,
             identity,
         };
+        change(&mut settings);
         let policy = Arc::new(Policy::load().unwrap());
         let portal = Portal::new(
             settings,
@@ -110,7 +123,7 @@ impl Harness {
         let portal = Arc::new(portal);
         let routes = router(Arc::clone(&portal)).into_make_service_with_connect_info::<SocketAddr>();
         tokio::spawn(async move { axum::serve(listener, routes).await });
-        Self { provider, portal, portal_url, clock, log, _folder: folder, _logging: logging }
+        Self { provider, portal, portal_url, clock, log, folder, _logging: logging }
     }
 
     /// Signs in with a new browser, until the portal has answered the callback.
@@ -126,6 +139,37 @@ impl Harness {
         assert_eq!(begun.status, StatusCode::SEE_OTHER, "{}", begun.page);
         let at_provider = Browser::new().get(&begun.location.unwrap()).await;
         at_provider.location.unwrap()
+    }
+
+    /// A browser that has signed in.
+    pub async fn signed_in_browser(&self) -> Browser {
+        let mut browser = Browser::new();
+        let callback = self.callback_url(&mut browser).await;
+        self.assert_signed_in(&browser.get(&callback).await);
+        browser
+    }
+
+    /// Opens a portal page that redirects to the provider, and goes there and back. Returns the reply to the callback.
+    pub async fn through_provider(&self, browser: &mut Browser, path: &str) -> Reply {
+        let mut reply = browser.get(&self.url(path)).await;
+        if let Some(location) = reply.location.clone().filter(|location| location.starts_with('/')) {
+            assert!(location.starts_with("/auth/sign-in?"), "{location}");
+            reply = browser.get(&self.url(&location)).await;
+        }
+        let at_provider = Browser::new().get(&reply.location.unwrap()).await;
+        browser.get(&at_provider.location.unwrap()).await
+    }
+
+    /// The code in the only email.
+    pub fn latest_code(&self) -> String {
+        let emails = emails_in(&self.folder.path().join("outbox"));
+        let is_code = |line: &&str| line.len() == 6 && line.bytes().all(|byte| byte.is_ascii_digit());
+        emails.last().unwrap().lines().map(str::trim).find(is_code).unwrap().to_owned()
+    }
+
+    /// Whether the browser's session is active.
+    pub async fn is_signed_in(&self, browser: &mut Browser) -> bool {
+        browser.get(&self.url("/sessions")).await.status == StatusCode::OK
     }
 
     pub fn url(&self, path: &str) -> String {
@@ -173,8 +217,25 @@ impl Browser {
 
     pub async fn get(&mut self, url: &str) -> Reply {
         let url = Url::parse(url).unwrap();
-        let cookies = self.cookies.header(url.path());
-        let mut request = self.client.get(url).header("accept", "text/html");
+        let path = url.path().to_owned();
+        self.send(&path, self.client.get(url).header("accept", "text/html")).await
+    }
+
+    /// Submits a form of the page.
+    pub async fn post(&mut self, url: &str, form: &str) -> Reply {
+        self.post_for(url, form, "text/html").await
+    }
+
+    pub async fn post_for(&mut self, url: &str, form: &str, accept: &str) -> Reply {
+        let url = Url::parse(url).unwrap();
+        let path = url.path().to_owned();
+        let request = self.client.post(url).header("accept", accept);
+        let request = request.header("content-type", "application/x-www-form-urlencoded");
+        self.send(&path, request.body(form.to_owned())).await
+    }
+
+    async fn send(&mut self, path: &str, mut request: reqwest::RequestBuilder) -> Reply {
+        let cookies = self.cookies.header(path);
         if let Some(cookies) = cookies {
             request = request.header("cookie", cookies);
         }
@@ -189,6 +250,7 @@ impl Browser {
             status: reply.status(),
             location: text("location"),
             retry_after: text("retry-after"),
+            cache_control: text("cache-control"),
             set_cookies,
             page: reply.text().await.unwrap(),
         }

@@ -56,6 +56,8 @@ pub struct ProviderBehavior {
     /// Edits the parameters of the callback.
     pub edit_callback: Edit<Parameters>,
     pub before_signing: Option<Change>,
+    /// The parameters of the last authorization request.
+    pub authorization: HashMap<String, String>,
     /// Endpoints requested so far.
     pub requests: Vec<&'static str>,
     /// How the portal authenticated at the token endpoint.
@@ -135,6 +137,7 @@ impl ProviderBehavior {
             userinfo: ScriptedReply::Valid,
             edit_callback: Box::new(|_| {}),
             before_signing: None,
+            authorization: HashMap::new(),
             requests: Vec::new(),
             authentication: Vec::new(),
             codes: HashMap::new(),
@@ -176,6 +179,24 @@ impl ProviderBehavior {
         let signed = format!("{}.{}", part(&header), part(&claims));
         let signature = BASE64_URL_SAFE_NO_PAD.encode(self.key.sign(&signed));
         (self.edit_id_token)(&format!("{signed}.{signature}"))
+    }
+}
+
+impl HostileProvider {
+    /// A correct logout token for our subject, after these changes.
+    pub fn logout_token(&self, edit: impl FnOnce(&mut Value, &mut Value)) -> String {
+        let behavior = self.behavior();
+        let now_s = self.shared.clock.now().0 / 1000;
+        let mut header = json!({"alg": behavior.key.alg(), "kid": behavior.key.kid, "typ": "logout+jwt"});
+        let mut claims = json!({
+            "iss": self.issuer, "aud": CLIENT_ID, "sub": SUBJECT, "iat": now_s, "exp": now_s + 120, "jti": "logout-1",
+            "events": {"http://schemas.openid.net/event/backchannel-logout": {}},
+        });
+        edit(&mut header, &mut claims);
+        let part = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
+        let signed = format!("{}.{}", part(&header), part(&claims));
+        let signature = BASE64_URL_SAFE_NO_PAD.encode(behavior.key.sign(&signed));
+        format!("{signed}.{signature}")
     }
 }
 
@@ -233,6 +254,7 @@ async fn authorize(
 ) -> Response {
     let mut behavior = shared.behavior.lock().unwrap();
     behavior.requests.push("authorize");
+    behavior.authorization = query.clone();
     assert_eq!(query["client_id"], CLIENT_ID);
     assert_eq!(query["response_type"], "code");
     assert_eq!(query["scope"], "openid email");

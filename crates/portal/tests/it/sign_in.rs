@@ -53,13 +53,13 @@ async fn sign_in_as_someone_else_sends_prompt_login() {
 }
 
 #[tokio::test]
-async fn sign_in_cookie_is_short_lived_and_scoped_to_auth() {
+async fn sign_in_cookie_is_short_lived_and_bound_to_this_host() {
     let harness = Harness::begin().await;
     let reply = Browser::new().get(&harness.url("/auth/sign-in")).await;
     let [cookie] = reply.set_cookies.as_slice() else { panic!("{reply:?}") };
     let (value, attributes) = cookie.split_once(';').unwrap();
-    assert_eq!(value.strip_prefix("sign_in=").unwrap().len(), 43);
-    assert_eq!(attributes, " Path=/auth; Max-Age=600; HttpOnly; Secure; SameSite=Lax");
+    assert_eq!(value.strip_prefix("__Host-sign_in=").unwrap().len(), 43);
+    assert_eq!(attributes, " Path=/; Max-Age=600; HttpOnly; Secure; SameSite=Lax");
 }
 
 #[tokio::test]
@@ -78,10 +78,10 @@ async fn sign_ins_share_no_secrets() {
 async fn foreign_sign_in_cookie_is_replaced() {
     let harness = Harness::begin().await;
     let mut browser = Browser::new();
-    browser.cookies.insert("sign_in".to_owned(), "planted".to_owned());
+    browser.cookies.insert("__Host-sign_in".to_owned(), "planted".to_owned());
     harness.assert_signed_in(&{
         let callback = harness.callback_url(&mut browser).await;
-        assert_ne!(browser.cookies["sign_in"], "planted");
+        assert_ne!(browser.cookies["__Host-sign_in"], "planted");
         browser.get(&callback).await
     });
 }

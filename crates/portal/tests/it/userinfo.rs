@@ -3,6 +3,7 @@
 use crate::harness::{Harness, Reply, signs_in};
 use crate::hostile_provider::{EMAIL, ProviderBehavior, SUBJECT, ScriptedReply, without};
 use axum::http::StatusCode;
+use chancery_portal::SecondFactor;
 use serde_json::json;
 
 fn only_at_userinfo(behavior: &mut ProviderBehavior) {
@@ -123,6 +124,8 @@ async fn only_email_verified_true_counts() {
         let in_token = verified.clone();
         harness.behavior(|behavior| {
             behavior.edit_claims(move |claims| claims["email_verified"] = in_token.clone());
+            // `null` is absent, so userinfo is asked; it says no more.
+            behavior.userinfo = ScriptedReply::Json(json!({"sub": SUBJECT, "email": EMAIL}));
         });
         assert_asks_for_our_code(&harness.sign_in().await);
 
@@ -143,6 +146,23 @@ async fn email_verified_applies_only_to_its_own_source() {
 }
 
 #[tokio::test]
+async fn email_verified_may_come_from_userinfo_for_the_same_address() {
+    let without_verified = |behavior: &mut ProviderBehavior| {
+        behavior.edit_claims(|claims| without(claims, "email_verified"));
+    };
+    let harness = signs_in(without_verified).await;
+    assert_eq!(harness.provider.request_count("userinfo"), 1);
+
+    let harness = Harness::begin().await;
+    harness.behavior(|behavior| {
+        without_verified(behavior);
+        let other = json!({"sub": SUBJECT, "email": "eve@example.com", "email_verified": true});
+        behavior.userinfo = ScriptedReply::Json(other);
+    });
+    assert_asks_for_our_code(&harness.sign_in().await);
+}
+
+#[tokio::test]
 async fn missing_email_signs_nobody_in() {
     let (_, reply) = with_userinfo(ScriptedReply::Json(json!({"sub": SUBJECT}))).await;
     assert_not_admitted(&reply);
@@ -152,4 +172,35 @@ async fn missing_email_signs_nobody_in() {
         without(&mut behavior.metadata, "userinfo_endpoint");
     });
     assert_not_admitted(&harness.sign_in().await);
+}
+
+#[tokio::test]
+async fn userinfo_says_nothing_about_the_authentication() {
+    let harness = Harness::with_settings(|settings| settings.second_factor = SecondFactor::Provider).await;
+    harness.behavior(|behavior| {
+        only_at_userinfo(behavior);
+        behavior.edit_claims(|claims| {
+            for name in ["email", "email_verified", "auth_time", "sid", "acr", "amr"] {
+                without(claims, name);
+            }
+        });
+        behavior.userinfo = ScriptedReply::Json(json!({
+            "sub": SUBJECT, "email": EMAIL, "email_verified": true,
+            "amr": ["pwd", "mfa"], "acr": "aal2", "auth_time": 1_800_000_000, "sid": "s",
+        }));
+    });
+    assert_asks_for_our_code(&harness.sign_in().await);
+}
+
+#[tokio::test]
+async fn level_from_userinfo_does_not_count() {
+    let harness = Harness::with(|identity| identity.requirements.acr.push("aal2".to_owned())).await;
+    harness.behavior(|behavior| {
+        only_at_userinfo(behavior);
+        let info = json!({"sub": SUBJECT, "email": EMAIL, "email_verified": true, "acr": "aal2"});
+        behavior.userinfo = ScriptedReply::Json(info);
+    });
+    let reply = harness.sign_in().await;
+    assert_eq!(reply.status, StatusCode::FORBIDDEN, "{reply:?}");
+    assert!(reply.page.contains("Stronger sign-in required"), "{reply:?}");
 }

@@ -26,6 +26,8 @@ use tokio::sync::Mutex;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct ExtraMetadata {
     end_session_endpoint: Option<String>,
+    /// Any JSON: an odd value here is no reason to reject the provider.
+    prompt_values_supported: Option<serde_json::Value>,
     authorization_response_iss_parameter_supported: Option<bool>,
 }
 
@@ -54,6 +56,8 @@ pub(super) struct Endpoints {
     pub(super) userinfo: Option<UserInfoUrl>,
     keys: JsonWebKeySetUrl,
     pub(super) end_session: Option<Url>,
+    /// The values of `prompt` that the provider supports, if it says.
+    pub(super) prompts: Option<Vec<String>>,
     pub(super) client_authentication: AuthType,
     /// RFC 9207: every reply of the authorization endpoint names the issuer.
     pub(super) sends_iss: bool,
@@ -82,7 +86,15 @@ struct KnownEndpoints {
 struct KnownKeys {
     fetched: Option<(Keys, Instant)>,
     /// When an unknown key last triggered a fetch.
-    refetched_at: Option<Instant>,
+    refetched_for_id_token_at: Option<Instant>,
+    refetched_for_logout_token_at: Option<Instant>,
+}
+
+/// What the keys verify.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyPurpose {
+    IdToken,
+    LogoutToken,
 }
 
 impl Discovery {
@@ -158,6 +170,7 @@ impl Discovery {
     pub(super) async fn refetch_keys(
         &self,
         old_keys: &Keys,
+        purpose: KeyPurpose,
         http: &ProviderHttp,
         endpoints: &Endpoints,
     ) -> Result<Option<Keys>, IdentityProviderError> {
@@ -168,12 +181,14 @@ impl Discovery {
             return Ok(Some(Arc::clone(keys)));
         }
         let now = self.clock.monotonic();
-        let is_too_soon =
-            known.refetched_at.is_some_and(|at| now.saturating_duration_since(at) < KEYS_REFETCH_INTERVAL);
-        if is_too_soon {
+        let refetched_at = match purpose {
+            KeyPurpose::IdToken => &mut known.refetched_for_id_token_at,
+            KeyPurpose::LogoutToken => &mut known.refetched_for_logout_token_at,
+        };
+        if refetched_at.is_some_and(|at| now.saturating_duration_since(at) < KEYS_REFETCH_INTERVAL) {
             return Ok(None);
         }
-        known.refetched_at = Some(now);
+        *refetched_at = Some(now);
         self.fetch(&mut known, http, endpoints).await.map(Some)
     }
 
@@ -208,6 +223,10 @@ impl Endpoints {
             userinfo: metadata.userinfo_endpoint().cloned(),
             keys: metadata.jwks_uri().clone(),
             end_session: end_session.filter(is_safe),
+            prompts: more
+                .prompt_values_supported
+                .clone()
+                .and_then(|value| serde_json::from_value(value).ok()),
             client_authentication: if is_posted { AuthType::RequestBody } else { AuthType::BasicAuth },
             sends_iss: more.authorization_response_iss_parameter_supported == Some(true),
         };

@@ -1,6 +1,7 @@
 //! Validates an ID token. The library verifies the signature. Claims are parsed and checked here, because the library rejects a
 //! whole token for one invalid claim that we do not use, and leaves most of the following to its caller. `jsonwebtoken` was
 //! considered too: it would replace 1 to 3 with a second set of cryptography, and leave 5 (`azp`), 6 (`iat`), 7 and 8 here.
+//! `signed_token` does 1 to 3.
 //!
 //! 1. It is a signed token (three parts), with no type other than `JWT` and no unknown `crit` header.
 //! 2. Its algorithm is on a fixed list: never `none`, and never a shared secret.
@@ -14,26 +15,14 @@
 //! 9. `sub` is present, and is one line of at most 255 characters.
 
 use super::limits::{CLOCK_SKEW_S, ID_TOKEN_MAX_AGE_S, MAX_SUBJECT_CHARS};
+use super::signed_token::{Audience, ID_TOKEN, SignedToken, TokenError, seconds};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use openidconnect::core::{CoreJsonWebKey, CoreJwsSigningAlgorithm};
-use openidconnect::{AccessToken, AuthorizationCode, JsonWebKey, JsonWebKeyId};
+use openidconnect::{AccessToken, AuthorizationCode};
 use serde::Deserialize;
-use serde_json::{Number, Value};
+use serde_json::{Map, Number, Value};
 use sha2::{Digest, Sha256, Sha384, Sha512};
-
-/// Asymmetric algorithms only, whose signatures only the provider can create.
-const ALGORITHMS: [(&str, CoreJwsSigningAlgorithm); 9] = [
-    ("RS256", CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha256),
-    ("RS384", CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha384),
-    ("RS512", CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha512),
-    ("PS256", CoreJwsSigningAlgorithm::RsaSsaPssSha256),
-    ("PS384", CoreJwsSigningAlgorithm::RsaSsaPssSha384),
-    ("PS512", CoreJwsSigningAlgorithm::RsaSsaPssSha512),
-    ("ES256", CoreJwsSigningAlgorithm::EcdsaP256Sha256),
-    ("ES384", CoreJwsSigningAlgorithm::EcdsaP384Sha384),
-    ("EdDSA", CoreJwsSigningAlgorithm::EdDsa),
-];
 
 /// What the token must match.
 pub(super) struct Expected<'a> {
@@ -43,13 +32,6 @@ pub(super) struct Expected<'a> {
     pub(super) code: &'a AuthorizationCode,
     pub(super) access_token: &'a AccessToken,
     pub(super) now_s: i64,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum IdTokenError {
-    /// Signed with none of the known keys. The provider may have newer ones.
-    UnknownKey(String),
-    Rejected(String),
 }
 
 #[derive(Debug, Deserialize)]
@@ -75,32 +57,27 @@ pub(super) struct EmailClaims {
     email_verified: Option<Value>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Audience {
-    One(String),
-    Several(Vec<String>),
-}
-
-#[derive(Debug, Deserialize)]
-struct Header {
-    alg: String,
-    kid: Option<String>,
-    typ: Option<String>,
-    cty: Option<Value>,
-    crit: Option<Value>,
-}
-
-struct SignedToken<'a> {
-    header: Header,
-    signed: &'a str,
-    payload: Vec<u8>,
-    signature: Vec<u8>,
-}
-
 impl EmailClaims {
-    pub(super) fn is_present(&self) -> bool {
-        self.email.is_some()
+    pub(super) fn of(claims: &Map<String, Value>) -> Self {
+        // Like serde, takes `null` as absent.
+        let present = |name| claims.get(name).filter(|value| !value.is_null()).cloned();
+        Self { email: present("email"), email_verified: present("email_verified") }
+    }
+
+    /// Whether both claims are present, whatever their values.
+    pub(super) fn is_complete(&self) -> bool {
+        self.email.is_some() && self.email_verified.is_some()
+    }
+
+    /// Adds what the token lacks. The other claims say whether an address is verified only if it is the same address.
+    pub(super) fn or(self, other: Self) -> Self {
+        if self.email.is_none() {
+            other
+        } else if self.email_verified.is_none() && self.email == other.email {
+            Self { email_verified: other.email_verified, ..self }
+        } else {
+            self
+        }
     }
 
     /// The address, if it is a string, and whether the provider has verified it. Only the boolean `true` counts.
@@ -112,85 +89,21 @@ impl EmailClaims {
     }
 }
 
+/// Returns the claims that were checked, and all claims of the token.
 pub(super) fn check(
     token: &str,
     keys: &[CoreJsonWebKey],
     expected: &Expected<'_>,
-) -> Result<Claims, IdTokenError> {
-    let token = SignedToken::parse(token).map_err(IdTokenError::Rejected)?;
-    let algorithm = token.header.accepted_algorithm().map_err(IdTokenError::Rejected)?;
-    token.check_signature(keys, &algorithm)?;
+) -> Result<(Claims, Map<String, Value>), TokenError> {
+    let token = SignedToken::parse(token, ID_TOKEN).map_err(TokenError::Rejected)?;
+    token.check_signature(keys)?;
     // serde's errors can quote a claim, which is not secret.
-    let claims: Claims = serde_json::from_slice(&token.payload)
-        .map_err(|error| IdTokenError::Rejected(format!("the ID token's claims: {error}")))?;
-    claims.check(expected).map_err(IdTokenError::Rejected)?;
-    claims.check_hashes(expected, &algorithm).map_err(IdTokenError::Rejected)?;
-    Ok(claims)
-}
-
-impl<'a> SignedToken<'a> {
-    fn parse(token: &'a str) -> Result<Self, String> {
-        let malformed = |what: &str| format!("invalid ID token {what}");
-        let Some((signed, signature)) = token.rsplit_once('.') else { return Err(malformed("form")) };
-        let Some((header, payload)) = signed.split_once('.').filter(|(_, payload)| !payload.contains('.'))
-        else {
-            return Err("the ID token does not have three parts".to_owned());
-        };
-        let decode = |part: &str| BASE64_URL_SAFE_NO_PAD.decode(part);
-        let header = decode(header).map_err(|_| malformed("header"))?;
-        Ok(Self {
-            header: serde_json::from_slice(&header).map_err(|_| malformed("header"))?,
-            signed,
-            payload: decode(payload).map_err(|_| malformed("payload"))?,
-            signature: decode(signature).map_err(|_| malformed("signature"))?,
-        })
-    }
-
-    /// Without a `kid`, tries every key that matches the algorithm.
-    fn check_signature(
-        &self,
-        keys: &[CoreJsonWebKey],
-        algorithm: &CoreJwsSigningAlgorithm,
-    ) -> Result<(), IdTokenError> {
-        let kid = self.header.kid.as_ref().map(|kid| JsonWebKeyId::new(kid.clone()));
-        let named: Vec<_> = keys.iter().filter(|key| kid.is_none() || key.key_id() == kid.as_ref()).collect();
-        let verifies = |key: &CoreJsonWebKey| {
-            key.verify_signature(algorithm, self.signed.as_bytes(), &self.signature).is_ok()
-        };
-        match (named.iter().copied().any(verifies), &kid) {
-            (true, _) => Ok(()),
-            (false, None) => Err(IdTokenError::UnknownKey(
-                "the ID token has no `kid`, and none of the provider's keys verifies its signature"
-                    .to_owned(),
-            )),
-            (false, Some(_)) if named.is_empty() => Err(IdTokenError::UnknownKey(
-                "the ID token's `kid` matches none of the provider's keys".to_owned(),
-            )),
-            (false, Some(_)) => Err(IdTokenError::Rejected(
-                "the ID token's signature does not verify with the key of its `kid`".to_owned(),
-            )),
-        }
-    }
-}
-
-impl Header {
-    fn accepted_algorithm(&self) -> Result<CoreJwsSigningAlgorithm, String> {
-        let is_jwt = self.typ.as_deref().is_none_or(|typ| {
-            let typ = typ.to_ascii_lowercase();
-            matches!(typ.strip_prefix("application/").unwrap_or(&typ), "jwt" | "jose")
-        });
-        if !is_jwt {
-            return Err("unexpected `typ` in the ID token".to_owned());
-        }
-        if self.crit.is_some() || self.cty.is_some() {
-            return Err("unsupported `crit` or `cty` in the ID token".to_owned());
-        }
-        let known = ALGORITHMS.into_iter().find(|(name, _)| *name == self.alg);
-        known.map(|(_, algorithm)| algorithm).ok_or_else(|| {
-            let short: String = self.alg.chars().filter(char::is_ascii_graphic).take(16).collect();
-            format!("the ID token's algorithm `{short}` is not accepted")
-        })
-    }
+    let invalid = |error: serde_json::Error| TokenError::Rejected(format!("the ID token's claims: {error}"));
+    let claims: Claims = serde_json::from_slice(&token.payload).map_err(invalid)?;
+    claims.check(expected).map_err(TokenError::Rejected)?;
+    claims.check_hashes(expected, &token.algorithm).map_err(TokenError::Rejected)?;
+    let all = serde_json::from_slice(&token.payload).map_err(invalid)?;
+    Ok((claims, all))
 }
 
 impl Claims {
@@ -198,10 +111,7 @@ impl Claims {
         if self.iss != expected.issuer {
             return Err(format!("the ID token's `iss` is not {}", expected.issuer));
         }
-        let audiences = match &self.aud {
-            Audience::One(one) => std::slice::from_ref(one),
-            Audience::Several(several) => several.as_slice(),
-        };
+        let audiences = self.aud.names();
         if !audiences.iter().any(|audience| audience == expected.client_id) {
             return Err(format!("the ID token's `aud` is not {}", expected.client_id));
         }
@@ -226,7 +136,8 @@ impl Claims {
     }
 
     fn check_times(&self, now_s: i64) -> Result<(), String> {
-        let (expires_s, issued_s) = (seconds(&self.exp, "exp")?, seconds(&self.iat, "iat")?);
+        let (expires_s, issued_s) =
+            (seconds(&self.exp, "exp", ID_TOKEN)?, seconds(&self.iat, "iat", ID_TOKEN)?);
         if expires_s + CLOCK_SKEW_S <= now_s {
             return Err(format!("the ID token's `exp` was {} s ago", now_s - expires_s));
         }
@@ -236,7 +147,7 @@ impl Claims {
         if issued_s + ID_TOKEN_MAX_AGE_S + CLOCK_SKEW_S < now_s {
             return Err(format!("the ID token's `iat` was {} s ago", now_s - issued_s));
         }
-        match self.nbf.as_ref().map(|not_before| seconds(not_before, "nbf")).transpose()? {
+        match self.nbf.as_ref().map(|not_before| seconds(not_before, "nbf", ID_TOKEN)).transpose()? {
             Some(not_before_s) if not_before_s > now_s + CLOCK_SKEW_S => {
                 Err(format!("the ID token's `nbf` is {} s ahead of our clock", not_before_s - now_s))
             }
@@ -279,15 +190,5 @@ fn left_half_hashes(text: &str, algorithm: &CoreJwsSigningAlgorithm) -> Vec<Stri
         Algorithm::RsaSsaPkcs1V15Sha512 | Algorithm::RsaSsaPssSha512 => vec![sha512()],
         Algorithm::EdDsa => vec![sha512(), sha256()],
         _ => vec![sha256()],
-    }
-}
-
-/// Truncates to whole seconds; some providers send fractions.
-fn seconds(number: &Number, name: &str) -> Result<i64, String> {
-    /// In the year 5138: late enough, and far from overflow.
-    const MAX_TIMESTAMP_S: f64 = 100_000_000_000.0;
-    match number.as_f64() {
-        Some(value) if (0.0..MAX_TIMESTAMP_S).contains(&value) => Ok(value as i64),
-        _ => Err(format!("invalid `{name}` in the ID token")),
     }
 }

@@ -13,12 +13,19 @@ pub(super) const DISCOVERY_MAX_AGE: Duration = Duration::from_secs(60 * 60);
 pub(super) const KEYS_MAX_AGE: Duration = Duration::from_secs(60 * 60);
 /// How long a failed discovery is cached, so that requests during an outage of the provider do not wait one after another.
 pub(super) const DISCOVERY_RETRY_AFTER: Duration = Duration::from_secs(2);
-/// Minimum interval between fetches that unknown keys trigger.
+/// Minimum interval between fetches that unknown keys trigger. Anyone can send a logout token with an unknown key, so these
+/// have an interval of their own, and cannot use up the one of sign-ins.
 pub(super) const KEYS_REFETCH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Tolerated difference between the provider's clock and ours.
 pub(super) const CLOCK_SKEW_S: i64 = 60;
 /// An ID token is issued for the code that was just sent, so it is never older than a sign-in may take.
 pub(super) const ID_TOKEN_MAX_AGE_S: i64 = 10 * 60;
+/// A logout token is sent when it is issued.
+pub(super) const LOGOUT_TOKEN_MAX_AGE_S: i64 = 10 * 60;
+/// Longer ones are not stored. `id_token_hint` has to fit in a URL.
+pub(super) const MAX_STORED_ID_TOKEN_BYTES: usize = 6 * 1024;
+/// No provider names its sessions with more.
+pub(super) const MAX_SID_CHARS: usize = 500;
 /// OpenID Connect Core, section 2.
 pub(super) const MAX_SUBJECT_CHARS: usize = 255;

@@ -1,10 +1,13 @@
 //! The OpenID Connect client; `provider` documents the protocol. It makes no decisions about people: who may sign up, and what a
 //! session is, is decided elsewhere.
 
+pub(crate) mod claims;
 mod discovery;
 pub(crate) mod error;
 mod http;
 mod id_token;
 mod limits;
+mod logout_token;
 pub(crate) mod provider;
+mod signed_token;
 mod userinfo;

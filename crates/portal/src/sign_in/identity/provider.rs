@@ -5,12 +5,18 @@
 //! 2. The browser returns with a code. `callback` has already checked the `state` and the browser; `check_issuer` checks the
 //!    issuer as in RFC 9207.
 //! 3. `authenticate`: the code and the PKCE verifier are exchanged for an ID token, which `id_token` validates. If the signing key
-//!    is unknown, the provider's keys are fetched once more. If the token has no address, it is requested from `userinfo`.
+//!    is unknown, the provider's keys are fetched once more. Claims that the token lacks are requested from `userinfo`: the
+//!    address, whether it is verified, and those that the configuration names.
+//! 4. Signing out: `end_session_url` ends the provider's session too. The other way round, the provider sends a token that
+//!    `verify_logout_token` validates.
 
-use super::discovery::{Discovery, Endpoints};
+use super::claims::IdentityClaims;
+use super::discovery::{Discovery, Endpoints, KeyPurpose};
 use super::error::IdentityProviderError;
 use super::http::{self, HttpError, ProviderHttp};
-use super::id_token::{self, Claims, Expected, IdTokenError};
+use super::id_token::{self, Claims, EmailClaims, Expected};
+use super::logout_token::{self, LogoutToken};
+use super::signed_token::TokenError;
 use super::userinfo;
 use crate::settings::PortalSettings;
 use chancery_domain::Clock;
@@ -24,8 +30,18 @@ use oauth2::{
     StandardTokenResponse, TokenResponse,
 };
 use openidconnect::IssuerUrl;
+use openidconnect::core::CoreJsonWebKey;
+use openidconnect::url::Url;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Knows no `prompt=login`, and does not say so.
+const GOOGLE: &str = "https://accounts.google.com";
+
+/// Claims about an authentication. Only the signed ID token of that authentication can make them; UserInfo is about the
+/// person.
+const ONLY_IN_ID_TOKEN: [&str; 4] = ["acr", "amr", "auth_time", "sid"];
 
 /// Why the provider cannot be used; the message names the configuration key.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +54,10 @@ pub(crate) struct IdentityProvider {
     client_secret: Option<ClientSecret>,
     redirect_url: RedirectUrl,
     after_sign_out: String,
+    /// Authentication levels to request (`acr_values`).
+    acr_values: Option<String>,
+    /// Claims that a sign-in needs besides the address.
+    needed_claims: Vec<String>,
     http: ProviderHttp,
     discovery: Discovery,
     clock: Arc<dyn Clock>,
@@ -50,21 +70,24 @@ pub(crate) struct SignInSecrets<'a> {
     pub(crate) pkce_verifier: &'a str,
 }
 
-/// Whether the provider must ask for credentials.
+/// Whether the provider asks for credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoginPrompt {
     /// Uses the provider's own session, if there is one.
     IfNeeded,
     /// Asks despite a session, because the user may want another account.
     Always,
+    /// Asks if the last authentication is older than this.
+    IfOlderThan(Duration),
+    /// Only confirms a session, and fails if there is none.
+    Never,
 }
 
-/// What the provider asserts about the person who signed in.
-#[derive(Debug)]
-pub(crate) struct IdentityClaims {
-    pub(crate) subject: String,
-    pub(crate) email: Option<String>,
-    pub(crate) is_email_verified: bool,
+/// Where the browser goes to end its session at the provider.
+pub(crate) struct EndSession {
+    pub(crate) url: String,
+    /// Whether the endpoint is at the issuer's origin, to which our forms may redirect.
+    pub(crate) is_at_issuer: bool,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -106,7 +129,15 @@ impl IdentityProvider {
             client_id: ClientId::new(identity.client_id.clone()),
             client_secret: identity.client_secret.clone().map(ClientSecret::new),
             redirect_url,
-            after_sign_out: format!("{}/", settings.public_url),
+            after_sign_out: format!("{}/signed-out", settings.public_url),
+            acr_values: (!identity.requirements.acr.is_empty()).then(|| identity.requirements.acr.join(" ")),
+            needed_claims: identity
+                .requirements
+                .claims
+                .keys()
+                .chain(identity.roles.as_ref().map(|roles| &roles.claim))
+                .cloned()
+                .collect(),
             http,
             discovery: Discovery::new(issuer, Arc::clone(&clock)),
             clock,
@@ -134,9 +165,24 @@ impl IdentityProvider {
             .add_extra_param("nonce", secrets.nonce);
         let request = match prompt {
             LoginPrompt::IfNeeded => request,
-            LoginPrompt::Always => request.add_extra_param("prompt", "login"),
+            LoginPrompt::Always => request.add_extra_param("prompt", self.asking_prompt(&endpoints)),
+            LoginPrompt::IfOlderThan(age) => request.add_extra_param("max_age", age.as_secs().to_string()),
+            LoginPrompt::Never => request.add_extra_param("prompt", "none"),
+        };
+        let request = match &self.acr_values {
+            Some(acr_values) => request.add_extra_param("acr_values", acr_values.as_str()),
+            None => request,
         };
         Ok(request.url().0.into())
+    }
+
+    /// The value of `prompt` that makes the provider ask despite its session.
+    fn asking_prompt(&self, endpoints: &Endpoints) -> &'static str {
+        let supports = |value: &str| {
+            endpoints.prompts.as_ref().is_none_or(|prompts| prompts.iter().any(|prompt| prompt == value))
+        };
+        let knows_login = self.issuer != GOOGLE && supports("login");
+        if !knows_login && supports("select_account") { "select_account" } else { "login" }
     }
 
     /// RFC 9207: if the callback has `iss`, it must be our issuer, and a provider that announces `iss` must send it. Otherwise a
@@ -176,25 +222,73 @@ impl IdentityProvider {
             access_token,
             now_s: self.clock.now().0.div_euclid(1000),
         };
-        let claims = self.check(&endpoints, id_token, &expected).await?;
-        let Claims { sub, email, .. } = claims;
+        let (Claims { sub, email, .. }, mut all) = self
+            .verify(&endpoints, KeyPurpose::IdToken, |keys| id_token::check(id_token, keys, &expected))
+            .await?;
+        let is_complete = email.is_complete() && self.needed_claims.iter().all(|name| all.contains_key(name));
         let email = match &endpoints.userinfo {
-            Some(url) if !email.is_present() => {
-                userinfo::email_claims(url, &self.http, access_token, &sub).await?
+            Some(url) if !is_complete => {
+                let more = userinfo::claims(url, &self.http, access_token, &sub).await?;
+                let other = EmailClaims::of(&more);
+                for (name, value) in more {
+                    if !ONLY_IN_ID_TOKEN.contains(&name.as_str()) {
+                        all.entry(name).or_insert(value);
+                    }
+                }
+                email.or(other)
             }
             _ => email,
         };
         let (email, is_email_verified) = email.into_address();
-        Ok(IdentityClaims { subject: sub, email, is_email_verified })
+        Ok(IdentityClaims::new(sub, email, is_email_verified, all, id_token, expected.now_s))
     }
 
-    /// The provider's sign-out URL, if the cached metadata has one.
-    pub(crate) fn end_session_url(&self) -> Option<String> {
-        let mut url = self.discovery.last_known()?.end_session.clone()?;
-        url.query_pairs_mut()
-            .append_pair("client_id", self.client_id.as_str())
-            .append_pair("post_logout_redirect_uri", &self.after_sign_out);
-        Some(url.into())
+    /// Verifies a logout token that anyone may have sent.
+    pub(crate) async fn verify_logout_token(
+        &self,
+        token: &str,
+    ) -> Result<LogoutToken, IdentityProviderError> {
+        let endpoints = self.discovery.endpoints(&self.http).await?;
+        let expected = logout_token::Expected {
+            issuer: &self.issuer,
+            client_id: self.client_id.as_str(),
+            now_s: self.clock.now().0.div_euclid(1000),
+        };
+        self.verify(&endpoints, KeyPurpose::LogoutToken, |keys| logout_token::check(token, keys, &expected))
+            .await
+    }
+
+    /// The provider's sign-out URL, if the cached metadata has one. The provider sends `state` back.
+    pub(crate) fn end_session_url(&self, state: Option<&str>) -> Option<String> {
+        let endpoint = self.discovery.last_known()?.end_session.clone()?;
+        Some(self.end_session_at(endpoint, None, state).into())
+    }
+
+    /// The provider's sign-out URL for this ID token and `state`. `None` if the provider has none, or cannot be reached.
+    pub(crate) async fn end_session(&self, id_token: Option<&str>, state: &str) -> Option<EndSession> {
+        let endpoints = match self.discovery.endpoints(&self.http).await {
+            Ok(endpoints) => endpoints,
+            Err(error) => {
+                tracing::warn!(%error, "signed out of the portal only");
+                return None;
+            }
+        };
+        let endpoint = endpoints.end_session.clone()?;
+        let is_at_issuer = Url::parse(&self.issuer).is_ok_and(|issuer| issuer.origin() == endpoint.origin());
+        let url = self.end_session_at(endpoint, id_token, Some(state)).into();
+        Some(EndSession { url, is_at_issuer })
+    }
+
+    fn end_session_at(&self, mut endpoint: Url, id_token: Option<&str>, state: Option<&str>) -> Url {
+        let parameters = [
+            ("id_token_hint", id_token),
+            ("client_id", Some(self.client_id.as_str())),
+            ("post_logout_redirect_uri", Some(self.after_sign_out.as_str())),
+            ("state", state),
+        ];
+        let given = parameters.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        endpoint.query_pairs_mut().extend_pairs(given);
+        endpoint
     }
 
     fn client(&self, endpoints: &Endpoints) -> Client {
@@ -230,25 +324,26 @@ impl IdentityProvider {
         }
     }
 
-    async fn check(
+    /// Checks a token with the provider's keys, and with newer ones if it is signed with none of them.
+    async fn verify<T>(
         &self,
         endpoints: &Endpoints,
-        id_token: &str,
-        expected: &Expected<'_>,
-    ) -> Result<Claims, IdentityProviderError> {
+        purpose: KeyPurpose,
+        check: impl Fn(&[CoreJsonWebKey]) -> Result<T, TokenError>,
+    ) -> Result<T, IdentityProviderError> {
         let keys = self.discovery.keys(&self.http, endpoints).await?;
-        let unknown = match id_token::check(id_token, keys.keys(), expected) {
+        let unknown = match check(keys.keys()) {
             Ok(claims) => return Ok(claims),
-            Err(IdTokenError::Rejected(why)) => return Err(IdentityProviderError::InvalidResponse(why)),
-            Err(IdTokenError::UnknownKey(why)) => why,
+            Err(TokenError::Rejected(why)) => return Err(IdentityProviderError::InvalidResponse(why)),
+            Err(TokenError::UnknownKey(why)) => why,
         };
-        let Some(newer) = self.discovery.refetch_keys(&keys, &self.http, endpoints).await? else {
+        let Some(newer) = self.discovery.refetch_keys(&keys, purpose, &self.http, endpoints).await? else {
             return Err(IdentityProviderError::InvalidResponse(format!(
                 "{unknown}; keys were refetched just now"
             )));
         };
-        id_token::check(id_token, newer.keys(), expected).map_err(|error| match error {
-            IdTokenError::Rejected(why) | IdTokenError::UnknownKey(why) => {
+        check(newer.keys()).map_err(|error| match error {
+            TokenError::Rejected(why) | TokenError::UnknownKey(why) => {
                 IdentityProviderError::InvalidResponse(why)
             }
         })

@@ -1,26 +1,26 @@
-//! The provider's userinfo endpoint, which supplies the address if the ID token has none.
+//! The provider's userinfo endpoint, which supplies claims that the ID token lacks.
 
 use super::error::IdentityProviderError;
 use super::http::ProviderHttp;
-use super::id_token::EmailClaims;
 use openidconnect::http::{HeaderValue, Method, Request, StatusCode, header};
 use openidconnect::{AccessToken, AsyncHttpClient, UserInfoUrl};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 #[derive(Deserialize)]
 struct UserInfo {
     sub: String,
     #[serde(flatten)]
-    email: EmailClaims,
+    claims: Map<String, Value>,
 }
 
 /// Rejects claims about anyone but `subject`: the access token may have been swapped for another person's.
-pub(super) async fn email_claims(
+pub(super) async fn claims(
     url: &UserInfoUrl,
     http: &ProviderHttp,
     access_token: &AccessToken,
     subject: &str,
-) -> Result<EmailClaims, IdentityProviderError> {
+) -> Result<Map<String, Value>, IdentityProviderError> {
     let rejected = |why: &str| IdentityProviderError::InvalidResponse(format!("userinfo: {why}"));
     let mut authorization = HeaderValue::from_str(&format!("Bearer {}", access_token.secret()))
         .map_err(|_| rejected("the access token cannot be sent in a header"))?;
@@ -48,5 +48,5 @@ pub(super) async fn email_claims(
     if info.sub != subject {
         return Err(rejected("`sub` does not match the ID token"));
     }
-    Ok(info.email)
+    Ok(info.claims)
 }

@@ -24,7 +24,11 @@ How to read the table:
   *consultant, not theirs* and *consultant, no such client* get the same bytes and headers. Only
   partners, who may read every client, get **404**.
 - In the tests, the identity provider is down (503 at sign-in), the callback does not belong to a
-  sign-in (400), and no sign-in is waiting for a code (410).
+  sign-in (400), no sign-in is waiting for a code (410), and no logout token is sent (400).
+- Everybody has just signed in. Creating and rotating keys, changing roles, inviting partners,
+  resetting second factors, closing accounts and exporting clients need a sign-in from the last 10
+  minutes; without one, browsers are sent to sign in again, and programs get **403** with the code
+  `reauthentication_required`.
 - An empty cell means that the case does not apply.
 
 ";

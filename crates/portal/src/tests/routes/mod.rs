@@ -7,12 +7,13 @@ mod document;
 use super::billing_fixture::TOKENS;
 use super::browser::{Browser, Reply};
 use super::database::Database;
-use super::firm::{ClientWithEntry, Firm, in_short, manage};
+use super::firm::{ClientWithEntry, Firm, add_provider_account, in_short, manage};
+use super::invitations::invite;
 use crate::routes::table;
 use cases::{CASES, Caller, Case, Guard};
 use chancery_domain::{
-    AccountId, ApiKey, ClientId, Decision, InvoiceNumber, KeyLimits, KeyPrefix, OsRandomness, PersonId,
-    RateLimits,
+    AccountId, ApiKey, ClientId, Decision, EmailAddress, InvoiceNumber, KeyLimits, KeyPrefix, OsRandomness,
+    PersonId, RateLimits, Role,
 };
 use chancery_store::{NewAccount, NewKey};
 use std::collections::BTreeSet;
@@ -44,6 +45,8 @@ pub(super) struct Fresh {
     prefix: KeyPrefix,
     /// An invoice of the account, for routes that need one.
     number: Option<InvoiceNumber>,
+    /// A pending invitation, for routes that need one.
+    invited: Option<EmailAddress>,
 }
 
 /// The first month is invoiced, for routes about invoices; the second can be.
@@ -59,6 +62,14 @@ impl Fresh {
             firm.settle(payer, &format!("{TO_INVOICE}-02"), "smollm2-135m", TOKENS).await;
             fresh.account = payer.account;
             fresh.number = Some(firm.issued(payer, INVOICED).await);
+        }
+        if case.path.starts_with("/team/invitations/") {
+            let email: EmailAddress = format!("invited{}@company.com", fresh.person).parse().unwrap();
+            invite(&firm.portal, &email, Role::Consultant).await;
+            fresh.invited = Some(email);
+        }
+        if case.path == "/team/reset-factors" {
+            add_provider_account(&firm.portal, fresh.person).await;
         }
         fresh
     }
@@ -84,7 +95,7 @@ impl Fresh {
             limits: KeyLimits::default(),
         };
         store.create_key(new).await.unwrap();
-        Self { owner: firm.ann.id, created, person, removed, account, prefix, number: None }
+        Self { owner: firm.ann.id, created, person, removed, account, prefix, number: None, invited: None }
     }
 
     pub(super) fn client(&self) -> ClientId {
@@ -94,6 +105,7 @@ impl Fresh {
     pub(super) fn fill(&self, template: &str, client: ClientId) -> String {
         let number = self.number.map_or_else(String::new, |number| number.to_string());
         let values = [
+            ("{invited}", self.invited.as_ref().map_or_else(String::new, ToString::to_string)),
             ("{month}", TO_INVOICE.to_owned()),
             ("{document}", number.clone()),
             ("{number}", number),
