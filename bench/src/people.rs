@@ -1,7 +1,7 @@
 //! People with sessions, for benchmarks.
 
 use chancery_domain::{Clock, EventOrigin, Identity, OsRandomness, Person, Role, SecretToken, SystemClock};
-use chancery_store::{NewSession, Store, VerifiedIdentity};
+use chancery_store::{NewSession, SessionAuthentication, Store, VerifiedIdentity};
 
 /// A person's session, as the cookie that their browser sends.
 #[derive(Clone)]
@@ -24,7 +24,9 @@ pub async fn sign_in(store: &Store, person: &Person) -> SignedIn {
     let token = SecretToken::generate(&OsRandomness);
     let new = NewSession {
         token: token.hash(),
+        binding: None,
         person: person.id,
+        authentication: SessionAuthentication::at(SystemClock.now()),
         origin: EventOrigin::local(SystemClock.now(), &OsRandomness),
         ip_address: "127.0.0.1".to_owned(),
         user_agent: "Benchmark".to_owned(),

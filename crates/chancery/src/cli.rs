@@ -341,6 +341,14 @@ pub enum User {
         #[arg(long)]
         json: bool,
     },
+    /// Invite a person by email; their first sign-in with that address gets the role
+    #[command(after_help = "Example:\n  chancery user invite ann@example.com --role consultant")]
+    Invite {
+        /// An address at portal.company_domain
+        email: EmailAddress,
+        #[arg(long, value_name = "consultant|partner", default_value = "consultant")]
+        role: Role,
+    },
     /// Set a user's role; takes effect on their next request. The last partner and addresses in
     /// portal.partners keep the partner role
     #[command(after_help = "Example:\n  chancery user role ruth@example.com partner")]
@@ -356,7 +364,15 @@ pub enum User {
         #[command(flatten)]
         selector: UserSelector,
     },
-    /// Remove a user: ends their sessions and blocks sign-in; the last partner cannot be removed
+    /// Delete a user's passkeys, authenticator app and recovery codes at the built-in identity provider,
+    /// and end their sessions; the user gets an email
+    #[command(after_help = "Example:\n  chancery user reset-factors ann@example.com")]
+    ResetFactors {
+        #[command(flatten)]
+        selector: UserSelector,
+    },
+    /// Remove a user, and all other users with the same mailbox (name+anything@): ends their sessions and
+    /// blocks sign-in; the last partner cannot be removed
     #[command(after_help = "Example:\n  chancery user remove ann@example.com")]
     Remove {
         #[command(flatten)]

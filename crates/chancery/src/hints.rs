@@ -1,6 +1,8 @@
 //! Suggests how to fix a store error, in terms of the command line and the configuration, neither of which the store knows.
 
-use chancery_store::{AccountError, InvoiceError, LedgerError, OpenError, PersonError, TransferError};
+use chancery_store::{
+    AccountError, FactorResetError, InvoiceError, LedgerError, OpenError, PersonError, TransferError,
+};
 
 /// Returns `None` if the error message is enough.
 pub fn of(error: &anyhow::Error) -> Option<String> {
@@ -8,9 +10,11 @@ pub fn of(error: &anyhow::Error) -> Option<String> {
         let account = cause.downcast_ref().and_then(account_hint);
         let ledger = || cause.downcast_ref().and_then(ledger_hint);
         let person = || cause.downcast_ref().and_then(person_hint);
+        let factor_reset = || cause.downcast_ref().and_then(factor_reset_hint);
         let transfer = || cause.downcast_ref().and_then(transfer_hint);
         let opening = || cause.downcast_ref().and_then(open_hint);
-        let fixed = account.or_else(ledger).or_else(person).or_else(transfer).or_else(opening);
+        let fixed =
+            account.or_else(ledger).or_else(person).or_else(factor_reset).or_else(transfer).or_else(opening);
         fixed.map(str::to_owned).or_else(|| cause.downcast_ref().and_then(invoice_hint))
     })
 }
@@ -39,6 +43,11 @@ fn person_hint(error: &PersonError) -> Option<&'static str> {
         PersonError::LastPartner => "promote another partner first with `chancery user role EMAIL partner`",
         _ => return None,
     })
+}
+
+fn factor_reset_hint(error: &FactorResetError) -> Option<&'static str> {
+    matches!(error, FactorResetError::NoProviderAccount)
+        .then_some("run `chancery user list` to see issuers and subjects")
 }
 
 fn invoice_hint(error: &InvoiceError) -> Option<String> {

@@ -1,13 +1,15 @@
-//! `chancery user`: lists, changes and removes portal users. They join by signing in. Changes are audited with the
+//! `chancery user`: lists, invites, changes and removes portal users. They join by signing in. Changes are audited with the
 //! operator as principal, and a running server applies them from the user's next request.
 
 use super::{IfMissing, open};
 use crate::cli::{GlobalArgs, User as Command, UserSelector};
 use crate::operator::Operator;
 use crate::output::{outln, print_json, print_table};
-use chancery_domain::{Person, Role, UnixMillis};
+use crate::serve::people::Addresses;
+use chancery_alerts::{PEOPLE_EMAIL_LIFETIME, factors_reset_email, invitation_email, new_email_message};
+use chancery_domain::{Clock, OsRandomness, Person, Role, SystemClock, UnixMillis};
 use chancery_policy::FirmResource;
-use chancery_store::{AdminStore, RemovedPerson};
+use chancery_store::{AdminStore, INVITATION_LIFETIME, NewInvitation, RemovedPerson};
 
 pub async fn run(global_args: &GlobalArgs, command: Command) -> anyhow::Result<()> {
     let (config, store) = open(global_args, IfMissing::Fail).await?;
@@ -17,6 +19,49 @@ pub async fn run(global_args: &GlobalArgs, command: Command) -> anyhow::Result<(
             let (people, removed) =
                 (admin.people.list_people().await?, admin.people.list_removed_people().await?);
             print_list(&people, &removed, json)?;
+        }
+        Command::Invite { email, role } => {
+            let domain = &config.portal.company_domain;
+            if !email.has_domain(domain) {
+                anyhow::bail!(
+                    "{email} is not at portal.company_domain ({domain}); such addresses cannot sign in"
+                );
+            }
+            let now = SystemClock.now();
+            let portal_url = Addresses::new(&config, String::new(), None, None).portal;
+            let expires_at = now.after(INVITATION_LIFETIME);
+            let text = invitation_email(&email, &config.portal.firm_name, &portal_url, None, expires_at);
+            let message = new_email_message(text, now, now.after(PEOPLE_EMAIL_LIFETIME), &OsRandomness);
+            let permit = Operator::new()?.authorize(&admin, FirmResource).await?;
+            let new = NewInvitation { email, role, message };
+            admin.invitations.invite_person(permit, &new).await?;
+            outln!(
+                "{} invited as a {}; a running server sends the email, valid until {}",
+                new.email,
+                new.role,
+                expires_at.to_iso()
+            );
+        }
+        Command::ResetFactors { selector } => {
+            let person = find(&admin, &selector).await?;
+            let is_other_issuer =
+                config.identity.issuer.as_ref().is_some_and(|issuer| *issuer != person.identity.issuer);
+            if !config.auth.is_enabled || is_other_issuer {
+                anyhow::bail!(
+                    "{} signs in at {}, not at the built-in identity provider; reset the factors there",
+                    person.email,
+                    person.identity.issuer
+                );
+            }
+            let now = SystemClock.now();
+            let text = factors_reset_email(&person.email, &config.portal.firm_name, None);
+            let notice = new_email_message(text, now, now.after(PEOPLE_EMAIL_LIFETIME), &OsRandomness);
+            let permit = Operator::new()?.authorize(&admin, FirmResource).await?;
+            admin.factor_resets.reset_factors(permit, person.id, &notice).await?;
+            outln!(
+                "second factors of {} reset, all sessions ended; a running server sends the notice",
+                person.email
+            );
         }
         Command::Role { selector, role } => {
             let person = find(&admin, &selector).await?;
@@ -43,9 +88,10 @@ pub async fn run(global_args: &GlobalArgs, command: Command) -> anyhow::Result<(
         Command::Remove { selector } => {
             let person = find(&admin, &selector).await?;
             let permit = Operator::new()?.authorize(&admin, FirmResource).await?;
-            admin.people.remove_person(permit, person.id).await?;
-            admin.session_revoker.end_provider_sessions(&person.identity.subject).await?;
-            outln!("{} removed: all sessions ended, sign-in blocked", person.email);
+            for person in admin.people.remove_person(permit, person.id).await? {
+                admin.session_revoker.end_provider_sessions(&person.identity.subject).await?;
+                outln!("{} removed: all sessions ended, sign-in blocked", person.email);
+            }
         }
         Command::Restore { selector } => {
             let removed = admin.people.list_removed_people().await?;
@@ -111,6 +157,7 @@ fn identities<'a>(people: impl Iterator<Item = &'a Person>) -> String {
 struct Row {
     id: i64,
     email: String,
+    name: Option<String>,
     role: &'static str,
     issuer: String,
     subject: String,
@@ -122,6 +169,7 @@ fn print_list(people: &[Person], removed: &[RemovedPerson], json: bool) -> anyho
     let row = |person: &Person, removed_at: Option<UnixMillis>| Row {
         id: person.id.0,
         email: person.email.to_string(),
+        name: person.profile.name.as_ref().map(ToString::to_string),
         role: person.role.as_str(),
         issuer: person.identity.issuer.clone(),
         subject: person.identity.subject.clone(),
@@ -136,8 +184,9 @@ fn print_list(people: &[Person], removed: &[RemovedPerson], json: bool) -> anyho
     }
     let cells = |row: &Row| {
         let role = if row.removed_at.is_some() { "removed" } else { row.role };
-        vec![row.email.clone(), role.to_owned(), row.joined_at.clone(), row.subject.clone()]
+        let name = row.name.clone().unwrap_or_else(|| "-".to_owned());
+        vec![row.email.clone(), role.to_owned(), name, row.joined_at.clone(), row.subject.clone()]
     };
-    print_table(&["EMAIL", "ROLE", "JOINED", "SUBJECT"], &rows.iter().map(cells).collect::<Vec<_>>());
+    print_table(&["EMAIL", "ROLE", "NAME", "JOINED", "SUBJECT"], &rows.iter().map(cells).collect::<Vec<_>>());
     Ok(())
 }

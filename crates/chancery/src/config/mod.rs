@@ -3,6 +3,7 @@
 
 mod billing;
 mod drafting;
+mod identity;
 mod later;
 mod models;
 mod portal;
@@ -40,6 +41,8 @@ mod bounds {
     pub const MODELS: usize = 64;
     pub const SESSION_IDLE_MIN: RangeInclusive<u64> = 1..=24 * 60;
     pub const SESSION_MAX_H: RangeInclusive<u64> = 1..=31 * 24;
+    /// 0 is off.
+    pub const SESSION_RECHECK_MIN: RangeInclusive<u64> = 0..=24 * 60;
     pub const FIRM_NAME_CHARS: usize = 80;
     pub const CONNECT_TIMEOUT_S: RangeInclusive<u64> = 1..=60;
     /// Longer than any load balancer needs to notice, but short enough to wait for.
@@ -455,6 +458,10 @@ mod tests {
             ),
             ("[portal.drafting]\nmodl = \"x\"", "line 2: portal.drafting.modl: unknown key; did you mean"),
             ("[auth]\nenabled = \"maybe\"", "line 2: auth.enabled: must be true or false"),
+            (
+                "[auth]\nsecond_factor = \"always\"",
+                "line 2: auth.second_factor: unknown value \"always\"; use \"optional\" or \"required\"",
+            ),
             ("[auth]\nenabled = false", "identity.issuer: required when auth.enabled is false"),
             ("[mail]\nsmtp = \"mail.example.com\"", "line 2: mail.smtp: use `smtps://"),
             ("[mail]\nfrom = \"firm\"", "line 2: mail.from: \"firm\": an address has exactly one `@`"),

@@ -2,12 +2,14 @@
 
 use super::bounds;
 use super::drafting::{self, Drafting};
+use super::identity;
 use super::reader::Reader;
 use super::source::Origin;
 use super::{is_on_this_machine, listen, public_url};
+use chancery_auth::SecondFactorPolicy;
 use chancery_domain::{CompanyDomain, EmailAddress, SessionTimeouts};
 use chancery_mail::MailRoute;
-use chancery_portal::SecondFactor;
+use chancery_portal::{DirectoryRoles, SecondFactor, SignInRequirements};
 use chancery_web::{ProxyNetwork, TrustedProxies};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,6 +25,8 @@ pub struct Portal {
     pub second_factor: SecondFactor,
     pub partners: Vec<EmailAddress>,
     pub session_times: SessionTimeouts,
+    pub bind_session: bool,
+    pub hsts_include_subdomains: bool,
     /// Applies to the portal and to the built-in identity provider.
     pub trusted_proxies: TrustedProxies,
     pub drafting: Drafting,
@@ -34,6 +38,9 @@ pub struct Identity {
     pub issuer: Option<String>,
     pub client_id: String,
     pub client_secret_file: Option<PathBuf>,
+    pub requirements: SignInRequirements,
+    pub roles: Option<DirectoryRoles>,
+    pub recheck_after: Option<Duration>,
 }
 
 /// The built-in identity provider.
@@ -41,6 +48,8 @@ pub struct Identity {
 pub struct Auth {
     pub is_enabled: bool,
     pub listen: SocketAddr,
+    pub second_factor: SecondFactorPolicy,
+    pub hsts_include_subdomains: bool,
 }
 
 #[derive(Debug)]
@@ -66,10 +75,11 @@ pub fn portal(reader: &mut Reader, folder: &Path) -> Option<Portal> {
     let second_factor = match reader.text("portal.second_factor", "none").as_str() {
         "none" => SecondFactor::None,
         "email-code" => SecondFactor::EmailCode,
+        "provider" => SecondFactor::Provider,
         other => {
             reader.problem(
                 "portal.second_factor",
-                format!("unknown second factor {other:?}; use \"none\" or \"email-code\""),
+                format!("unknown second factor {other:?}; use \"none\", \"email-code\" or \"provider\""),
             );
             SecondFactor::EmailCode
         }
@@ -79,6 +89,8 @@ pub fn portal(reader: &mut Reader, folder: &Path) -> Option<Portal> {
     let max_h = reader.integer("portal.session_max_h", 12, bounds::SESSION_MAX_H);
     let minutes = |count: u64| MIN * u32::try_from(count).unwrap_or(u32::MAX);
     let session_times = SessionTimeouts { idle: minutes(idle_min), max: minutes(max_h * H) };
+    let bind_session = reader.boolean("portal.bind_session", false);
+    let hsts_include_subdomains = reader.boolean("portal.hsts_include_subdomains", false);
     let trusted_proxies = trusted_proxies(reader);
     let drafting = drafting::drafting(reader, folder);
     Some(Portal {
@@ -89,6 +101,8 @@ pub fn portal(reader: &mut Reader, folder: &Path) -> Option<Portal> {
         second_factor,
         partners,
         session_times,
+        bind_session,
+        hsts_include_subdomains,
         trusted_proxies,
         drafting,
     })
@@ -164,7 +178,11 @@ pub fn identity(reader: &mut Reader, folder: &Path) -> Identity {
         Origin::File { .. } => client_secret_file.map(|path| folder.join(path)),
         _ => client_secret_file,
     };
-    Identity { issuer, client_id, client_secret_file }
+    let requirements = identity::requirements(reader);
+    let roles = identity::roles(reader);
+    let recheck_min = reader.integer("identity.session_recheck_min", 0, bounds::SESSION_RECHECK_MIN);
+    let recheck_after = (recheck_min > 0).then(|| MIN * u32::try_from(recheck_min).unwrap_or(u32::MAX));
+    Identity { issuer, client_id, client_secret_file, requirements, roles, recheck_after }
 }
 
 /// An external issuer turns the built-in provider off unless it is enabled explicitly. In that case the issuer is the
@@ -177,7 +195,19 @@ pub fn auth(reader: &mut Reader, identity: &Identity) -> Auth {
         let fix = "set it to your identity provider's URL, such as \"https://id.example.com\"";
         reader.problem("identity.issuer", format!("required when auth.enabled is false: {fix}"));
     }
-    Auth { is_enabled, listen }
+    let second_factor = match reader.text("auth.second_factor", "optional").as_str() {
+        "optional" => SecondFactorPolicy::Optional,
+        "required" => SecondFactorPolicy::Required,
+        other => {
+            reader.problem(
+                "auth.second_factor",
+                format!("unknown value {other:?}; use \"optional\" or \"required\""),
+            );
+            SecondFactorPolicy::Required
+        }
+    };
+    let hsts_include_subdomains = reader.boolean("auth.hsts_include_subdomains", false);
+    Auth { is_enabled, listen, second_factor, hsts_include_subdomains }
 }
 
 pub fn mail(reader: &mut Reader, data: &Path, domain: Option<&CompanyDomain>) -> Option<Mail> {

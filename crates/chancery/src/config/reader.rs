@@ -39,6 +39,31 @@ impl Reader {
         self.entries.keys().filter_map(index).max().map_or(0, |last| last.saturating_add(1))
     }
 
+    /// The names in a table whose keys the user chooses, in order.
+    pub fn names_in(&self, table: &str) -> Vec<String> {
+        let name = |key: &String| key.strip_prefix(table)?.strip_prefix('.').map(str::to_owned);
+        self.entries.keys().filter_map(name).collect()
+    }
+
+    /// A value, or a list of accepted values, with their types.
+    pub fn json_values(&mut self, key: &str) -> Vec<serde_json::Value> {
+        let values: Vec<serde_json::Value> = match self.entries.get(key).map(|entry| entry.value.clone()) {
+            Some(RawValue::Text(text)) => vec![text.into()],
+            Some(RawValue::Boolean(value)) => vec![value.into()],
+            Some(RawValue::Strings(texts)) => texts.into_iter().map(Into::into).collect(),
+            Some(RawValue::Integer(literal)) => {
+                literal.replace('_', "").parse::<i64>().map(Into::into).into_iter().collect()
+            }
+            _ => Vec::new(),
+        };
+        if values.is_empty() {
+            self.problem(key, "must be a string, an integer, true, false or a list of strings");
+        }
+        let shown: Vec<String> = values.iter().map(ToString::to_string).collect();
+        self.record_setting(key, Some(shown.join(", ")));
+        values
+    }
+
     pub fn origin(&self, key: &str) -> Origin {
         self.entries.get(key).map_or(Origin::Default, |entry| entry.origin.clone())
     }
@@ -184,7 +209,7 @@ impl Reader {
     }
 
     /// An empty section counts as no value.
-    fn has_value(&self, key: &str) -> bool {
+    pub fn has_value(&self, key: &str) -> bool {
         self.entries.get(key).is_some_and(|entry| entry.value != RawValue::Other(EMPTY_TABLE))
     }
 

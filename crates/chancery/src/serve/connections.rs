@@ -298,9 +298,9 @@ mod tests {
         let second = admitted(&connections, "2001:db8::2");
         first.request_started();
         first.request_ended();
-        let other = admitted(&connections, "2001:db8:0:1::3");
+        let other = admitted(&connections, "2001:db8:0:100::3");
         let third = admitted(&connections, "2001:db8::3");
-        assert!(must_close(&second), "the same /64, and idle for longer than the first");
+        assert!(must_close(&second), "the same /56, and idle for longer than the first");
         assert!(!must_close(&first) && !must_close(&other) && !must_close(&third));
     }
 

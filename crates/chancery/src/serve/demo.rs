@@ -122,7 +122,9 @@ pub async fn prepare(
     data.write_owner_only(FILE, &serde_json::to_vec_pretty(&demo)?)?;
     let mut people = Vec::new();
     for (user, (name, _)) in demo.users.iter().zip(PEOPLE) {
-        people.extend(ensure_user(user, deps, &addresses.issuer).await?.map(|id| (name, id)));
+        people.extend(
+            ensure_user(user, deps, &config.portal.firm_name, &addresses.issuer).await?.map(|id| (name, id)),
+        );
     }
     // The demo clients need all of their owners, so skip them if one of the people was removed.
     if people.len() == PEOPLE.len() {
@@ -190,14 +192,19 @@ fn users(domain: &CompanyDomain, saved: &[User], deps: &SharedDeps) -> anyhow::R
 
 /// Creates a provider account and a portal user for the person, if missing. Later changes, such as another role or removal,
 /// are preserved. Returns `None` if the person was removed.
-async fn ensure_user(user: &User, deps: &SharedDeps, issuer: &str) -> anyhow::Result<Option<PersonId>> {
+async fn ensure_user(
+    user: &User,
+    deps: &SharedDeps,
+    firm_name: &str,
+    issuer: &str,
+) -> anyhow::Result<Option<PersonId>> {
     let store = deps.store.as_ref();
     let (email, role): (EmailAddress, Role) = (user.email.parse()?, user.role.parse()?);
     let account = match store.provider_accounts.provider_account_by_email(&email).await? {
         Some(account) => account,
         None => {
             let (randomness, clock) = (deps.randomness.as_ref(), deps.clock.as_ref());
-            add_account(&store.provider(), randomness, clock, &email, &user.password).await?
+            add_account(&store.provider(), randomness, clock, firm_name, &email, &user.password).await?
         }
     };
     let identity = Identity { issuer: issuer.to_owned(), subject: account.subject };

@@ -17,7 +17,7 @@ mod logging;
 mod models;
 mod ops;
 mod outbox;
-mod people;
+pub mod people;
 mod reload;
 mod reply_io;
 mod shutdown;
@@ -29,6 +29,7 @@ use anyhow::{Context, bail};
 use axum::Router;
 use axum::extract::Request;
 use chancery_api::ApiState;
+use chancery_auth::BackchannelLogoutWorker;
 use chancery_domain::{OsRandomness, SystemClock};
 use chancery_metering::{GuardedLimiter, Journal, LimitStoreUrl, Meter, ReplaySummary, open_limiter};
 use chancery_store::{LimitStorage, ServingLock, Store};
@@ -224,6 +225,8 @@ impl Server {
         if let Some(listener) = auth_listener {
             let provider = Arc::new(deps.provider(&config, &addresses));
             tokio::spawn(chancery_auth::run_maintenance(Arc::clone(&provider)));
+            let logout_worker = BackchannelLogoutWorker::new(Arc::clone(&provider));
+            tokio::spawn(logout_worker.context("cannot create the HTTP client for logout tokens")?.run());
             tasks
                 .push(tokio::spawn(listener.serve(chancery_auth::router(provider), shutdown_tokens.clone())));
         }

@@ -89,11 +89,17 @@ impl SharedDeps {
             second_factor: config.portal.second_factor,
             partners: config.portal.partners.clone(),
             session_times: config.portal.session_times,
+            bind_session: config.portal.bind_session,
+            hsts_include_subdomains: config.portal.hsts_include_subdomains,
             identity: IdentitySettings {
                 issuer: addresses.issuer.clone(),
                 client_id: config.identity.client_id.clone(),
                 client_secret: self.client_secret.clone(),
+                requirements: config.identity.requirements.clone(),
+                roles: config.identity.roles.clone(),
+                recheck_after: config.identity.recheck_after,
             },
+            has_built_in_provider: config.auth.is_enabled,
             trusted_proxies: config.portal.trusted_proxies.clone(),
             drafting,
             invoice_terms: config.invoice_terms(),
@@ -120,7 +126,8 @@ impl SharedDeps {
             name: format!("{} client portal", config.portal.firm_name),
             secret: self.client_secret.clone(),
             redirect_uris: vec![addresses.redirect_uri()],
-            post_logout_redirect_uris: vec![format!("{}/", addresses.portal)],
+            post_logout_redirect_uris: vec![format!("{}/signed-out", addresses.portal)],
+            backchannel_logout_uri: Some(format!("{}/auth/backchannel-logout", addresses.portal)),
         };
         let settings = ProviderSettings {
             issuer: addresses.issuer.clone(),
@@ -128,6 +135,8 @@ impl SharedDeps {
             company_domain: config.portal.company_domain.clone(),
             clients: vec![portal],
             trusted_proxies: config.portal.trusted_proxies.clone(),
+            second_factor: config.auth.second_factor,
+            hsts_include_subdomains: config.auth.hsts_include_subdomains,
         };
         Provider::new(
             settings,

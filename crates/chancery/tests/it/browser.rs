@@ -36,6 +36,17 @@ pub struct Browser {
 /// A handle to an open tab.
 pub struct Tab(Value);
 
+/// A passkey device that the browser simulates (WebDriver's extension in the WebAuthn standard).
+pub struct Authenticator(String);
+
+#[derive(Clone, Copy, Debug)]
+pub enum AuthenticatorKind {
+    /// Part of the computer. It checks a fingerprint or a PIN.
+    BuiltIn,
+    /// A security key that a touch is enough for.
+    TouchOnly,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub enum Screen {
     Desktop,
@@ -278,6 +289,36 @@ impl Browser {
     /// Returns the value that the script passes to its last argument, a callback.
     pub async fn script_with_reply(&self, script: &str) -> Value {
         self.post("execute/async", &json!({"script": script, "args": []})).await
+    }
+
+    /// Adds a passkey device to this tab. It holds until the tab is closed.
+    pub async fn add_authenticator(&self, kind: AuthenticatorKind) -> Authenticator {
+        let (transport, verifies_user) = match kind {
+            AuthenticatorKind::BuiltIn => ("internal", true),
+            AuthenticatorKind::TouchOnly => ("usb", false),
+        };
+        let options = json!({
+            "protocol": "ctap2",
+            "transport": transport,
+            "hasResidentKey": true,
+            "hasUserVerification": verifies_user,
+            "isUserConsenting": true,
+            "isUserVerified": verifies_user,
+        });
+        let id = self.post("webauthn/authenticator", &options).await;
+        Authenticator(id.as_str().unwrap().to_owned())
+    }
+
+    /// Whether the device's checks of the fingerprint or PIN succeed from now on.
+    pub async fn set_user_verified(&self, Authenticator(id): &Authenticator, is_verified: bool) {
+        let verified = json!({"isUserVerified": is_verified});
+        self.post(&format!("webauthn/authenticator/{id}/uv"), &verified).await;
+    }
+
+    /// Returns how many passkeys the device has.
+    pub async fn passkeys(&self, Authenticator(id): &Authenticator) -> usize {
+        let credentials = self.get(&format!("webauthn/authenticator/{id}/credentials")).await;
+        credentials.as_array().unwrap().len()
     }
 
     /// Deletes all cookies.

@@ -20,6 +20,7 @@ mod docs;
 mod docs_shell_blocks;
 mod drafting;
 mod event_stream;
+mod fake_clock;
 mod faults;
 mod identity_clients;
 mod identity_providers;

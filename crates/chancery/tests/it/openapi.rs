@@ -122,7 +122,8 @@ async fn schemathesis_finds_no_undocumented_behavior() {
     const SEED: &str = "20261115";
     const EXAMPLES_PER_OPERATION: &str = "10";
     // Takes less than a minute on two cores; the rest is headroom for a busy machine.
-    const TIMEOUT_S: &str = "240";
+    const TIMEOUT_S: &str = "480";
+    const REQUEST_TIMEOUT_S: &str = "60";
 
     let firm = Firm::new();
     // The same limits as the demo account's.
@@ -144,6 +145,8 @@ async fn schemathesis_finds_no_undocumented_behavior() {
         // Python 3.11 cannot parse in two threads at once ("AST constructor recursion depth mismatch"), and Hypothesis parses.
         "--workers",
         "1",
+        "--request-timeout",
+        REQUEST_TIMEOUT_S,
     ]);
     command.args([
         "--header",

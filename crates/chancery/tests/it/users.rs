@@ -2,11 +2,12 @@
 
 use crate::server::Firm;
 use chancery_domain::{
-    Action, AuditEvent, EventKind, EventOrigin, Identity, OsRandomness, Person, Principal, Role, SecretToken,
-    SessionTimeouts, TokenHash, UnixMillis,
+    Action, AuditEvent, AuditedDecision, Clock, EventKind, EventOrigin, Identity, OsRandomness, Person,
+    Principal, Profile, Role, SecretToken, SessionTimeouts, SystemClock, TokenHash, UnixMillis,
 };
 use chancery_store::{
-    NewProviderAccount, NewProviderSession, NewSession, PasswordHash, Store, VerifiedIdentity,
+    MessageKind, NewProviderAccount, NewProviderSession, NewSession, PasswordHash, SessionAuthentication,
+    Store, VerifiedIdentity,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -38,7 +39,9 @@ async fn start_session(store: &Store, person: &Person) -> TokenHash {
     let (ip_address, user_agent) = ("192.0.2.1".to_owned(), "Firefox".to_owned());
     let new = NewSession {
         token,
+        binding: None,
         person: person.id,
+        authentication: SessionAuthentication::at(NOON),
         origin: EventOrigin::local(NOON, &OsRandomness),
         ip_address,
         user_agent,
@@ -68,7 +71,9 @@ async fn sign_in_at_provider(store: &Store, person: &Person) -> TokenHash {
 async fn start_at_provider(store: &Store, person: &Person) -> TokenHash {
     let token = SecretToken::generate(&OsRandomness).hash();
     let subject = person.identity.subject.clone();
-    let new = NewProviderSession { token, subject, password_version: 1, at: NOON };
+    let sid = SecretToken::generate(&OsRandomness).reveal().to_owned();
+    let new =
+        NewProviderSession { token, subject, password_version: 1, sid, amr: "pwd".to_owned(), at: NOON };
     store.provider_sessions.start_provider_session(new).await.unwrap();
     assert!(is_known_at_provider(store, token).await);
     token
@@ -220,9 +225,113 @@ async fn ambiguous_user_email_requires_a_subject() {
         assert!(error.contains(part), "{part}: {error}");
     }
     assert!(firm.fail(&["user", "remove", "ann@example.com", "--subject", "19"]).contains("found: 17 at"));
-    firm.run(&["user", "remove", "ann@example.com", "--subject", "18", "--issuer", "https://id.example.com"]);
-    let list = firm.json(&["user", "list", "--json"]);
-    assert_eq!((&list[0]["subject"], &list[0]["removed_at"]), (&json!("17"), &json!(null)));
+    let issuer = "https://id.example.com";
+    firm.run(&["user", "role", "ann@example.com", "partner", "--subject", "18", "--issuer", issuer]);
+    let roles = store.people.list_people().await.unwrap().into_iter();
+    let roles: Vec<_> = roles.map(|person| (person.identity.subject, person.role)).collect();
+    assert_eq!(roles, [("17".to_owned(), Role::Consultant), ("18".to_owned(), Role::Partner)]);
+    sign_in(&store, "1", "ruth@example.com", Role::Partner).await;
+    let removed = firm.run(&["user", "remove", "ann@example.com", "--subject", "17", "--issuer", issuer]);
+    assert_eq!(
+        removed.matches("removed: all sessions ended").count(),
+        2,
+        "everyone with the mailbox: {removed}"
+    );
+    let people = store.people.list_people().await.unwrap();
+    assert_eq!(people.len(), 1, "{people:?}");
+    store.close().await;
+}
+
+/// The messages that wait for a server to send them: destination and payload.
+async fn waiting(store: &Store) -> Vec<(String, String)> {
+    let (claim, later) = (SecretToken::generate(&OsRandomness), UnixMillis(4_000_000_000_000));
+    let claimed =
+        store.outbox.claim_messages((MessageKind::Email, None), &claim, later, later, 100).await.unwrap();
+    claimed.into_iter().map(|claimed| (claimed.message.destination, claimed.message.payload)).collect()
+}
+
+/// All decisions of this action.
+async fn decided(store: &Store, action: Action) -> Vec<AuditedDecision> {
+    let (mut found, mut writer) = (Vec::new(), None);
+    while let Some(next) = store.audit_chains.next_audit_writer(writer).await.unwrap() {
+        let rows = store.audit_chains.audit_rows(next, 0, 100).await.unwrap();
+        let decided = rows.iter().filter_map(|chained| chained.row.as_decision());
+        found.extend(decided.filter(|row| row.access_request.action == action).cloned());
+        writer = Some(next);
+    }
+    found
+}
+
+#[tokio::test]
+async fn invited_user_gets_an_email_and_the_role() {
+    let firm = Firm::new();
+    let store = open(&firm).await;
+    sign_in(&store, "1", "ruth@example.com", Role::Partner).await;
+    let config = firm.data().join("portal.toml");
+    let portal = "[portal]\ncompany_domain = \"example.com\"\npublic_url = \"https://portal.example.com\"\n";
+    std::fs::write(&config, portal).unwrap();
+    let config = config.to_str().unwrap();
+    let invite = |email: &'static str| ["--config", config, "user", "invite", email, "--role", "partner"];
+    let outside = firm.fail(&invite("nora@evil.example"));
+    assert!(outside.contains("not at portal.company_domain (example.com)"), "{outside}");
+    let known = firm.fail(&invite("ruth@example.com"));
+    assert!(known.contains("ruth@example.com is already on the team"), "{known}");
+    let invited = firm.run(&invite("Nora@example.com"));
+    assert!(invited.contains("nora@example.com invited as a partner"), "{invited}");
+    let waiting = waiting(&store).await;
+    let [(to, text)] = &waiting[..] else { panic!("{waiting:?}") };
+    assert_eq!(to, "nora@example.com");
+    assert!(text.contains("Your administrator") && text.contains("https://portal.example.com/"), "{text}");
+    // Each command has a chain of its own, and chains come in any order.
+    let mut rows = decided(&store, Action::InvitePerson).await;
+    rows.retain(|row| row.effect.is_some());
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!(
+        (rows[0].access_request.by, rows[0].effect.unwrap().kind),
+        (Principal::Operator, EventKind::PersonInvited)
+    );
+    // The invitation is as old as the command, which the system's clock dates.
+    let identity = Identity { issuer: "https://id.example.com".to_owned(), subject: "2".to_owned() };
+    let origin = EventOrigin::local(SystemClock.now(), &OsRandomness);
+    let (email, role) = ("nora@example.com".parse().unwrap(), Role::Consultant);
+    let nora = store.people.sign_in(VerifiedIdentity { identity, email, role, origin }).await.unwrap();
+    assert_eq!(nora.role, Role::Partner);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn reset_factors_ends_all_sessions_and_tells_the_user() {
+    let firm = Firm::new();
+    let store = open(&firm).await;
+    let ann = sign_in(&store, "2", "ann@example.com", Role::Consultant).await;
+    let none = firm.fail(&["user", "reset-factors", "ann@example.com"]);
+    assert!(none.contains("no account at the built-in identity provider"), "{none}");
+    let (session, in_portal) = (sign_in_at_provider(&store, &ann).await, start_session(&store, &ann).await);
+    let reset = firm.run(&["user", "reset-factors", "ANN@example.com"]);
+    assert!(reset.contains("second factors of ann@example.com reset"), "{reset}");
+    assert!(reset.contains("all sessions ended"), "{reset}");
+    assert!(!is_known_at_provider(&store, session).await && !is_signed_in(&store, in_portal).await);
+    let waiting = waiting(&store).await;
+    let [(to, text)] = &waiting[..] else { panic!("{waiting:?}") };
+    assert!(to == "ann@example.com" && text.contains("Your administrator"), "{to}: {text}");
+    let mut rows = decided(&store, Action::ResetFactors).await;
+    rows.sort_by_key(|row| row.access_request.at);
+    let effects: Vec<_> = rows.iter().map(|row| row.effect).collect();
+    assert_eq!(effects, [None, Some(AuditEvent::new(EventKind::FactorsReset, ann.id))]);
+    assert!(firm.run(&["verify"]).contains(" rows: OK"));
+    store.close().await;
+}
+
+#[tokio::test]
+async fn user_list_shows_names() {
+    let firm = Firm::new();
+    let store = open(&firm).await;
+    let ann = sign_in(&store, "2", "ann@example.com", Role::Consultant).await;
+    assert_eq!(firm.json(&["user", "list", "--json"])[0]["name"], json!(null));
+    let profile = Profile { name: Some("Ann Lee".parse().unwrap()), time_zone: None };
+    store.people.set_profile(ann.id, &profile).await.unwrap();
+    assert_eq!(firm.json(&["user", "list", "--json"])[0]["name"], json!("Ann Lee"));
+    assert!(firm.run(&["user", "list"]).contains("ann@example.com  consultant  Ann Lee"));
     store.close().await;
 }
 

@@ -161,7 +161,7 @@ async fn account_pages_are_accessible() {
     let account = format!("/accounts/{}", past.brightwater.account);
     an_account(&office, &browser, &mut tour, &account).await;
     browser.open(&office.portal(&account)).await;
-    browser.press("section[aria-labelledby=close] summary").await;
+    browser.follow("section[aria-labelledby=close] a[href*='open=close']").await;
     browser.follow("section[aria-labelledby=close] button").await;
     tour.look_everywhere("closed account", "Closed").await;
     at_the_end(&browser, tour).await;
@@ -180,7 +180,10 @@ async fn an_account(office: &Office, browser: &Browser, tour: &mut Tour<'_>, acc
         ("new-key", "#label", &"long ".repeat(60)),
     ] {
         browser.open(&account).await;
-        browser.press(&format!("section[aria-labelledby={form}] summary")).await;
+        match form {
+            "new-key" => browser.follow("section[aria-labelledby=new-key] a[href*='open=key']").await,
+            _ => browser.press(&format!("section[aria-labelledby={form}] summary")).await,
+        }
         browser.fill(field, wrong).await;
         browser.follow(&format!("section[aria-labelledby={form}] form button")).await;
         assert_eq!(browser.status().await, 422, "{form}");
@@ -193,7 +196,7 @@ async fn an_account(office: &Office, browser: &Browser, tour: &mut Tour<'_>, acc
     tour.look_everywhere("card of a key", "You cannot undo this.").await;
 
     browser.open(&account).await;
-    browser.press("section[aria-labelledby=new-key] summary").await;
+    browser.follow("section[aria-labelledby=new-key] a[href*='open=key']").await;
     browser.fill("#label", "second server").await;
     browser.follow("section[aria-labelledby=new-key] form button").await;
     tour.look_everywhere("new key", "Copy it now").await;

@@ -113,7 +113,7 @@ async fn limits_are_changed(office: &Office, browser: &Browser, ruth: &SignedInU
 }
 
 async fn key_is_created_shown_once_and_revoked(browser: &Browser, ruth: &SignedInUser, account: &str) {
-    browser.press("section[aria-labelledby=new-key] summary").await;
+    browser.follow("section[aria-labelledby=new-key] a[href*='open=key']").await;
     browser.fill("#label", "night shift").await;
     browser.follow("section[aria-labelledby=new-key] form button").await;
     browser.shows("Copy it now").await;

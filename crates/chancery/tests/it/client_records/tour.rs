@@ -73,8 +73,23 @@ async fn consultant_pages_are_accessible() {
     tour.look_everywhere("archived client", "Restore client").await;
     browser.open(&office.portal("/clients?archived=1")).await;
     tour.look("archive", CLIENT).await;
+    visit_profile(&office, &browser, &mut tour).await;
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
     tour.end();
+}
+
+async fn visit_profile(office: &Office, browser: &Browser, tour: &mut Tour<'_>) {
+    browser.open(&office.portal("/profile")).await;
+    tour.look_everywhere("profile", "Your profile").await;
+    tour.picture("11-profile").await;
+    browser.fill("#name", "maya@home").await;
+    browser.press("main form button.button-primary").await;
+    tour.look_everywhere("profile with an error", "A name cannot contain").await;
+    assert_eq!(browser.status().await, 422);
+    browser.fill("#name", "Maya Castellanos").await;
+    browser.press("main form button.button-primary").await;
+    tour.look_everywhere("saved profile", "Profile saved.").await;
+    assert_eq!(browser.text(".bar-person").await, "Maya Castellanos");
 }
 
 async fn forms_with_something_to_put_right(
@@ -184,17 +199,33 @@ async fn partner_pages_are_accessible() {
     browser.open(&office.portal("/team")).await;
     tour.look_everywhere("team", "omar@example.com").await;
     tour.picture("05-team").await;
+    let invalid = ruth.post("/team/invitations", &[("email", "nora"), ("role", "partner")]).await;
+    assert_eq!(invalid.status.as_u16(), 422);
+    let nora = ruth.post("/team/invitations", &[("email", "nora@example.com"), ("role", "partner")]).await;
+    assert_eq!(nora.status.as_u16(), 303);
+    browser.open(&office.portal("/team?done=invited")).await;
+    tour.look_everywhere("invitations", "Send again").await;
+    tour.picture_from("12-invitations", "#invitations").await;
+    browser.fill("#email", "nora").await;
+    browser.press("#invitations .card button").await;
+    tour.look_everywhere("invitation with an error", "exactly one").await;
+    assert_eq!(browser.status().await, 422);
     let people = ruth.json("/team").await.value();
     for person in people["people"].as_array().unwrap() {
-        browser.open(&office.portal(&format!("/team?person={}", person["id"]))).await;
+        browser.open(&office.portal(&format!("/team?person={}&open=role", person["id"]))).await;
         browser
             .script("document.querySelectorAll('details').forEach(details => { details.open = true })")
             .await;
         tour.look_everywhere(&format!("team {}", person["email"]), "Sessions").await;
     }
+    browser.open(&office.portal("/clients/export")).await;
+    tour.look_everywhere("export", "Download CSV").await;
     let omar =
         people["people"].as_array().unwrap().iter().find(|person| person["email"] == "omar@example.com");
     let omar = omar.unwrap()["id"].to_string();
+    browser.open(&office.portal(&format!("/team?person={omar}&open=factors"))).await;
+    tour.look_everywhere("reset of second factors", "Make sure that").await;
+    tour.picture_from("13-reset-factors", "#factors").await;
     assert_eq!(ruth.post("/team/remove", &[("person", &omar)]).await.status.as_u16(), 303);
     browser.open(&office.portal(&format!("/team?person={omar}&done=removed"))).await;
     tour.look_everywhere("removed person", "Access").await;

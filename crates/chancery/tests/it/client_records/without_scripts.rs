@@ -152,7 +152,7 @@ async fn change_role_in_browser(office: &Office, browser: &Browser, omar: &Signe
     browser.open(&office.portal("/team")).await;
     browser.press_link("omar@example.com").await;
     browser.shows("Make omar@example.com a partner").await;
-    browser.press("section[aria-labelledby=role] summary").await;
+    browser.follow("section[aria-labelledby=role] a[href*='open=role']").await;
     browser.follow("section[aria-labelledby=role] button").await;
     browser.shows("omar@example.com is now a partner.").await;
     assert_eq!(omar.json("/team").await.status.as_u16(), 200);

@@ -3,7 +3,7 @@
 use crate::event_stream::EventStream;
 use crate::server::{Firm, Server, client, eventually};
 use chancery_domain::{Clock, EventOrigin, OsRandomness, SecretToken, StopReason, SystemClock, UsageRow};
-use chancery_store::{NewSession, Store};
+use chancery_store::{NewSession, SessionAuthentication, Store};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +75,9 @@ async fn sign_in(firm: &Firm, email: &str) -> String {
     let token = SecretToken::generate(&OsRandomness);
     let new = NewSession {
         token: token.hash(),
+        binding: None,
         person: people[0].id,
+        authentication: SessionAuthentication::at(SystemClock.now()),
         origin: EventOrigin::local(SystemClock.now(), &OsRandomness),
         ip_address: "127.0.0.1".to_owned(),
         user_agent: "Firefox".to_owned(),

@@ -78,12 +78,20 @@ impl Record {
 pub struct Clients {
     tasks: Vec<JoinHandle<Record>>,
     is_over: Arc<AtomicBool>,
-    arrived: Arc<watch::Sender<usize>>,
+    arrived: Arc<watch::Sender<Arrived>>,
+}
+
+/// What all clients together have received so far.
+#[derive(Clone, Copy, Default)]
+pub struct Arrived {
+    pub replies: usize,
+    pub rejections: usize,
 }
 
 impl Clients {
     pub fn start(target: &Target, behavior: &ClientBehavior, draw: &Draw) -> Self {
-        let (is_over, arrived) = (Arc::new(AtomicBool::new(false)), Arc::new(watch::Sender::new(0)));
+        let (is_over, arrived) =
+            (Arc::new(AtomicBool::new(false)), Arc::new(watch::Sender::new(Arrived::default())));
         let tasks = (0..behavior.clients)
             .map(|number| {
                 let client = OneClient {
@@ -108,11 +116,16 @@ impl Clients {
     /// Waits until the clients together have received this many more replies. At that moment, other replies of the
     /// same commit may still be in flight.
     pub async fn more_replies(&self, count: usize, timeout: Duration) {
+        let enough = self.arrived.borrow().replies + count;
+        let is_in_time = self.wait_until(|arrived| arrived.replies >= enough, timeout).await;
+        assert!(is_in_time, "not {count} replies within {timeout:?}");
+    }
+
+    /// Returns whether the clients received that much in time.
+    pub async fn wait_until(&self, is_enough: impl Fn(Arrived) -> bool, timeout: Duration) -> bool {
         let mut arrived = self.arrived.subscribe();
-        let enough = *arrived.borrow() + count;
-        let waiting = arrived.wait_for(|arrived| *arrived >= enough);
-        let outcome = tokio::time::timeout(timeout, waiting).await.map(drop);
-        assert!(outcome.is_ok(), "not {count} replies within {timeout:?}");
+        let waiting = arrived.wait_for(|arrived| is_enough(*arrived));
+        tokio::time::timeout(timeout, waiting).await.is_ok()
     }
 
     /// Lets each client finish its running request.
@@ -137,7 +150,7 @@ struct OneClient {
     behavior: ClientBehavior,
     draw: Draw,
     is_over: Arc<AtomicBool>,
-    arrived: Arc<watch::Sender<usize>>,
+    arrived: Arc<watch::Sender<Arrived>>,
 }
 
 impl OneClient {
@@ -159,7 +172,7 @@ impl OneClient {
                 Outcome::Received { id, content, .. } => {
                     assert_eq!(content, prompt.expected, "a reply is as it is in peace");
                     record.replies.push(ReceivedReply { id, content, sent_at, received_at });
-                    self.arrived.send_modify(|arrived| *arrived += 1);
+                    self.arrived.send_modify(|arrived| arrived.replies += 1);
                 }
                 Outcome::Rejected { status, code, retry_after_s } => {
                     let is_allowed = self.behavior.allowed_errors.contains(&(status, &code));
@@ -167,6 +180,7 @@ impl OneClient {
                     assert!(status != 429 || retry_after_s.is_some(), "it says when to come back");
                     let retry_after_s = retry_after_s.unwrap_or_default();
                     record.rejections.push(Rejected { status, retry_after_s, received_at });
+                    self.arrived.send_modify(|arrived| arrived.rejections += 1);
                     if (status, code.as_str()) == UNAVAILABLE {
                         record.unanswered.push(prompt.expected.clone());
                     }

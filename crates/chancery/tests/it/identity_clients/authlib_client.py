@@ -1,12 +1,17 @@
-"""PyPI's `authlib`, unmodified, signs a user in at our identity provider and out again.
+"""PyPI's `authlib`, unmodified, signs a user in at our identity provider and out again. Its JWT library, `joserfc`,
+verifies the logout tokens that the provider then sends.
 
     ISSUER=… CLIENT_ID=… CLIENT_SECRET=… REDIRECT_URI=… POST_LOGOUT_REDIRECT_URI=… EMAIL=… PASSWORD=… python authlib_client.py
 
-The script plays the user over plain HTTP: it fills in and submits the forms on the provider's pages.
+The script plays the user over plain HTTP: it fills in and submits the forms on the provider's pages. It listens at the
+port of REDIRECT_URI for logout tokens.
 """
 
 import os
+import queue
+import threading
 from html.parser import HTMLParser
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urljoin, urlsplit
 
 import httpx
@@ -14,11 +19,31 @@ from authlib.integrations.base_client import OAuthError
 from authlib.integrations.base_client.sync_app import BaseApp, OAuth2Mixin
 from authlib.integrations.base_client.sync_openid import OpenIDMixin
 from authlib.integrations.httpx_client import OAuth2Client
+from joserfc import jwt
+from joserfc.jwk import KeySet
 
 NAMES = "ISSUER CLIENT_ID CLIENT_SECRET REDIRECT_URI POST_LOGOUT_REDIRECT_URI EMAIL PASSWORD"
 ISSUER, CLIENT_ID, CLIENT_SECRET, REDIRECT_URI, POST_LOGOUT_REDIRECT_URI, EMAIL, PASSWORD = (
     os.environ[name] for name in NAMES.split()
 )
+
+
+LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
+logout_tokens = queue.Queue()
+
+
+class LogoutReceiver(BaseHTTPRequestHandler):
+    """The client's side of OpenID Connect Back-Channel Logout."""
+
+    def do_POST(self):
+        form = parse_qs(self.rfile.read(int(self.headers["content-length"])).decode())
+        logout_tokens.put((self.path, self.headers["content-type"], form))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
 
 
 class App(OAuth2Mixin, OpenIDMixin, BaseApp):
@@ -83,6 +108,24 @@ class Browser:
         return self.visit(urljoin(url, form.action), "POST", data=form.fields, headers={"origin": origin})
 
 
+def check_logout_token(app, id_token_claims):
+    """What section 2.6 of the standard asks of a client."""
+    path, content_type, form = logout_tokens.get(timeout=30)
+    assert (path, list(form)) == ("/auth/backchannel-logout", ["logout_token"]), (path, form)
+    assert content_type == "application/x-www-form-urlencoded", content_type
+    algorithms = app.load_server_metadata()["id_token_signing_alg_values_supported"]
+    keys = KeySet.import_key_set(app.fetch_jwk_set())
+    token = jwt.decode(form["logout_token"][0], keys, algorithms=algorithms)
+    assert token.header["typ"] == "logout+jwt", token.header
+    expected = {"iss": ISSUER, "aud": CLIENT_ID, "sub": id_token_claims["sub"], "sid": id_token_claims["sid"]}
+    options = {name: {"essential": True, "value": value} for name, value in expected.items()}
+    options |= {name: {"essential": True} for name in ("iat", "exp", "jti", "events")}
+    jwt.JWTClaimsRegistry(leeway=5, **options).validate(token.claims)
+    assert token.claims["events"] == {LOGOUT_EVENT: {}}, token.claims
+    assert "nonce" not in token.claims, "an ID token must not pass for a logout token"
+    return token.claims["jti"]
+
+
 def sign_in(method):
     app = App(
         framework=None,
@@ -129,10 +172,14 @@ def sign_in(method):
     logout = app.create_logout_url(POST_LOGOUT_REDIRECT_URI, id_token_hint=token["id_token"])
     url, _ = browser.visit(logout["url"])
     assert url == f"{POST_LOGOUT_REDIRECT_URI}?state={logout['state']}", url
+    token_id = check_logout_token(app, claims)
     _, html = browser.visit(begun["url"])
     assert 'type="password"' in html, "signed out: the provider asks for the password again"
+    return token_id
 
 
-sign_in("client_secret_basic")
-sign_in("client_secret_post")
+receiver = ThreadingHTTPServer(("127.0.0.1", urlsplit(REDIRECT_URI).port), LogoutReceiver)
+threading.Thread(target=receiver.serve_forever, daemon=True).start()
+assert sign_in("client_secret_basic") != sign_in("client_secret_post"), "every token has its own ID"
+assert logout_tokens.empty(), "one token for each session"
 print("every call did what it should")

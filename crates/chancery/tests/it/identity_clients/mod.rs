@@ -1,16 +1,21 @@
 //! Third-party clients, npm's `openid-client` and PyPI's `authlib`, take the portal's role at our identity provider:
-//! everything from discovery to logout, with the client secret in the header and in the form. The scripts play the user
-//! over plain HTTP, which shows that the provider's pages need no JavaScript.
+//! everything from discovery to logout, with the client secret in the header and in the form. They verify the logout
+//! tokens that the provider sends. The scripts play the user over plain HTTP, which shows that the provider's pages
+//! need no JavaScript.
 
 use crate::identity_providers::peers;
 use crate::server::{Firm, clean_command};
+use crate::sign_in::free_port;
 use serde_json::Value;
 use std::path::Path;
 
 /// Runs a script against its own demo firm; the script reports success when every call behaved as expected.
 fn run(program: &str, script: &str) {
     const SECRET: &str = "a secret of the client";
-    let firm = Firm::new().with("CHANCERY_IDENTITY__CLIENT_SECRET_FILE", "secret");
+    // The script listens where the provider expects the portal.
+    let firm = Firm::new()
+        .with("CHANCERY_IDENTITY__CLIENT_SECRET_FILE", "secret")
+        .with("CHANCERY_PORTAL__PUBLIC_URL", &format!("http://localhost:{}", free_port()));
     std::fs::write(firm.folder.path().join("secret"), SECRET).unwrap();
     let _server = firm.start_with(&["--demo"]);
     let demo = std::fs::read(firm.data().join("demo.json")).unwrap();
@@ -25,7 +30,7 @@ fn run(program: &str, script: &str) {
         .env("CLIENT_ID", "chancery-portal")
         .env("CLIENT_SECRET", SECRET)
         .env("REDIRECT_URI", format!("{portal_url}/auth/callback"))
-        .env("POST_LOGOUT_REDIRECT_URI", format!("{portal_url}/"))
+        .env("POST_LOGOUT_REDIRECT_URI", format!("{portal_url}/signed-out"))
         .env("EMAIL", text(&user["email"]))
         .env("PASSWORD", text(&user["password"]))
         .output()
@@ -36,11 +41,11 @@ fn run(program: &str, script: &str) {
 }
 
 #[test]
-fn openid_client_signs_in_and_out_at_our_provider() {
+fn openid_client_signs_in_and_out_at_our_provider_and_verifies_logout_tokens() {
     run("node", "openid_client.mjs");
 }
 
 #[test]
-fn authlib_signs_in_and_out_at_our_provider() {
+fn authlib_signs_in_and_out_at_our_provider_and_verifies_logout_tokens() {
     run("venv/bin/python", "authlib_client.py");
 }

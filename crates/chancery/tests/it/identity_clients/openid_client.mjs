@@ -1,4 +1,5 @@
-// npm's `openid-client`, unmodified, signs a user in at our identity provider and out again.
+// npm's `openid-client`, unmodified, signs a user in at our identity provider and out again. npm's `jose`, by the same
+// author, verifies the logout tokens that the provider then sends to the port of REDIRECT_URI.
 //
 //     ISSUER=… CLIENT_ID=… CLIENT_SECRET=… REDIRECT_URI=… POST_LOGOUT_REDIRECT_URI=… EMAIL=… PASSWORD=… node openid_client.mjs
 //
@@ -6,14 +7,62 @@
 // from the directory in NODE_MODULES, or else from Node's default path.
 
 import assert from "node:assert/strict";
+import { createServer } from "node:http";
 import { createRequire } from "node:module";
 import path from "node:path";
 import { pathToFileURL } from "node:url";
 
 const from = process.env.NODE_MODULES ? path.join(process.env.NODE_MODULES, "here.js") : import.meta.url;
 const client = await import(pathToFileURL(createRequire(from).resolve("openid-client")));
+const jose = await import(pathToFileURL(createRequire(from).resolve("jose")));
 
 const { ISSUER, CLIENT_ID, CLIENT_SECRET, REDIRECT_URI, POST_LOGOUT_REDIRECT_URI, EMAIL, PASSWORD } = process.env;
+
+/** The client's side of OpenID Connect Back-Channel Logout. */
+class LogoutReceiver {
+  tokens = [];
+  waiting = [];
+
+  constructor() {
+    this.server = createServer(async (request, response) => {
+      let body = "";
+      for await (const chunk of request) body += chunk;
+      response.end();
+      const token = { path: request.url, form: new URLSearchParams(body) };
+      const waiting = this.waiting.shift();
+      if (waiting) waiting(token);
+      else this.tokens.push(token);
+    });
+    this.server.listen(Number(new URL(REDIRECT_URI).port), "127.0.0.1");
+  }
+
+  next() {
+    const token = this.tokens.shift();
+    return token ? Promise.resolve(token) : new Promise((received) => this.waiting.push(received));
+  }
+
+  /** What section 2.6 of the standard asks of a client. */
+  async check(metadata, claims) {
+    const { path, form } = await this.next();
+    assert.equal(path, "/auth/backchannel-logout");
+    assert.deepEqual([...form.keys()], ["logout_token"]);
+    const { payload } = await jose.jwtVerify(
+      form.get("logout_token"),
+      jose.createRemoteJWKSet(new URL(metadata.jwks_uri)),
+      {
+        issuer: ISSUER,
+        audience: CLIENT_ID,
+        subject: claims.sub,
+        typ: "logout+jwt",
+        algorithms: metadata.id_token_signing_alg_values_supported,
+        requiredClaims: ["iat", "exp", "jti", "sid", "events"],
+      },
+    );
+    assert.equal(payload.sid, claims.sid);
+    assert.deepEqual(payload.events, { "http://schemas.openid.net/event/backchannel-logout": {} });
+    assert.ok(!("nonce" in payload), "an ID token must not pass for a logout token");
+  }
+}
 
 /** A browser without scripts: cookies, redirects, forms. */
 class Browser {
@@ -104,10 +153,19 @@ async function signIn(authentication) {
   });
   page = await browser.visit(logout.href);
   assert.equal(page.url, `${POST_LOGOUT_REDIRECT_URI}?state=${expectedState}`);
+  await receiver.check(config.serverMetadata(), claims);
   page = await browser.visit(address.href);
   assert.match(page.html, /type="password"/, "signed out: the provider asks for the password again");
 }
 
+const receiver = new LogoutReceiver();
+setTimeout(() => {
+  console.error("not done within a minute; perhaps no logout token came");
+  process.exit(1);
+}, 60_000).unref();
 await signIn(client.ClientSecretBasic(CLIENT_SECRET));
 await signIn(client.ClientSecretPost(CLIENT_SECRET));
+assert.deepEqual(receiver.tokens, [], "one token for each session");
+receiver.server.close();
+receiver.server.closeAllConnections();
 console.log("every call did what it should");

@@ -1,5 +1,5 @@
-"""PyPI's canaille on its own server, hypercorn: one client, one user, everything in memory, with keys that it generates itself.
-It prints its issuer when it is ready."""
+"""PyPI's canaille on its own server, hypercorn: one client, two users, everything in memory, with keys that it generates
+itself. It prints its issuer when it is ready."""
 
 import asyncio
 import os
@@ -24,19 +24,21 @@ settings = {
 }
 application = create_app(config=settings, env_file=None)
 with application.wsgi_application.app_context():
-    person = models.User(
-        user_name=os.environ["LOGIN"],
-        formatted_name="Ada Hale",
-        family_name="Hale",
-        emails=[os.environ["EMAIL"]],
-        password=os.environ["PASSWORD"],
-    )
-    Backend.instance.save(person)
+    for prefix, name in [("", "Ada Hale"), ("OTHER_", "Grace Ward")]:
+        person = models.User(
+            user_name=os.environ[prefix + "LOGIN"],
+            formatted_name=name,
+            family_name=name.split()[1],
+            emails=[os.environ[prefix + "EMAIL"]],
+            password=os.environ["PASSWORD"],
+        )
+        Backend.instance.save(person)
     client = models.Client(
         client_id=os.environ["CLIENT_ID"],
         client_secret=os.environ["CLIENT_SECRET"],
         client_name="The portal",
         redirect_uris=[os.environ["REDIRECT_URI"]],
+        post_logout_redirect_uris=[os.environ["POST_LOGOUT_REDIRECT_URI"]],
         grant_types=["authorization_code"],
         response_types=["code"],
         scope=["openid", "email"],

@@ -1,6 +1,6 @@
 //! PyPI's `canaille`, configured by `canaille.py`. It never marks an email address as verified.
 
-use super::{Provider, beside, peers};
+use super::{User, beside, peers};
 use crate::browser::Browser;
 use crate::server::clean_command;
 use std::process::Command;
@@ -11,10 +11,14 @@ pub fn command() -> Command {
     command
 }
 
-pub async fn sign_in(browser: &Browser, provider: &Provider) {
-    browser.fill("input[name=login]", provider.login).await;
+pub async fn sign_in(browser: &Browser, user: User) {
+    browser.fill("input[name=login]", user.login).await;
     browser.press("button[name=answer][type=submit]").await;
-    browser.fill("input[name=password]", provider.password).await;
+    browser.fill("input[name=password]", user.password).await;
     browser.press("button.primary[type=submit]").await;
-    browser.press("button#accept").await;
+    // Its consent page was seen to be left out for the second user of a client.
+    browser.until("document.querySelector('button#accept, input#code')").await;
+    if browser.script("return document.querySelector('button#accept') !== null").await == true {
+        browser.press("button#accept").await;
+    }
 }

@@ -1,5 +1,5 @@
-"""Debian's glewlwyd on its own SQLite file in this directory: one client, one user. This script writes what an administrator
-would set up on its pages, prints the issuer, and then becomes glewlwyd itself."""
+"""Debian's glewlwyd on its own SQLite file in this directory: one client, two users. This script writes what an
+administrator would set up on its pages, prints the issuer, and then becomes glewlwyd itself."""
 
 import base64
 import gzip
@@ -71,11 +71,14 @@ insert("g_plugin_module_instance", gpmi_module="oidc", gpmi_name="oidc", gpmi_pa
 people = json.loads(people)
 people["data-format"]["email_verified"] = {"multiple": False, "read": True, "write": True}
 database.execute("update g_user_module_instance set gumi_parameters = ?", [json.dumps(people)])
-person = insert("g_user", gu_username=os.environ["LOGIN"], gu_name="Ada Hale", gu_email=os.environ["EMAIL"])
-insert("g_user_password", gu_id=person, guw_password=hashed(os.environ["PASSWORD"]))
-insert("g_user_property", gu_id=person, gup_name="email_verified", gup_value="yes")
-for name in ("openid", "email"):
-    insert("g_user_scope_user", gu_id=person, gus_id=insert("g_user_scope", gus_name=name))
+scopes = [insert("g_user_scope", gus_name=name) for name in ("openid", "email")]
+for prefix, name in (("", "Ada Hale"), ("OTHER_", "Grace Ward")):
+    login, email = os.environ[prefix + "LOGIN"], os.environ[prefix + "EMAIL"]
+    person = insert("g_user", gu_username=login, gu_name=name, gu_email=email)
+    insert("g_user_password", gu_id=person, guw_password=hashed(os.environ["PASSWORD"]))
+    insert("g_user_property", gu_id=person, gup_name="email_verified", gup_value="yes")
+    for scope in scopes:
+        insert("g_user_scope_user", gu_id=person, gus_id=scope)
 
 client = insert(
     "g_client",

@@ -1,6 +1,6 @@
 //! Debian's `glewlwyd`, configured by `glewlwyd.py`. Its pages are a JavaScript application.
 
-use super::{Provider, beside, peers};
+use super::{User, beside, peers};
 use crate::browser::Browser;
 use crate::server::{clean_command, eventually};
 use serde_json::json;
@@ -13,22 +13,27 @@ pub fn command() -> Command {
     command
 }
 
-pub async fn sign_in(browser: &Browser, provider: &Provider) {
-    give_password(browser, provider).await;
+pub async fn sign_in(browser: &Browser, user: User) {
+    give_password(browser, user).await;
     browser.press("#grant-email").await; // a checkbox; `openid` alone needs no consent
     go_on(browser).await;
 }
 
-pub async fn sign_in_without_address(browser: &Browser, provider: &Provider) {
-    give_password(browser, provider).await;
+pub async fn sign_in_without_address(browser: &Browser, user: User) {
+    give_password(browser, user).await;
     browser.text("label[for=grant-email]").await;
     go_on(browser).await;
 }
 
-async fn give_password(browser: &Browser, provider: &Provider) {
+/// Waits for its sign-in page.
+pub async fn asks_for_password(browser: &Browser) {
     wait_until_loaded(browser).await;
-    browser.fill("#username", provider.login).await;
-    browser.fill("#password", provider.password).await;
+}
+
+async fn give_password(browser: &Browser, user: User) {
+    wait_until_loaded(browser).await;
+    browser.fill("#username", user.login).await;
+    browser.fill("#password", user.password).await;
     browser.press("#loginbut").await;
 }
 

@@ -1,5 +1,5 @@
-//! Third-party identity providers, each started on loopback with one client and one user, and driven through its own pages.
-//! `scripts/sign-in-peers` installs them.
+//! Third-party identity providers, each started on loopback with one client and two users, and driven through its own
+//! pages. `scripts/sign-in-peers` installs them.
 
 mod canaille;
 mod glewlwyd;
@@ -24,19 +24,26 @@ pub enum Kind {
 
 const CLIENT_ID: &str = "chancery-portal";
 const CLIENT_SECRET: &str = "the-portal-proves-itself-with-this";
-const LOGIN: &str = "ada";
-const EMAIL: &str = "ada@example.com";
 const PASSWORD: &str = "correct horse battery staple 7";
 
-/// A provider that runs until it is dropped, with its only client and its only user.
+/// A user of every provider.
+#[derive(Clone, Copy, Debug)]
+pub struct User {
+    pub login: &'static str,
+    pub email: &'static str,
+    pub password: &'static str,
+}
+
+pub const ADA: User = User { login: "ada", email: "ada@example.com", password: PASSWORD };
+pub const GRACE: User = User { login: "grace", email: "grace@example.com", password: PASSWORD };
+
+/// A provider that runs until it is dropped, with its only client and its users.
 pub struct Provider {
     pub issuer: String,
     pub client_id: &'static str,
     pub client_secret: &'static str,
-    pub login: &'static str,
-    pub email: &'static str,
-    pub password: &'static str,
     kind: Kind,
+    log: PathBuf,
     _process: Running,
     _folder: tempfile::TempDir,
 }
@@ -59,7 +66,13 @@ impl Provider {
                 ("CLIENT_SECRET", CLIENT_SECRET),
                 ("REDIRECT_URI", redirect_uri),
             ])
-            .envs([("LOGIN", LOGIN), ("EMAIL", EMAIL), ("PASSWORD", PASSWORD)])
+            .env("POST_LOGOUT_REDIRECT_URI", redirect_uri.replace("/auth/callback", "/signed-out"))
+            .env(
+                "BACKCHANNEL_LOGOUT_URI",
+                redirect_uri.replace("localhost", "127.0.0.1").replace("/callback", "/backchannel-logout"),
+            )
+            .envs([("LOGIN", ADA.login), ("EMAIL", ADA.email), ("PASSWORD", PASSWORD)])
+            .envs([("OTHER_LOGIN", GRACE.login), ("OTHER_EMAIL", GRACE.email)])
             .stdin(Stdio::null())
             .stdout(output.try_clone().unwrap())
             .stderr(output);
@@ -78,28 +91,61 @@ impl Provider {
             issuer,
             client_id: CLIENT_ID,
             client_secret: CLIENT_SECRET,
-            login: LOGIN,
-            email: EMAIL,
-            password: PASSWORD,
             kind,
+            log,
             _process: process,
             _folder: folder,
         }
     }
 
-    /// Signs the user in and consents, on the provider's own pages. The browser must already be there.
+    /// Everything that it has printed.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Signs Ada in and consents, on the provider's own pages. The browser must already be there.
     pub async fn sign_in(&self, browser: &Browser) {
+        self.sign_in_as(browser, ADA).await;
+    }
+
+    /// The same for any user.
+    pub async fn sign_in_as(&self, browser: &Browser, user: User) {
         match self.kind {
-            Kind::Canaille => canaille::sign_in(browser, self).await,
-            Kind::Glewlwyd => glewlwyd::sign_in(browser, self).await,
-            Kind::OidcProvider => oidc_provider::sign_in(browser, self).await,
+            Kind::Canaille => canaille::sign_in(browser, user).await,
+            Kind::Glewlwyd => glewlwyd::sign_in(browser, user).await,
+            Kind::OidcProvider => oidc_provider::sign_in(browser, user).await,
         }
     }
 
-    /// Signs the user in without consenting to share the email address.
+    /// Signs Ada in without consenting to share the email address.
     pub async fn sign_in_without_address(&self, browser: &Browser) {
         assert!(matches!(self.kind, Kind::Glewlwyd), "only glewlwyd lets people choose");
-        glewlwyd::sign_in_without_address(browser, self).await;
+        glewlwyd::sign_in_without_address(browser, ADA).await;
+    }
+
+    /// Waits for the provider's own page that asks for credentials or an account.
+    pub async fn asks_for_credentials(&self, browser: &Browser) {
+        match self.kind {
+            Kind::Canaille => drop(browser.text("input[name=login], input[name=password]").await),
+            Kind::Glewlwyd => glewlwyd::asks_for_password(browser).await,
+            Kind::OidcProvider => drop(browser.text("input[name=password]").await),
+        }
+    }
+
+    /// Confirms the sign-out on the provider's own page, where it asks.
+    pub async fn confirm_sign_out(&self, browser: &Browser) {
+        match self.kind {
+            Kind::OidcProvider => browser.press("button[name=logout][value=yes]").await,
+            Kind::Canaille | Kind::Glewlwyd => {}
+        }
+    }
+
+    /// Whether it ends its own session when the portal asks, and returns.
+    pub fn signs_out(&self) -> bool {
+        match self.kind {
+            Kind::OidcProvider | Kind::Canaille => true,
+            Kind::Glewlwyd => false,
+        }
     }
 
     /// Whether it marks the email address as verified.

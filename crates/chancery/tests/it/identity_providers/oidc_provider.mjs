@@ -1,4 +1,4 @@
-// npm's oidc-provider, set up as in its documentation: one client, one user, its own sign-in and consent pages. It
+// npm's oidc-provider, set up as in its documentation: one client, two users, its own sign-in and consent pages. It
 // prints its issuer when it is ready.
 
 import { generateKeyPairSync } from 'node:crypto';
@@ -6,6 +6,8 @@ import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 
 const { NODE_MODULES, CLIENT_ID, CLIENT_SECRET, REDIRECT_URI, LOGIN, EMAIL } = process.env;
+const { OTHER_LOGIN, OTHER_EMAIL, POST_LOGOUT_REDIRECT_URI, BACKCHANNEL_LOGOUT_URI } = process.env;
+const addresses = { [LOGIN]: EMAIL, [OTHER_LOGIN]: OTHER_EMAIL };
 const { default: Provider } = await import(createRequire(`${NODE_MODULES}/`).resolve('oidc-provider'));
 
 // Several keys of several types, so that a client must select one by `kid`.
@@ -29,6 +31,9 @@ const provider = new Provider(issuer, {
       client_id: CLIENT_ID,
       client_secret: CLIENT_SECRET,
       redirect_uris: [REDIRECT_URI],
+      post_logout_redirect_uris: [POST_LOGOUT_REDIRECT_URI],
+      backchannel_logout_uri: BACKCHANNEL_LOGOUT_URI,
+      backchannel_logout_session_required: true,
       grant_types: ['authorization_code'],
       response_types: ['code'],
       token_endpoint_auth_method: 'client_secret_basic',
@@ -38,9 +43,16 @@ const provider = new Provider(issuer, {
   claims: { openid: ['sub'], email: ['email', 'email_verified'] },
   cookies: { keys: ['a key of the tests'] },
   findAccount: (_, login) =>
-    login === LOGIN
-      ? { accountId: login, claims: () => ({ sub: login, email: EMAIL, email_verified: true }) }
+    addresses[login]
+      ? { accountId: login, claims: () => ({ sub: login, email: addresses[login], email_verified: true }) }
       : undefined,
+  features: { backchannelLogout: { enabled: true } },
+  // Its default connections refuse loopback addresses, and here everything is on loopback. The printed logout tokens are
+  // for a test that sends one again.
+  fetch: (url, { dispatcher, ...options }) => {
+    console.log(`sends ${options.body}`);
+    return fetch(url, options);
+  },
   jwks: { keys },
 });
 server.on('request', provider.callback());

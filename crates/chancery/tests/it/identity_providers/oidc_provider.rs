@@ -1,6 +1,6 @@
 //! npm's `oidc-provider`, configured by `oidc_provider.mjs`. Its own pages accept any password.
 
-use super::{Provider, beside, peers};
+use super::{User, beside, peers};
 use crate::browser::Browser;
 use crate::server::clean_command;
 use std::process::Command;
@@ -11,9 +11,9 @@ pub fn command() -> Command {
     command
 }
 
-pub async fn sign_in(browser: &Browser, provider: &Provider) {
-    browser.fill("input[name=login]", provider.login).await;
-    browser.fill("input[name=password]", provider.password).await;
+pub async fn sign_in(browser: &Browser, user: User) {
+    browser.fill("input[name=login]", user.login).await;
+    browser.fill("input[name=password]", user.password).await;
     browser.press("button[type=submit]").await;
     browser.press("input[name=prompt][value=consent] ~ button").await;
 }

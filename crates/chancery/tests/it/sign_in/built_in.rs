@@ -115,8 +115,9 @@ async fn forgotten_password_is_reset_with_an_emailed_code() {
     let scene = Scene::start().await;
     let (browser, maya) = (&scene.browser, scene.person("maya"));
     scene.go_to_provider().await;
-    browser.press("a[href^='/forgotten-password']").await;
     browser.fill("#email", &maya.email).await;
+    browser.press("button[formaction='/forgotten-password/address']").await;
+    browser.shows("We will email you a code").await;
     browser.press("form button.button-primary").await;
     browser.wait_for_url(&scene.auth("/forgotten-password/code")).await;
     let emails = scene.emails(1).await;

@@ -25,12 +25,13 @@ async fn provider_cookies(scene: &Scene) -> String {
 }
 
 /// A client that does not follow redirects.
-fn unfollowing() -> reqwest::Client {
+pub fn unfollowing() -> reqwest::Client {
     client(); // sets up TLS for the whole process
     reqwest::Client::builder().no_proxy().redirect(Policy::none()).build().unwrap()
 }
 
-async fn location(request: reqwest::RequestBuilder) -> String {
+/// Where the reply redirects to.
+pub async fn location(request: reqwest::RequestBuilder) -> String {
     let response = request.send().await.unwrap();
     let (status, headers) = (response.status(), response.headers().clone());
     let text = response.text().await.unwrap();
@@ -82,9 +83,9 @@ async fn callback_works_once_and_only_in_the_initiating_browser() {
 
     // The used code with a state that this browser started.
     let callback = scene.portal("/auth/callback");
-    let cookie = browser.cookie(&callback, "sign_in").await;
+    let cookie = browser.cookie(&callback, "__Host-sign_in").await;
     let begin = unfollowing().get(scene.portal("/auth/sign-in"));
-    let begin = begin.header("cookie", format!("sign_in={}", cookie["value"].as_str().unwrap()));
+    let begin = begin.header("cookie", format!("__Host-sign_in={}", cookie["value"].as_str().unwrap()));
     let state = |url: &str| {
         let url: reqwest::Url = url.parse().unwrap();
         url.query_pairs().find(|(name, _)| name == "state").unwrap().1.into_owned()

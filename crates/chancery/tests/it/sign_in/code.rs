@@ -25,7 +25,7 @@ async fn session_starts_only_after_the_emailed_code() {
     browser.press("form button.button-primary").await;
     browser.wait_for_url(&scene.portal("/clients")).await;
     assert!(scene.has_session().await);
-    assert!(browser.cookie(&scene.portal("/auth/code"), "sign_in_code").await.is_null());
+    assert!(browser.cookie(&scene.portal("/auth/code"), "__Host-sign_in_code").await.is_null());
     browser.open(&scene.portal("/auth/code")).await;
     browser.shows("Sign-in expired").await;
 }

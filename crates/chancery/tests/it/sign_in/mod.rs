@@ -1,12 +1,16 @@
 //! People sign in to the portal in a real browser: at the built-in provider on its own origin, and at third-party providers.
 
+mod authenticator_app;
 mod built_in;
 mod callback;
 mod code;
+mod lock_out;
 mod mail;
+mod passkeys;
 mod providers;
 mod sign_out;
 mod sign_up;
+mod step_up;
 mod tour;
 mod two_processes;
 
@@ -14,6 +18,9 @@ use crate::browser::Browser;
 use crate::server::{Firm, Server};
 use serde_json::Value;
 use std::time::Duration;
+
+/// Of the email with the code that the first second factor of an account needs.
+const FIRST_FACTOR_SUBJECT: &str = "Your code to add a second factor";
 
 /// The demo firm with the portal and the built-in provider, and a browser with a fresh profile.
 struct Scene {
@@ -33,9 +40,29 @@ impl Scene {
     }
 
     async fn start_with(settings: &[(&str, &str)]) -> Self {
-        let firm = settings.iter().fold(Firm::new(), |firm, (name, value)| firm.with(name, value));
+        Self::start_firm(settings.iter().fold(Firm::new(), |firm, (name, value)| firm.with(name, value)))
+            .await
+    }
+
+    async fn start_firm(firm: Firm) -> Self {
         let server = firm.start_with(&["--demo"]);
         Self { firm, server, browser: Browser::start().await }
+    }
+
+    /// The provider on `localhost`, because passkeys need a host name, and the portal on `127.0.0.1`.
+    async fn start_with_passkeys(firm: Firm) -> Self {
+        let [auth_port, portal_port] = free_ports();
+        let (auth, portal) =
+            (format!("http://localhost:{auth_port}"), format!("http://127.0.0.1:{portal_port}"));
+        let firm = firm
+            .with("CHANCERY_AUTH__ENABLED", "true")
+            .with("CHANCERY_AUTH__LISTEN", &format!("127.0.0.1:{auth_port}"))
+            .with("CHANCERY_IDENTITY__ISSUER", &auth)
+            .with("CHANCERY_PORTAL__LISTEN", &format!("127.0.0.1:{portal_port}"))
+            .with("CHANCERY_PORTAL__PUBLIC_URL", &portal);
+        let mut scene = Self::start_firm(firm).await;
+        (scene.server.auth, scene.server.portal) = (auth, portal);
+        scene
     }
 
     /// Returns one of the demo firm's people.
@@ -79,6 +106,20 @@ impl Scene {
         self.consent().await;
     }
 
+    /// Opens the portal's clients, which asks for the password first.
+    async fn open_clients_with_password(&self, person: &Person) {
+        self.browser.open(&self.portal("/clients")).await;
+        self.browser.wait_for_url(&self.auth("/sign-in")).await;
+        self.give_password(&person.email, &person.password).await;
+    }
+
+    /// Signs out of the portal and of the provider.
+    async fn sign_out(&self) {
+        self.browser.press("form[action='/auth/sign-out'] button").await;
+        self.browser.wait_for_url(&self.portal("/signed-out?state=")).await;
+        self.browser.shows("You have signed out of the client portal and of").await;
+    }
+
     async fn has_session(&self) -> bool {
         !self.browser.cookie(&self.server.portal, "session").await.is_null()
     }
@@ -92,6 +133,39 @@ impl Scene {
         })
         .await;
         emails
+    }
+
+    /// Enters the emailed code that the first second factor of an account needs. The browser shows the page that sends
+    /// it, and then the page that adds the factor.
+    async fn prove_mailbox(&self) {
+        let code = self.request_first_factor_code().await;
+        self.enter_first_factor_code(&code).await;
+    }
+
+    /// Has the code sent, and returns it. The browser shows the page that asks for it.
+    async fn request_first_factor_code(&self) -> String {
+        self.browser.shows("Confirm your email address").await;
+        let before = self.first_factor_emails().len();
+        self.browser.follow("form[action='/security/email-code/send'] button").await;
+        self.browser.shows("Enter the six-digit code").await;
+        let mut emails = Vec::new();
+        crate::server::eventually("the code is in the outbox", Duration::from_secs(20), async || {
+            emails = self.first_factor_emails();
+            emails.len() > before
+        })
+        .await;
+        code_in(&emails[before]).to_owned()
+    }
+
+    async fn enter_first_factor_code(&self, code: &str) {
+        self.browser.fill("#code", code).await;
+        self.browser.follow("form[action='/security/email-code'] button").await;
+    }
+
+    /// Emails with a code to add the first second factor, oldest first.
+    fn first_factor_emails(&self) -> Vec<String> {
+        let subject = format!("Subject: {FIRST_FACTOR_SUBJECT}");
+        self.outbox().into_iter().filter(|email| email.contains(&subject)).collect()
     }
 
     fn outbox(&self) -> Vec<String> {
@@ -114,6 +188,13 @@ fn wrong_code(code: &str, which: u32) -> String {
 }
 
 /// For a server whose address must be known before it starts.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+pub fn free_port() -> u16 {
+    let [port] = free_ports();
+    port
+}
+
+/// Different ports.
+fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners = [(); N].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
 }

@@ -4,8 +4,9 @@
 
 use super::{Scene, code_in, free_port};
 use crate::browser::Browser;
-use crate::identity_providers::{Kind, Provider};
-use crate::server::Firm;
+use crate::identity_providers::{ADA, GRACE, Kind, Provider, User};
+use crate::server::{Firm, Reply, client, eventually};
+use std::time::Duration;
 
 /// Starts a portal that uses the provider, and sends the browser to it.
 pub async fn begin(kind: Kind, settings: &[(&str, &str)]) -> (Scene, Provider) {
@@ -25,43 +26,103 @@ pub async fn begin(kind: Kind, settings: &[(&str, &str)]) -> (Scene, Provider) {
     (scene, provider)
 }
 
-/// The complete flow, including sign-out.
+/// Signs the user in at the provider, whose page the browser shows. Proves the mailbox where the provider does not.
+async fn sign_in_as(scene: &Scene, provider: &Provider, user: User) {
+    let emails_before = scene.outbox().len();
+    provider.sign_in_as(&scene.browser, user).await;
+    if !provider.verifies_email() {
+        scene.browser.wait_for_url(&scene.portal("/auth/code")).await;
+        assert!(!scene.has_session().await);
+        let emails = scene.emails(emails_before + 1).await;
+        assert!(emails[emails_before].contains(&format!("To: {}", user.email)), "{emails:?}");
+        scene.browser.fill("#code", code_in(&emails[emails_before])).await;
+        scene.browser.press("form button.button-primary").await;
+    }
+}
+
+/// The complete flow: one person signs in and out, and then another in the same browser.
 async fn sign_in_at(kind: Kind) {
     let (scene, provider) = begin(kind, &[]).await;
     let browser = &scene.browser;
-    provider.sign_in(browser).await;
-    if provider.verifies_email() {
-        assert_eq!(scene.outbox().len(), 0);
-    } else {
-        browser.wait_for_url(&scene.portal("/auth/code")).await;
-        assert!(!scene.has_session().await);
-        browser.fill("#code", code_in(&scene.emails(1).await[0])).await;
-        browser.press("form button.button-primary").await;
-    }
+    sign_in_as(&scene, &provider, ADA).await;
     browser.wait_for_url(&scene.portal("/sessions")).await;
-    assert_eq!(browser.text(".bar-person").await, provider.email);
+    assert_eq!(browser.text(".bar-person").await, ADA.email);
     assert!(scene.has_session().await);
-
     let people = scene.firm.json(&["user", "list", "--json"]);
     assert_eq!(people.as_array().unwrap().len(), 1, "{people}");
     assert_eq!(people[0]["issuer"], provider.issuer);
+
     browser.press("form[action='/auth/sign-out'] button").await;
-    browser.shows("You are signed out").await;
+    if provider.signs_out() {
+        provider.confirm_sign_out(browser).await;
+        browser.wait_for_url(&scene.portal("/signed-out")).await;
+        browser.shows("You have signed out of the client portal and of").await;
+    } else {
+        browser.wait_for_url(&scene.portal("/signed-out")).await;
+        browser.shows("You are still signed in at").await;
+    }
     assert!(!scene.has_session().await);
+
+    // The next person at this browser is asked for credentials.
+    browser.open(&scene.portal("/clients")).await;
+    provider.asks_for_credentials(browser).await;
+    assert!(!scene.has_session().await);
+    sign_in_as(&scene, &provider, GRACE).await;
+    browser.wait_for_url(&scene.portal("/clients")).await;
+    assert_eq!(browser.text(".bar-person").await, GRACE.email);
+    let people = scene.firm.json(&["user", "list", "--json"]);
+    assert_eq!(people.as_array().unwrap().len(), 2, "{people}");
+    if provider.verifies_email() {
+        assert_eq!(scene.outbox().len(), 0);
+    }
 }
 
 #[tokio::test]
-async fn portal_signs_in_at_oidc_provider() {
+async fn oidc_provider_ends_the_portal_session_through_the_back_channel_once_per_token() {
+    let (scene, provider) = begin(Kind::OidcProvider, &[]).await;
+    let browser = &scene.browser;
+    provider.sign_in(browser).await;
+    browser.wait_for_url(&scene.portal("/sessions")).await;
+    let token = browser.cookie(&scene.server.portal, "session").await["value"].as_str().unwrap().to_owned();
+    browser.open(&format!("{}/session/end", provider.issuer)).await;
+    provider.confirm_sign_out(browser).await;
+    let session = format!("session={token}");
+    eventually("the portal's session ends", Duration::from_secs(20), async || {
+        let request = client().get(scene.portal("/sessions")).header("cookie", session.as_str());
+        request.send().await.unwrap().status() == 401
+    })
+    .await;
+    assert!(scene.server.log().contains("sessions ended by the identity provider"), "{}", scene.server.log());
+
+    let printed = provider.log();
+    let form = printed.lines().find_map(|line| line.strip_prefix("sends ")).unwrap();
+    assert!(form.starts_with("logout_token="), "{form}");
+    for (body, reason) in [
+        (form.to_owned(), "the token was used before"),
+        (form.replacen("logout_token=", "logout_token=x", 1), ""),
+    ] {
+        let request = client()
+            .post(scene.portal("/auth/backchannel-logout"))
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(body);
+        let reply = Reply::read(request.send().await.unwrap()).await;
+        assert_eq!((reply.status, &reply.body["error"]), (400, &"invalid_request".into()), "{}", reply.body);
+        assert!(reply.body["error_description"].as_str().unwrap().contains(reason), "{}", reply.body);
+    }
+}
+
+#[tokio::test]
+async fn another_person_signs_in_after_a_sign_out_at_oidc_provider() {
     sign_in_at(Kind::OidcProvider).await;
 }
 
 #[tokio::test]
-async fn portal_signs_in_at_canaille_and_verifies_the_email_itself() {
+async fn another_person_signs_in_after_a_sign_out_at_canaille_with_emailed_codes() {
     sign_in_at(Kind::Canaille).await;
 }
 
 #[tokio::test]
-async fn portal_signs_in_at_glewlwyd() {
+async fn another_person_signs_in_after_a_sign_out_at_glewlwyd() {
     sign_in_at(Kind::Glewlwyd).await;
 }
 

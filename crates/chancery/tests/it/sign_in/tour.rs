@@ -1,9 +1,13 @@
 //! Checks every sign-in page (`crate::tour`). `make screenshots` takes those shown in docs/sign-in.md.
 
+use super::authenticator_app::shown_codes;
 use super::code::EMAIL_CODE;
+use super::passkeys::{PASSKEY_NAME, open_security, use_passkey};
+use super::step_up::signed_in_partner;
 use super::{Scene, code_in, wrong_code};
-use crate::browser::{Browser, Screen};
+use crate::browser::{AuthenticatorKind, Browser, Screen};
 use crate::identity_providers::Kind;
+use crate::server::Firm;
 use crate::smtp::{Security, SmtpServer};
 use crate::tour::Tour;
 
@@ -37,6 +41,10 @@ async fn sign_in_and_sign_out_pages_are_accessible() {
     look_and_picture(&mut tour, "06-sessions", "Your sessions").await;
     browser.press("form[action='/auth/sign-out'] button").await;
     look_and_picture(&mut tour, "07-signed-out", "You are signed out").await;
+    browser.open(&scene.portal("/sessions")).await;
+    scene.give_password(&maya.email, &maya.password).await;
+    browser.press("form button[name=end]").await;
+    tour.look("portal-session-ended", "You may still be signed in at").await;
     browser.open(&scene.auth("/")).await;
     tour.look("provider-home", "You are signed in as").await;
     browser.open(&scene.portal("/signed-out")).await;
@@ -75,6 +83,107 @@ async fn sign_up_and_forgotten_password_pages_are_accessible() {
     tour.look("forgotten-password-code", "we sent it a code").await;
     browser.press("form button.button-primary").await;
     tour.look("forgotten-password-code-unreadable", "Fix 2 problems").await;
+    tour.end();
+}
+
+/// The pages of an account without a second factor, on an IP address.
+#[tokio::test]
+async fn security_pages_are_accessible() {
+    let settings =
+        [("CHANCERY_PORTAL__FIRM_NAME", "Hale & Ward"), ("CHANCERY_AUTH__SECOND_FACTOR", "required")];
+    let scene = Scene::start_with(&settings).await;
+    let (browser, maya) = (&scene.browser, scene.person("maya"));
+    let mut tour = tour_of(browser);
+    scene.open_clients_with_password(&maya).await;
+    look_and_picture(&mut tour, "14-second-factor-required", "Set up a second factor").await;
+    browser.open(&scene.auth("/security")).await;
+    tour.look("security", "Passkeys need a host name").await;
+    browser.open(&scene.auth("/security/password")).await;
+    look_and_picture(&mut tour, "15-change-password", "Current password").await;
+    browser.press("form button.button-primary").await;
+    tour.look("security-password-unreadable", "Fix 2 problems").await;
+    browser.open(&scene.auth("/security/confirm?return_to=/security")).await;
+    tour.look("security-confirm", "Confirm that it is you").await;
+    browser.open(&scene.auth("/security/authenticator/add?return_to=/security")).await;
+    tour.look("security-email-code", "Confirm your email address").await;
+    let code = scene.request_first_factor_code().await;
+    tour.look("security-email-code-sent", "Enter the six-digit code").await;
+    browser.fill("#code", &wrong_code(&code, 1)).await;
+    browser.press("form[action='/security/email-code'] button").await;
+    tour.look("security-email-code-wrong", "Incorrect code.").await;
+    scene.enter_first_factor_code(&code).await;
+    look_and_picture(&mut tour, "16-authenticator-app", "Scan this code").await;
+    browser.press("form button.button-primary").await;
+    tour.look("security-authenticator-unreadable", "Enter the six-digit code").await;
+    browser.open(&scene.auth("/security/passkeys/add")).await;
+    tour.look("passkeys-unavailable", "Passkeys are not available here").await;
+    tour.end();
+}
+
+#[tokio::test]
+async fn passkey_and_second_factor_pages_are_accessible() {
+    let firm = Firm::new().with("CHANCERY_PORTAL__FIRM_NAME", "Hale & Ward");
+    let scene = Scene::start_with_passkeys(firm).await;
+    let (browser, maya) = (&scene.browser, scene.person("maya"));
+    let mut tour = tour_of(browser);
+    open_security(&scene, &maya).await;
+    let device = browser.add_authenticator(AuthenticatorKind::BuiltIn).await;
+    browser.follow("a[href^='/security/passkeys/add']").await;
+    scene.prove_mailbox().await;
+    look_and_picture(&mut tour, "17-add-passkey", "Create passkey").await;
+    browser.set_user_verified(&device, false).await;
+    browser.press("form button.button-primary").await;
+    tour.look("passkey-not-created", "No passkey was created.").await;
+    browser.set_user_verified(&device, true).await;
+    browser.fill("#name", PASSKEY_NAME).await;
+    browser.press("form button.button-primary").await;
+    look_and_picture(&mut tour, "18-recovery-codes", "Passkey added.").await;
+    browser.press("a.button-primary").await;
+    browser.shows(PASSKEY_NAME).await;
+    browser.follow("a[href^='/security/passkeys/rename']").await;
+    tour.look("passkey-rename", "Rename passkey").await;
+    browser.open(&scene.auth("/security")).await;
+    browser.follow("a[href^='/security/authenticator/add']").await;
+    let secret = browser.text(".totp-secret").await;
+    browser.fill("#code", &shown_codes(&secret).now).await;
+    browser.press("form button.button-primary").await;
+    look_and_picture(&mut tour, "19-security", "Authenticator app added.").await;
+    browser.open(&scene.auth("/security/confirm?return_to=/security")).await;
+    look_and_picture(&mut tour, "20-confirm", "Use your passkey").await;
+
+    browser.clear_cookies().await;
+    scene.open_clients_with_password(&maya).await;
+    look_and_picture(&mut tour, "21-second-factor", "Code from your authenticator app").await;
+    browser.fill("#code", "12").await;
+    browser.press("form[action='/sign-in/second-factor'] button").await;
+    tour.look("second-factor-unreadable", "Enter the six-digit code").await;
+    browser.press("summary").await;
+    browser.fill("#recovery_code", "12").await;
+    browser.press("form[action='/sign-in/second-factor/recovery-code'] button").await;
+    tour.look("recovery-code-unreadable", "Enter one of your recovery codes").await;
+    // Without a fingerprint the page stays, although it starts by itself.
+    browser.set_user_verified(&device, false).await;
+    browser.open(&scene.auth("/sign-in/passkey")).await;
+    look_and_picture(&mut tour, "22-passkey-sign-in", "Your browser asks for your passkey").await;
+    use_passkey(&scene).await;
+    tour.look("passkey-not-used", "No passkey was used.").await;
+    tour.end();
+}
+
+#[tokio::test]
+async fn step_up_pages_are_accessible() {
+    let firm = Firm::new().with("CHANCERY_PORTAL__FIRM_NAME", "Hale & Ward");
+    let (scene, clock, _) = signed_in_partner(firm).await;
+    let browser = &scene.browser;
+    let mut tour = tour_of(browser);
+    browser.open(&scene.portal("/accounts?open=key")).await;
+    browser.fill("#new-key #label", "Billing server").await;
+    clock.set(11 * 60);
+    browser.press("#new-key button.button-primary").await;
+    look_and_picture(&mut tour, "23-step-up", "Sign in again to continue").await;
+    browser.press("main a.button-primary").await;
+    browser.wait_for_url(&scene.auth("/sign-in")).await;
+    tour.look("step-up-at-the-provider", "Forgot your password?").await;
     tour.end();
 }
 
