@@ -3,8 +3,6 @@
 //! (`admitted_request`) decides when a reservation begins and ends.
 
 use crate::error::{MeterError, SpendingCapDetails};
-use crate::lease::expiry;
-use crate::limits::RESERVATION_TTL;
 use chancery_domain::{AccountId, Clock, KeyId, Month, Nanos, RequestId, UnixMillis};
 use chancery_store::{CapStatus, MeteringStore, ReserveOutcome, SpendingReservation};
 use std::sync::Arc;
@@ -32,15 +30,13 @@ impl SpendingCaps {
 
     /// Returns whether something was reserved. Nothing is if there is no cap any more.
     pub(crate) async fn reserve(&self, charge: Charge<'_>) -> Result<bool, MeterError> {
-        let now = self.clock.now();
         let reservation = SpendingReservation {
             request_id: charge.request_id.clone(),
             account: charge.account,
             key: charge.key,
             amount: charge.amount,
             at: charge.at,
-            now,
-            expires_at: expiry(now, RESERVATION_TTL),
+            now: self.clock.now(),
         };
         match self.store.spending.reserve_spending(reservation).await? {
             ReserveOutcome::Reserved => Ok(true),

@@ -127,8 +127,7 @@ CREATE TABLE spending_reservations (
     key_id        BIGINT NOT NULL REFERENCES api_keys (id),
     month         BIGINT NOT NULL,
     amount_nanos  BIGINT NOT NULL CHECK (amount_nanos >= 0),
-    writer_id     BIGINT NOT NULL,
-    expires_at_ms BIGINT NOT NULL
+    writer_id     BIGINT NOT NULL
 );
 
 CREATE INDEX spending_reservations_account ON spending_reservations (account_id, month);
@@ -144,14 +143,13 @@ CREATE TABLE writer_leases (
 -- serializes callers. Each statement of the function takes a new snapshot, so the second caller sees the first one's
 -- reservation.
 CREATE FUNCTION reserve_spending(
-    request TEXT, account BIGINT, first_day BIGINT, last_day BIGINT, amount BIGINT, writer BIGINT, expires_ms BIGINT,
-    api_key BIGINT
+    request TEXT, account BIGINT, first_day BIGINT, last_day BIGINT, amount BIGINT, writer BIGINT, api_key BIGINT
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM 1 FROM api_keys WHERE id = api_key AND max_spend_per_month_nanos IS NOT NULL FOR NO KEY UPDATE;
     PERFORM 1 FROM accounts WHERE id = account FOR NO KEY UPDATE;
-    INSERT INTO spending_reservations (request_id, account_id, key_id, month, amount_nanos, writer_id, expires_at_ms)
-        SELECT request, a.id, k.id, first_day, amount, writer, expires_ms FROM accounts a, api_keys k
+    INSERT INTO spending_reservations (request_id, account_id, key_id, month, amount_nanos, writer_id)
+        SELECT request, a.id, k.id, first_day, amount, writer FROM accounts a, api_keys k
         WHERE a.id = account AND k.id = api_key
         AND (a.spend_per_month_nanos IS NOT NULL OR k.max_spend_per_month_nanos IS NOT NULL)
         AND (a.spend_per_month_nanos IS NULL OR a.spend_per_month_nanos - amount >=

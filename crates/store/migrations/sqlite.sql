@@ -99,8 +99,7 @@ CREATE TABLE spending_reservations (
     key_id        INTEGER NOT NULL REFERENCES api_keys (id),
     month         INTEGER NOT NULL,
     amount_nanos  INTEGER NOT NULL CHECK (amount_nanos >= 0),
-    writer_id     INTEGER NOT NULL,
-    expires_at_ms INTEGER NOT NULL
+    writer_id     INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX spending_reservations_account ON spending_reservations (account_id, month);

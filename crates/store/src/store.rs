@@ -4,6 +4,7 @@
 use crate::DbError;
 use crate::accounts::spending_queue::SpendingQueue;
 use crate::audit::step::AuditedSteps;
+use crate::clients::record_reader::PageSlots;
 use crate::db::url::DatabaseLocation;
 use crate::db::{Db, query};
 use crate::leases::lease::Lease;
@@ -120,7 +121,7 @@ impl Store {
             backchannel_logouts: BackchannelLogouts { db: db.clone(), wake: Arc::clone(&logout_wake) },
             ceremonies: FactorCeremonies { db: db.clone() },
             client_imports: ClientImports { db: db.clone(), audited: audited.clone() },
-            clients: Clients { db: db.clone(), audited: audited.clone() },
+            clients: Clients { db: db.clone(), audited: audited.clone(), page_slots: PageSlots::default() },
             factor_resets: FactorResets { audited: audited.clone(), logout_wake: Arc::clone(&logout_wake) },
             grants: Grants { db: db.clone() },
             health: Health { db: db.clone() },

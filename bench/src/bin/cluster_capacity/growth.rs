@@ -159,7 +159,6 @@ async fn steps(
             amount: Nanos(54_600),
             at: now,
             now,
-            expires_at: UnixMillis(now.0 + HOUR_MS),
         };
         let request = reservation.request_id.clone();
         store.spending.reserve_spending(reservation).await.unwrap();

@@ -2,8 +2,7 @@
 
 use super::open_request::{GenerationState, OpenRequest, StoreReservations};
 use crate::Meter;
-use crate::lease::expiry;
-use crate::limits::{INITIAL_SETTLE_BACKOFF, MAX_SETTLE_BACKOFF, RESERVATION_TTL, UNKNOWN_OUTCOME_WINDOW};
+use crate::limits::{INITIAL_SETTLE_BACKOFF, MAX_SETTLE_BACKOFF, UNKNOWN_OUTCOME_WINDOW};
 use chancery_store::DbError;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,11 +27,10 @@ impl StoreReservations {
         released.is_ok()
     }
 
-    /// Retries in the background until the reservations would expire. Releases repeatedly for at least `min_duration`.
+    /// Retries in the background until it succeeds or the process drains. Releases repeatedly for at least `min_duration`.
     async fn release_with_retries(self, meter: Arc<Meter>, min_duration: Duration) {
-        let (started_at, expires_at) = (meter.clock.monotonic(), expiry(meter.clock.now(), RESERVATION_TTL));
-        let mut backoff = INITIAL_SETTLE_BACKOFF;
-        while meter.clock.now() < expires_at {
+        let (started_at, mut backoff) = (meter.clock.monotonic(), INITIAL_SETTLE_BACKOFF);
+        loop {
             tokio::select! {
                 () = tokio::time::sleep(backoff) => backoff = (backoff * 2).min(MAX_SETTLE_BACKOFF),
                 // A process that ends frees everything at once, with its lease.

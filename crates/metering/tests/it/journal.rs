@@ -255,7 +255,6 @@ async fn journaled_text_is_billed_even_if_others_used_up_the_spending_cap() {
         amount: Nanos(MAX_COST - COST + 1),
         at: now,
         now,
-        expires_at: UnixMillis(now.0 + 1_000_000),
     };
     assert_eq!(other.spending.reserve_spending(taken).await.unwrap(), ReserveOutcome::Reserved);
     assert_eq!(outage.restart().await.replay_journal().await, WRITTEN);

@@ -51,7 +51,6 @@ pub async fn cap(fixture: &mut Fixture, nanos: i64) {
 async fn is_left(fixture: &Fixture, nanos: i64) -> bool {
     let request_id = fixture.meter.new_request_id();
     let (at, account, key) = (fixture.clock.now(), fixture.caller.account, fixture.caller.key);
-    let expires_at = UnixMillis(at.0 + 1_000_000);
     let reservation = SpendingReservation {
         request_id: request_id.clone(),
         account,
@@ -59,7 +58,6 @@ async fn is_left(fixture: &Fixture, nanos: i64) -> bool {
         amount: Nanos(nanos),
         at,
         now: at,
-        expires_at,
     };
     let outcome = fixture.store.spending.reserve_spending(reservation).await.unwrap();
     fixture.store.spending.release_spending(&request_id).await.unwrap();
@@ -166,9 +164,8 @@ async fn with_expired_lease(used_by_other: i64) -> (Fixture, Result<chancery_met
     let (request_id, account, key) =
         (fixture.meter.new_request_id(), fixture.caller.account, fixture.caller.key);
     let amount = Nanos(used_by_other);
-    let expires_at = UnixMillis(now.0 + 1_000_000);
     let at = fixture.clock.now();
-    let taken = SpendingReservation { request_id, account, key, amount, at, now, expires_at };
+    let taken = SpendingReservation { request_id, account, key, amount, at, now };
     assert_eq!(other.spending.reserve_spending(taken).await.unwrap(), ReserveOutcome::Reserved);
     go.send(()).unwrap();
     let outcome = call.await.unwrap();

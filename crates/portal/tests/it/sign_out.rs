@@ -40,7 +40,8 @@ async fn one_click_ends_both_sessions_with_the_id_token_as_hint() {
 
     let back = browser.get(&harness.url(&format!("/signed-out?state={}", sent["state"]))).await;
     assert!(
-        back.page.contains("You are signed out") && back.page.contains("and of the sign-in service (<strong>"),
+        back.page.contains("You are signed out")
+            && back.page.contains("and of the sign-in service (<strong>"),
         "{}",
         back.page
     );

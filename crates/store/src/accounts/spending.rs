@@ -1,8 +1,8 @@
 //! The monthly spending caps of an account and of a key.
 //!
 //! 1. Reservations queue in the process (`SpendingQueue`); waiting requests occupy no connection.
-//! 2. Orphaned reservations of the account and the key are deleted: they have expired, or their process has not renewed
-//!    its lease.
+//! 2. Orphaned reservations of the account and the key are deleted: their process has not renewed its lease. A live
+//!    process ends its own, so a clock that jumps takes nothing from its requests.
 //! 3. The amount is reserved if the month's spending and the remaining reservations leave room for it under both caps.
 //!    This is atomic: SQLite has one writer, PostgreSQL locks the rows of the key and the account.
 //! 4. Settling deletes the reservation in the transaction that adds the ledger row. If it was deleted by (2), nothing
@@ -20,12 +20,12 @@ use std::sync::Arc;
 
 const DELETE_ORPHANED_OF_CALLER: &str = "DELETE FROM spending_reservations AS r \
     WHERE (r.account_id = $1 OR r.key_id = $3) AND \
-    (r.expires_at_ms <= $2 OR NOT EXISTS (SELECT 1 FROM writer_leases w \
-    WHERE w.writer_id = r.writer_id AND w.lease_expires_at_ms > $2))";
+    NOT EXISTS (SELECT 1 FROM writer_leases w \
+    WHERE w.writer_id = r.writer_id AND w.lease_expires_at_ms > $2)";
 pub(crate) const DELETE_ORPHANED: &str = "DELETE FROM spending_reservations WHERE request_id IN \
     (SELECT r.request_id FROM spending_reservations r WHERE \
-    (r.expires_at_ms <= $1 OR NOT EXISTS (SELECT 1 FROM writer_leases w \
-    WHERE w.writer_id = r.writer_id AND w.lease_expires_at_ms > $1)) LIMIT $2)";
+    NOT EXISTS (SELECT 1 FROM writer_leases w \
+    WHERE w.writer_id = r.writer_id AND w.lease_expires_at_ms > $1) LIMIT $2)";
 
 pub(crate) const RELEASE: &str = "DELETE FROM spending_reservations WHERE request_id = $1";
 
@@ -43,9 +43,9 @@ const CAP_STATUS: &str = "SELECT a.spend_per_month_nanos AS account_cap_nanos, \
 
 /// Returns a row if the amount was reserved.
 const RESERVE_SQLITE: &str = "INSERT INTO spending_reservations \
-    (request_id, account_id, key_id, month, amount_nanos, writer_id, expires_at_ms) \
-    SELECT $1, a.id, k.id, $3, $5, $6, $7 FROM accounts a, api_keys k \
-    WHERE a.id = $2 AND k.id = $8 \
+    (request_id, account_id, key_id, month, amount_nanos, writer_id) \
+    SELECT $1, a.id, k.id, $3, $5, $6 FROM accounts a, api_keys k \
+    WHERE a.id = $2 AND k.id = $7 \
     AND (a.spend_per_month_nanos IS NOT NULL OR k.max_spend_per_month_nanos IS NOT NULL) \
     AND (a.spend_per_month_nanos IS NULL OR a.spend_per_month_nanos - $5 >= \
         COALESCE((SELECT SUM(u.cost_nanos) FROM daily_usage u \
@@ -54,14 +54,14 @@ const RESERVE_SQLITE: &str = "INSERT INTO spending_reservations \
                     WHERE r.account_id = $2 AND r.month = $3), 0)) \
     AND (k.max_spend_per_month_nanos IS NULL OR k.max_spend_per_month_nanos - $5 >= \
         COALESCE((SELECT SUM(u.cost_nanos) FROM daily_usage u \
-                  WHERE u.key_id = $8 AND u.day BETWEEN $3 AND $4), 0) \
+                  WHERE u.key_id = $7 AND u.day BETWEEN $3 AND $4), 0) \
         + COALESCE((SELECT SUM(r.amount_nanos) FROM spending_reservations r \
-                    WHERE r.key_id = $8 AND r.month = $3), 0)) \
+                    WHERE r.key_id = $7 AND r.month = $3), 0)) \
     RETURNING 1";
 
 /// The function has the same condition, and locks the rows of the key and the account first.
 const RESERVE_POSTGRES: &str =
-    "SELECT 1::bigint FROM reserve_spending($1, $2, $3, $4, $5, $6, $7, $8) AS is_reserved WHERE is_reserved";
+    "SELECT 1::bigint FROM reserve_spending($1, $2, $3, $4, $5, $6, $7) AS is_reserved WHERE is_reserved";
 
 impl FromRow for CapStatuses {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
@@ -102,7 +102,7 @@ impl Spending {
         &self,
         reservation: SpendingReservation,
     ) -> Result<ReserveOutcome, AccountError> {
-        let SpendingReservation { request_id, account, key, amount, at, now, expires_at } = reservation;
+        let SpendingReservation { request_id, account, key, amount, at, now } = reservation;
         self.lease.renew(now).await?;
         let _slot = self.queue.enter(account).await?;
         let delete = query(DELETE_ORPHANED_OF_CALLER).bind(account.0).bind(now.0).bind(key.0);
@@ -120,7 +120,6 @@ impl Spending {
             .bind(last_day)
             .bind(amount.0)
             .bind(self.lease.writer.0)
-            .bind(expires_at.0)
             .bind(key.0);
         if !self.db.write_returning::<i64>(reserve, STATEMENT_TIMEOUT).await?.is_empty() {
             return Ok(ReserveOutcome::Reserved);

@@ -105,8 +105,6 @@ pub struct SpendingReservation {
     /// When the request was admitted; decides the month.
     pub at: UnixMillis,
     pub now: UnixMillis,
-    /// The latest time at which the request can still be in progress.
-    pub expires_at: UnixMillis,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

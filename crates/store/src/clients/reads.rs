@@ -74,7 +74,7 @@ impl Clients {
         permit: Permit<ReadClient>,
     ) -> Result<Option<RecordReader<ReadClient>>, ClientError> {
         let found = record_read(&self.audited, &permit).await?;
-        Ok(found.map(|_| RecordReader::new(self.db.clone(), RecordEntries::ActiveByKind, vec![permit])))
+        Ok(found.map(|_| RecordReader::new(self, RecordEntries::ActiveByKind, vec![permit])))
     }
 
     /// Whole records with all entries, archived ones included and oldest first, in pages. A client with a new owner is
@@ -115,7 +115,7 @@ impl Clients {
                 step.into_iter().zip(is_valid?).filter_map(|(permit, valid)| valid.then_some(permit)),
             );
         }
-        Ok(RecordReader::new(self.db.clone(), RecordEntries::AllOldestFirst, valid))
+        Ok(RecordReader::new(self, RecordEntries::AllOldestFirst, valid))
     }
 
     /// Lets the reader go on with a client whose owner has changed, under a new decision. Fails with `OwnerChanged` if

@@ -7,18 +7,40 @@
 
 use crate::ClientError;
 use crate::clients::entries::select_by_id;
+use crate::clients::records::Clients;
 use crate::clients::rows::{SELECT_CLIENTS, StoredClient};
 use crate::clients::types::{EntryCounts, RecordPart};
 use crate::db::{Conn, Db, FromRow, Row, Statement, TxError, corrupt};
 use chancery_domain::{ClientId, Entry, EntryId, EntryKind, PersonId};
 use chancery_policy::{AuthzAction, Permit};
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Most bytes of titles and texts in a page, unless a single entry has more. Counted when its record is opened.
 pub const MAX_RECORD_PAGE_BYTES: u64 = 1024 * 1024;
 
 /// Most entries in a page. An entry may grow before its page is read, so this bounds a page whatever happens.
 pub const MAX_RECORD_PAGE_ENTRIES: usize = 100;
+
+/// Bounds how many pages are read at once. Reading a page keeps a core busy, and half of the cores stay free for other
+/// work: settling must not wait for exports.
+#[derive(Clone)]
+pub(crate) struct PageSlots(Arc<Semaphore>);
+
+impl Default for PageSlots {
+    fn default() -> Self {
+        let slots = std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
+        Self(Arc::new(Semaphore::new(slots)))
+    }
+}
+
+impl PageSlots {
+    /// Waits in the order of the calls. `None` never happens, because the semaphore is not closed.
+    async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0).acquire_owned().await.ok()
+    }
+}
 
 /// The entries of a record to read, and their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +86,7 @@ impl FromRow for EntrySize {
 /// permits that it takes by value.
 pub struct RecordReader<A: AuthzAction> {
     db: Db,
+    page_slots: PageSlots,
     contents: RecordEntries,
     pending: VecDeque<PendingRecord<A>>,
 }
@@ -92,12 +115,13 @@ struct Page {
 
 impl<A: AuthzAction> RecordReader<A> {
     /// The decisions must be on record, and the permits have owners.
-    pub(crate) fn new(db: Db, contents: RecordEntries, permits: Vec<Permit<A>>) -> Self {
+    pub(crate) fn new(clients: &Clients, contents: RecordEntries, permits: Vec<Permit<A>>) -> Self {
         let pending = permits.into_iter().filter_map(|permit| {
             let client = permit.client()?;
             Some(PendingRecord { client, permit, entries: None, is_started: false })
         });
-        Self { db, contents, pending: pending.collect() }
+        let (db, page_slots) = (clients.db.clone(), clients.page_slots.clone());
+        Self { db, page_slots, contents, pending: pending.collect() }
     }
 
     /// The clients that are not read to their end, in order.
@@ -112,9 +136,12 @@ impl<A: AuthzAction> RecordReader<A> {
         if self.pending.is_empty() {
             return Ok(None);
         }
+        let slot = self.page_slots.acquire().await;
         let page =
             self.db.snapshot(&*self, |conn, reader| Box::pin(async move { reader.read_page(conn).await }));
-        let Page { parts, remaining } = page.await?;
+        let page = page.await;
+        drop(slot);
+        let Page { parts, remaining } = page?;
         let finished = parts.iter().filter(|part| part.is_last).count();
         for (record, rest) in self.pending.iter_mut().zip(remaining) {
             record.entries = Some(rest);

@@ -13,6 +13,7 @@ use crate::clients::import::created;
 use crate::clients::import::{add_clients, allocate_ids};
 use crate::clients::list::{ListFilter, list, restrict_owner};
 use crate::clients::locks::{LockMode, is_owner_unchanged, lock_client, lock_for_change, lock_owners};
+use crate::clients::record_reader::PageSlots;
 use crate::clients::rows::{ensure_active_member, ensure_person_exists};
 use crate::clients::types::{
     ClientChange, ClientOwner, ClientPage, ClientQuery, EntryChange, NewClient, NewEntry, SaveOutcome,
@@ -45,6 +46,7 @@ pub(crate) fn clients_of<A: AuthzAction>(permits: &[Permit<A>]) -> Vec<ClientId>
 pub struct Clients {
     pub(crate) db: Db,
     pub(crate) audited: AuditedSteps,
+    pub(crate) page_slots: PageSlots,
 }
 
 impl Clients {

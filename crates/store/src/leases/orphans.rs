@@ -29,7 +29,7 @@ impl Leases {
         self.lease.renew(now).await
     }
 
-    /// Deletes up to `limit` reservations that have expired or whose process is dead, and returns how many. Renews this
+    /// Deletes up to `limit` reservations whose process is dead, and returns how many. Renews this
     /// process's own lease first, if it has one.
     pub async fn reap_orphaned_reservations(&self, now: UnixMillis, limit: u32) -> Result<u64, DbError> {
         // After a pause of the machine or a clock change, this process would be the first that it finds dead.

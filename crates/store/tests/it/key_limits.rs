@@ -16,8 +16,6 @@ use chancery_store::{
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-const HOUR_MS: i64 = 3_600_000;
-
 fn every_limit() -> KeyLimits {
     KeyLimits {
         requests_per_min: Some(5),
@@ -51,8 +49,8 @@ async fn capped_key(store: &Store, account: AccountId, cap: Option<i64>) -> KeyI
 }
 
 fn reservation(number: usize, (account, key): (AccountId, KeyId), amount: i64) -> SpendingReservation {
-    let (request_id, expires_at) = (request(number), UnixMillis(NOON.0 + HOUR_MS));
-    SpendingReservation { request_id, account, key, amount: Nanos(amount), at: NOON, now: NOON, expires_at }
+    let request_id = request(number);
+    SpendingReservation { request_id, account, key, amount: Nanos(amount), at: NOON, now: NOON }
 }
 
 async fn reserve(store: &Store, number: usize, payer: (AccountId, KeyId), amount: i64) -> ReserveOutcome {

@@ -152,7 +152,7 @@ conformance_suite! {
         spending_never_exceeds_cap_under_load
         orphaned_reservations_do_not_count
         lease_renewal_keeps_reservations
-        expired_reservation_does_not_count_even_with_live_lease
+        reservation_of_a_live_process_survives_any_clock_jump
         clean_shutdown_releases_reservations
         orphaned_reservations_are_reaped_in_batches
         process_resuming_after_lease_expiry_keeps_own_reservations;

@@ -160,7 +160,6 @@ async fn reservations_waiting_on_a_cap_do_not_block_key_lookup() {
                 amount: Nanos(1),
                 at: NOON,
                 now: NOON,
-                expires_at: UnixMillis(NOON.0 + 1_000_000),
             };
             reserving.spawn(async move { store.spending.reserve_spending(reservation).await });
         }

@@ -205,15 +205,8 @@ async fn in_progress(store: &Store, rng: &SeededRng, payers: &[(AccountId, KeyId
         let request_id = RequestId::new(NOON, &rng.0);
         let expires_at = after_s(900);
         let amount = Nanos(rng.less_than(1_000_000) as i64);
-        let reservation = SpendingReservation {
-            request_id: request_id.clone(),
-            account,
-            key,
-            amount,
-            at: NOON,
-            now: NOON,
-            expires_at,
-        };
+        let reservation =
+            SpendingReservation { request_id: request_id.clone(), account, key, amount, at: NOON, now: NOON };
         store.spending.reserve_spending(reservation).await.unwrap();
         let claim = KeyClaim {
             account,

@@ -343,7 +343,6 @@ impl Fixture {
         let rows = self.store.ledger_chains.ledger_rows(None, 1_000).await.unwrap();
         let amount = Nanos(CAP.0 - rows.iter().map(|row| row.cost.0).sum::<i64>());
         let (request_id, at) = (self.meter.new_request_id(), self.clock.now());
-        let expires_at = UnixMillis(at.0 + 1_000_000);
         let all = SpendingReservation {
             request_id: request_id.clone(),
             account: self.caller.account,
@@ -351,7 +350,6 @@ impl Fixture {
             amount,
             at,
             now: at,
-            expires_at,
         };
         let is_free = self.store.spending.reserve_spending(all).await.unwrap() == ReserveOutcome::Reserved;
         self.store.spending.release_spending(&request_id).await.unwrap();
