@@ -172,6 +172,8 @@ pub enum EventKind {
     /// Something that the policy allowed was rejected, because the person had not authenticated recently. The decision
     /// has the same request ID.
     ReauthenticationRequired,
+    /// An export that the policy allowed was rejected, because the person had exported too often.
+    ExportQuotaExceeded,
 }
 
 impl EventKind {
@@ -191,6 +193,7 @@ impl EventKind {
         Self::FactorsReset,
         Self::Reauthenticated,
         Self::ReauthenticationRequired,
+        Self::ExportQuotaExceeded,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -210,6 +213,7 @@ impl EventKind {
             Self::FactorsReset => "factorsReset",
             Self::Reauthenticated => "reauthenticated",
             Self::ReauthenticationRequired => "reauthenticationRequired",
+            Self::ExportQuotaExceeded => "exportQuotaExceeded",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Hash chains of append-only rows, one per process. Each row carries a hash over its content, its position and the hash of the
 //! previous row. A row that is changed, removed, inserted or moved later no longer matches.
 
-use crate::{UsageRow, WriterId};
+use crate::{TreeHash, UsageRow, WriterId};
 use sha2::{Digest, Sha256};
 use std::fmt;
 
@@ -61,6 +61,16 @@ impl ChainHead {
         row.update_hash(&mut hasher);
         ChainHash(hasher.0.finalize().into())
     }
+}
+
+/// The hash of the row as a leaf of its Merkle log: RFC 6962's, over the domain tag and the row. It has neither the row's writer
+/// nor its position, so that anyone with the row alone can compute it.
+pub fn leaf_hash<R: ChainRow>(row: &R) -> TreeHash {
+    let mut hasher = ChainHasher(Sha256::new());
+    hasher.bytes(&[0]);
+    hasher.bytes(R::DOMAIN_TAG);
+    row.update_hash(&mut hasher);
+    TreeHash(hasher.0.finalize().into())
 }
 
 impl ChainRow for UsageRow {
@@ -128,6 +138,26 @@ mod tests {
         let head = ChainHead::default().with_row(WriterId(7), &row());
         assert_eq!(head.rows, 1);
         assert_eq!(head.hash.to_string(), "b44d006defa9e5b8aff3a419d163bf6a24a8058fbf78af567acf4b8c0fad260b");
+    }
+
+    /// Receipts are verified years later, by other programs too.
+    #[test]
+    fn leaf_hash_covers_the_documented_bytes_of_the_row() {
+        let mut bytes = b"\0chancery ledger row 2".to_vec();
+        let text = |bytes: &mut Vec<u8>, text: &str| {
+            bytes.extend((text.len() as u64).to_be_bytes());
+            bytes.extend(text.as_bytes());
+        };
+        text(&mut bytes, "req_1");
+        [2_i64, 3].iter().for_each(|id| bytes.extend(id.to_be_bytes()));
+        text(&mut bytes, "m");
+        [5_u32, 2, 6].iter().for_each(|tokens| bytes.extend(tokens.to_be_bytes()));
+        [100_i64, 25, 400, 2750, 1_794_744_000_000]
+            .iter()
+            .for_each(|number| bytes.extend(number.to_be_bytes()));
+        text(&mut bytes, "complete");
+        let expected: [u8; 32] = Sha256::digest(&bytes).into();
+        assert_eq!(leaf_hash(&row()), TreeHash(expected));
     }
 
     #[test]

@@ -15,6 +15,8 @@ mod invoice;
 mod key;
 mod key_limits;
 mod local_path;
+mod log;
+mod loopback_host;
 mod minor_units;
 mod money;
 mod month;
@@ -40,7 +42,7 @@ pub use audit::{
     AccessRequest, Action, AuditEvent, AuditRow, AuditedDecision, AuditedEvent, Decision, EventKind,
     EventOrigin, Principal, UnknownAction, UnknownDecision, UnknownEventKind,
 };
-pub use chain::{ChainHash, ChainHasher, ChainHead, ChainRow};
+pub use chain::{ChainHash, ChainHasher, ChainHead, ChainRow, leaf_hash};
 pub use client::{
     Client, ClientId, ClientName, ContactDetails, ContactEmail, ContactField, Entry, EntryId, EntryKind,
     EntryKindError, EntryText, EntryTitle, MAX_ADDRESS_CHARS, MAX_CLIENT_NAME_CHARS, MAX_CONTACT_FIELD_CHARS,
@@ -64,6 +66,8 @@ pub use key_limits::{
     parse_expiry,
 };
 pub use local_path::LocalPath;
+pub use log::{LogName, TreeHash, UnknownLog};
+pub use loopback_host::is_loopback_host;
 pub use minor_units::MinorUnits;
 pub use money::{AmountError, Currency, CurrencyError, MoneyError, Nanos};
 pub use month::{Month, MonthError};

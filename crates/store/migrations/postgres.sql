@@ -219,8 +219,8 @@ CREATE TABLE invitations (
 
 -- Only a hash of the session's token is stored. `authenticated_at_ms` is when the person last authenticated at the identity
 -- provider, `confirmed_at_ms` when it last confirmed that they are signed in there, and `sid` its own session. The ID token is
--- encrypted with a key derived from the session's token, so this database cannot decrypt it. `binding_hash` is the hash of a
--- second cookie, with `portal.bind_session`.
+-- encrypted with a key derived from the session's token, and once more like every other secret. `binding_hash` is the hash
+-- of a second cookie, with `portal.bind_session`.
 CREATE TABLE sessions (
     id              BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     token_hash      BYTEA  NOT NULL UNIQUE CHECK (length(token_hash) = 32),
@@ -396,8 +396,7 @@ CREATE TABLE passkeys (
 
 CREATE INDEX passkeys_subject ON passkeys (subject);
 
--- Codes are computed from the secret, so it is stored as it is: it is only as safe as this database. A time step is
--- accepted only if it is after `last_step`.
+-- The secret is encrypted. A time step is accepted only if it is after `last_step`.
 CREATE TABLE totp_secrets (
     subject       TEXT   NOT NULL PRIMARY KEY REFERENCES provider_accounts (subject),
     secret        BYTEA  NOT NULL,
@@ -414,13 +413,13 @@ CREATE TABLE recovery_codes (
 CREATE INDEX recovery_codes_subject ON recovery_codes (subject);
 
 -- Challenges and secrets of a browser that is adding or using a factor. Each can be used once. The key is derived from
--- a secret in the browser's cookie. Without a subject, the passkey itself says who signs in.
+-- a secret in the browser's cookie, and the state is encrypted. Without a subject, the passkey itself says who signs in.
 CREATE TABLE factor_ceremonies (
     key_hash      BYTEA  NOT NULL PRIMARY KEY CHECK (length(key_hash) = 32),
     kind          TEXT   NOT NULL CHECK (kind IN ('passkey_registration', 'passkey_authentication', 'totp_enrolment',
         'mailbox_proof')),
     subject       TEXT,
-    state         TEXT   NOT NULL,
+    state         BYTEA  NOT NULL,
     expires_at_ms BIGINT NOT NULL
 );
 
@@ -451,7 +450,7 @@ CREATE INDEX throttles_expiry ON throttles (expires_at_ms);
 -- The identity provider's signing keys, consents, authorization codes and access tokens.
 
 -- Each key replaces the previous generation. The primary key ensures that a generation is created once, even if several
--- nodes try at the same time. The private key is PKCS#8; it is only as safe as this database.
+-- nodes try at the same time. The private key is PKCS#8, encrypted.
 CREATE TABLE signing_keys (
     generation         BIGINT NOT NULL PRIMARY KEY,
     key_id             TEXT   NOT NULL UNIQUE,
@@ -506,10 +505,16 @@ CREATE TABLE grants (
 
 CREATE INDEX grants_expiry ON grants (delete_after_ms);
 
--- Secrets that all nodes on this database share, each generated once by the first node that needs it.
+-- Secrets that all nodes on this database share, each generated once by the first node that needs it, and encrypted.
 CREATE TABLE shared_secrets (
-    name   TEXT NOT NULL PRIMARY KEY,
-    secret TEXT NOT NULL
+    name   TEXT  NOT NULL PRIMARY KEY,
+    secret BYTEA NOT NULL
+);
+
+-- The key with which new secrets are encrypted: one row with the key's ID. The keys themselves are never in this database.
+CREATE TABLE current_encryption_key (
+    id     BIGINT NOT NULL PRIMARY KEY CHECK (id = 1),
+    key_id BYTEA  NOT NULL CHECK (length(key_id) = 8)
 );
 
 -- Client records, their owners, and the policy's decisions.
@@ -1042,11 +1047,11 @@ CREATE TRIGGER account_events_no_truncate BEFORE TRUNCATE ON account_events
 
 -- Webhooks, alerts, and messages that wait to be sent.
 
--- A secret signs every event, so it is stored as it is: it is only as safe as this database.
+-- A secret signs every event. It is encrypted.
 CREATE TABLE webhooks (
     id             TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     url            TEXT    NOT NULL,
-    secret         TEXT    NOT NULL,
+    secret         BYTEA   NOT NULL,
     created_at_ms  BIGINT NOT NULL,
     -- Set when the receiver says that it is gone for good.
     disabled_at_ms BIGINT
@@ -1103,3 +1108,55 @@ CREATE TABLE periodic_tasks (
     name             TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     claimed_until_ms BIGINT NOT NULL
 );
+
+-- Merkle logs over the ledger and the audit log. A segment says which rows of a writer's chain follow each other in a log, from
+-- the leaf `first_index` on. Leaf hashes are computed from the rows. A node is the hash of 256 nodes of the level below it, or of
+-- 256 leaves at level 1. The checkpointer adds to all of them after the rows were committed.
+CREATE TABLE log_segments (
+    log            TEXT COLLATE "C" NOT NULL CHECK (log IN ('ledger', 'audit')),
+    first_index    BIGINT NOT NULL CHECK (first_index >= 0),
+    writer_id      BIGINT NOT NULL,
+    first_position BIGINT NOT NULL CHECK (first_position >= 0),
+    row_count      BIGINT NOT NULL CHECK (row_count > 0),
+    PRIMARY KEY (log, first_index)
+);
+
+CREATE UNIQUE INDEX log_segments_writer ON log_segments (log, writer_id, first_position);
+
+CREATE TABLE log_nodes (
+    log        TEXT COLLATE "C" NOT NULL CHECK (log IN ('ledger', 'audit')),
+    level      BIGINT NOT NULL CHECK (level >= 1),
+    node_index BIGINT NOT NULL CHECK (node_index >= 0),
+    hash       BYTEA  NOT NULL CHECK (octet_length(hash) = 32),
+    PRIMARY KEY (log, level, node_index)
+);
+
+-- Signed checkpoints (C2SP tlog-checkpoint). The signing key is not in this database.
+CREATE TABLE log_checkpoints (
+    log   TEXT COLLATE "C" NOT NULL CHECK (log IN ('ledger', 'audit')),
+    size  BIGINT NOT NULL CHECK (size > 0),
+    note  TEXT   NOT NULL,
+    at_ms BIGINT NOT NULL,
+    PRIMARY KEY (log, size)
+);
+
+CREATE FUNCTION reject_log_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'Merkle logs are append-only';
+END;
+$$;
+
+CREATE TRIGGER log_segments_append_only BEFORE UPDATE OR DELETE ON log_segments
+    FOR EACH ROW EXECUTE FUNCTION reject_log_change();
+CREATE TRIGGER log_segments_no_truncate BEFORE TRUNCATE ON log_segments
+    FOR EACH STATEMENT EXECUTE FUNCTION reject_log_change();
+
+CREATE TRIGGER log_nodes_append_only BEFORE UPDATE OR DELETE ON log_nodes
+    FOR EACH ROW EXECUTE FUNCTION reject_log_change();
+CREATE TRIGGER log_nodes_no_truncate BEFORE TRUNCATE ON log_nodes
+    FOR EACH STATEMENT EXECUTE FUNCTION reject_log_change();
+
+CREATE TRIGGER log_checkpoints_append_only BEFORE UPDATE OR DELETE ON log_checkpoints
+    FOR EACH ROW EXECUTE FUNCTION reject_log_change();
+CREATE TRIGGER log_checkpoints_no_truncate BEFORE TRUNCATE ON log_checkpoints
+    FOR EACH STATEMENT EXECUTE FUNCTION reject_log_change();

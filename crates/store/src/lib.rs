@@ -9,6 +9,7 @@ mod db;
 mod idempotency;
 mod leases;
 mod ledger;
+mod logs;
 mod open_database;
 mod open_postgres;
 mod open_sqlite;
@@ -55,10 +56,11 @@ pub use ledger::types::{
     AccountUsage, ActivityBatch, ChainedRow, DailyPeak, DailyRejectionTotals, DailyRejections, KeyUsage,
     MAX_ACTIVITY_ROWS, MAX_USAGE_ROWS, MonthlyUsageQuery, Settlement, StoredReply, UsageReport,
 };
+pub use logs::types::{LogAppend, LogLeaf, LogNode, LogSegment, LoggedUsage, StoredCheckpoint, UnloggedRows};
 pub use outbox::error::WebhookError;
 pub use outbox::types::{
     Alert, AlertKind, AlertNames, AlertPeriod, AlertSubject, CapRejection, CappedSpending, ClaimedMessage,
-    ExpiringKey, MAX_WEBHOOKS, MessageKind, NewMessage, SendOutcome, Webhook, WebhookSecret,
+    ExpiringKey, ListedWebhook, MAX_WEBHOOKS, MessageKind, NewMessage, SendOutcome, Webhook, WebhookSecret,
 };
 pub use people::error::PersonError;
 pub use people::invitations::{INVITATION_LIFETIME, InvitationError, MAX_INVITATIONS};
@@ -81,6 +83,7 @@ pub use provider::types::{
 };
 
 pub use accounts::keys::{KeyLabelError, MAX_KEY_LABEL_CHARS, key_label};
+pub use db::probe::{ProbeError, probe};
 pub use db::serving_lock::{LimitStorage, ServingLock, ServingLockStatus};
 pub use db::url::DatabaseUrl;
 pub use leases::lease::LEASE_DURATION;
@@ -106,6 +109,8 @@ pub use leases::orphans::Leases;
 pub use ledger::chains::{Ledger, LedgerChains};
 pub use ledger::partitions::LedgerPartitions;
 pub use ledger::reports::UsageReports;
+pub use logs::append::LogWriter;
+pub use logs::reads::LogReader;
 pub use outbox::alerts::{Alerts, SentAlerts};
 pub use outbox::messages::{Outbox, code_email_id};
 pub use outbox::webhooks::Webhooks;
@@ -123,8 +128,14 @@ pub use provider::known_devices::{KnownDevices, MAX_KNOWN_DEVICES};
 pub use provider::proofs::MailboxProofs;
 pub use provider::sessions::ProviderSessions;
 pub use provider::signing_keys::SigningKeys;
+pub use secrets::cipher::{EncryptionKey, InvalidEncryptionKey};
+pub use secrets::encryption::{EncryptionKeyUsage, SecretEncryption};
+pub use secrets::error::SecretError;
+pub use secrets::key_id::EncryptionKeyId;
+pub use secrets::keyring::EncryptionKeySource;
+pub use secrets::rotation::RotationSummary;
 pub use secrets::shared::SharedSecrets;
 pub use session_revoker::SessionRevoker;
 pub use store::{Health, Store};
-pub use stores::{AdminStore, AlertStore, MeteringStore, PortalStore, ProviderStore, VerifyStore};
+pub use stores::{AdminStore, AlertStore, LogStore, MeteringStore, PortalStore, ProviderStore, VerifyStore};
 pub use throttles::counts::Throttles;

@@ -4,19 +4,20 @@
 use crate::DbError;
 use crate::accounts::spending_queue::SpendingQueue;
 use crate::audit::step::AuditedSteps;
-use crate::clients::record_reader::PageSlots;
+use crate::clients::page_slots::PageSlots;
 use crate::db::url::DatabaseLocation;
 use crate::db::{Db, query};
 use crate::leases::lease::Lease;
 use crate::ledger::writer::LedgerWriter;
 use crate::open_database::{IfMissing, LedgerSlot, OpenDatabase};
+use crate::secrets::keyring::Keyring;
 use crate::{
     AccountLookup, Accounts, Activity, Alerts, AuditChains, AuditLog, BackchannelLogouts, ClientImports,
     Clients, DatabaseUrl, FactorCeremonies, FactorResets, Grants, IdempotencyKeys, Invitations, Invoices,
-    IssuedInvoices, KeyLookup, KnownDevices, Leases, Ledger, LedgerChains, LedgerPartitions, MailboxProofs,
-    OpenError, Outbox, People, ProviderAccounts, ProviderSessions, SecondFactors, SessionRevoker, Sessions,
-    SharedSecrets, SignIns, SigningKeys, Spending, StoredReplies, Throttles, UsageReports, Webhooks,
-    open_postgres, open_sqlite,
+    IssuedInvoices, KeyLookup, KnownDevices, Leases, Ledger, LedgerChains, LedgerPartitions, LogReader,
+    LogWriter, MailboxProofs, OpenError, Outbox, People, ProviderAccounts, ProviderSessions, SecondFactors,
+    SecretEncryption, SessionRevoker, Sessions, SharedSecrets, SignIns, SigningKeys, Spending, StoredReplies,
+    Throttles, UsageReports, Webhooks, open_postgres, open_sqlite,
 };
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -33,6 +34,7 @@ pub struct Store {
     pub ceremonies: FactorCeremonies,
     pub client_imports: ClientImports,
     pub clients: Clients,
+    pub encryption: SecretEncryption,
     pub factor_resets: FactorResets,
     pub grants: Grants,
     pub health: Health,
@@ -45,6 +47,8 @@ pub struct Store {
     pub leases: Leases,
     pub ledger: Ledger,
     pub ledger_chains: LedgerChains,
+    pub log_reader: LogReader,
+    pub log_writer: LogWriter,
     pub outbox: Outbox,
     pub partitions: LedgerPartitions,
     pub people: People,
@@ -110,6 +114,7 @@ impl Store {
         let (lease, writer) = (Arc::new(Lease::new(db.clone(), writer_id)), Arc::new(writer));
         let audited = AuditedSteps::new(db.clone(), writer_id);
         let (wake, logout_wake) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let keyring = Keyring::default();
         let queue = Arc::new(SpendingQueue::new(max_concurrent_reservations));
         Self {
             account_lookup: AccountLookup { db: db.clone() },
@@ -119,9 +124,10 @@ impl Store {
             audit: AuditLog { db: db.clone(), audited: audited.clone() },
             audit_chains: AuditChains { db: db.clone() },
             backchannel_logouts: BackchannelLogouts { db: db.clone(), wake: Arc::clone(&logout_wake) },
-            ceremonies: FactorCeremonies { db: db.clone() },
+            ceremonies: FactorCeremonies { db: db.clone(), keyring: keyring.clone() },
             client_imports: ClientImports { db: db.clone(), audited: audited.clone() },
             clients: Clients { db: db.clone(), audited: audited.clone(), page_slots: PageSlots::default() },
+            encryption: SecretEncryption { db: db.clone(), keyring: keyring.clone() },
             factor_resets: FactorResets { audited: audited.clone(), logout_wake: Arc::clone(&logout_wake) },
             grants: Grants { db: db.clone() },
             health: Health { db: db.clone() },
@@ -134,23 +140,25 @@ impl Store {
             leases: Leases { db: db.clone(), lease: Arc::clone(&lease) },
             ledger: Ledger { db: db.clone(), writer: Arc::clone(&writer) },
             ledger_chains: LedgerChains { db: db.clone() },
+            log_reader: LogReader { db: db.clone() },
+            log_writer: LogWriter { db: db.clone() },
             outbox: Outbox { db: db.clone(), wake },
             partitions,
             people: People { db: db.clone(), audited: audited.clone() },
             proofs: MailboxProofs { db: db.clone() },
             provider_accounts: ProviderAccounts { db: db.clone(), logout_wake: Arc::clone(&logout_wake) },
             provider_sessions: ProviderSessions { db: db.clone(), logout_wake: Arc::clone(&logout_wake) },
-            second_factors: SecondFactors { db: db.clone() },
-            secrets: SharedSecrets { db: db.clone() },
+            second_factors: SecondFactors { db: db.clone(), keyring: keyring.clone() },
+            secrets: SharedSecrets { db: db.clone(), keyring: keyring.clone() },
             session_revoker: SessionRevoker { db: db.clone(), audited: audited.clone(), logout_wake },
-            sessions: Sessions { db: db.clone(), audited: audited.clone() },
-            sign_ins: SignIns { db: db.clone(), audited: audited.clone() },
-            signing_keys: SigningKeys { db: db.clone() },
+            sessions: Sessions { db: db.clone(), audited: audited.clone(), keyring: keyring.clone() },
+            sign_ins: SignIns { db: db.clone(), audited: audited.clone(), keyring: keyring.clone() },
+            signing_keys: SigningKeys { db: db.clone(), keyring: keyring.clone() },
             spending: Spending { db: db.clone(), lease: Arc::clone(&lease), queue: Arc::clone(&queue) },
             stored_replies: StoredReplies { db: db.clone() },
             throttles: Throttles { db: db.clone() },
             usage_reports: UsageReports { db: db.clone(), audited: audited.clone() },
-            webhooks: Webhooks { db: db.clone(), audited },
+            webhooks: Webhooks { db: db.clone(), audited, keyring },
             lease,
             writer,
             slot,

@@ -4,9 +4,10 @@ use crate::store::Store;
 use crate::{
     AccountLookup, Accounts, Activity, Alerts, AuditChains, AuditLog, BackchannelLogouts, ClientImports,
     Clients, FactorCeremonies, FactorResets, Grants, IdempotencyKeys, Invitations, Invoices, IssuedInvoices,
-    KeyLookup, KnownDevices, Leases, Ledger, LedgerChains, LedgerPartitions, MailboxProofs, Outbox, People,
-    ProviderAccounts, ProviderSessions, SecondFactors, SessionRevoker, Sessions, SharedSecrets, SignIns,
-    SigningKeys, Spending, StoredReplies, Throttles, UsageReports, Webhooks,
+    KeyLookup, KnownDevices, Leases, Ledger, LedgerChains, LedgerPartitions, LogReader, LogWriter,
+    MailboxProofs, Outbox, People, ProviderAccounts, ProviderSessions, SecondFactors, SessionRevoker,
+    Sessions, SharedSecrets, SignIns, SigningKeys, Spending, StoredReplies, Throttles, UsageReports,
+    Webhooks,
 };
 
 /// What metering calls: keys, the ledger, and what requests reserve while they run.
@@ -17,6 +18,7 @@ pub struct MeteringStore {
     pub keys: KeyLookup,
     pub leases: Leases,
     pub ledger: Ledger,
+    pub log_reader: LogReader,
     pub partitions: LedgerPartitions,
     pub spending: Spending,
 }
@@ -66,6 +68,7 @@ pub struct VerifyStore {
     pub audit_chains: AuditChains,
     pub issued_invoices: IssuedInvoices,
     pub ledger_chains: LedgerChains,
+    pub log_reader: LogReader,
     pub stored_replies: StoredReplies,
 }
 
@@ -97,7 +100,24 @@ pub struct AlertStore {
     pub webhooks: Webhooks,
 }
 
+/// What the checkpointer and receipts use.
+#[derive(Clone)]
+pub struct LogStore {
+    /// Has the claims of periodic tasks.
+    pub alerts: Alerts,
+    pub reader: LogReader,
+    pub writer: LogWriter,
+}
+
 impl Store {
+    pub fn logs(&self) -> LogStore {
+        LogStore {
+            alerts: self.alerts.clone(),
+            reader: self.log_reader.clone(),
+            writer: self.log_writer.clone(),
+        }
+    }
+
     pub fn metering(&self) -> MeteringStore {
         MeteringStore {
             activity: self.activity.clone(),
@@ -105,6 +125,7 @@ impl Store {
             keys: self.keys.clone(),
             leases: self.leases.clone(),
             ledger: self.ledger.clone(),
+            log_reader: self.log_reader.clone(),
             partitions: self.partitions.clone(),
             spending: self.spending.clone(),
         }
@@ -154,6 +175,7 @@ impl Store {
             audit_chains: self.audit_chains.clone(),
             issued_invoices: self.issued_invoices.clone(),
             ledger_chains: self.ledger_chains.clone(),
+            log_reader: self.log_reader.clone(),
             stored_replies: self.stored_replies.clone(),
         }
     }

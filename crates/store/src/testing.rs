@@ -1,20 +1,46 @@
 //! Test helpers for all crates: accounts and keys, created and changed with the operator's permit as the command line
-//! does it. Only with the feature `testing`, which release builds do not enable.
+//! does it, and a key for the secrets. Only with the feature `testing`, which release builds do not enable.
 
 use crate::{
-    AccountChange, AccountChangeOutcome, AccountError, AccountSubject, DatabaseUrl, KeyLimitsChange,
-    KeyRotation, LimitsChange, NewAccount, NewKey, OpenError, Store,
+    AccountChange, AccountChangeOutcome, AccountError, AccountSubject, DatabaseUrl, EncryptionKey,
+    EncryptionKeySource, KeyLimitsChange, KeyRotation, LimitsChange, NewAccount, NewKey, OpenError, Store,
 };
 use chancery_domain::{Account, AccountId, AccountName, Key, KeyPrefix, Principal, RequestId, UnixMillis};
 use chancery_policy::{AuthzRequest, FirmResource, ManageAccounts, Policy};
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// The request id of these decisions in the audit log, so that tests can exclude them from counts.
 pub const REQUEST_ID: &str = "req_setup";
 
 static POLICY: LazyLock<Policy> =
     LazyLock::new(|| Policy::load().unwrap_or_else(|error| panic!("the policy cannot be loaded: {error}")));
+
+/// Encrypts the secrets in databases of tests.
+pub const ENCRYPTION_KEY: &str = "a2V5IG9mIHRoZSBkYXRhYmFzZXMgaW4gdGVzdHMuLi4=";
+
+/// Keys that a test can replace while stores use them, like the contents of a key file.
+pub struct TestKeys(Mutex<Vec<EncryptionKey>>);
+
+impl TestKeys {
+    pub fn new(keys: Vec<EncryptionKey>) -> Self {
+        Self(Mutex::new(keys))
+    }
+
+    pub fn replace(&self, keys: Vec<EncryptionKey>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = keys;
+    }
+}
+
+impl EncryptionKeySource for TestKeys {
+    fn load(&self) -> Result<Vec<EncryptionKey>, String> {
+        Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    fn location(&self) -> String {
+        "the keys of this test".to_owned()
+    }
+}
 
 fn changed_account(done: AccountChangeOutcome) -> Account {
     match done.subject {
@@ -31,9 +57,17 @@ fn changed_key(done: AccountChangeOutcome) -> Key {
 }
 
 impl Store {
-    /// Like `open`, for a SQLite file.
+    /// Like `open`, with the key of tests.
+    pub async fn open_for_test(url: &DatabaseUrl) -> Result<Self, OpenError> {
+        let store = Self::open(url).await?;
+        let key = ENCRYPTION_KEY.parse::<EncryptionKey>().unwrap_or_else(|error| panic!("{error}"));
+        store.encryption.use_keys(Arc::new(TestKeys::new(vec![key])));
+        Ok(store)
+    }
+
+    /// Like `open_for_test`, for a SQLite file.
     pub async fn open_file(file: &Path) -> Result<Self, OpenError> {
-        Self::open(&DatabaseUrl::sqlite_file(file)).await
+        Self::open_for_test(&DatabaseUrl::sqlite_file(file)).await
     }
 
     pub async fn change_account(

@@ -1,5 +1,5 @@
-//! Recomputes ledger, limits, invoices and audit log from their own rows, and reports differences. A server may keep writing
-//! meanwhile. Nothing here writes, and nothing here knows how findings are displayed.
+//! Recomputes ledger, limits, invoices, audit log and Merkle logs from their own rows, and reports differences. A server may
+//! keep writing meanwhile. Nothing here writes, and nothing here knows how findings are displayed.
 
 mod audit;
 mod chain;
@@ -7,12 +7,14 @@ mod findings;
 mod invoices;
 mod ledger;
 mod limits;
+mod logs;
 
 pub use audit::{AuditVerification, verify_audit};
 pub use findings::Findings;
 pub use invoices::{InvoiceVerification, verify_invoices};
 pub use ledger::{LedgerVerification, verify_ledger};
 pub use limits::{LimitVerification, verify_limits};
+pub use logs::{LogVerification, verify_log};
 
 use chancery_domain::MoneyError;
 use chancery_metering::LimiterUnavailable;

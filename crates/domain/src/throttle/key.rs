@@ -1,7 +1,7 @@
 //! What is counted, each with its limit.
 
 use crate::throttle::{MAX_FIRST_CODES, MAX_FIRST_EMAILS, MAX_FIRST_PASSWORDS, Throttle};
-use crate::{EmailAddress, Identity, TokenHash};
+use crate::{EmailAddress, Identity, PersonId, TokenHash};
 use sha2::{Digest, Sha256};
 use std::net::IpAddr;
 
@@ -56,6 +56,9 @@ pub enum ThrottleKey<'a> {
     CodeEmailPerMailbox(&'a EmailAddress),
     CodeEmailPerMailboxAndDay(&'a EmailAddress),
     InvitationEmail(&'a EmailAddress),
+    /// Files with many records, of any kind together.
+    ExportPerPerson(PersonId),
+    ExportPerPersonAndDay(PersonId),
 }
 
 /// What an address is attempted with. Each has its own counts.
@@ -229,6 +232,8 @@ impl<'a> ThrottleKey<'a> {
             Self::CodeEmailPerMailbox(_) => Throttle::CODE_EMAIL_PER_MAILBOX,
             Self::CodeEmailPerMailboxAndDay(_) => Throttle::CODE_EMAIL_PER_MAILBOX_AND_DAY,
             Self::InvitationEmail(_) => Throttle::INVITATION_EMAIL,
+            Self::ExportPerPerson(_) => Throttle::EXPORT_PER_PERSON,
+            Self::ExportPerPersonAndDay(_) => Throttle::EXPORT_PER_PERSON_AND_DAY,
         }
     }
 
@@ -307,6 +312,10 @@ impl<'a> ThrottleKey<'a> {
                 hash("code email per mailbox and day", &[email.as_str()])
             }
             Self::InvitationEmail(email) => hash("invitation email", &[&email.mailbox()]),
+            Self::ExportPerPerson(person) => digest("export per person", &[&person.0.to_be_bytes()]),
+            Self::ExportPerPersonAndDay(person) => {
+                digest("export per person and day", &[&person.0.to_be_bytes()])
+            }
         }
     }
 
@@ -454,6 +463,9 @@ mod tests {
                 ThrottleKey::CodeEmailPerMailbox(&email),
                 ThrottleKey::CodeEmailPerMailboxAndDay(&email),
                 ThrottleKey::InvitationEmail(&email),
+                ThrottleKey::ExportPerPerson(PersonId(1)),
+                ThrottleKey::ExportPerPerson(PersonId(2)),
+                ThrottleKey::ExportPerPersonAndDay(PersonId(1)),
             ],
         ];
         // The keys of one subnet are there for first and for further attempts, and some for passwords and codes.

@@ -130,6 +130,10 @@ impl Throttle {
     pub const CODE_EMAIL_PER_MAILBOX_AND_DAY: Self = after_first(80, DAY);
     /// Invitations to one mailbox.
     pub const INVITATION_EMAIL: Self = after_first(5, DAY);
+    /// Exports of one person: clients, invoices and the audit log. An export may have every record that the person may read,
+    /// so a few are enough for any work, and someone who took over a session cannot copy the firm's data again and again.
+    pub const EXPORT_PER_PERSON: Self = after_first(20, HOUR);
+    pub const EXPORT_PER_PERSON_AND_DAY: Self = after_first(60, DAY);
 
     /// When a count that starts now expires.
     pub fn expires_at(self, now: UnixMillis) -> UnixMillis {
@@ -175,6 +179,7 @@ impl ThrottleCount {
 const _: () = assert!(Throttle::CODE_PER_SUBNET_AND_DAY.limit < Throttle::CODE_PER_DAY.limit);
 const _: () = assert!(Throttle::PASSWORD_PER_ADDRESS_AND_SUBNET.limit < Throttle::PASSWORD_PER_ADDRESS.limit);
 const _: () = assert!(Throttle::PASSWORD_PER_SUBNET_AND_DAY.limit < Throttle::PASSWORD_PER_DAY.limit);
+const _: () = assert!(Throttle::EXPORT_PER_PERSON.limit < Throttle::EXPORT_PER_PERSON_AND_DAY.limit);
 // One subnet's first attempts must not use up the first attempts of all.
 const _: () = assert!(MAX_FIRST_PASSWORDS * 50 <= Throttle::FIRST_PASSWORD_PER_DAY.limit);
 const _: () = assert!(MAX_FIRST_CODES * 20 <= Throttle::FIRST_CODE_PER_DAY.limit);

@@ -1,7 +1,9 @@
 //! Billing accounts and keys for the people who manage them. Each page is read right after its decision, from one
-//! snapshot. Totals come from the sums by day, never from the ledger's rows. Changes are in `changes`.
+//! snapshot, which checks the principal again. Totals come from the sums by day, never from the ledger's rows. Changes
+//! are in `changes`.
 
 use crate::accounts::{changes, history, lookup};
+use crate::audit::principal::ensure_principal_unchanged;
 use crate::audit::step::AuditedSteps;
 use crate::db::Db;
 use crate::db::{Conn, FromRow, Row, Statement, TxError, query, values};
@@ -148,7 +150,14 @@ impl Accounts {
         query: AccountQuery,
     ) -> Result<AccountPage, AccountError> {
         self.audited.record(&[permit.to_audit_row()]).await?;
-        self.db.snapshot(&query, |conn, query| Box::pin(page(conn, *query))).await
+        let args = (permit.by(), query);
+        let read = self.db.snapshot(&args, |conn, (by, query)| {
+            Box::pin(async move {
+                ensure_principal_unchanged::<AccountError>(conn, *by).await?;
+                page(conn, *query).await
+            })
+        });
+        read.await
     }
 
     pub async fn read_account(
@@ -158,8 +167,13 @@ impl Accounts {
         month: Month,
     ) -> Result<Option<AccountRecord>, AccountError> {
         self.audited.record(&[permit.to_audit_row()]).await?;
-        let args = (account, month);
-        let read = self.db.snapshot(&args, |conn, (account, month)| Box::pin(record(conn, *account, *month)));
+        let args = (permit.by(), account, month);
+        let read = self.db.snapshot(&args, |conn, (by, account, month)| {
+            Box::pin(async move {
+                ensure_principal_unchanged::<AccountError>(conn, *by).await?;
+                record(conn, *account, *month).await
+            })
+        });
         read.await
     }
 

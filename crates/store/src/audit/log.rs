@@ -2,6 +2,7 @@
 
 use crate::DbError;
 use crate::audit::chain::HEAD;
+use crate::audit::principal::ensure_principal_unchanged;
 use crate::audit::step::AuditedSteps;
 use crate::audit::types::{
     AUDIT_ROWS_PER_PAGE, AuditCursor, AuditListRow, AuditQuery, AuditRowId, ChainedAuditRow,
@@ -10,7 +11,9 @@ use crate::clients::rows::person_ref;
 use crate::db::Db;
 use crate::db::{self, Conn, FromRow, Row, Statement};
 use crate::ledger::batch::to_db_count;
-use chancery_domain::{AuditRow, ChainHead, WriterId};
+use chancery_domain::{
+    AuditEvent, AuditRow, AuditedEvent, ChainHead, EventKind, EventOrigin, Person, WriterId,
+};
 use chancery_policy::{Denial, Permit, ReadAudit};
 
 const NEWEST_FIRST: &str = " ORDER BY a.at_ms DESC, a.id DESC LIMIT ";
@@ -98,6 +101,18 @@ impl AuditLog {
         self.audited.record(&[denial.to_audit_row()]).await
     }
 
+    /// Audits that the person exported too often, so that an export that the policy allows was rejected.
+    pub async fn record_export_quota_exceeded(
+        &self,
+        person: &Person,
+        origin: &EventOrigin,
+    ) -> Result<(), DbError> {
+        let by = Some((person.id, person.role));
+        let event = AuditEvent::new(EventKind::ExportQuotaExceeded, person.id);
+        let row = AuditRow::Event(AuditedEvent { by, event, origin: origin.clone() });
+        self.audited.record(&[row]).await
+    }
+
     /// A page, newest first, including this decision.
     pub async fn read_audit(
         &self,
@@ -112,11 +127,17 @@ impl AuditLog {
     /// The next page after `read_audit`, for exporting the whole log.
     pub async fn read_audit_page(
         &self,
-        _permit: &Permit<ReadAudit>,
+        permit: &Permit<ReadAudit>,
         query: &AuditQuery,
     ) -> Result<Vec<AuditListRow>, DbError> {
-        let lines =
-            self.db.long_read(query, |conn, query| Box::pin(async move { Ok(page(conn, query).await?) }));
+        let args = (permit, query);
+        let lines = self.db.long_read(&args, |conn, (permit, query)| {
+            Box::pin(async move {
+                let lines = page(conn, query).await?;
+                ensure_principal_unchanged::<DbError>(conn, permit.by()).await?;
+                Ok(lines)
+            })
+        });
         lines.await
     }
 }

@@ -2,5 +2,6 @@
 
 pub(crate) mod chain;
 pub(crate) mod log;
+pub(crate) mod principal;
 pub(crate) mod step;
 pub(crate) mod types;

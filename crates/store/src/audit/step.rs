@@ -4,16 +4,18 @@
 //! 1. Steps of one process queue up (`AuditQueue`). All their rows go into one chain, so concurrent steps would only
 //!    wait for the chain head while each occupies a connection.
 //! 2. The transaction appends the decision to the chain and locks the client. It checks that the client's owner is
-//!    still the one that the policy saw, and then changes the client. What is only read is read after the commit, with
-//!    the same check (`clients/reads.rs`), so that reading a long record keeps no writer waiting. A row that records the outcome (a new
-//!    client's id, an old and a new role) is appended after the step.
+//!    still the one that the policy saw, and then changes the client. Last, it checks that the principal is unchanged too
+//!    (`audit/principal.rs`). What is only read is read after the commit, with the same checks (`clients/reads.rs`), so
+//!    that reading a long record keeps no writer waiting. A row that records the outcome (a new client's id, an old and
+//!    a new role) is appended after the step.
 //! 3. A step that is rejected rolls its audit row back too, unless it returns the row with the rejection.
 
 use crate::DbError;
 use crate::audit::chain::append_to_chain;
+use crate::audit::principal::{allowed_principals, ensure_principals_unchanged, not_changed_by};
 use crate::db::error_codes::STATEMENT_TIMEOUT;
 use crate::db::{Db, Step};
-use chancery_domain::{AuditRow, WriterId};
+use chancery_domain::{AuditRow, Principal, WriterId};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
@@ -43,8 +45,9 @@ impl AuditedSteps {
         Self { db, writer, queue: Arc::default() }
     }
 
-    /// Appends the decisions and runs the step, or does neither. The step may run several times.
-    pub(crate) async fn run<A: Sync + ?Sized, T, E: From<DbError> + From<sqlx::Error>>(
+    /// Appends the decisions and runs the step, or does neither. The step may run several times. It must not change the
+    /// people who were allowed it: they are checked after it, so that its waits for locks come before the check.
+    pub(crate) async fn run<A: Sync + ?Sized, T: Send, E: From<DbError> + From<sqlx::Error>>(
         &self,
         decisions: &[AuditRow],
         args: &A,
@@ -55,14 +58,16 @@ impl AuditedSteps {
         let outcome = self.db.run(&args, |conn, (writer, decisions, args, step)| {
             Box::pin(async move {
                 append_to_chain(conn, *writer, decisions).await?;
-                step(conn, args).await
+                let done = step(conn, args).await?;
+                ensure_principals_unchanged::<E>(conn, &allowed_principals(decisions)).await?;
+                Ok(done)
             })
         });
         outcome.await
     }
 
     /// Like `run`, for a step that may take minutes, up to `limit`. It runs once.
-    pub(crate) async fn run_long<A: Sync + ?Sized, T, E: From<DbError> + From<sqlx::Error>>(
+    pub(crate) async fn run_long<A: Sync + ?Sized, T: Send, E: From<DbError> + From<sqlx::Error>>(
         &self,
         limit: Duration,
         decisions: &[AuditRow],
@@ -74,48 +79,65 @@ impl AuditedSteps {
         let outcome = self.db.run_long(limit, &args, |conn, (writer, decisions, args, step)| {
             Box::pin(async move {
                 append_to_chain(conn, *writer, decisions).await?;
-                step(conn, args).await
-            })
-        });
-        outcome.await
-    }
-
-    /// Like `run`, for a step that returns its decisions with its result. They are appended after it, in the same
-    /// transaction.
-    pub(crate) async fn run_then_record<A: Sync + ?Sized, T: Send, E: From<DbError> + From<sqlx::Error>>(
-        &self,
-        args: &A,
-        step: impl Step<A, (T, Vec<AuditRow>), E>,
-    ) -> Result<T, E> {
-        let _guard = self.queue.lock().await?;
-        let args = (self.writer, args, &step);
-        let outcome = self.db.run(&args, |conn, (writer, args, step)| {
-            Box::pin(async move {
-                let (done, decisions) = step(conn, args).await?;
-                append_to_chain(conn, *writer, &decisions).await?;
+                let done = step(conn, args).await?;
+                ensure_principals_unchanged::<E>(conn, &allowed_principals(decisions)).await?;
                 Ok(done)
             })
         });
         outcome.await
     }
 
-    /// Like `run_then_record`, for a step that may take minutes, up to `limit`. It runs once.
-    pub(crate) async fn run_long_then_record<
-        A: Sync + ?Sized,
-        T: Send,
-        E: From<DbError> + From<sqlx::Error>,
-    >(
+    /// Like `run`, for an event: nothing was permitted, and the step returns its rows with its result. They are appended
+    /// after it, in the same transaction.
+    pub(crate) async fn run_then_record<A: Sync + ?Sized, T: Send, E: From<DbError> + From<sqlx::Error>>(
         &self,
-        limit: Duration,
+        args: &A,
+        step: impl Step<A, (T, Vec<AuditRow>), E>,
+    ) -> Result<T, E> {
+        self.run_as(&[], args, step).await
+    }
+
+    /// Like `run`, for a step that returns its decisions with its result. They are appended after it, in the same
+    /// transaction. The principals are checked before it, and after it again, because it may have waited for locks. A step
+    /// that changes its own principal must lock that person and check them itself, before the change.
+    pub(crate) async fn run_as<A: Sync + ?Sized, T: Send, E: From<DbError> + From<sqlx::Error>>(
+        &self,
+        principals: &[Principal],
         args: &A,
         step: impl Step<A, (T, Vec<AuditRow>), E>,
     ) -> Result<T, E> {
         let _guard = self.queue.lock().await?;
-        let args = (self.writer, args, &step);
-        let outcome = self.db.run_long(limit, &args, |conn, (writer, args, step)| {
+        let args = (self.writer, principals, args, &step);
+        let outcome = self.db.run(&args, |conn, (writer, principals, args, step)| {
             Box::pin(async move {
+                ensure_principals_unchanged::<E>(conn, principals).await?;
                 let (done, decisions) = step(conn, args).await?;
                 append_to_chain(conn, *writer, &decisions).await?;
+                let others = not_changed_by(&decisions, principals);
+                ensure_principals_unchanged::<E>(conn, &others).await?;
+                Ok(done)
+            })
+        });
+        outcome.await
+    }
+
+    /// Like `run_as`, for a step that may take minutes, up to `limit`. It runs once.
+    pub(crate) async fn run_long_as<A: Sync + ?Sized, T: Send, E: From<DbError> + From<sqlx::Error>>(
+        &self,
+        limit: Duration,
+        principals: &[Principal],
+        args: &A,
+        step: impl Step<A, (T, Vec<AuditRow>), E>,
+    ) -> Result<T, E> {
+        let _guard = self.queue.lock().await?;
+        let args = (self.writer, principals, args, &step);
+        let outcome = self.db.run_long(limit, &args, |conn, (writer, principals, args, step)| {
+            Box::pin(async move {
+                ensure_principals_unchanged::<E>(conn, principals).await?;
+                let (done, decisions) = step(conn, args).await?;
+                append_to_chain(conn, *writer, &decisions).await?;
+                let others = not_changed_by(&decisions, principals);
+                ensure_principals_unchanged::<E>(conn, &others).await?;
                 Ok(done)
             })
         });

@@ -1,7 +1,8 @@
 //! Invoices for people with a permit. Every change is one transaction with its decision. Reads run right after the
-//! commit of their decision, each from one snapshot.
+//! commit of their decision, each from one snapshot, which checks the principal again.
 
 use crate::DbError;
+use crate::audit::principal::ensure_principal_unchanged;
 use crate::audit::step::AuditedSteps;
 use crate::billing::months::{self, AccountMonth};
 use crate::billing::{issue, list, rows};
@@ -57,9 +58,13 @@ impl Invoices {
         query: &InvoiceQuery,
     ) -> Result<InvoicePage, InvoiceError> {
         self.audited.record(&[permit.to_audit_row()]).await?;
-        let page = self
-            .db
-            .long_snapshot(query, |conn, query| Box::pin(async move { Ok(list::page(conn, query).await?) }));
+        let args = (permit.by(), query);
+        let page = self.db.long_snapshot(&args, |conn, (by, query)| {
+            Box::pin(async move {
+                ensure_principal_unchanged::<DbError>(conn, *by).await?;
+                Ok(list::page(conn, query).await?)
+            })
+        });
         page.await.map_err(|error| match error {
             DbError::SumTooLarge => InvoiceError::InvoicesTooLarge,
             error => error.into(),
@@ -74,9 +79,10 @@ impl Invoices {
         month: Month,
     ) -> Result<Option<BillableMonth>, InvoiceError> {
         self.audited.record(&[permit.to_audit_row()]).await?;
-        let args = (account, month);
-        let found = self.db.long_snapshot(&args, |conn, (account, month)| {
+        let args = (permit.by(), account, month);
+        let found = self.db.long_snapshot(&args, |conn, (by, account, month)| {
             Box::pin(async move {
+                ensure_principal_unchanged::<InvoiceError>(conn, *by).await?;
                 let Some(buyer) = months::buyer(conn, *account).await? else { return Ok(None) };
                 let usage = months::usage(*account, *month).fetch_all(conn).await?;
                 let invoice = months::invoice_of_month(conn, *account, *month).await?;
@@ -92,8 +98,12 @@ impl Invoices {
         number: InvoiceNumber,
     ) -> Result<Option<InvoiceRecord>, InvoiceError> {
         self.audited.record(&[permit.to_audit_row()]).await?;
-        let found = self.db.snapshot(&number, |conn, number| {
-            Box::pin(async move { Ok(rows::invoice(conn, *number).await?) })
+        let args = (permit.by(), number);
+        let found = self.db.snapshot(&args, |conn, (by, number)| {
+            Box::pin(async move {
+                ensure_principal_unchanged::<InvoiceError>(conn, *by).await?;
+                Ok(rows::invoice(conn, *number).await?)
+            })
         });
         found.await
     }
@@ -105,7 +115,14 @@ impl Invoices {
         number: InvoiceNumber,
     ) -> Result<Option<Vec<u8>>, InvoiceError> {
         self.audited.record(&[permit.to_audit_row()]).await?;
-        Ok(self.db.fetch_optional(rows::document(number)).await?)
+        let args = (permit.by(), number);
+        let found = self.db.snapshot(&args, |conn, (by, number)| {
+            Box::pin(async move {
+                ensure_principal_unchanged::<InvoiceError>(conn, *by).await?;
+                Ok(rows::document(*number).fetch_optional(conn).await?)
+            })
+        });
+        found.await
     }
 
     /// Issues the invoice of a month that has ended, under the next number. Concurrent calls issue only one. It is

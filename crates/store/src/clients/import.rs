@@ -2,6 +2,7 @@
 
 use crate::ClientError;
 use crate::DbError;
+use crate::audit::principal::distinct;
 use crate::audit::step::AuditedSteps;
 use crate::clients::entries::{NewEntryCounts, ensure_entry_capacity, insert_entries};
 use crate::clients::rows::{NO_ENTRY_MS, ensure_active_member, ensure_person_exists};
@@ -222,9 +223,10 @@ impl ClientImports {
         clients: Vec<(Permit<CreateClient>, NewClient)>,
         progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<Vec<ClientId>, ClientError> {
+        let principals = distinct(clients.iter().map(|(permit, _)| permit.by()));
         let args = (&clients, progress);
         self.audited
-            .run_long_then_record(IMPORT_TIMEOUT, &args, |conn, (clients, progress)| {
+            .run_long_as(IMPORT_TIMEOUT, &principals, &args, |conn, (clients, progress)| {
                 Box::pin(async move {
                     enlarge_page_cache(conn).await?;
                     let mut decisions = Vec::with_capacity(clients.len());

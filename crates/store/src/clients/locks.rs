@@ -2,6 +2,7 @@
 //! saw.
 
 use crate::ClientError;
+use crate::audit::principal::ensure_principal_unchanged;
 use crate::clients::rows::{SELECT_CLIENTS, StoredClient};
 use crate::clients::types::ClientOwner;
 use crate::db::error_codes::with_timeout;
@@ -80,7 +81,8 @@ pub(crate) async fn ensure_owner_unchanged<A: AuthzAction>(
     }
 }
 
-/// The client of a permit whose decision is recorded. Fails with `OwnerChanged` if it has another owner by now.
+/// The client of a permit whose decision is recorded. Fails with `OwnerChanged` if it has another owner by now, and with
+/// `PrincipalChanged` if the principal has another role or was removed.
 pub(crate) async fn permitted_client<A: AuthzAction>(
     conn: &mut Conn<'_>,
     permit: &Permit<A>,
@@ -88,6 +90,7 @@ pub(crate) async fn permitted_client<A: AuthzAction>(
     let (Some(client), Some(owner)) = (permit.client(), permit.owner()) else {
         return Err(owner_changed(permit));
     };
+    ensure_principal_unchanged::<ClientError>(conn, permit.by()).await?;
     let mut read = Statement::new(SELECT_CLIENTS);
     read.push(" FROM clients c JOIN people p ON p.id = c.owner_id WHERE c.id = ").push_bind(client.0);
     read.push(" AND c.owner_id = ").push_bind(owner.0);

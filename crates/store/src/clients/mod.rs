@@ -6,6 +6,7 @@ pub(crate) mod error;
 pub(crate) mod import;
 pub(crate) mod list;
 pub(crate) mod locks;
+pub(crate) mod page_slots;
 pub(crate) mod reads;
 pub(crate) mod record_reader;
 pub(crate) mod records;

@@ -1,8 +1,9 @@
 //! Reads of records. The decision and the view are committed first, in a short transaction that reads nothing of the
-//! record. The record itself is read after the commit, from a snapshot on a read connection, which checks the owner
-//! again. So no other writer waits for it: SQLite has one writer, and the ledger needs it.
+//! record. The record itself is read after the commit, from a snapshot on a read connection, which checks the owner and
+//! the principal again. So no other writer waits for it: SQLite has one writer, and the ledger needs it.
 
 use crate::ClientError;
+use crate::audit::principal::distinct;
 use crate::audit::step::AuditedSteps;
 use crate::clients::entries::{find_entries, find_entry, has_entry, into_page, select_page};
 use crate::clients::locks::{
@@ -74,7 +75,14 @@ impl Clients {
         permit: Permit<ReadClient>,
     ) -> Result<Option<RecordReader<ReadClient>>, ClientError> {
         let found = record_read(&self.audited, &permit).await?;
-        Ok(found.map(|_| RecordReader::new(self, RecordEntries::ActiveByKind, vec![permit])))
+        Ok(found.map(|_| {
+            RecordReader::new(
+                self.db.clone(),
+                self.page_slots.clone(),
+                RecordEntries::ActiveByKind,
+                vec![permit],
+            )
+        }))
     }
 
     /// Whole records with all entries, archived ones included and oldest first, in pages. A client with a new owner is
@@ -87,7 +95,8 @@ impl Clients {
         while !permits.is_empty() {
             let rest = permits.split_off(permits.len().min(MAX_DECISIONS_PER_STEP));
             let step = std::mem::replace(&mut permits, rest);
-            let is_valid = self.audited.run_then_record(&step, |conn, permits| {
+            let principals = distinct(step.iter().map(Permit::by));
+            let is_valid = self.audited.run_as(&principals, &step, |conn, permits| {
                 Box::pin(async move {
                     let owners = lock_owners(conn, clients_of(permits), LockMode::Reading).await?;
                     let is_valid: Vec<bool> = permits
@@ -115,7 +124,7 @@ impl Clients {
                 step.into_iter().zip(is_valid?).filter_map(|(permit, valid)| valid.then_some(permit)),
             );
         }
-        Ok(RecordReader::new(self, RecordEntries::AllOldestFirst, valid))
+        Ok(RecordReader::new(self.db.clone(), self.page_slots.clone(), RecordEntries::AllOldestFirst, valid))
     }
 
     /// Lets the reader go on with a client whose owner has changed, under a new decision. Fails with `OwnerChanged` if

@@ -1,46 +1,26 @@
 //! Whole records, read in pages. The decisions are committed first; then each page is read from a snapshot of its own on
-//! a read connection, which checks the owners again. So neither memory nor any other work depends on how long a record
-//! is, or on how slowly the caller takes it.
+//! a read connection, which checks the owners and the principal again. So neither memory nor any other work depends on
+//! how long a record is, or on how slowly the caller takes it.
 //!
 //! The entries of a record are chosen when its first page is read, by id. An entry that is added later is not in any
 //! page, and one that is moved or archived meanwhile is in exactly one.
 
 use crate::ClientError;
+use crate::audit::principal::{distinct, ensure_principals_unchanged};
 use crate::clients::entries::select_by_id;
-use crate::clients::records::Clients;
+use crate::clients::page_slots::PageSlots;
 use crate::clients::rows::{SELECT_CLIENTS, StoredClient};
 use crate::clients::types::{EntryCounts, RecordPart};
 use crate::db::{Conn, Db, FromRow, Row, Statement, TxError, corrupt};
 use chancery_domain::{ClientId, Entry, EntryId, EntryKind, PersonId};
 use chancery_policy::{AuthzAction, Permit};
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Most bytes of titles and texts in a page, unless a single entry has more. Counted when its record is opened.
 pub const MAX_RECORD_PAGE_BYTES: u64 = 1024 * 1024;
 
 /// Most entries in a page. An entry may grow before its page is read, so this bounds a page whatever happens.
 pub const MAX_RECORD_PAGE_ENTRIES: usize = 100;
-
-/// Bounds how many pages are read at once. Reading a page keeps a core busy, and half of the cores stay free for other
-/// work: settling must not wait for exports.
-#[derive(Clone)]
-pub(crate) struct PageSlots(Arc<Semaphore>);
-
-impl Default for PageSlots {
-    fn default() -> Self {
-        let slots = std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
-        Self(Arc::new(Semaphore::new(slots)))
-    }
-}
-
-impl PageSlots {
-    /// Waits in the order of the calls. `None` never happens, because the semaphore is not closed.
-    async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.0).acquire_owned().await.ok()
-    }
-}
 
 /// The entries of a record to read, and their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,12 +95,16 @@ struct Page {
 
 impl<A: AuthzAction> RecordReader<A> {
     /// The decisions must be on record, and the permits have owners.
-    pub(crate) fn new(clients: &Clients, contents: RecordEntries, permits: Vec<Permit<A>>) -> Self {
+    pub(crate) fn new(
+        db: Db,
+        page_slots: PageSlots,
+        contents: RecordEntries,
+        permits: Vec<Permit<A>>,
+    ) -> Self {
         let pending = permits.into_iter().filter_map(|permit| {
             let client = permit.client()?;
             Some(PendingRecord { client, permit, entries: None, is_started: false })
         });
-        let (db, page_slots) = (clients.db.clone(), clients.page_slots.clone());
         Self { db, page_slots, contents, pending: pending.collect() }
     }
 
@@ -131,7 +115,7 @@ impl<A: AuthzAction> RecordReader<A> {
 
     /// The next page, or `None` at the end. Fails with `OwnerChanged` if the next client has another owner than the one
     /// that the policy saw. It can then go on under a new decision (`Clients::renew_permit`) or without this client
-    /// (`leave_out`).
+    /// (`leave_out`). Fails with `PrincipalChanged` if the principal has another role or was removed.
     pub async fn next_page(&mut self) -> Result<Option<Vec<RecordPart>>, ClientError> {
         if self.pending.is_empty() {
             return Ok(None);
@@ -175,6 +159,8 @@ impl<A: AuthzAction> RecordReader<A> {
     }
 
     async fn read_page(&self, conn: &mut Conn<'_>) -> Result<Page, TxError<ClientError>> {
+        let principals = distinct(self.pending.iter().map(|record| record.permit.by()));
+        ensure_principals_unchanged::<ClientError>(conn, &principals).await?;
         let mut clients = self.permitted_clients(conn).await?;
         let (mut chosen, mut entries) = (Vec::new(), 0);
         for record in &self.pending {

@@ -3,6 +3,7 @@
 
 use crate::ClientError;
 use crate::DbError;
+use crate::audit::principal::ensure_principal_unchanged;
 use crate::audit::step::AuditedSteps;
 use crate::clients::changes::{archive_client, change_client, set_owner};
 use crate::clients::entries::{
@@ -13,7 +14,7 @@ use crate::clients::import::created;
 use crate::clients::import::{add_clients, allocate_ids};
 use crate::clients::list::{ListFilter, list, restrict_owner};
 use crate::clients::locks::{LockMode, is_owner_unchanged, lock_client, lock_for_change, lock_owners};
-use crate::clients::record_reader::PageSlots;
+use crate::clients::page_slots::PageSlots;
 use crate::clients::rows::{ensure_active_member, ensure_person_exists};
 use crate::clients::types::{
     ClientChange, ClientOwner, ClientPage, ClientQuery, EntryChange, NewClient, NewEntry, SaveOutcome,
@@ -65,11 +66,15 @@ impl Clients {
         let Some(filter) = ListFilter::of(permit.scope(), query) else {
             return Ok(ClientPage { lines: Vec::new(), total: 0 });
         };
-        // Each statement checks ownership itself. A search may scan many clients, and must not block the ledger or
-        // other records.
+        // Each statement checks ownership itself, and the principal is checked after them. A search may scan many
+        // clients, and must not block the ledger or other records.
         self.db
-            .read(&(&filter, query), |conn, (filter, query)| {
-                Box::pin(async move { Ok(list(conn, filter, query.order, query.page).await?) })
+            .read(&(&permit, &filter, query), |conn, (permit, filter, query)| {
+                Box::pin(async move {
+                    let page = list(conn, filter, query.order, query.page).await?;
+                    ensure_principal_unchanged::<ClientError>(conn, permit.by()).await?;
+                    Ok(page)
+                })
             })
             .await
     }
@@ -82,7 +87,7 @@ impl Clients {
     ) -> Result<ClientId, ClientError> {
         let created = self
             .audited
-            .run_then_record(&[(permit, new)], |conn, new| {
+            .run_as(&[permit.by()], &[(permit, new)], |conn, new| {
                 Box::pin(async move {
                     let decisions = add_clients(conn, new).await?;
                     Ok((created(&decisions), decisions))
@@ -286,6 +291,14 @@ impl Clients {
                 of_owner.bind(false).bind(true)
             }
         };
-        Ok(self.db.fetch_all(read).await?)
+        self.db
+            .read(&(permit, read), |conn, (permit, read)| {
+                Box::pin(async move {
+                    let found: Vec<ClientOwner> = read.fetch_all(conn).await?;
+                    ensure_principal_unchanged::<ClientError>(conn, permit.by()).await?;
+                    Ok(found)
+                })
+            })
+            .await
     }
 }

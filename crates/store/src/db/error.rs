@@ -1,9 +1,12 @@
 //! Errors of statements and of opening a database. The texts are for logs; surfaces write their own, and the command
 //! line adds advice. None of them contains a password.
 
+use crate::SecretError;
+use chancery_domain::PersonId;
 use std::path::PathBuf;
 
-/// The database failed, or the data cannot be stored or summed.
+/// The database failed, the data cannot be stored or summed, or the principal of a step is no longer the one that the
+/// policy decided for.
 #[derive(Debug, thiserror::Error)]
 pub enum DbError {
     #[error("{what} contains a NUL character; remove it")]
@@ -20,6 +23,10 @@ pub enum DbError {
     ReadOnly(String),
     #[error("the database did not answer: {0}")]
     Unavailable(String),
+    #[error("the role of person number {0} changed during this request, or the person was removed")]
+    PrincipalChanged(PersonId),
+    #[error(transparent)]
+    Secret(#[from] SecretError),
 }
 
 /// The database cannot be opened or served.

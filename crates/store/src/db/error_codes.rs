@@ -3,6 +3,7 @@
 
 use crate::DbError;
 use crate::OpenError;
+use crate::SecretError;
 use crate::db::Corrupt;
 use sqlx::error::{DatabaseError, ErrorKind};
 use sqlx::postgres::PgDatabaseError;
@@ -46,6 +47,9 @@ mod sqlite_code {
 
 /// PostgreSQL's SQLSTATE for a statement timeout.
 const QUERY_CANCELED: &str = "57014";
+
+/// PostgreSQL's SQLSTATE for a server that has no connection left.
+const TOO_MANY_CONNECTIONS: &str = "53300";
 
 /// PostgreSQL's SQLSTATE for creating a table that exists.
 const DUPLICATE_TABLE: &str = "42P07";
@@ -147,6 +151,27 @@ pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
     }
 }
 
+/// Whether a failure to connect may pass by itself: the server is not up, starting, full or not found. A server that answers and
+/// rejects us (password, database name, TLS) will do so again.
+pub(crate) fn is_unreachable(error: &sqlx::Error) -> bool {
+    let may_pass = |error: &io::Error| {
+        !matches!(
+            error.kind(),
+            io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied
+        )
+    };
+    match error {
+        // A proxy without a server behind it closes the connection, which is an unexpected response.
+        sqlx::Error::PoolTimedOut | sqlx::Error::Protocol(_) => true,
+        sqlx::Error::Io(error) => may_pass(error),
+        // A connection that breaks in the handshake. A certificate that is rejected is invalid data.
+        sqlx::Error::Tls(error) => error.downcast_ref::<io::Error>().is_some_and(may_pass),
+        sqlx::Error::Database(error) => matches!(code(error.as_ref()), Code::Postgres(state)
+            if state.starts_with("08") || state.starts_with("57P0") || state == TOO_MANY_CONNECTIONS),
+        _ => false,
+    }
+}
+
 /// Whether a retry of the same statement may succeed.
 pub(crate) fn is_retryable(error: &sqlx::Error) -> bool {
     is_transaction_rollback(error) || is_connection_lost(error)
@@ -238,9 +263,10 @@ pub(crate) fn map_db_error(error: &sqlx::Error) -> DbError {
                 Code::None => DbError::Unavailable(message.to_owned()),
             }
         }
-        sqlx::Error::Decode(error) if error.is::<Corrupt>() => match error.downcast_ref::<Corrupt>() {
-            Some(Corrupt { what, why }) => DbError::Corrupt { what, why: why.clone() },
-            None => DbError::Unavailable(error.to_string()),
+        sqlx::Error::Decode(error) => match (error.downcast_ref::<Corrupt>(), error.downcast_ref::<SecretError>()) {
+            (Some(Corrupt { what, why }), _) => DbError::Corrupt { what, why: why.clone() },
+            (None, Some(secret)) => DbError::Secret(secret.clone()),
+            (None, None) => DbError::Unavailable(error.to_string()),
         },
         sqlx::Error::Io(error) => DbError::Unavailable(match timeout_of(error) {
             Some(limit) if limit >= LONG_STATEMENT_TIMEOUT => {
@@ -291,7 +317,7 @@ fn map_postgres_error(state: &str, message: &str) -> DbError {
         "42501" => {
             unavailable("let this user create and write tables, for example by making it the database owner")
         }
-        "53300" => unavailable("raise PostgreSQL's `max_connections`, or run fewer nodes"),
+        TOO_MANY_CONNECTIONS => unavailable("raise PostgreSQL's `max_connections`, or run fewer nodes"),
         QUERY_CANCELED => DbError::Unavailable(format!(
             "a statement took more than {} s ({message}); check for locks, and check the server's load",
             STATEMENT_TIMEOUT.as_secs()
@@ -347,6 +373,29 @@ mod tests {
     async fn timed_out_statement_counts_as_connection_lost() {
         let error = with_timeout(pending::<Result<(), _>>()).await.unwrap_err();
         assert!(is_connection_lost(&error), "{error:?}");
+    }
+
+    #[test]
+    fn only_failures_that_may_pass_are_unreachable() {
+        let plain = |kind: io::ErrorKind| sqlx::Error::Io(kind.into());
+        let tls = |kind: io::ErrorKind| sqlx::Error::Tls(io::Error::from(kind).into());
+        for error in [
+            plain(io::ErrorKind::ConnectionRefused),
+            plain(io::ErrorKind::TimedOut),
+            plain(io::ErrorKind::UnexpectedEof),
+            tls(io::ErrorKind::ConnectionReset),
+            sqlx::Error::PoolTimedOut,
+        ] {
+            assert!(is_unreachable(&error), "{error:?}");
+        }
+        for error in [
+            plain(io::ErrorKind::PermissionDenied),
+            tls(io::ErrorKind::InvalidData),
+            sqlx::Error::Tls("server does not support TLS".into()),
+            sqlx::Error::Configuration("no such option".into()),
+        ] {
+            assert!(!is_unreachable(&error), "{error:?}");
+        }
     }
 
     #[test]

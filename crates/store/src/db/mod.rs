@@ -7,6 +7,7 @@ pub(crate) mod error;
 pub(crate) mod error_codes;
 pub(crate) mod migrate;
 pub(crate) mod postgres;
+pub(crate) mod probe;
 mod query;
 pub(crate) mod retry;
 mod row;
@@ -21,7 +22,7 @@ pub(crate) mod write_slot;
 
 pub(crate) use conn::{Conn, Dialect};
 pub(crate) use database::{COMMAND_RETRY_LIMIT, Db, Pool, Step, WritePool};
-pub(crate) use query::{Query, query};
+pub(crate) use query::{Query, Value, query};
 pub(crate) use row::{Corrupt, FromRow, Row, corrupt};
 pub(crate) use statement::Statement;
 pub(crate) use tx::{Rejection, TxError};

@@ -31,14 +31,16 @@ pub(crate) fn connect_options(options: &PgConnectOptions) -> PgConnectOptions {
     options.clone().application_name("chancery").disable_statement_logging()
 }
 
+/// The server as messages name it.
+pub(crate) fn location(options: &PgConnectOptions) -> String {
+    format!("PostgreSQL at {}:{}", options.get_host(), options.get_port())
+}
+
 /// A connection without a statement timeout, because a migration may take long.
 pub(crate) async fn connect_first(options: &PgConnectOptions) -> Result<PgConnection, OpenError> {
-    Ok(connect(options).await.map_err(|error| {
-        let location = format!("PostgreSQL at {}:{}", options.get_host(), options.get_port());
-        match map_db_error(&error) {
-            DbError::Unavailable(why) => DbError::Unavailable(format!("{location}: {why}")),
-            other => other,
-        }
+    Ok(connect(options).await.map_err(|error| match map_db_error(&error) {
+        DbError::Unavailable(why) => DbError::Unavailable(format!("{}: {why}", location(options))),
+        other => other,
     })?)
 }
 
@@ -67,7 +69,7 @@ pub(crate) async fn check_server(connection: &mut PgConnection) -> Result<(), Op
     Ok(())
 }
 
-async fn connect(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
+pub(crate) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
     bounded(options.connect()).await
 }
 

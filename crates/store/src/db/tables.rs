@@ -36,6 +36,7 @@ pub(crate) const TABLES: &[&str] = &[
     "consents",
     "consent_requests",
     "grants",
+    "current_encryption_key",
     "shared_secrets",
     "clients",
     "client_counts",
@@ -58,4 +59,7 @@ pub(crate) const TABLES: &[&str] = &[
     "alerts_sent",
     "cap_rejections",
     "periodic_tasks",
+    "log_segments",
+    "log_nodes",
+    "log_checkpoints",
 ];

@@ -1,7 +1,8 @@
 //! Which database to open. Neither `Debug` nor any error of this type shows a password.
 
 use crate::OpenError;
-use sqlx::postgres::PgConnectOptions;
+use chancery_domain::is_loopback_host;
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -20,6 +21,19 @@ impl DatabaseUrl {
     /// The SQLite file at this path, which may contain any characters.
     pub fn sqlite_file(file: &Path) -> Self {
         Self(DatabaseLocation::Sqlite(file.to_owned()))
+    }
+
+    /// The host, if it is another machine and TLS is not required: with PostgreSQL's default, a server without TLS, or somebody on
+    /// the way, decides that everything is sent in clear text.
+    pub fn cleartext_host(&self) -> Option<&str> {
+        let DatabaseLocation::Postgres(options) = &self.0 else { return None };
+        let host = options.get_host();
+        let is_local = options.get_socket().is_some() || host.starts_with('/') || is_loopback_host(host);
+        let needs_tls = match options.get_ssl_mode() {
+            PgSslMode::Disable | PgSslMode::Allow | PgSslMode::Prefer => false,
+            PgSslMode::Require | PgSslMode::VerifyCa | PgSslMode::VerifyFull => true,
+        };
+        (!is_local && !needs_tls).then_some(host)
     }
 
     /// Whether several machines can share the database.

@@ -2,6 +2,7 @@
 //! the account or the day, never the ledger's rows. So its cost depends only on that month.
 
 use crate::accounts::{activity, lookup};
+use crate::audit::principal::ensure_principal_unchanged;
 use crate::audit::step::AuditedSteps;
 use crate::db::Db;
 use crate::db::{Conn, FromRow, Query, Row, Statement, TxError, query, values};
@@ -132,7 +133,14 @@ impl UsageReports {
     ) -> Result<UsageReport, LedgerError> {
         self.audited.record(&[permit.to_audit_row()]).await?;
         // Runs outside the audited step, so that sums over many accounts do not block audited writes.
-        self.db.long_snapshot(&query, |conn, query| Box::pin(report(conn, *query))).await
+        let args = (permit.by(), query);
+        let read = self.db.long_snapshot(&args, |conn, (by, query)| {
+            Box::pin(async move {
+                ensure_principal_unchanged::<LedgerError>(conn, *by).await?;
+                report(conn, *query).await
+            })
+        });
+        read.await
     }
 }
 

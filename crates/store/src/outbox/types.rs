@@ -75,6 +75,15 @@ pub struct Webhook {
     pub disabled_at: Option<UnixMillis>,
 }
 
+/// A webhook without its secret, which can be read without the key of the secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedWebhook {
+    pub id: String,
+    pub url: String,
+    pub created_at: UnixMillis,
+    pub disabled_at: Option<UnixMillis>,
+}
+
 /// `whsec_…`, with which events are signed. Its `Debug` shows nothing, and there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebhookSecret(pub(crate) String);

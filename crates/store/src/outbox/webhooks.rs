@@ -3,14 +3,16 @@
 use super::error::WebhookError;
 use crate::audit::step::AuditedSteps;
 use crate::db::{COMMAND_RETRY_LIMIT, Db, FromRow, Row, query};
-use crate::{DbError, MAX_WEBHOOKS, Webhook, WebhookSecret};
+use crate::secrets::column::WEBHOOK_SECRET;
+use crate::secrets::keyring::Keyring;
+use crate::{DbError, ListedWebhook, MAX_WEBHOOKS, Webhook, WebhookSecret};
 use chancery_domain::UnixMillis;
 use chancery_policy::{ManageAccounts, Permit};
 use std::collections::HashMap;
 
 const ADD: &str = "INSERT INTO webhooks (id, url, secret, created_at_ms) VALUES ($1, $2, $3, $4)";
 const COUNT: &str = "SELECT COUNT(*) FROM webhooks";
-const LIST: &str = "SELECT * FROM webhooks ORDER BY created_at_ms, id";
+const LIST: &str = "SELECT id, url, created_at_ms, disabled_at_ms FROM webhooks ORDER BY created_at_ms, id";
 const BY_ID: &str = "SELECT * FROM webhooks WHERE id = $1";
 const REMOVE: &str = "DELETE FROM webhooks WHERE id = $1";
 /// Nobody receives them any more.
@@ -20,7 +22,7 @@ const ERRORS: &str = "SELECT destination, last_error FROM outbox_messages \
     WHERE kind = 'webhook' AND last_error IS NOT NULL ORDER BY created_at_ms, event_id";
 const DISABLE: &str = "UPDATE webhooks SET disabled_at_ms = $2 WHERE id = $1 AND disabled_at_ms IS NULL";
 
-impl FromRow for Webhook {
+impl FromRow for ListedWebhook {
     const ROW_LABEL_COLUMN: Option<&'static str> = Some("id");
 
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
@@ -28,10 +30,31 @@ impl FromRow for Webhook {
         Ok(Self {
             id: row.get("id")?,
             url: row.get("url")?,
-            secret: WebhookSecret(row.get("secret")?),
             created_at: row.time("created_at_ms")?,
             disabled_at: disabled_at.map(UnixMillis),
         })
+    }
+}
+
+/// A webhook whose secret is still encrypted.
+struct StoredWebhook {
+    listed: ListedWebhook,
+    secret: Vec<u8>,
+}
+
+impl FromRow for StoredWebhook {
+    const ROW_LABEL_COLUMN: Option<&'static str> = Some("id");
+
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        Ok(Self { listed: ListedWebhook::from_row(row)?, secret: row.get("secret")? })
+    }
+}
+
+impl StoredWebhook {
+    fn open(self, keyring: &Keyring) -> Result<Webhook, DbError> {
+        let Self { listed: ListedWebhook { id, url, created_at, disabled_at }, secret } = self;
+        let secret = WebhookSecret(keyring.open_text(WEBHOOK_SECRET, id.as_bytes(), &secret)?);
+        Ok(Webhook { id, url, secret, created_at, disabled_at })
     }
 }
 
@@ -51,6 +74,7 @@ impl FromRow for UndeliveredMessage {
 pub struct Webhooks {
     pub(crate) db: Db,
     pub(crate) audited: AuditedSteps,
+    pub(crate) keyring: Keyring,
 }
 
 impl Webhooks {
@@ -62,17 +86,20 @@ impl Webhooks {
         if webhook.url.contains('\0') {
             return Err(DbError::NulCharacter { what: "the URL" }.into());
         }
+        let args = (&self.keyring, webhook);
         self.audited
-            .run::<Webhook, (), WebhookError>(&[permit.to_audit_row()], webhook, |conn, webhook| {
+            .run::<_, (), WebhookError>(&[permit.to_audit_row()], &args, |conn, (keyring, webhook)| {
                 Box::pin(async move {
                     let count: u64 = query(COUNT).fetch_one(conn).await?;
                     if count >= u64::from(MAX_WEBHOOKS) {
                         return Err(WebhookError::TooManyWebhooks.into());
                     }
+                    let (row, secret) = (webhook.id.as_bytes(), webhook.secret.reveal().as_bytes());
+                    let sealed = keyring.seal(conn, WEBHOOK_SECRET, row, secret).await?;
                     let add = query(ADD)
                         .bind(webhook.id.as_str())
                         .bind(webhook.url.as_str())
-                        .bind(webhook.secret.reveal())
+                        .bind(sealed)
                         .bind(webhook.created_at.0);
                     add.execute(conn).await?;
                     Ok(())
@@ -107,7 +134,7 @@ impl Webhooks {
     }
 
     /// Oldest first.
-    pub async fn list_webhooks(&self) -> Result<Vec<Webhook>, DbError> {
+    pub async fn list_webhooks(&self) -> Result<Vec<ListedWebhook>, DbError> {
         Ok(self.db.fetch_all(query(LIST)).await?)
     }
 
@@ -118,7 +145,8 @@ impl Webhooks {
     }
 
     pub async fn webhook_by_id(&self, id: &str) -> Result<Option<Webhook>, DbError> {
-        Ok(self.db.fetch_optional(query(BY_ID).bind(id)).await?)
+        let stored: Option<StoredWebhook> = self.db.fetch_optional(query(BY_ID).bind(id)).await?;
+        stored.map(|webhook| webhook.open(&self.keyring)).transpose()
     }
 
     /// For a receiver that says that it is gone for good.

@@ -13,6 +13,8 @@
 //! (`sent`); until then the previous code stays valid. An email that could not be sent is refunded (`refund_code_email`).
 
 use crate::db::{Conn, FromRow, Query, Row, corrupt, query};
+use crate::secrets::column::PENDING_ID_TOKEN;
+use crate::secrets::keyring::Keyring;
 use crate::throttles::counts as throttles;
 use crate::{CodeEmailOutcome, CodeOutcome, PendingEmailCode, SentEmailCode, SessionAuthentication};
 use chancery_domain::{
@@ -37,6 +39,7 @@ impl FromRow for PendingRow {
     }
 }
 
+/// The ID token is still encrypted (see `with_id_token`).
 impl FromRow for PendingEmailCode {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         let email: String = row.get("email")?;
@@ -134,8 +137,22 @@ pub(super) fn sent<'q>(
     query(SENT).bind(token.0.as_slice()).bind(hash.0.as_slice()).bind(expires_at.0).bind(now.0)
 }
 
+/// Decrypts the ID token of a sign-in that was read.
+pub(super) fn with_id_token(
+    mut pending: PendingEmailCode,
+    token: &TokenHash,
+    keyring: &Keyring,
+) -> Result<PendingEmailCode, sqlx::Error> {
+    if let Some(stored) = &pending.authentication.id_token {
+        let id_token = keyring.open(PENDING_ID_TOKEN, &token.0, stored)?;
+        pending.authentication.id_token = Some(id_token);
+    }
+    Ok(pending)
+}
+
 pub(super) async fn begin(
     conn: &mut Conn<'_>,
+    keyring: &Keyring,
     token: &TokenHash,
     pending: &PendingEmailCode,
     now: UnixMillis,
@@ -143,6 +160,8 @@ pub(super) async fn begin(
     let counts = lock_counts(conn, pending, now).await?;
     let outcome = count_email(conn, pending, &counts, now).await?;
     if outcome == CodeEmailOutcome::Allowed {
+        let id_token = pending.authentication.id_token.as_deref();
+        let id_token = keyring.seal_optional(conn, PENDING_ID_TOKEN, &token.0, id_token).await?;
         let begin = query(BEGIN)
             .bind(token.0.as_slice())
             .bind(pending.identity.issuer.as_str())
@@ -156,7 +175,7 @@ pub(super) async fn begin(
             .bind(pending.directory_role.map(Role::as_str))
             .bind(pending.authentication.authenticated_at.0)
             .bind(pending.authentication.sid.as_deref())
-            .bind(pending.authentication.id_token.as_deref());
+            .bind(id_token.as_deref());
         begin.execute(conn).await?;
     }
     Ok(outcome)

@@ -221,7 +221,7 @@ impl Invitations {
         new: &NewInvitation,
     ) -> Result<(), InvitationError> {
         self.audited
-            .run_then_record::<_, _, InvitationError>(&(&permit, new), |conn, (permit, new)| {
+            .run_as::<_, _, InvitationError>(&[permit.by()], &(&permit, new), |conn, (permit, new)| {
                 Box::pin(async move { invite(conn, permit, new).await })
             })
             .await?
@@ -236,7 +236,8 @@ impl Invitations {
         message: &NewMessage,
     ) -> Result<(), InvitationError> {
         self.audited
-            .run_then_record::<_, _, InvitationError>(
+            .run_as::<_, _, InvitationError>(
+                &[permit.by()],
                 &(&permit, email, message),
                 |conn, (permit, email, message)| {
                     Box::pin(async move { resend(conn, permit, email, message).await })
@@ -251,7 +252,7 @@ impl Invitations {
         email: &EmailAddress,
     ) -> Result<(), InvitationError> {
         self.audited
-            .run_then_record::<_, _, InvitationError>(&(&permit, email), |conn, (permit, email)| {
+            .run_as::<_, _, InvitationError>(&[permit.by()], &(&permit, email), |conn, (permit, email)| {
                 Box::pin(async move {
                     let cutoff = cutoff(permit.access_request().at);
                     let cancel = query(CANCEL).bind(email.as_str()).bind(cutoff.0);

@@ -5,6 +5,7 @@ use super::invitations;
 use super::rows::{PersonRow, lock_identity, lock_person};
 use super::sessions::end_sessions_of;
 use crate::DbError;
+use crate::audit::principal::ensure_principal_unchanged;
 use crate::audit::step::AuditedSteps;
 use crate::db::Db;
 use crate::db::{Conn, Dialect, TxError, query};
@@ -190,6 +191,7 @@ async fn remove(
 ) -> Result<Outcome<Vec<Person>>, TxError<PersonError>> {
     let same = query(same_mailbox(conn.dialect())).bind(person.0);
     let people: Vec<Person> = same.fetch_all(conn).await?;
+    ensure_principal_unchanged::<PersonError>(conn, permit.by()).await?;
     let Some(mailbox) = people.iter().find(|own| own.id == person).map(|own| own.email.mailbox()) else {
         return Ok(rejected(permit, PersonError::NoSuchPerson(person)));
     };
@@ -286,22 +288,27 @@ impl People {
         role: Role,
     ) -> Result<Person, PersonError> {
         self.audited
-            .run_then_record::<_, _, PersonError>(&(&permit, person, role), |conn, (permit, person, role)| {
-                Box::pin(async move {
-                    let old_role = lock_person(conn, *person).await?.map(|known| known.person.role);
-                    let change = query(set_role(conn.dialect())).bind(person.0).bind(role.as_str());
-                    let changed: Option<Person> = change.fetch_optional(conn).await?;
-                    let Some(changed) = changed else {
-                        return Ok(rejected(permit, rejection_reason(conn, *person).await?));
-                    };
-                    let effect = AuditEvent {
-                        old_role,
-                        new_role: Some(*role),
-                        ..AuditEvent::new(EventKind::RoleChanged, *person)
-                    };
-                    Ok(done(permit, effect, changed))
-                })
-            })
+            .run_as::<_, _, PersonError>(
+                &[permit.by()],
+                &(&permit, person, role),
+                |conn, (permit, person, role)| {
+                    Box::pin(async move {
+                        let old_role = lock_person(conn, *person).await?.map(|known| known.person.role);
+                        ensure_principal_unchanged::<PersonError>(conn, permit.by()).await?;
+                        let change = query(set_role(conn.dialect())).bind(person.0).bind(role.as_str());
+                        let changed: Option<Person> = change.fetch_optional(conn).await?;
+                        let Some(changed) = changed else {
+                            return Ok(rejected(permit, rejection_reason(conn, *person).await?));
+                        };
+                        let effect = AuditEvent {
+                            old_role,
+                            new_role: Some(*role),
+                            ..AuditEvent::new(EventKind::RoleChanged, *person)
+                        };
+                        Ok(done(permit, effect, changed))
+                    })
+                },
+            )
             .await?
     }
 
@@ -314,7 +321,7 @@ impl People {
         person: PersonId,
     ) -> Result<Vec<Person>, PersonError> {
         self.audited
-            .run_then_record::<_, _, PersonError>(&(&permit, person), |conn, (permit, person)| {
+            .run_as::<_, _, PersonError>(&[permit.by()], &(&permit, person), |conn, (permit, person)| {
                 Box::pin(async move { remove(conn, permit, *person).await })
             })
             .await?
@@ -328,8 +335,10 @@ impl People {
         person: PersonId,
     ) -> Result<Person, PersonError> {
         self.audited
-            .run_then_record::<_, _, PersonError>(&(&permit, person), |conn, (permit, person)| {
+            .run_as::<_, _, PersonError>(&[permit.by()], &(&permit, person), |conn, (permit, person)| {
                 Box::pin(async move {
+                    lock_person(conn, *person).await?;
+                    ensure_principal_unchanged::<PersonError>(conn, permit.by()).await?;
                     let restored: Option<Person> = query(RESTORE).bind(person.0).fetch_optional(conn).await?;
                     let Some(restored) = restored else {
                         return Ok(rejected(permit, PersonError::NoSuchPerson(*person)));
@@ -349,7 +358,7 @@ impl People {
         person: PersonId,
     ) -> Result<u64, PersonError> {
         self.audited
-            .run_then_record::<_, _, PersonError>(&(&permit, person), |conn, (permit, person)| {
+            .run_as::<_, _, PersonError>(&[permit.by()], &(&permit, person), |conn, (permit, person)| {
                 Box::pin(async move {
                     let Some(known) = lock_person(conn, *person).await? else {
                         return Ok(rejected(permit, PersonError::NoSuchPerson(*person)));

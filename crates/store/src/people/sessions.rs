@@ -5,6 +5,8 @@ use super::rows::{PersonRow, lock_identity, lock_person};
 use crate::audit::step::AuditedSteps;
 use crate::db::Db;
 use crate::db::{COMMAND_RETRY_LIMIT, Conn, FromRow, Row, query};
+use crate::secrets::column::SESSION_ID_TOKEN;
+use crate::secrets::keyring::Keyring;
 use crate::{NewSession, PersonError, RenewedSession, SignedIn};
 use chancery_domain::{
     AuditEvent, AuditRow, AuditedEvent, EventKind, EventOrigin, Identity, Person, PersonId, Session,
@@ -148,16 +150,20 @@ pub(crate) async fn end_identity_sessions(
 pub struct Sessions {
     pub(crate) db: Db,
     pub(crate) audited: AuditedSteps,
+    pub(crate) keyring: Keyring,
 }
 
 impl Sessions {
     /// Fails with `NoSuchPerson` for a removed person. Beyond `MAX_SESSIONS_PER_PERSON`, the person's least recently
     /// used sessions end.
     pub async fn start_session(&self, new: NewSession) -> Result<(), PersonError> {
+        let args = (&self.keyring, &new);
         let started = self
             .audited
-            .run_then_record::<_, _, PersonError>(&new, |conn, new| {
+            .run_then_record::<_, _, PersonError>(&args, |conn, (keyring, new)| {
                 Box::pin(async move {
+                    let (row, id_token) = (new.token.0.as_slice(), new.authentication.id_token.as_deref());
+                    let id_token = keyring.seal_optional(conn, SESSION_ID_TOKEN, row, id_token).await?;
                     let start = query(START)
                         .bind(new.token.0.as_slice())
                         .bind(new.person.0)
@@ -166,7 +172,7 @@ impl Sessions {
                         .bind(new.user_agent.as_str())
                         .bind(new.authentication.authenticated_at.0)
                         .bind(new.authentication.sid.as_deref())
-                        .bind(new.authentication.id_token.as_deref())
+                        .bind(id_token.as_deref())
                         .bind(new.binding.as_ref().map(|binding| binding.0.as_slice()));
                     let started = start.execute(conn).await?;
                     // The browser's previous session ends even if no new one starts.
@@ -249,17 +255,22 @@ impl Sessions {
         Ok(found)
     }
 
-    /// The encrypted ID token of a session, if it has one.
+    /// The ID token of a session, if it has one, as `start_session` got it.
     pub async fn stored_id_token(&self, token: TokenHash) -> Result<Option<Vec<u8>>, PersonError> {
-        Ok(self.db.fetch_optional(query(ID_TOKEN).bind(token.0.as_slice())).await?)
+        let row = token.0.as_slice();
+        let stored: Option<Vec<u8>> = self.db.fetch_optional(query(ID_TOKEN).bind(row)).await?;
+        Ok(stored.map(|stored| self.keyring.open(SESSION_ID_TOKEN, row, &stored)).transpose()?)
     }
 
     /// Replaces the token and the authentication of a session, which goes on. False if it has ended. A step-up is audited.
     pub async fn renew_session(&self, renewed: RenewedSession) -> Result<bool, PersonError> {
+        let args = (&self.keyring, &renewed);
         self.audited
-            .run_then_record::<_, _, PersonError>(&renewed, |conn, renewed| {
+            .run_then_record::<_, _, PersonError>(&args, |conn, (keyring, renewed)| {
                 Box::pin(async move {
                     let authentication = &renewed.authentication;
+                    let (row, id_token) = (renewed.token.0.as_slice(), authentication.id_token.as_deref());
+                    let id_token = keyring.seal_optional(conn, SESSION_ID_TOKEN, row, id_token).await?;
                     let renew = query(RENEW)
                         .bind(renewed.person.0)
                         .bind(renewed.old_token.0.as_slice())
@@ -268,7 +279,7 @@ impl Sessions {
                         .bind(authentication.authenticated_at.0)
                         .bind(renewed.confirmed_at.0)
                         .bind(authentication.sid.as_deref())
-                        .bind(authentication.id_token.as_deref());
+                        .bind(id_token.as_deref());
                     let is_renewed = renew.execute(conn).await? > 0;
                     let rows = match renewed.step_up.as_ref().filter(|_| is_renewed) {
                         Some(origin) => {

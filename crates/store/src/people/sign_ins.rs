@@ -5,6 +5,7 @@ use super::rows::lock_identity;
 use crate::audit::step::AuditedSteps;
 use crate::db::Db;
 use crate::db::{COMMAND_RETRY_LIMIT, Conn, FromRow, Row, corrupt, query};
+use crate::secrets::keyring::Keyring;
 use crate::{CodeEmailOutcome, CodeOutcome, PendingEmailCode, PendingSignIn, PersonError, SignInPurpose};
 use chancery_domain::{
     AuditEvent, AuditRow, AuditedEvent, EventKind, EventOrigin, Identity, TokenHash, UnixMillis,
@@ -58,6 +59,7 @@ async fn code_rejected(
 pub struct SignIns {
     pub(crate) db: Db,
     pub(crate) audited: AuditedSteps,
+    pub(crate) keyring: Keyring,
 }
 
 impl SignIns {
@@ -90,7 +92,9 @@ impl SignIns {
         token: TokenHash,
         now: UnixMillis,
     ) -> Result<Option<PendingEmailCode>, PersonError> {
-        Ok(self.db.fetch_optional(email_codes::find(&token, now)).await?)
+        let stored: Option<PendingEmailCode> = self.db.fetch_optional(email_codes::find(&token, now)).await?;
+        let open = |stored| email_codes::with_id_token(stored, &token, &self.keyring);
+        Ok(stored.map(open).transpose()?)
     }
 
     /// Starts to wait for the first code, which counts as sent.
@@ -100,9 +104,9 @@ impl SignIns {
         pending: PendingEmailCode,
         now: UnixMillis,
     ) -> Result<CodeEmailOutcome, PersonError> {
-        let args = (token, pending, now);
-        let begun = self.db.run(&args, |conn, (token, pending, now)| {
-            Box::pin(async move { Ok(email_codes::begin(conn, token, pending, *now).await?) })
+        let args = (&self.keyring, token, pending, now);
+        let begun = self.db.run(&args, |conn, (keyring, token, pending, now)| {
+            Box::pin(async move { Ok(email_codes::begin(conn, keyring, token, pending, *now).await?) })
         });
         begun.await
     }
@@ -148,8 +152,9 @@ impl SignIns {
         typed: TokenHash,
         origin: &EventOrigin,
     ) -> Result<CodeOutcome, PersonError> {
-        self.audited
-            .run_then_record(&(token, typed, origin), |conn, (token, typed, origin)| {
+        let outcome = self
+            .audited
+            .run_then_record::<_, _, PersonError>(&(token, typed, origin), |conn, (token, typed, origin)| {
                 Box::pin(async move {
                     let (outcome, rejected) = email_codes::verify_code(conn, token, typed, origin.at).await?;
                     let rows = match rejected {
@@ -159,7 +164,14 @@ impl SignIns {
                     Ok((outcome, rows))
                 })
             })
-            .await
+            .await?;
+        // Only an accepted code lets anyone read the ID token.
+        Ok(match outcome {
+            CodeOutcome::Accepted(pending) => {
+                CodeOutcome::Accepted(email_codes::with_id_token(pending, &token, &self.keyring)?)
+            }
+            outcome => outcome,
+        })
     }
 
     /// Deletes up to `limit` expired rows of each kind, and the oldest sign-ins beyond `keep`. Returns how many.

@@ -29,7 +29,7 @@ pub struct SessionAuthentication {
     pub authenticated_at: UnixMillis,
     /// The provider's own session (`sid`), if it named one.
     pub sid: Option<String>,
-    /// The ID token, encrypted with a key that only the browser's cookie gives.
+    /// The ID token, encrypted with a key that only the browser's cookie gives. The store encrypts it once more.
     pub id_token: Option<Vec<u8>>,
 }
 

@@ -1,6 +1,8 @@
 //! Queries for what is under way: browsers that add or use a factor, and sign-ins that wait for their second factor.
 
 use crate::db::{COMMAND_RETRY_LIMIT, Db, FromRow, Row, corrupt, query};
+use crate::secrets::column::CEREMONY_STATE;
+use crate::secrets::keyring::Keyring;
 use crate::{CeremonyKind, FactorCeremony, PendingSecondFactor, ProviderAccount, ProviderError};
 use chancery_domain::{LocalPath, TokenHash, UnixMillis};
 
@@ -15,16 +17,22 @@ impl CeremonyKind {
     }
 }
 
-/// The state of a ceremony, without what the caller knows.
+/// The encrypted state of a ceremony, without what the caller knows.
 struct StoredCeremony {
     subject: Option<String>,
-    state: String,
+    state: Vec<u8>,
     expires_at: UnixMillis,
 }
 
 impl StoredCeremony {
-    fn into_ceremony(self, kind: CeremonyKind) -> FactorCeremony {
-        FactorCeremony { kind, subject: self.subject, state: self.state, expires_at: self.expires_at }
+    fn open(
+        self,
+        key: &TokenHash,
+        kind: CeremonyKind,
+        keyring: &Keyring,
+    ) -> Result<FactorCeremony, sqlx::Error> {
+        let state = keyring.open_text(CEREMONY_STATE, &key.0, &self.state)?;
+        Ok(FactorCeremony { kind, subject: self.subject, state, expires_at: self.expires_at })
     }
 }
 
@@ -79,6 +87,7 @@ const DELETE_EXPIRED_PENDING: &str = "DELETE FROM pending_second_factors WHERE t
 #[derive(Clone)]
 pub struct FactorCeremonies {
     pub(crate) db: Db,
+    pub(crate) keyring: Keyring,
 }
 
 impl FactorCeremonies {
@@ -88,14 +97,22 @@ impl FactorCeremonies {
         key: TokenHash,
         ceremony: &FactorCeremony,
     ) -> Result<(), ProviderError> {
-        let begin = query(BEGIN)
-            .bind(key.0.as_slice())
-            .bind(ceremony.kind.as_str())
-            .bind(ceremony.subject.as_deref())
-            .bind(ceremony.state.as_str())
-            .bind(ceremony.expires_at.0);
-        self.db.execute(begin, COMMAND_RETRY_LIMIT).await?;
-        Ok(())
+        let args = (&self.keyring, key, ceremony);
+        let begun = self.db.run::<_, (), ProviderError>(&args, |conn, (keyring, key, ceremony)| {
+            Box::pin(async move {
+                let state = ceremony.state.as_bytes();
+                let state = keyring.seal(conn, CEREMONY_STATE, &key.0, state).await?;
+                let begin = query(BEGIN)
+                    .bind(key.0.as_slice())
+                    .bind(ceremony.kind.as_str())
+                    .bind(ceremony.subject.as_deref())
+                    .bind(state)
+                    .bind(ceremony.expires_at.0);
+                begin.execute(conn).await?;
+                Ok(())
+            })
+        });
+        begun.await
     }
 
     /// Does not use it up.
@@ -107,7 +124,7 @@ impl FactorCeremonies {
     ) -> Result<Option<FactorCeremony>, ProviderError> {
         let find = query(FIND).bind(key.0.as_slice()).bind(kind.as_str()).bind(now.0);
         let found: Option<StoredCeremony> = self.db.fetch_optional(find).await?;
-        Ok(found.map(|found| found.into_ceremony(kind)))
+        Ok(found.map(|found| found.open(&key, kind, &self.keyring)).transpose()?)
     }
 
     /// Returns it once. `None` if there is none of this kind, or it has expired.
@@ -120,7 +137,7 @@ impl FactorCeremonies {
         let consume = query(CONSUME).bind(key.0.as_slice()).bind(kind.as_str());
         let consumed: Vec<StoredCeremony> = self.db.write_returning(consume, COMMAND_RETRY_LIMIT).await?;
         let consumed = consumed.into_iter().next().filter(|consumed| consumed.expires_at > now);
-        Ok(consumed.map(|consumed| consumed.into_ceremony(kind)))
+        Ok(consumed.map(|consumed| consumed.open(&key, kind, &self.keyring)).transpose()?)
     }
 
     pub async fn begin_second_factor(

@@ -96,7 +96,8 @@ impl FactorResets {
     ) -> Result<(), FactorResetError> {
         let outcome = self
             .audited
-            .run_then_record::<_, _, FactorResetError>(
+            .run_as::<_, _, FactorResetError>(
+                &[permit.by()],
                 &(&permit, person, notice),
                 |conn, (permit, person, notice)| {
                     Box::pin(async move { reset(conn, permit, *person, notice).await })

@@ -1,6 +1,8 @@
 //! Queries for second factors: passkeys, secrets of authenticator apps, and recovery codes.
 
 use crate::db::{COMMAND_RETRY_LIMIT, Conn, Db, FromRow, Query, Row, query};
+use crate::secrets::column::TOTP_SECRET;
+use crate::secrets::keyring::Keyring;
 use crate::{
     AccountFactors, AddFactorOutcome, NewPasskey, NewTotpSecret, ProviderError, RemoveFactorOutcome,
     StoredPasskey, TotpSecret,
@@ -24,6 +26,7 @@ impl FromRow for StoredPasskey {
     }
 }
 
+/// The secret is still encrypted.
 impl FromRow for TotpSecret {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         Ok(Self {
@@ -125,6 +128,7 @@ async fn remove(
 #[derive(Clone)]
 pub struct SecondFactors {
     pub(crate) db: Db,
+    pub(crate) keyring: Keyring,
 }
 
 impl SecondFactors {
@@ -211,14 +215,13 @@ impl SecondFactors {
 
     /// An account has at most one authenticator app.
     pub async fn add_totp(&self, new: &NewTotpSecret) -> Result<AddFactorOutcome, ProviderError> {
-        let added = self.db.run(new, |conn, new| {
+        let args = (&self.keyring, new);
+        let added = self.db.run(&args, |conn, (keyring, new)| {
             Box::pin(async move {
                 lock_account(conn, &new.subject).await?;
-                let insert = query(ADD_TOTP)
-                    .bind(new.subject.as_str())
-                    .bind(new.secret.as_slice())
-                    .bind(new.step)
-                    .bind(new.at.0);
+                let sealed = keyring.seal(conn, TOTP_SECRET, new.subject.as_bytes(), &new.secret).await?;
+                let insert =
+                    query(ADD_TOTP).bind(new.subject.as_str()).bind(sealed).bind(new.step).bind(new.at.0);
                 Ok(add(conn, &new.subject, &new.recovery_codes, insert).await?)
             })
         });
@@ -226,7 +229,12 @@ impl SecondFactors {
     }
 
     pub async fn totp_secret(&self, subject: &str) -> Result<Option<TotpSecret>, ProviderError> {
-        Ok(self.db.fetch_optional(query(TOTP).bind(subject)).await?)
+        let stored: Option<TotpSecret> = self.db.fetch_optional(query(TOTP).bind(subject)).await?;
+        let open = |stored: TotpSecret| -> Result<TotpSecret, ProviderError> {
+            let secret = self.keyring.open(TOTP_SECRET, subject.as_bytes(), &stored.secret)?;
+            Ok(TotpSecret { secret, ..stored })
+        };
+        stored.map(open).transpose()
     }
 
     /// Accepts the code of a time step. Each step is accepted at most once, and none that is older than the last one.

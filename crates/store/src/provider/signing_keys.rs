@@ -4,9 +4,12 @@
 use crate::DbError;
 use crate::SigningKey;
 use crate::db::{COMMAND_RETRY_LIMIT, Db, FromRow, Row, query};
+use crate::secrets::column::SIGNING_KEY;
+use crate::secrets::keyring::Keyring;
 use chancery_domain::UnixMillis;
 use std::fmt;
 
+/// The private key is still encrypted.
 impl FromRow for SigningKey {
     const ROW_LABEL_COLUMN: Option<&'static str> = Some("key_id");
 
@@ -46,25 +49,40 @@ const DELETE_EXPIRED: &str = "DELETE FROM signing_keys WHERE published_until_ms 
 #[derive(Clone)]
 pub struct SigningKeys {
     pub(crate) db: Db,
+    pub(crate) keyring: Keyring,
 }
 
 impl SigningKeys {
     /// All stored keys, oldest first.
     pub async fn signing_keys(&self) -> Result<Vec<SigningKey>, DbError> {
-        Ok(self.db.fetch_all(query(LIST)).await?)
+        let stored: Vec<SigningKey> = self.db.fetch_all(query(LIST)).await?;
+        let open = |stored: SigningKey| -> Result<SigningKey, DbError> {
+            let row = stored.key_id.as_bytes();
+            let private_key = self.keyring.open(SIGNING_KEY, row, &stored.private_key)?;
+            Ok(SigningKey { private_key, ..stored })
+        };
+        stored.into_iter().map(open).collect()
     }
 
     /// Returns whether the key was added; false if its generation exists. Only one of several concurrent calls
     /// succeeds.
     pub async fn add_signing_key(&self, key: SigningKey) -> Result<bool, DbError> {
-        let add = query(ADD)
-            .bind(key.generation)
-            .bind(key.key_id.as_str())
-            .bind(key.private_key.as_slice())
-            .bind(key.signs_from.0)
-            .bind(key.signs_until.0)
-            .bind(key.published_until.0);
-        Ok(self.db.execute(add, COMMAND_RETRY_LIMIT).await? > 0)
+        let args = (&self.keyring, &key);
+        let added = self.db.run::<_, bool, DbError>(&args, |conn, (keyring, key)| {
+            Box::pin(async move {
+                let row = key.key_id.as_bytes();
+                let private_key = keyring.seal(conn, SIGNING_KEY, row, &key.private_key).await?;
+                let add = query(ADD)
+                    .bind(key.generation)
+                    .bind(key.key_id.as_str())
+                    .bind(private_key)
+                    .bind(key.signs_from.0)
+                    .bind(key.signs_until.0)
+                    .bind(key.published_until.0);
+                Ok(add.execute(conn).await? > 0)
+            })
+        });
+        added.await
     }
 
     /// Deletes keys that are no longer published and returns how many.

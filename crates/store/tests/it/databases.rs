@@ -20,6 +20,9 @@ pub trait TestDatabase: Send + Sync + Sized + 'static {
 
     fn try_open(&self) -> impl Future<Output = Result<Store, OpenError>> + Send;
 
+    /// Whether a copy of the whole database contains these bytes. Call it after the stores are closed.
+    fn contains(&self, bytes: &[u8]) -> impl Future<Output = bool> + Send;
+
     /// Runs statements directly, without the store.
     fn raw(&self, sql: &str) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 
@@ -69,6 +72,12 @@ impl TestDatabase for SqliteFile {
         Store::open_file(&self.path()).await
     }
 
+    async fn contains(&self, bytes: &[u8]) -> bool {
+        let files = std::fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        let mut copies = files.map(|file| std::fs::read(file).unwrap());
+        copies.any(|copy| copy.windows(bytes.len()).any(|window| window == bytes))
+    }
+
     async fn raw(&self, sql: &str) -> Result<(), sqlx::Error> {
         let mut connection = self.connect().await;
         let outcome = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.map(|_| ());
@@ -101,7 +110,27 @@ impl TestDatabase for PostgresDatabase {
     }
 
     async fn try_open(&self) -> Result<Store, OpenError> {
-        Store::open(&self.url()).await
+        Store::open_for_test(&self.url()).await
+    }
+
+    async fn contains(&self, bytes: &[u8]) -> bool {
+        let mut connection = self.connect().await;
+        let tables: Vec<String> =
+            sqlx::query_scalar("SELECT tablename::text FROM pg_tables WHERE schemaname = 'public'")
+                .fetch_all(&mut connection)
+                .await
+                .unwrap();
+        // A row as text shows bytes in hexadecimal.
+        let hexadecimal: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let text = String::from_utf8_lossy(bytes);
+        for table in tables {
+            let rows = AssertSqlSafe(format!("SELECT t::text FROM \"{table}\" t"));
+            let rows: Vec<String> = sqlx::query_scalar(rows).fetch_all(&mut connection).await.unwrap();
+            if rows.iter().any(|row| row.contains(&hexadecimal) || row.contains(&*text)) {
+                return true;
+            }
+        }
+        false
     }
 
     async fn raw(&self, sql: &str) -> Result<(), sqlx::Error> {

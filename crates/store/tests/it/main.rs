@@ -12,6 +12,7 @@ mod client_lists;
 mod clients;
 mod crash_recovery;
 mod databases;
+mod encrypted_secrets;
 mod factor_resets;
 mod factors;
 mod firm;
@@ -24,10 +25,12 @@ mod invoices;
 mod key_limits;
 mod keys;
 mod ledger;
+mod logs;
 mod opening;
 mod outbox;
 mod people;
 mod postgres_only;
+mod principal_changes;
 mod provider;
 mod record_reads;
 mod sample_firm;
@@ -260,6 +263,18 @@ conformance_suite! {
         throttle_decisions_match_domain_model;
     shared_secrets:
         first_shared_secret_wins_on_all_nodes;
+    encrypted_secrets:
+        database_copy_contains_no_plain_secret
+        secrets_round_trip_encrypted
+        secret_changed_or_swapped_between_rows_is_rejected
+        wrong_key_is_rejected_with_its_location
+        rotation_under_load_keeps_every_secret_readable
+        interrupted_rotation_can_be_resumed
+        secret_that_does_not_decrypt_is_reported_and_left_by_rotation
+        rotation_to_an_unknown_key_changes_nothing
+        rotation_without_the_current_key_changes_nothing
+        rotations_at_the_same_time_lose_no_secret
+        webhooks_are_listed_without_their_secrets;
     grants:
         replayed_code_revokes_its_access_token
         code_is_bound_to_client_redirect_uri_verifier_and_expiry
@@ -299,6 +314,15 @@ conformance_suite! {
         decision_to_read_is_committed_before_the_record_is_read
         client_reassigned_between_decision_and_page_is_not_shown
         entry_that_changes_between_pages_is_read_once;
+    principal_changes:
+        changed_principal_reads_no_client
+        changed_principal_is_cut_off_between_pages
+        changed_principal_writes_no_client
+        removed_consultant_loses_their_own_clients
+        changed_partner_manages_nothing
+        partner_can_change_their_own_access
+        partners_changing_each_other_on_two_nodes_never_deadlock
+        demoted_or_removed_partner_racing_it_never_undoes_it;
     client_lists:
         search_matches_term_prefixes
         page_past_the_end_is_empty_with_total
@@ -357,6 +381,11 @@ conformance_suite! {
         periodic_task_runs_on_one_node_at_a_time
         capped_spending_names_account_key_and_rejections
         expiring_keys_are_active_and_within_the_period;
+    logs:
+        rows_are_unlogged_until_a_segment_has_them
+        log_takes_an_append_only_at_its_size
+        leaves_nodes_and_checkpoints_round_trip
+        raw_sql_cannot_change_merkle_logs;
     crash_recovery:
         killed_process_keeps_each_settled_row_once;
     usage_sums:

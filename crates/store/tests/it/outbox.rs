@@ -9,8 +9,8 @@ use chancery_domain::{
 use chancery_policy::{AuthzRequest, FirmResource, ManageAccounts, Permit, Policy};
 use chancery_store::{
     ActivityBatch, Alert, AlertKind, AlertPeriod, AlertSubject, CapChange, CapRejection, LimitsChange,
-    MAX_WEBHOOKS, MailboxProof, MessageKind, NewKey, NewMessage, PasswordHash, ProofPurpose, SendOutcome,
-    SentEmailCode, Store, Webhook, WebhookError, WebhookSecret, code_email_id,
+    ListedWebhook, MAX_WEBHOOKS, MailboxProof, MessageKind, NewKey, NewMessage, PasswordHash, ProofPurpose,
+    SendOutcome, SentEmailCode, Store, Webhook, WebhookError, WebhookSecret, code_email_id,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -231,7 +231,12 @@ pub async fn webhooks_are_bounded_audited_and_removed_with_their_messages<D: Tes
     let one_more = store.webhooks.add_webhook(permit(), &webhook(99)).await;
     assert!(matches!(one_more, Err(WebhookError::TooManyWebhooks)), "{one_more:?}");
     let listed = store.webhooks.list_webhooks().await.unwrap();
-    assert_eq!(listed, (0..MAX_WEBHOOKS as usize).map(webhook).collect::<Vec<_>>());
+    assert_eq!(listed.len(), MAX_WEBHOOKS as usize);
+    for (number, listed) in listed.into_iter().enumerate() {
+        let Webhook { id, url, created_at, disabled_at, .. } = webhook(number);
+        assert_eq!(listed, ListedWebhook { id, url, created_at, disabled_at });
+        assert_eq!(store.webhooks.webhook_by_id(&listed.id).await.unwrap(), Some(webhook(number)));
+    }
     let waiting = NewMessage { destination: "wh_001".to_owned(), ..message(1) };
     store.outbox.enqueue_messages(&[waiting]).await.unwrap();
     store.webhooks.remove_webhook(permit(), "wh_001").await.unwrap();

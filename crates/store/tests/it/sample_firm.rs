@@ -9,8 +9,9 @@ use crate::outbox;
 use crate::samples::{HOSTILE_TEXTS, NOON, discounted, name, new_account, new_key, prices, with_cached};
 use chancery_domain::{
     AccountId, ApiKey, ClientId, CreditAmount, Day, EntryKind, Fingerprint, Identity, KeyId, KeyLimits,
-    LocalPath, MinorUnits, Month, Nanos, Person, Principal, Profile, Randomness, RequestId, Role,
-    SecretToken, SeededRandomness, StopReason, ThrottleKey, TokenHash, UnixMillis, UsageRow, Version,
+    LocalPath, LogName, MinorUnits, Month, Nanos, Person, Principal, Profile, Randomness, RequestId, Role,
+    SecretToken, SeededRandomness, StopReason, ThrottleKey, TokenHash, TreeHash, UnixMillis, UsageRow,
+    Version,
 };
 use chancery_policy::{
     ArchiveClient, ClientResource, EditClient, ManageAccounts, ReadClient, ReassignClient,
@@ -18,11 +19,11 @@ use chancery_policy::{
 use chancery_store::{
     AccountChange, ActivityBatch, AlertKind, BillingChange, CapChange, CapRejection, CeremonyKind,
     ClientChange, Consent, ConsentRequest, DailyPeak, DailyRejections, FactorCeremony, Grant, KeyClaim,
-    KeyRotation, KeyUse, LimitsChange, LogoutTarget, MailboxProof, NewAuthorizationCode, NewClient, NewEntry,
-    NewKey, NewKnownDevice, NewPasskey, NewProviderAccount, NewProviderSession, NewSession, NewTotpSecret,
-    PasswordHash, PaymentChange, PendingEmailCode, PendingSecondFactor, PendingSignIn, ProofPurpose,
-    ProviderAccount, ProviderLogout, SentEmailCode, SessionAuthentication, Settlement, SignInPurpose,
-    SigningKey, SpendingReservation, Store, StoredReply,
+    KeyRotation, KeyUse, LimitsChange, LogAppend, LogNode, LogSegment, LogoutTarget, MailboxProof,
+    NewAuthorizationCode, NewClient, NewEntry, NewKey, NewKnownDevice, NewPasskey, NewProviderAccount,
+    NewProviderSession, NewSession, NewTotpSecret, PasswordHash, PaymentChange, PendingEmailCode,
+    PendingSecondFactor, PendingSignIn, ProofPurpose, ProviderAccount, ProviderLogout, SentEmailCode,
+    SessionAuthentication, Settlement, SignInPurpose, SigningKey, SpendingReservation, Store, StoredReply,
 };
 use std::time::Duration;
 
@@ -87,6 +88,7 @@ pub async fn random_firm(store: &Store, rng: &SeededRng) -> SampleFirm {
     provider(store, rng).await;
     billing(store, rng, &payers, &ruth).await;
     alerts(store, rng, &payers).await;
+    logs(store).await;
     SampleFirm { payers, maya, clients }
 }
 
@@ -256,6 +258,16 @@ async fn alerts(store: &Store, rng: &SeededRng, payers: &[(AccountId, KeyId)]) {
     let batch = ActivityBatch { cap_rejections: &[(rejected, NOON)], ..ActivityBatch::default() };
     store.activity.record_activity(batch).await.unwrap();
     store.alerts.claim_periodic_task("alerts", NOON, Duration::from_secs(60)).await.unwrap();
+}
+
+/// One leaf of the ledger's log, a node and a checkpoint. Only their transfer matters here.
+async fn logs(store: &Store) {
+    let unlogged = store.log_writer.unlogged_rows(LogName::Ledger, 1).await.unwrap()[0];
+    let segment = LogSegment { first_index: 0, writer: unlogged.writer, first_position: 0, rows: 1 };
+    let node = LogNode { level: 1, index: 0, hash: TreeHash([7; 32]) };
+    let append = LogAppend { log: LogName::Ledger, size: 0, segments: vec![segment], nodes: vec![node] };
+    assert!(store.log_writer.append_to_log(&append).await.unwrap());
+    store.log_writer.record_checkpoint(LogName::Ledger, 1, "a note\n", NOON).await.unwrap();
 }
 
 async fn records(store: &Store, rng: &SeededRng) -> (Person, Person, Vec<ClientId>) {

@@ -202,7 +202,7 @@ async fn random_firm_transfers_completely_and_continues() {
 
 /// Compares both databases through the store's own methods.
 async fn assert_same_reads(file: &SqliteFile, database: &PostgresDatabase, sample: &SampleFirm) {
-    let (here, there) = (file.open().await, Store::open(&database.url()).await.unwrap());
+    let (here, there) = (file.open().await, Store::open_for_test(&database.url()).await.unwrap());
     assert_eq!(
         here.account_lookup.list_accounts().await.unwrap(),
         there.account_lookup.list_accounts().await.unwrap()
@@ -211,6 +211,15 @@ async fn assert_same_reads(file: &SqliteFile, database: &PostgresDatabase, sampl
         format!("{:?}", here.account_lookup.list_keys().await.unwrap()),
         format!("{:?}", there.account_lookup.list_keys().await.unwrap())
     );
+    let webhooks = here.webhooks.list_webhooks().await.unwrap();
+    assert_eq!(webhooks, there.webhooks.list_webhooks().await.unwrap());
+    for webhook in webhooks {
+        assert_eq!(
+            here.webhooks.webhook_by_id(&webhook.id).await.unwrap(),
+            there.webhooks.webhook_by_id(&webhook.id).await.unwrap(),
+            "the same key decrypts both"
+        );
+    }
     assert_eq!(all_ledger_rows(&here).await, all_ledger_rows(&there).await);
     for by in [UsageBy::Day, UsageBy::Model, UsageBy::Key, UsageBy::Account] {
         let query = UsageQuery { account: None, from: None, to: None, by };
@@ -237,7 +246,7 @@ async fn assert_same_reads(file: &SqliteFile, database: &PostgresDatabase, sampl
 }
 
 async fn assert_continues(file: &SqliteFile, database: &PostgresDatabase, sample: &SampleFirm) {
-    let (here, there) = (file.open().await, Store::open(&database.url()).await.unwrap());
+    let (here, there) = (file.open().await, Store::open_for_test(&database.url()).await.unwrap());
     assert_eq!(
         account(&here, "Another").await.id,
         account(&there, "Another").await.id,

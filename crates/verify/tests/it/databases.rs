@@ -30,14 +30,37 @@ impl Database {
         }
     }
 
+    /// Thirty-two bytes as an SQL literal.
+    pub fn hash_literal(&self, hash: [u8; 32]) -> String {
+        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        match self {
+            Self::Sqlite(_) => format!("x'{hex}'"),
+            Self::Postgres(_) => format!("'\\x{hex}'::bytea"),
+        }
+    }
+
     /// Runs SQL with full privileges: without triggers and foreign keys.
     pub async fn tamper(&self, sql: &str) {
         match self {
             Self::Sqlite(folder) => {
                 let url = format!("sqlite:{}", folder.path().join("chancery.db").display());
                 let mut connection = SqliteConnection::connect(&url).await.unwrap();
-                let guards = "PRAGMA foreign_keys = OFF; DROP TRIGGER ledger_no_update; \
-                    DROP TRIGGER ledger_no_delete; DROP TRIGGER ledger_no_replace; ";
+                let triggers = [
+                    "ledger_no_update",
+                    "ledger_no_delete",
+                    "ledger_no_replace",
+                    "audit_no_update",
+                    "audit_no_delete",
+                    "audit_no_replace",
+                    "log_segments_no_delete",
+                    "log_segments_no_update",
+                    "log_nodes_no_delete",
+                    "log_checkpoints_no_delete",
+                    "log_checkpoints_no_update",
+                ];
+                let guards: String =
+                    triggers.iter().map(|trigger| format!("DROP TRIGGER IF EXISTS {trigger}; ")).collect();
+                let guards = format!("PRAGMA foreign_keys = OFF; {guards}");
                 sqlx::raw_sql(AssertSqlSafe(format!("{guards}{sql}")))
                     .execute(&mut connection)
                     .await

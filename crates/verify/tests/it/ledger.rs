@@ -9,7 +9,7 @@ use chancery_store::{ClaimOutcome, KeyClaim, NewAccount, NewKey, Settlement, Sto
 use chancery_verify::{LedgerVerification, verify_ledger};
 use std::sync::Arc;
 
-const NOON: i64 = 1_794_744_000_000;
+pub const NOON: i64 = 1_794_744_000_000;
 
 fn row(number: i64, (account, key): (AccountId, KeyId)) -> UsageRow {
     UsageRow {
@@ -32,7 +32,7 @@ fn row(number: i64, (account, key): (AccountId, KeyId)) -> UsageRow {
 }
 
 /// A ledger with two writers: rows 0 to 19 by one, rows 20 to 24 by the other.
-async fn ledger(database: &Database) -> (AccountId, KeyId) {
+pub async fn ledger(database: &Database) -> (AccountId, KeyId) {
     let store = Arc::new(Store::open(&database.url()).await.unwrap());
     let limits = RateLimits { requests_per_min: 1, tokens_per_min: 1 };
     let new = NewAccount { name: "A".parse().unwrap(), limits, created_at: UnixMillis(0) };
@@ -50,7 +50,7 @@ async fn ledger(database: &Database) -> (AccountId, KeyId) {
     (account, key)
 }
 
-async fn settle(store: &Arc<Store>, numbers: std::ops::Range<i64>, payer: (AccountId, KeyId)) {
+pub async fn settle(store: &Arc<Store>, numbers: std::ops::Range<i64>, payer: (AccountId, KeyId)) {
     for number in numbers {
         let row = row(number, payer);
         let stored_reply = match number % 5 {
@@ -78,7 +78,7 @@ async fn stored_reply_for(store: &Arc<Store>, row: &UsageRow) -> StoredReply {
     }
 }
 
-async fn verified(database: &Database) -> LedgerVerification {
+pub async fn verified(database: &Database) -> LedgerVerification {
     let store = Arc::new(Store::open(&database.url()).await.unwrap());
     let found = verify_ledger(&store.verify(), |_| {}).await.unwrap();
     store.close().await;
@@ -96,11 +96,11 @@ async fn findings_after(kind: Kind, change: &str) -> Vec<String> {
 }
 
 /// One request less in the sums: what a careful forger changes along with a removed row.
-const ONE_LESS: &str = "UPDATE daily_usage SET requests = requests - 1, input_tokens = input_tokens - 10, \
+pub const ONE_LESS: &str = "UPDATE daily_usage SET requests = requests - 1, input_tokens = input_tokens - 10, \
     cached_input_tokens = cached_input_tokens - 4, output_tokens = output_tokens - 5, cost_nanos = cost_nanos - 2700;";
 
 /// SQL for the writer of a row.
-fn writer_of(request: &str) -> String {
+pub fn writer_of(request: &str) -> String {
     format!("(SELECT writer_id FROM ledger WHERE request_id = '{request}')")
 }
 

@@ -4,3 +4,4 @@
 
 mod databases;
 mod ledger;
+mod logs;
