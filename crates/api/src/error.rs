@@ -21,6 +21,9 @@ const UNAVAILABLE_RETRY_AFTER_S: u32 = 2;
 /// `Retry-After` when too much waits to be received or tokenized.
 const BUSY_RETRY_AFTER_S: u32 = 1;
 
+/// `Retry-After` when a receipt waits for the next checkpoint, which is signed every minute.
+const CHECKPOINT_RETRY_AFTER_S: u32 = 60;
+
 /// `Retry-After` when a request with the same idempotency key is still running.
 const IN_FLIGHT_RETRY_AFTER_S: u32 = 3;
 
@@ -177,6 +180,7 @@ impl ApiError {
             "/v1/tokens",
             "/v1/usage",
             "/v1/key",
+            "/v1/receipts/{request_id}",
             "/v1/responses",
             "/v1/responses/input_tokens",
             "/v1/chat/completions",
@@ -188,6 +192,16 @@ impl ApiError {
             None => format!("available: {}", known.map(|path| format!("`{path}`")).join(", ")),
         };
         Self::new(StatusCode::NOT_FOUND, "not_found", format!("unknown path; {hint}"))
+    }
+
+    pub(crate) fn no_such_request() -> Self {
+        let reason = "no request of this account has this id; use the `id` of a reply";
+        Self::new(StatusCode::NOT_FOUND, "not_found", reason).with_field("request_id")
+    }
+
+    pub(crate) fn not_yet_logged() -> Self {
+        let reason = "the request is billed, and no signed checkpoint covers it yet; try again in a minute";
+        Self::new(StatusCode::NOT_FOUND, "not_yet_logged", reason).retry_after_s(CHECKPOINT_RETRY_AFTER_S)
     }
 
     pub(crate) fn method_not_allowed(method: &Method, path: &str) -> Self {

@@ -8,6 +8,7 @@ use crate::generate_events::{GenerateEvent, GenerateEvents};
 use crate::generation_request::GenerationRequest;
 use crate::openapi::errors::GenerateErrors;
 use crate::openapi::values::{IdempotencyKeySchema, StopReason};
+use crate::receipts::PendingReceipt;
 use crate::{idempotency, sse};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -29,6 +30,10 @@ pub(crate) struct GenerateReply<'a> {
     #[schema(value_type = StopReason)]
     stop_reason: &'static str,
     usage: RequestUsage,
+    /// What was billed, where the request has `receipt: true`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    receipt: Option<PendingReceipt>,
 }
 
 /// The token meter.
@@ -90,21 +95,21 @@ pub(crate) async fn handle(
     State(state): State<ApiState>,
     JsonRequest { body, received }: JsonRequest<GenerationRequest>,
 ) -> Result<Response, ApiError> {
-    let GenerationRequest { request, stream } = body;
+    let GenerationRequest { request, stream, receipt } = body;
     let model = request.model.clone();
     let (call, _reserved_bytes) = received.call(request)?;
     if stream {
         let running = state.meter.stream(call).await?;
-        return Ok(sse::stream_response(running, GenerateEvents::new(model)));
+        return Ok(sse::stream_response(running, GenerateEvents::new(model, receipt)));
     }
     let reply = state.meter.generate(call).await?;
     let rate_limit_status = reply.rate_limit_status.map(Extension);
     let replayed = idempotency::mark(reply.is_replay);
-    Ok((replayed, rate_limit_status, Json(GenerateReply::of(&reply, &model))).into_response())
+    Ok((replayed, rate_limit_status, Json(GenerateReply::of(&reply, &model, receipt))).into_response())
 }
 
 impl<'a> GenerateReply<'a> {
-    pub(crate) fn of(reply: &'a Reply, model: &'a str) -> Self {
+    pub(crate) fn of(reply: &'a Reply, model: &'a str, has_receipt: bool) -> Self {
         Self {
             id: reply.id.as_str(),
             model,
@@ -116,6 +121,7 @@ impl<'a> GenerateReply<'a> {
                 output_tokens: reply.output_tokens,
                 output_tokens_details: OutputTokensDetails { reasoning_tokens: reply.reasoning_tokens },
             },
+            receipt: if has_receipt { PendingReceipt::of(reply, model) } else { None },
         }
     }
 }
@@ -137,6 +143,7 @@ mod tests {
                 output_tokens: 1,
                 output_tokens_details: OutputTokensDetails { reasoning_tokens: 0 },
             },
+            receipt: None,
         };
         assert_eq!(
             serde_json::to_string(&reply).unwrap(),

@@ -16,6 +16,7 @@ use utoipa::{PartialSchema, ToSchema};
 pub(crate) struct GenerateEvents {
     id: String,
     model: String,
+    has_receipt: bool,
     next_sequence_number: u64,
 }
 
@@ -61,8 +62,8 @@ pub(crate) struct Failed<'a> {
 }
 
 impl GenerateEvents {
-    pub(crate) fn new(model: String) -> Self {
-        Self { id: String::new(), model, next_sequence_number: 0 }
+    pub(crate) fn new(model: String, has_receipt: bool) -> Self {
+        Self { id: String::new(), model, has_receipt, next_sequence_number: 0 }
     }
 }
 
@@ -86,7 +87,7 @@ impl EventFormat for GenerateEvents {
         events.sequenced(&mut self.next_sequence_number, "response.output_text.done", text);
         let name =
             if sse::is_complete(reply.stop_reason) { "response.completed" } else { "response.incomplete" };
-        let reply = GenerateReply::of(reply, &self.model);
+        let reply = GenerateReply::of(reply, &self.model, self.has_receipt);
         events.sequenced(&mut self.next_sequence_number, name, Content::Ended(reply));
     }
 

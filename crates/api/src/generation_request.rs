@@ -20,6 +20,8 @@ pub(crate) struct GenerationRequest {
     pub request: GenerateRequest,
     /// Whether to stream the reply.
     pub stream: bool,
+    /// Whether the reply has a `receipt`.
+    pub receipt: bool,
 }
 
 described_as!(GenerationRequest => request::schema::<GenerationRequest>());
@@ -57,6 +59,12 @@ impl RequestBody for GenerationRequest {
             &Boolean,
             false,
             "Whether to send the text as it comes, as Server-Sent Events.",
+        )?;
+        let receipt = fields.with_default(
+            "receipt",
+            &Boolean,
+            false,
+            "Whether the reply, or the stream's last event, has a `receipt`: the row that was billed, and where its proof will be.",
         )?;
         let temperature = fields.with_default(
             "temperature",
@@ -98,7 +106,7 @@ impl RequestBody for GenerationRequest {
             seed,
             stop,
         };
-        Ok(Self { request, stream })
+        Ok(Self { request, stream, receipt })
     }
 
     fn example() -> Value {
@@ -161,6 +169,7 @@ mod tests {
             ("max_output_tokens", "8.5"),
             ("max_output_tokens", "true"),
             ("stream", "\"yes\""),
+            ("receipt", "1"),
             ("temperature", "\"hot\""),
             ("top_k", "\"40\""),
             ("top_k", "2.5"),

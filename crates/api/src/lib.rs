@@ -8,6 +8,8 @@ mod caller;
 mod docs_page;
 mod drain_body;
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod generate;
 mod generate_events;
 mod generation_request;
@@ -18,6 +20,7 @@ mod models;
 mod openai;
 mod openapi;
 mod rate_limit;
+mod receipts;
 mod request;
 mod request_layer;
 mod sse;
@@ -48,6 +51,7 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(models::one))
         .routes(routes!(usage::handle))
         .routes(routes!(key::handle))
+        .routes(routes!(receipts::handle))
         .routes(routes!(openapi::handle))
         .routes(routes!(docs_page::handle))
         .routes(routes!(docs_page::handle_style))

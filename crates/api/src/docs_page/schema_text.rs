@@ -195,6 +195,7 @@ mod tests {
                 "input string true ()",
                 "max_output_tokens integer true (at least 1)",
                 "min_p number false (0 to 1; 0 if left out)",
+                "receipt boolean false (false if left out)",
                 "seed integer false (0 to 18,446,744,073,709,551,615)",
                 "stop string or array of strings false (1 to 256 characters; or up to 4, each 1 to 256 characters)",
                 "stream boolean false (false if left out)",

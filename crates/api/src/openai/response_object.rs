@@ -308,6 +308,7 @@ mod tests {
     use super::*;
     use crate::openai::responses_request::ResponsesRequest;
     use crate::request;
+    use chancery_domain::{AccountId, KeyId, Prices, TokenPrice};
 
     #[test]
     fn stop_reason_maps_to_openai_response_status() {
@@ -330,6 +331,13 @@ mod tests {
                 output_tokens: 2,
                 reasoning_tokens: 1,
                 cached_tokens: 0,
+                account: AccountId(1),
+                key: KeyId(1),
+                prices: Prices {
+                    input: TokenPrice::from_nanos_per_token(100),
+                    cached_input: TokenPrice::from_nanos_per_token(100),
+                    output: TokenPrice::from_nanos_per_token(400),
+                },
                 rate_limit_status: None,
                 is_replay: false,
             };

@@ -31,6 +31,8 @@ pub(crate) enum RequestStage {
     Query,
     /// Looking up a model named in the path.
     Naming,
+    /// Looking up a request named in the path.
+    Receipt,
     /// Counting against the account's reads.
     Reading,
     /// Counting tokens.
@@ -117,7 +119,18 @@ pub(crate) const ERRORS: &[ErrorCode] = &[
         &[RequestStage::Naming, RequestStage::Counting],
         "there is no model of this name; `GET /v1/models` lists them",
     ),
-    error(404, "not_found", &[RequestStage::Routing], "there is nothing at this path"),
+    error(
+        404,
+        "not_found",
+        &[RequestStage::Routing, RequestStage::Receipt],
+        "there is nothing at this path, or no such request of the account",
+    ),
+    error(
+        404,
+        "not_yet_logged",
+        &[RequestStage::Receipt],
+        "the request is billed, and no signed checkpoint covers it yet; `Retry-After` says when to ask again",
+    ),
     error(
         405,
         "method_not_allowed",
@@ -278,6 +291,10 @@ error_responses!(
 error_responses!(
     /// Like `ReadErrors`, with a model name in the path.
     NamedErrors in Own: KeysOnly, Serving, Key, Reading, Naming
+);
+error_responses!(
+    /// Like `ReadErrors`, with a request's id in the path.
+    ReceiptErrors in Own: KeysOnly, Serving, Key, Reading, Receipt
 );
 error_responses!(
     /// Like `ReadErrors`, with a query.

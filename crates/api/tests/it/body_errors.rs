@@ -53,6 +53,7 @@ const GENERATION: &[(&str, Values)] = &[
     ("input", TEXT),
     ("max_output_tokens", INTEGER),
     ("stream", BOOLEAN),
+    ("receipt", BOOLEAN),
     ("temperature", NUMBER),
     ("top_k", INTEGER),
     ("top_p", NUMBER),
