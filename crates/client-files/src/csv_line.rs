@@ -29,8 +29,10 @@ mod tests {
     #[test]
     fn csv_cells_are_quoted_and_never_formulas() {
         let mut out = Vec::new();
-        write_csv_line(&mut out, ["=1+1", "a,b", "say \"hi\"", "two\nlines", "", "plain"]).unwrap();
+        let cells = ["=1+1", "a,b", "say \"hi\"", "two\nlines", "", "plain", "a;=1", "a\t=1"];
+        write_csv_line(&mut out, cells).unwrap();
         let text = String::from_utf8(out).unwrap();
-        assert_eq!(text, "'=1+1,\"a,b\",\"say \"\"hi\"\"\",\"two\nlines\",,plain\r\n");
+        let quoted = "'=1+1,\"a,b\",\"say \"\"hi\"\"\",\"two\nlines\",,plain";
+        assert_eq!(text, format!("{quoted},a;'=1,a\t'=1\r\n"));
     }
 }

@@ -111,7 +111,7 @@ impl Columns {
             return None;
         }
         let filled = self.0.iter().zip(record).filter(|(_, cell)| !cell.trim().is_empty());
-        Some(filled.map(|(column, cell)| (*column, unescape_csv_formula(cell).to_owned())).collect())
+        Some(filled.map(|(column, cell)| (*column, unescape_csv_formula(cell).into_owned())).collect())
     }
 }
 

@@ -5,6 +5,7 @@ use super::problems::Problems;
 use super::rows::{CLIENT_FIELDS, Cell, ClientRow, ENTRY_FIELDS, EntryRow};
 use super::{MAX_CLIENTS, MAX_ENTRIES, ROWS_PER_PROGRESS};
 use chancery_domain::closest_match;
+use std::collections::HashSet;
 
 const ENTRIES: &str = "entries";
 
@@ -61,9 +62,9 @@ fn client(row: u64, line: &str, problems: &mut Problems) -> Option<ClientRow> {
         }
     };
     let mut client = ClientRow { row, ..ClientRow::default() };
-    let mut seen: Vec<String> = Vec::new();
+    let mut seen = HashSet::new();
     for (name, value) in fields {
-        if seen.contains(&name) {
+        if !seen.insert(name.clone()) {
             problems.field(row, &name, "duplicate field; keep one");
             continue;
         }
@@ -75,7 +76,6 @@ fn client(row: u64, line: &str, problems: &mut Problems) -> Option<ClientRow> {
                 None => unknown(row, known, CLIENT_FIELDS.into_iter().chain([ENTRIES]), "", problems),
             },
         }
-        seen.push(name);
     }
     Some(client)
 }
@@ -98,10 +98,10 @@ fn entries(row: u64, value: Json, problems: &mut Problems) -> Vec<EntryRow> {
         };
         let prefix = format!("{path}.");
         let mut entry = EntryRow { row, prefix: prefix.clone(), ..EntryRow::default() };
-        let mut seen: Vec<String> = Vec::new();
+        let mut seen = HashSet::new();
         for (name, value) in fields {
             let path = format!("{prefix}{name}");
-            if seen.contains(&name) {
+            if !seen.insert(name.clone()) {
                 problems.field(row, &path, "duplicate field; keep one");
                 continue;
             }
@@ -109,7 +109,6 @@ fn entries(row: u64, value: Json, problems: &mut Problems) -> Vec<EntryRow> {
                 Some(cell) => *cell = cell_of(row, &path, value, problems),
                 None => unknown(row, &name, ENTRY_FIELDS, &prefix, problems),
             }
-            seen.push(name);
         }
         entries.push(entry);
     }

@@ -5,6 +5,10 @@ use std::fmt;
 /// Number of problems shown; the others are only counted.
 const MAX_REPORTED: usize = 50;
 
+/// Characters of a field's name and of a whole problem. What they quote can be as long as the file.
+const MAX_FIELD_CHARS: usize = 80;
+const MAX_MESSAGE_CHARS: usize = 400;
+
 /// Displayed in row order. If empty, the file can be imported.
 #[derive(Debug, Default)]
 pub struct Problems {
@@ -33,17 +37,17 @@ impl Problems {
 
     /// Reports an invalid field. `what` says what is wrong and how to fix it.
     pub fn field(&mut self, row: u64, field: &str, what: impl fmt::Display) {
-        self.push(row, format!("row {row}, `{field}`: {what}"));
+        self.push(row, &format!("row {row}, `{}`: {what}", printable(field, MAX_FIELD_CHARS)));
     }
 
     /// Reports a problem with a whole row.
     pub fn row(&mut self, row: u64, what: impl fmt::Display) {
-        self.push(row, format!("row {row}: {what}"));
+        self.push(row, &format!("row {row}: {what}"));
     }
 
-    fn push(&mut self, row: u64, message: String) {
+    fn push(&mut self, row: u64, message: &str) {
         if self.all.len() < MAX_STORED {
-            self.all.push(Problem { row, message });
+            self.all.push(Problem { row, message: printable(message, MAX_MESSAGE_CHARS) });
         } else {
             self.more += 1;
         }
@@ -54,6 +58,16 @@ impl Problems {
         in_order.sort_by_key(|problem| problem.row);
         in_order.into_iter().take(MAX_REPORTED).map(|problem| problem.message.as_str()).collect()
     }
+}
+
+/// Makes one line of it. Problems quote the file, and a terminal obeys control characters.
+fn printable(text: &str, max_chars: usize) -> String {
+    let shown = |letter: char| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter };
+    let mut line: String = text.chars().take(max_chars).map(shown).collect();
+    if text.chars().nth(max_chars).is_some() {
+        line.push('…');
+    }
+    line
 }
 
 impl fmt::Display for Problems {
@@ -73,6 +87,20 @@ impl fmt::Display for Problems {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn problem_is_one_short_line_without_control_characters() {
+        let mut problems = Problems::default();
+        problems.field(1, "\u{1b}[2J\nname", "unknown field");
+        problems.field(2, &"n".repeat(100_000), "unknown field");
+        let text = problems.to_string();
+        assert!(
+            text.starts_with("  row 1, `\u{fffd}[2J\u{fffd}name`: unknown field\n  row 2, `nnn"),
+            "{text:?}"
+        );
+        assert_eq!(text.lines().count(), 2);
+        assert!(text.ends_with("n…`: unknown field") && text.chars().count() < 200, "{text:?}");
+    }
 
     #[test]
     fn first_problems_are_listed_and_the_rest_counted() {

@@ -1,5 +1,7 @@
 //! What the parsers accept, and how they report everything else.
 
+mod fuzz;
+
 use super::*;
 use chancery_domain::{
     Client, ClientId, ClientName, ContactDetails, Day, Entry, EntryId, EntryKind, PersonId, PersonRef,

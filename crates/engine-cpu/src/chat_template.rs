@@ -1,7 +1,8 @@
 //! The model file's own chat template, rendered with placeholders in place of the conversation's texts. So the template
 //! never reads a caller's text, and the text is never searched for special tokens: it cannot open a turn of its own.
 //! The texts are tokenized separately and inserted between the template's tokens. The most common conversation,
-//! instructions and an input, is rendered once when the model loads; others are rendered on demand.
+//! instructions and an input, is rendered once when the model loads; others are rendered on demand. The template comes with
+//! the model file and may be malicious: it is compiled and rendered on a thread with bounds (`template_thread`).
 //!
 //! Four choices where templates differ:
 //! - If a template has no system turn, the instructions go at the start of the user turn.
@@ -11,12 +12,17 @@
 
 use crate::error::ModelFileError;
 use crate::gguf::Metadata;
-use crate::limits::{MAX_SCAFFOLDING_BYTES, MAX_SCAFFOLDING_BYTES_PER_TURN, TEMPLATE_FUEL};
+use crate::limits::{
+    MAX_SCAFFOLDING_BYTES, MAX_SCAFFOLDING_BYTES_PER_TURN, MAX_TEMPLATE_BYTES, MAX_TEMPLATE_ERROR_CHARS,
+    TEMPLATE_FUEL,
+};
+use crate::template_thread::{self, Rendered, TemplateStopped};
 use crate::tokenizer::{BosEos, Tokenizer};
 use chancery_engine::{Role, Turn};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::{Environment, Error, ErrorKind, context};
+use minijinja::{Environment, Error, ErrorKind, Value, context};
 use rustc_hash::FxHashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const TEMPLATE_KEY: &str = "tokenizer.chat_template";
 const TEMPLATE_NAME: &str = "chat";
@@ -68,6 +74,11 @@ impl ChatTemplate {
     /// Scaffolding tokens around instructions and an input.
     pub fn scaffolding_tokens(&self) -> usize {
         self.default_prompt.tokens()
+    }
+
+    /// Whether conversations of this length are rejected because the template exceeded its bounds.
+    pub fn is_stopped_at(&self, turns: usize) -> bool {
+        self.source.stop_at(turns).is_some()
     }
 
     /// Renders a conversation to a prompt. Each text is counted on its own; scaffolding is not counted.
@@ -156,12 +167,11 @@ impl Placeholders {
     const END: &'static str = "end";
 
     fn absent_from(source: &str, bos_eos: &BosEos) -> Self {
-        // Letters and digits only, so that trimming and most filters leave them unchanged. The loop ends once the
-        // padding is longer than every run of x in the template.
-        let mut padding = "x".to_owned();
-        while [source, &bos_eos.bos, &bos_eos.eos].iter().any(|text| text.contains(&padding)) {
-            padding.push('x');
-        }
+        // Letters and digits only, so that trimming and most filters leave them unchanged. The padding is longer than every
+        // run of x in the template.
+        let runs = |text: &str| text.split(|letter: char| letter != 'x').map(str::len).max().unwrap_or(0);
+        let longest_run = [source, &bos_eos.bos, &bos_eos.eos].map(runs).into_iter().max().unwrap_or(0);
+        let padding = "x".repeat(longest_run + 1);
         Self { text: format!("{padding}text"), date: format!("{padding}date") }
     }
 
@@ -215,39 +225,90 @@ fn ensure_each_occurs_once(messages: &[Message], spans: &[PlaceholderSpan]) -> R
             }
         }
     }
-    Ok(())
+    // A template can change a placeholder into one of a turn that does not exist.
+    match spans.len() == messages.iter().map(|message| message.turns.len()).sum::<usize>() {
+        true => Ok(()),
+        false => {
+            Err(ModelFileError::unsupported("chat template adds a text that is not in the conversation"))
+        }
+    }
 }
 
 /// The parsed template.
 #[derive(Debug)]
 struct TemplateSource {
     /// Published templates check whether there is a date and work without one; some require it.
-    without_date: Environment<'static>,
-    with_date: Environment<'static>,
+    without_date: Arc<Environment<'static>>,
+    with_date: Arc<Environment<'static>>,
     placeholders: Placeholders,
     bos_eos: BosEos,
     has_system_turn: bool,
+    /// Set when the template exceeded a bound.
+    stop: Mutex<Option<Stop>>,
+    /// One prompt is rendered at a time, so that a template that is stopped leaves one thread behind, not one per request.
+    rendering: Mutex<()>,
 }
 
-fn render_error(error: &Error) -> ModelFileError {
-    ModelFileError::unsupported(format!("chat template cannot render a system and a user message: {error:#}"))
+/// Conversations of this length or longer are not rendered, because each attempt may leave a thread behind. Shorter ones are:
+/// a caller with a very long conversation must not end all others.
+#[derive(Clone, Copy, Debug)]
+struct Stop {
+    why: TemplateStopped,
+    min_messages: usize,
+}
+
+enum RenderError {
+    Rejected(String),
+    Stopped(TemplateStopped),
+}
+
+impl From<RenderError> for ModelFileError {
+    fn from(error: RenderError) -> Self {
+        Self::unsupported(match error {
+            RenderError::Rejected(error) => {
+                format!("chat template cannot render a system and a user message: {error}")
+            }
+            RenderError::Stopped(stopped) => format!("chat template {stopped}"),
+        })
+    }
 }
 
 impl TemplateSource {
     /// Also returns the layout for instructions and an input: a turn for each, or one turn for both.
     fn new(source: &str, bos_eos: BosEos) -> Result<(Self, RenderedTemplate), ModelFileError> {
+        if source.len() > MAX_TEMPLATE_BYTES {
+            return Err(ModelFileError::unsupported(format!(
+                "chat template has {} bytes, more than {MAX_TEMPLATE_BYTES}",
+                source.len()
+            )));
+        }
         let placeholders = Placeholders::absent_from(source, &bos_eos);
-        let without_date = environment(source).map_err(|error| render_error(&error))?;
+        let owned_source = source.to_owned();
+        let without_date = template_thread::compile(move || environment(owned_source))
+            .map_err(RenderError::Stopped)?
+            .map_err(|error| RenderError::Rejected(error_text(&error)))?;
         let (mut with_date, date) = (without_date.clone(), placeholders.date.clone());
         with_date.add_function("strftime_now", move |_format: String| date.clone());
-        let mut source = Self { without_date, with_date, placeholders, bos_eos, has_system_turn: true };
+        let mut source = Self {
+            without_date: Arc::new(without_date),
+            with_date: Arc::new(with_date),
+            placeholders,
+            bos_eos,
+            has_system_turn: true,
+            stop: Mutex::new(None),
+            rendering: Mutex::new(()),
+        };
         let separate = one_message_per_turn(SYSTEM_AND_USER);
         let (messages, text) = match source.render(&separate) {
             Ok(text) => (separate, text),
-            Err(error) => {
+            Err(stopped @ RenderError::Stopped(_)) => return Err(stopped.into()),
+            Err(rejected) => {
                 source.has_system_turn = false;
                 let merged = vec![Message { role: Role::User, turns: vec![0, 1] }];
-                let text = source.render(&merged).map_err(|_| render_error(&error))?;
+                let text = source.render(&merged).map_err(|error| match error {
+                    RenderError::Rejected(_) => rejected,
+                    stopped @ RenderError::Stopped(_) => stopped,
+                })?;
                 (merged, text)
             }
         };
@@ -255,10 +316,18 @@ impl TemplateSource {
         Ok((source, default_prompt))
     }
 
+    fn stop_at(&self, messages: usize) -> Option<TemplateStopped> {
+        self.lock_stop().filter(|stop| messages >= stop.min_messages).map(|stop| stop.why)
+    }
+
+    fn lock_stop(&self) -> MutexGuard<'_, Option<Stop>> {
+        self.stop.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns the first arrangement of the turns that the template accepts.
     fn render_conversation(&self, turns: &[Turn]) -> Result<RenderedTemplate, ModelFileError> {
         let render_and_check = |messages: &[Message]| {
-            let text = self.render(messages).map_err(|error| render_error(&error))?;
+            let text = self.render(messages)?;
             self.check(text, messages)
         };
         let mut rejection = None;
@@ -283,7 +352,11 @@ impl TemplateSource {
 
     /// Renders the template with placeholders: without a date first, and with a date placeholder only if the template
     /// requires a date.
-    fn render(&self, messages: &[Message]) -> Result<String, Error> {
+    fn render(&self, messages: &[Message]) -> Result<String, RenderError> {
+        let _rendering = self.rendering.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(why) = self.stop_at(messages.len()) {
+            return Err(RenderError::Stopped(why));
+        }
         let text_of = |message: &Message| {
             let placeholders: Vec<String> =
                 message.turns.iter().map(|turn| self.placeholders.of_turn(*turn)).collect();
@@ -299,11 +372,22 @@ impl TemplateSource {
             bos_token => self.bos_eos.bos.as_str(),
             eos_token => self.bos_eos.eos.as_str(),
         };
-        match self.without_date.get_template(TEMPLATE_NAME)?.render(&values) {
-            Err(error) if error.kind() == ErrorKind::UnknownFunction => {
-                self.with_date.get_template(TEMPLATE_NAME)?.render(&values)
+        let (without_date, with_date) = (Arc::clone(&self.without_date), Arc::clone(&self.with_date));
+        let shared = values.clone();
+        let rendered =
+            template_thread::render(move || render_with_or_without_date(&without_date, &with_date, &shared));
+        // Only now, so that the thread frees nothing but its own memory.
+        drop(values);
+        match rendered {
+            Ok(rendered) => rendered.map_err(RenderError::Rejected),
+            Err(why) => {
+                if why != TemplateStopped::NoThread {
+                    // Half the length, so that a template is stopped a few times at most, whatever callers send next.
+                    let min_messages = messages.len().div_ceil(2);
+                    *self.lock_stop() = Some(Stop { why, min_messages });
+                }
+                Err(RenderError::Stopped(why))
             }
-            result => result,
         }
     }
 
@@ -359,7 +443,26 @@ impl RenderedTemplate {
     }
 }
 
-fn environment(source: &str) -> Result<Environment<'static>, Error> {
+fn render_with_or_without_date(
+    without_date: &Environment<'static>,
+    with_date: &Environment<'static>,
+    values: &Value,
+) -> Rendered {
+    let render = |environment: &Environment<'static>| -> Result<String, Error> {
+        environment.get_template(TEMPLATE_NAME)?.render(values)
+    };
+    let rendered = match render(without_date) {
+        Err(error) if error.kind() == ErrorKind::UnknownFunction => render(with_date),
+        result => result,
+    };
+    rendered.map_err(|error| error_text(&error))
+}
+
+fn error_text(error: &Error) -> String {
+    format!("{error:#}")
+}
+
+fn environment(source: String) -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
     // The settings that published templates assume.
     environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
@@ -367,9 +470,10 @@ fn environment(source: &str) -> Result<Environment<'static>, Error> {
     environment.set_recursion_limit(MAX_TEMPLATE_DEPTH);
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     environment.add_function("raise_exception", |message: String| -> Result<String, Error> {
+        let message: String = message.chars().take(MAX_TEMPLATE_ERROR_CHARS).collect();
         Err(Error::new(ErrorKind::InvalidOperation, message))
     });
-    environment.add_template_owned(TEMPLATE_NAME, source.to_owned())?;
+    environment.add_template_owned(TEMPLATE_NAME, source)?;
     Ok(environment)
 }
 
@@ -482,6 +586,12 @@ mod tests {
         let twice = "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}";
         assert!(rejection(Some(twice)).contains("repeats"));
         assert!(rejection(Some("{{ raise_exception('no system turn') }}")).contains("no system turn"));
+    }
+
+    #[test]
+    fn template_that_invents_a_turn_is_rejected() {
+        let invents = "{% for m in messages %}{{ m.content }}{{ m.content | replace('0', '7') | replace('1', '8') }}{% endfor %}";
+        assert!(rejection(Some(invents)).contains("adds a text"));
     }
 
     #[test]
@@ -601,5 +711,7 @@ mod tests {
         assert!(rejection(Some(deep)).contains("cannot render"));
         let nested = format!("{{{{ {} }}}}", "[".repeat(60_000));
         assert!(rejection(Some(&nested)).contains("cannot render"));
+        let long = format!("{PLAIN}{}", " ".repeat(MAX_TEMPLATE_BYTES));
+        assert!(rejection(Some(&long)).contains("more than 65536"));
     }
 }

@@ -191,7 +191,10 @@ impl Engine for CpuEngine {
 
     fn prepare(&self, turns: &[Turn]) -> Result<Prompt, EngineError> {
         let rendered = self.template.render(&self.tokenizer, turns);
-        let rendered = rendered.map_err(|error| EngineError::TurnsRejected(error.to_string()))?;
+        let rendered = rendered.map_err(|error| match self.template.is_stopped_at(turns.len()) {
+            true => EngineError::Failed(error.to_string()),
+            false => EngineError::TurnsRejected(error.to_string()),
+        })?;
         let prompt_tokens = u32::try_from(rendered.token_ids.len()).unwrap_or(u32::MAX);
         if prompt_tokens >= self.context_tokens {
             return Err(EngineError::InputTooLong {

@@ -5,6 +5,7 @@
 //! It deliberately does not support other architectures or mixtures of experts. If a file contains anything that would
 //! change the arithmetic and is not implemented, loading fails and names it; such models run on an upstream engine.
 
+mod allocation_budget;
 mod chat_template;
 mod detokenizer;
 mod engine;
@@ -12,6 +13,8 @@ mod error;
 mod evaluation;
 mod fair_queue;
 mod forward;
+#[cfg(test)]
+mod fuzz;
 mod gguf;
 mod half_precision;
 mod kernels;
@@ -26,9 +29,11 @@ mod sampler;
 mod scheduler;
 mod speculation;
 mod step_lock;
+mod template_thread;
 mod tokenizer;
 mod worker;
 
+pub use allocation_budget::BudgetedAllocator;
 pub use engine::CpuEngine;
 pub use error::{LoadError, ModelFileError};
 pub use evaluation::LogprobEvaluator;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Keys in a file's header.
 pub const MAX_METADATA_KEYS: u64 = 4_096;
-/// Bytes of one string in a file's header; the longest chat templates in use are a tenth of this.
+/// Bytes of one string in a file's header; the vocabulary's strings and the chat template are far shorter.
 pub const MAX_STRING_BYTES: u64 = 1 << 20;
 /// Items of one array in a file's header; the largest vocabularies in use are an eighth of this.
 pub const MAX_ARRAY_ITEMS: u64 = 1 << 21;
@@ -27,6 +27,23 @@ pub const MAX_SPECIAL_TOKENS: usize = 1 << 14;
 
 /// Instructions that rendering a chat template may take. Real templates take a few hundred, and about as many per turn.
 pub const TEMPLATE_FUEL: u64 = 2_000_000;
+/// Bytes of a chat template. The longest in use are half of this. Long chains of operators need stack when they are compiled, and
+/// this bounds how long they can be.
+pub const MAX_TEMPLATE_BYTES: usize = 1 << 16;
+/// The stack of a chat template's thread. Most of it is never touched, so it takes address space and no memory.
+pub const TEMPLATE_STACK_BYTES: usize = 1 << 25;
+/// Bytes that compiling or rendering a chat template may allocate, all intermediate values included. The templates in use take
+/// less than 1 MiB, and a few KiB per turn.
+pub const TEMPLATE_MEMORY_BYTES: usize = 1 << 26;
+/// Bytes that rendering may leave allocated besides its text, such as tables that the template engine fills on first use, which
+/// are less than half of this. A malicious template can leak as much with each prompt, so it is small.
+pub const MAX_TEMPLATE_LEAKED_BYTES: usize = 1 << 14;
+/// How long it may take: work within one instruction is not counted by fuel. Templates in use take milliseconds.
+pub const TEMPLATE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often the waiting thread checks whether the template exceeded its memory. A result arrives at once.
+pub const TEMPLATE_POLL: Duration = Duration::from_millis(10);
+/// Characters of a template's own error message that are kept.
+pub const MAX_TEMPLATE_ERROR_CHARS: usize = 1_000;
 /// Bytes of rendered scaffolding around the texts: a fixed part, and a part per turn.
 pub const MAX_SCAFFOLDING_BYTES: usize = 1 << 16;
 pub const MAX_SCAFFOLDING_BYTES_PER_TURN: usize = 256;
@@ -77,6 +94,9 @@ pub const MAX_DRAFT_BACKOFF_STEPS: u32 = 32;
 /// The share of available memory left to everything else (one part in this many), and its minimum.
 pub const MEMORY_RESERVE_DIVISOR: u64 = 8;
 pub const MIN_MEMORY_RESERVE_BYTES: u64 = 64 << 20;
+/// Also left under a limit of the address space: the stack of a chat template's thread, and what the C library reserves for a new
+/// thread's allocations (64 MiB).
+pub const ADDRESS_SPACE_RESERVE_BYTES: u64 = 128 << 20;
 /// Upper estimates of tokenizer memory: lookup tables, strings and the spare capacity of maps.
 pub const TOKENIZER_BYTES_PER_TOKEN: usize = 128;
 pub const TOKENIZER_BYTES_PER_MERGE: usize = 48;
@@ -99,3 +119,6 @@ const _: () = assert!(MIN_AUTO_CONTEXT_TOKENS <= MAX_AUTO_CONTEXT_TOKENS);
 const _: () = assert!(MAX_AUTO_CONTEXT_TOKENS <= MAX_CONTEXT_TOKENS);
 const _: () = assert!(SHORT_JOB_PAGES <= SHORT_POOL_PAGES);
 const _: () = assert!(TEMPLATE_FUEL / chancery_engine::MAX_TURNS as u64 >= 1_000);
+const _: () = assert!(TEMPLATE_MEMORY_BYTES / chancery_engine::MAX_TURNS >= 16 << 10);
+const _: () = assert!(MAX_TEMPLATE_BYTES as u64 <= MAX_STRING_BYTES);
+const _: () = assert!(TEMPLATE_STACK_BYTES / MAX_TEMPLATE_BYTES >= 512);

@@ -14,12 +14,13 @@ use crate::forward;
 use crate::gguf::Gguf;
 use crate::kernels;
 use crate::limits::{
-    DEFAULT_KV_BYTES, DEFAULT_QUEUE_CAPACITY, DEFAULT_SLOTS, MAX_AUTO_CONTEXT_TOKENS, MAX_DRAFT_ROWS,
-    MAX_KV_BYTES, MAX_QUEUE, MAX_SLOTS, MAX_THREADS, MEMORY_RESERVE_DIVISOR, MIN_AUTO_CONTEXT_TOKENS,
-    MIN_MEMORY_RESERVE_BYTES, MIXED_PREFILL_TOKENS, PAGE_TOKENS, PREFILL_ONLY_TOKENS, SHORT_POOL_PAGES,
-    TOKENIZER_BYTES_PER_MERGE, TOKENIZER_BYTES_PER_TOKEN, TYPICAL_JOB_TOKENS,
+    ADDRESS_SPACE_RESERVE_BYTES, DEFAULT_KV_BYTES, DEFAULT_QUEUE_CAPACITY, DEFAULT_SLOTS,
+    MAX_AUTO_CONTEXT_TOKENS, MAX_DRAFT_ROWS, MAX_KV_BYTES, MAX_QUEUE, MAX_SLOTS, MAX_THREADS,
+    MEMORY_RESERVE_DIVISOR, MIN_AUTO_CONTEXT_TOKENS, MIN_MEMORY_RESERVE_BYTES, MIXED_PREFILL_TOKENS,
+    PAGE_TOKENS, PREFILL_ONLY_TOKENS, SHORT_POOL_PAGES, TOKENIZER_BYTES_PER_MERGE, TOKENIZER_BYTES_PER_TOKEN,
+    TYPICAL_JOB_TOKENS,
 };
-use crate::memory::{AvailableMemory, HumanBytes, MemoryEstimate};
+use crate::memory::{AvailableMemory, HumanBytes, MemoryBound, MemoryEstimate};
 use crate::model::Hyperparameters;
 use crate::paging::pages_for;
 use crate::step_lock::StepLock;
@@ -74,7 +75,11 @@ impl Plan {
             .collect::<Result<Vec<_>, LoadError>>()?;
         let usable_bytes = available.map_or(u64::MAX, |available| {
             let reserve = (available.bytes / MEMORY_RESERVE_DIVISOR).max(MIN_MEMORY_RESERVE_BYTES);
-            available.bytes.saturating_sub(reserve)
+            let for_threads = match available.bound {
+                MemoryBound::AddressSpace => ADDRESS_SPACE_RESERVE_BYTES,
+                MemoryBound::Machine | MemoryBound::Cgroup => 0,
+            };
+            available.bytes.saturating_sub(reserve + for_threads)
         });
         let minimum = requirements.iter().map(ModelRequirements::min_bytes).fold(0, u64::saturating_add);
         let share = usable_bytes.saturating_sub(minimum) / (models.len() as u64).max(1);

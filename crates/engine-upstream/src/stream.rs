@@ -1,6 +1,9 @@
 //! A streamed reply from a server, read within limits. Reasoning and text are buffered until they are passed on: before
 //! that, another server's reply may still replace this one.
 
+#[cfg(test)]
+mod fuzz;
+
 use super::chat::{Chunk, DONE, ServerFinishReason, Usage};
 use super::error::{UpstreamError, UpstreamErrorKind};
 use super::limits::{

@@ -95,7 +95,7 @@ fn write_rows(invoice: &Invoice, rows: &[Row]) -> Result<Vec<u8>, csv::Error> {
 mod tests {
     use super::*;
     use crate::samples;
-    use chancery_domain::CreditAmount;
+    use chancery_domain::{AccountName, CreditAmount};
 
     fn text(invoice: &Invoice) -> String {
         String::from_utf8(csv(invoice).unwrap()).unwrap()
@@ -138,5 +138,13 @@ mod tests {
             text.contains(",'=SUM(A1:A9),input,1000000000000,0.10,-100000.00,-100000.00,CHF,line"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn csv_escapes_formulas_after_semicolon_and_tab() {
+        let mut invoice = samples::ordinary();
+        invoice.buyer.name = AccountName::from_stored("Mill;=1\t@2".to_owned());
+        let text = text(&invoice);
+        assert!(text.contains("2026-0031,Mill;'=1\t'@2,2026-10,"), "{text}");
     }
 }

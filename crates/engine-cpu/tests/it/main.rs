@@ -5,17 +5,23 @@
 
 mod accuracy;
 mod architectures;
+mod fuzz;
 mod generation;
 mod malicious_files;
 mod speculation;
+mod template_bounds;
 mod tokenizer;
 
 use chancery_domain::SystemClock;
-use chancery_engine_cpu::{CpuEngine, LoadOptions};
+use chancery_engine_cpu::{BudgetedAllocator, CpuEngine, LoadOptions};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+
+/// Bounds chat templates, as in the server.
+#[global_allocator]
+static ALLOCATOR: BudgetedAllocator = BudgetedAllocator;
 
 fn model_path() -> PathBuf {
     match std::env::var_os("CHANCERY_TEST_MODEL") {
