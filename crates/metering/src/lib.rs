@@ -18,6 +18,7 @@ mod models;
 mod prepared_request;
 mod rate_limits;
 mod reads;
+mod receipts;
 mod replays;
 mod request;
 mod request_task;
@@ -27,6 +28,7 @@ mod unknown_keys;
 mod unrecorded;
 
 pub use authentication::{Authenticator, Caller, PresentedKey};
+pub use chancery_transparency::ReceiptOutcome;
 pub use error::{MeterError, SpendingCapDetails};
 pub use journal::{JOURNAL_FILE, Journal, JournalError, JournalStatus};
 pub use journal_replay::ReplaySummary;
@@ -34,8 +36,9 @@ pub use key_status::{KeyStatus, LimitNumbers, ScopedLimits};
 pub use meter::Meter;
 pub use models::{Model, Models};
 pub use rate_limits::{
-    Bucket, Decision, GuardedLimiter, KeyBucket, LimitStoreUrl, LimitStoreUrlError, Limiter,
-    LimiterUnavailable, MemoryLimiter, RedisLimiter, Rejection, Reservation, open_limiter,
+    Bucket, Decision, GuardedLimiter, KeyBucket, LimitStoreProbeError, LimitStoreUrl, LimitStoreUrlError,
+    Limiter, LimiterUnavailable, MemoryLimiter, RedisLimiter, Rejection, Reservation, open_limiter,
+    probe_limit_store,
 };
 pub use request::{Call, CostEstimate, GenerateRequest, Idempotency, Reply};
 pub use running::{GenerationStream, StreamEvent, StreamStart, WorkStatus};

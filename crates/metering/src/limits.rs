@@ -78,8 +78,11 @@ pub const STORED_REPLY_TTL: Duration = Duration::from_secs(24 * 3600);
 /// How long a reservation whose response was lost may still take effect: longer than a database works on one statement.
 pub const UNKNOWN_OUTCOME_WINDOW: Duration = Duration::from_secs(10);
 
-/// Pause between two maintenance runs, and the maximum number of rows that one statement deletes.
-pub const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
+/// Pause between two maintenance runs: a little longer than the lease of a killed process lasts, so that the second run
+/// after a restart frees what it had reserved.
+pub const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(20);
+
+/// The maximum number of rows that one statement of it deletes.
 pub const MAINTENANCE_BATCH: u32 = 200;
 
 /// Pause between two flushes of rejections and peaks.

@@ -1,6 +1,7 @@
 //! The per-minute limits of accounts and keys, stored where all requests share them: in memory for one node, in Redis for many.
 //! An account has two buckets, each a window of its own: what it generates, and what it reads. So has each key with limits of
-//! its own. A request counts in the account's bucket and in the key's, or in neither.
+//! its own. A request counts in the account's bucket and in the key's, or in neither. A person of the portal has one bucket, for
+//! requests alone.
 //! `chancery_domain::SlidingWindow` defines what counts, and for how long. Here it becomes steps that are each atomic, however
 //! many requests and nodes race:
 //!
@@ -20,6 +21,7 @@
 mod conformance;
 mod guarded;
 mod memory;
+mod probe;
 mod redis;
 mod url;
 
@@ -27,19 +29,20 @@ mod url;
 pub(crate) use conformance::redis;
 pub use guarded::GuardedLimiter;
 pub use memory::MemoryLimiter;
+pub use probe::{LimitStoreProbeError, probe_limit_store};
 pub use redis::RedisLimiter;
 pub use url::{LimitStoreUrl, LimitStoreUrlError};
 
 use async_trait::async_trait;
 use chancery_domain::{
-    AccountId, Clock, KeyId, LimitScope, LimitUsage, RateLimitExceeded, RateLimitStatus, RateLimits,
-    RequestId,
+    AccountId, Clock, KeyId, LimitScope, LimitUsage, PersonId, RateLimitExceeded, RateLimitStatus,
+    RateLimits, RequestId,
 };
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One window of the limit store. Every bucket belongs to an account, and a store keeps the buckets of one account together
-/// (behind one lock, in one Redis Cluster slot), so that one atomic step can cover several of them.
+/// One window of the limit store. A store keeps the buckets of one account together (behind one lock, in one Redis Cluster
+/// slot), so that one atomic step can cover several of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bucket {
     /// Requests that generate, and their tokens.
@@ -50,15 +53,19 @@ pub enum Bucket {
     Key(AccountId, KeyId),
     /// What one key of the account reads, if the key has limits of its own.
     KeyReads(AccountId, KeyId),
+    /// Requests of one person to the portal, which have no tokens.
+    Person(PersonId),
 }
 
 impl Bucket {
-    pub fn account(self) -> AccountId {
+    /// The same number for all buckets of an account.
+    fn shard_number(self) -> u64 {
         match self {
             Self::Generation(account)
             | Self::Reads(account)
             | Self::Key(account, _)
-            | Self::KeyReads(account, _) => account,
+            | Self::KeyReads(account, _) => account.0.unsigned_abs(),
+            Self::Person(person) => person.0.unsigned_abs(),
         }
     }
 }
@@ -66,7 +73,7 @@ impl Bucket {
 /// What one request counts against the limits of its account and its key until it is settled.
 #[derive(Clone, Debug)]
 pub struct Reservation {
-    /// The account's bucket.
+    /// The account's bucket, or the person's.
     pub bucket: Bucket,
     pub request_id: RequestId,
     /// The bucket's limits when the request arrived.

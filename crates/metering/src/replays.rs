@@ -63,7 +63,17 @@ pub(crate) fn replay(holder: IdempotencyRecord, fingerprint: Fingerprint) -> Res
         holder.reply.ok_or(MeterError::IdempotencyInFlight)?;
     // Tokens and stop reason come from the row, so a replay cannot differ from what was billed.
     let UsageRow {
-        request_id, at, stop_reason, input_tokens, cached_input_tokens, output_tokens, model, ..
+        request_id,
+        account,
+        key,
+        at,
+        stop_reason,
+        input_tokens,
+        cached_input_tokens,
+        output_tokens,
+        prices,
+        model,
+        cost: _,
     } = row;
     metrics::counter!("chancery_replayed_replies_total", "model" => model).increment(1);
     Ok(Reply {
@@ -76,6 +86,9 @@ pub(crate) fn replay(holder: IdempotencyRecord, fingerprint: Fingerprint) -> Res
         output_tokens,
         reasoning_tokens,
         cached_tokens: cached_input_tokens,
+        account,
+        key,
+        prices,
         is_replay: true,
         rate_limit_status: None,
     })

@@ -2,7 +2,8 @@
 
 use crate::Caller;
 use chancery_domain::{
-    Fingerprint, IdempotencyKey, Nanos, RateLimitStatus, RequestId, StopReason, UnixMillis,
+    AccountId, Fingerprint, IdempotencyKey, KeyId, Nanos, Prices, RateLimitStatus, RequestId, StopReason,
+    UnixMillis,
 };
 use chancery_engine::Turn;
 use std::num::NonZeroU32;
@@ -57,6 +58,10 @@ pub struct Reply {
     pub reasoning_tokens: u32,
     /// Input tokens served from the cache that are billed at the price of cached input.
     pub cached_tokens: u32,
+    /// Who is billed, and at which prices.
+    pub account: AccountId,
+    pub key: KeyId,
+    pub prices: Prices,
     /// Whether it was generated and billed before, for an earlier request with the same idempotency key.
     pub is_replay: bool,
     /// The account's rate-limit status after this request; `None` if the limit store did not answer.

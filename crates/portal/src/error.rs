@@ -71,6 +71,7 @@ impl From<DbError> for PageError {
             DbError::Unavailable(_) | DbError::DiskFull(_) | DbError::ReadOnly(_) => {
                 ErrorPage::unavailable(error.to_string())
             }
+            DbError::PrincipalChanged(_) => access_changed().with_log_detail(error.to_string()),
             _ => ErrorPage::internal(error.to_string()),
         })
     }
@@ -264,6 +265,15 @@ fn client_forbidden() -> ErrorPage {
         .advice(
             "If you need it for your work, ask a partner to assign the client to you. If you typed the address, check it.",
         )
+        .next_link("/clients", "Go to your clients")
+}
+
+/// For a person whose role changed, or who was removed, after the policy had decided. Not a 403: an export leaves out
+/// clients that are denied, and goes on.
+fn access_changed() -> ErrorPage {
+    let reason = "Your role changed while this was in progress. Nothing was changed.";
+    ErrorPage::conflict("access_changed", "Your access changed", reason)
+        .advice("Reload the page and try again.")
         .next_link("/clients", "Go to your clients")
 }
 

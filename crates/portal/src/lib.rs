@@ -6,6 +6,7 @@ mod authz;
 mod clients;
 mod drafting;
 mod error;
+mod export_quota;
 mod file_response;
 mod frame;
 mod home;
@@ -14,6 +15,7 @@ mod maintenance;
 mod path;
 mod person_names;
 mod profile;
+mod request_limits;
 mod routes;
 mod scripts;
 mod settings;
@@ -28,6 +30,9 @@ mod usage;
 pub use drafting::api::DraftingConfigError;
 pub use drafting::settings::{DRAFTING_ACCOUNT, DraftingSettings};
 pub use maintenance::run_maintenance;
+pub use request_limits::{
+    DEFAULT_PERSON_REQUESTS_PER_MIN, RequestDecision, SharedLimitsUnavailable, SharedRequestLimits,
+};
 pub use settings::{
     DirectoryRoles, IdentitySettings, PortalSettings, PublicApi, SecondFactor, SignInRequirements,
 };

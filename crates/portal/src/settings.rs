@@ -4,6 +4,7 @@ use crate::drafting::settings::DraftingSettings;
 use chancery_domain::{
     CompanyDomain, EmailAddress, Identity, InvoiceTerms, RateLimits, Role, SessionTimeouts,
 };
+use chancery_http_client::OwnCertificates;
 use chancery_web::TrustedProxies;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -20,6 +21,8 @@ pub struct PortalSettings {
     /// People who sign in with one of these addresses become partners.
     pub partners: Vec<EmailAddress>,
     pub session_times: SessionTimeouts,
+    /// Requests of one person per minute, over all their sessions.
+    pub person_requests_per_min: u32,
     /// A second cookie, which no sibling subdomain can plant, must match the session.
     pub bind_session: bool,
     /// Whether `Strict-Transport-Security` includes the subdomains of the portal's host.
@@ -33,6 +36,8 @@ pub struct PortalSettings {
     pub drafting: Option<DraftingSettings>,
     pub invoice_terms: InvoiceTerms,
     pub api: PublicApi,
+    /// The identity provider and the generation API may be our own.
+    pub own_certificates: OwnCertificates,
 }
 
 impl PortalSettings {

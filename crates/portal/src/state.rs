@@ -1,6 +1,7 @@
 //! Shared state of all handlers.
 
 use crate::drafting::api::{Drafter, DraftingConfigError};
+use crate::request_limits::{RequestLimits, SharedRequestLimits};
 use crate::settings::PortalSettings;
 use crate::sign_in::identity::provider::{IdentityError, IdentityProvider};
 use crate::sign_in::throttle::SignInThrottle;
@@ -31,6 +32,7 @@ pub struct Portal {
     pub(crate) sign_in_throttle: SignInThrottle,
     /// Counts wrong logout tokens.
     pub(crate) logout_throttle: SignInThrottle,
+    pub(crate) request_limits: RequestLimits,
     /// `None` if drafting is off.
     pub(crate) drafter: Option<Drafter>,
 }
@@ -46,9 +48,13 @@ impl Portal {
         randomness: Arc<dyn Randomness>,
     ) -> Result<Self, PortalError> {
         let identity = IdentityProvider::new(&settings, Arc::clone(&clock))?;
-        let drafter = settings.drafting.clone().map(|drafting| Drafter::new(drafting, Arc::clone(&clock)));
+        let drafter = settings
+            .drafting
+            .clone()
+            .map(|drafting| Drafter::new(drafting, &settings.own_certificates, Arc::clone(&clock)));
         let (sign_in_throttle, logout_throttle) = (SignInThrottle::default(), SignInThrottle::default());
         let drafter = drafter.transpose()?;
+        let request_limits = RequestLimits::new(settings.person_requests_per_min, Arc::clone(&clock));
         let mailer =
             OutboxMailer::new(store.outbox.clone(), mailer, Arc::clone(&clock), Arc::clone(&randomness));
         Ok(Self {
@@ -61,8 +67,16 @@ impl Portal {
             identity,
             sign_in_throttle,
             logout_throttle,
+            request_limits,
             drafter,
         })
+    }
+
+    /// Counts people's requests in a store that all nodes share, too.
+    #[must_use]
+    pub fn with_shared_request_limits(mut self, shared: Arc<dyn SharedRequestLimits>) -> Self {
+        self.request_limits.share(shared);
+        self
     }
 
     /// The identity provider's sign-out URL, which returns to the page `/signed-out`. `None` if the provider has none or its metadata

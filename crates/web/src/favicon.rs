@@ -10,7 +10,7 @@ const PICTURE: &str = include_str!("../assets/favicon.svg");
 
 pub(crate) async fn handle() -> Response {
     let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static("image/svg+xml")),
+        (header::CONTENT_TYPE, HeaderValue::from_static("image/svg+xml; charset=utf-8")),
         (header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000, immutable")),
     ];
     (headers, PICTURE).into_response()

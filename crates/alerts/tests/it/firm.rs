@@ -40,7 +40,7 @@ impl TestFirm {
     async fn open(postgres: Option<PostgresDatabase>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = match &postgres {
-            Some(database) => Store::open(&database.url().parse().unwrap()).await.unwrap(),
+            Some(database) => Store::open_for_test(&database.url().parse().unwrap()).await.unwrap(),
             None => Store::open_file(&folder.path().join("chancery.db")).await.unwrap(),
         };
         let clock = Arc::new(ManualClock::at(NOON));

@@ -76,7 +76,10 @@ fn throttle_scope(key: ThrottleKey<'_>) -> ThrottleScope {
         | ThrottleKey::InvitationEmail(_) => ThrottleScope::Emails,
         ThrottleKey::ConsentPagePerAccount(_)
         | ThrottleKey::AuthorizationCodePerAccount(_)
-        | ThrottleKey::SignInRedirect(_) => ThrottleScope::Account,
+        | ThrottleKey::SignInRedirect(_)
+        // Only the portal counts exports.
+        | ThrottleKey::ExportPerPerson(_)
+        | ThrottleKey::ExportPerPersonAndDay(_) => ThrottleScope::Account,
     }
 }
 

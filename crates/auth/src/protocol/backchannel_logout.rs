@@ -17,6 +17,7 @@ use super::parameters::to_query;
 use super::signing_keys::key_ring;
 use crate::Provider;
 use chancery_domain::{SecretToken, UnixMillis};
+use chancery_http_client::{OwnCertificates, client_builder_trusting};
 use chancery_store::{BackchannelLogout, DbError};
 use reqwest::header::{CACHE_CONTROL, CONTENT_TYPE};
 use serde_json::{Map, json};
@@ -35,10 +36,11 @@ pub struct BackchannelLogoutWorker {
 }
 
 impl BackchannelLogoutWorker {
-    pub fn new(provider: Arc<Provider>) -> Result<Self, reqwest::Error> {
+    /// Our portal is one of the applications.
+    pub fn new(provider: Arc<Provider>, own_certificates: &OwnCertificates) -> Result<Self, reqwest::Error> {
         // Applications are servers of the firm, which a proxy for the internet does not reach.
         let client =
-            chancery_http_client::client_builder().no_proxy().timeout(BACKCHANNEL_TIMEOUT).build()?;
+            client_builder_trusting(own_certificates).no_proxy().timeout(BACKCHANNEL_TIMEOUT).build()?;
         Ok(Self { provider, client })
     }
 

@@ -6,7 +6,7 @@
 //! 3. Keys are numbered, and the store accepts one key per number. If several nodes create the next key at the same time,
 //!    one succeeds and the others use that one.
 //!
-//! Private keys are in the database, protected like the sessions and passwords beside them.
+//! Private keys are in the database. The store encrypts them.
 
 use super::limits::{CLOCK_SKEW, ID_TOKEN_TTL, KEY_PUBLISH_LEAD, KEY_SIGNING_PERIOD};
 use base64::Engine as _;

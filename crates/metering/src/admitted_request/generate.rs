@@ -209,6 +209,9 @@ impl OpenRequest {
             output_tokens,
             reasoning_tokens: ended.reasoning_tokens.min(output_tokens),
             cached_tokens: billed_as_cached(&ended, self.prepared.prompt.scaffolding_tokens(), input_tokens),
+            account: self.call.caller.account,
+            key: self.call.caller.key,
+            prices: self.prepared.model.prices,
             is_replay: false,
             rate_limit_status: None,
         };

@@ -6,9 +6,9 @@ mod key_buckets;
 use super::{Bucket, Decision, LimitStoreUrl, Limiter, MemoryLimiter, RedisLimiter, Rejection, Reservation};
 use ::redis::ConnectionInfo;
 use chancery_domain::{
-    AccountId, COALESCE_SPAN, Clock, LimitUsage, MAX_EXACT_ENTRIES, ManualClock, OsRandomness, Randomness,
-    RateLimitExceeded, RateLimitStatus, RateLimits, RequestId, SeededRandomness, SystemClock, UnixMillis,
-    WINDOW,
+    AccountId, COALESCE_SPAN, Clock, LimitUsage, MAX_EXACT_ENTRIES, ManualClock, OsRandomness, PersonId,
+    Randomness, RateLimitExceeded, RateLimitStatus, RateLimits, RequestId, SeededRandomness, SystemClock,
+    UnixMillis, WINDOW,
 };
 use key_buckets::{
     key_bucket_is_reserved_settled_and_released_with_the_accounts,
@@ -123,6 +123,7 @@ for_each_limiter! {
     expired_reservation_never_affects_a_later_one
     accounts_do_not_share_a_window
     buckets_of_an_account_do_not_share_a_window
+    bucket_of_a_person_limits_requests_apart_from_accounts
     raised_reservation_counts_once_and_from_the_raise
     rejected_raise_keeps_the_request_and_its_tokens
     racing_requests_never_exceed_the_limit_and_settling_frees_capacity
@@ -153,6 +154,22 @@ async fn request_counts_its_full_reservation_until_settled(kind: Kind) {
     let status = limiter.release(&second).await.unwrap();
     assert_eq!(status.used, LimitUsage { requests: 1, tokens: 20 });
     assert_eq!(limiter.status(Bucket::Generation(account), limits).await.unwrap(), status);
+}
+
+async fn bucket_of_a_person_limits_requests_apart_from_accounts(kind: Kind) {
+    let (limiter, clock) = timed(kind);
+    let (account, limits) = (new_account(), limits(2, 1));
+    let bucket = Bucket::Person(PersonId(account.0));
+    let of_person = || Reservation { bucket, ..reservation(account, limits, 0) };
+    for _ in 0..2 {
+        expect_admitted(limiter.as_ref(), &of_person()).await;
+    }
+    let exceeded = expect_rejected(limiter.as_ref(), &of_person()).await;
+    assert_eq!((exceeded.requests_retry_after, exceeded.tokens_retry_after), (WINDOW, Duration::ZERO));
+    let of_account = limiter.status(Bucket::Generation(account), limits).await.unwrap();
+    assert_eq!(of_account.used, LimitUsage::default(), "the account with the same number");
+    clock.advance(WINDOW);
+    expect_admitted(limiter.as_ref(), &of_person()).await;
 }
 
 async fn settling_or_releasing_twice_changes_nothing(kind: Kind) {

@@ -3,8 +3,8 @@
 use super::{Bucket, Decision, Limiter, LimiterUnavailable, Rejection, Reservation};
 use async_trait::async_trait;
 use chancery_domain::{
-    AccountId, Clock, RateLimitExceeded, RateLimitStatus, RateLimits, RequestId, ReservedEntry,
-    SlidingWindow, WINDOW, WindowEntryId,
+    Clock, RateLimitExceeded, RateLimitStatus, RateLimits, RequestId, ReservedEntry, SlidingWindow, WINDOW,
+    WindowEntryId,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,8 +42,8 @@ impl MemoryLimiter {
     }
 
     /// The time is read under the lock, so that it never runs backwards for an account.
-    fn lock(&self, account: AccountId) -> (MutexGuard<'_, Shard>, Duration) {
-        let shard = &self.shards[account.0.unsigned_abs() as usize % SHARDS];
+    fn lock(&self, bucket: Bucket) -> (MutexGuard<'_, Shard>, Duration) {
+        let shard = &self.shards[bucket.shard_number() as usize % SHARDS];
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.monotonic().saturating_duration_since(self.started_at);
         shard.sweep(now);
@@ -51,7 +51,7 @@ impl MemoryLimiter {
     }
 
     fn close(&self, reservation: &Reservation, used_tokens: Option<u64>) -> RateLimitStatus {
-        let (mut shard, now) = self.lock(reservation.bucket.account());
+        let (mut shard, now) = self.lock(reservation.bucket);
         for (bucket, _) in reservation.buckets() {
             let bucket = shard.bucket(bucket);
             if let Some(open) = bucket.open.remove(&reservation.request_id) {
@@ -123,7 +123,7 @@ impl Shard {
 impl Limiter for MemoryLimiter {
     async fn reserve(&self, reservation: &Reservation) -> Result<Decision, LimiterUnavailable> {
         let Reservation { ref request_id, tokens, .. } = *reservation;
-        let (mut shard, now) = self.lock(reservation.bucket.account());
+        let (mut shard, now) = self.lock(reservation.bucket);
         let mut check = |bucket, limits| shard.bucket(bucket).check(now, limits, request_id, tokens);
         let (fits_account, account) = check(reservation.bucket, reservation.limits);
         let key = reservation.key.map(|key| check(key.bucket, key.limits));
@@ -153,7 +153,7 @@ impl Limiter for MemoryLimiter {
         bucket: Bucket,
         limits: RateLimits,
     ) -> Result<RateLimitStatus, LimiterUnavailable> {
-        let (mut shard, now) = self.lock(bucket.account());
+        let (mut shard, now) = self.lock(bucket);
         match shard.buckets.get_mut(&bucket) {
             Some(bucket) => Ok(bucket.window.status(now, limits)),
             None => Ok(SlidingWindow::default().status(now, limits)),

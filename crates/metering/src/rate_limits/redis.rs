@@ -63,6 +63,20 @@ impl RedisLimiter {
         Self { time: TimeSource::Injected(Arc::clone(&clock)), ..Self::new(info, clock) }
     }
 
+    /// Connects and runs a script once.
+    pub(super) async fn probe(&self) -> Result<(), RedisError> {
+        let mut connection = self.link.connect().await?;
+        let numbers: Result<Vec<u64>, RedisError> = self.ping_call().invoke_async(&mut connection).await;
+        numbers.map(drop)
+    }
+
+    /// No account has this id, so the window does not exist, but the script runs.
+    fn ping_call(&self) -> ScriptInvocation<'_> {
+        let mut call = self.status.prepare_invoke();
+        call.key(window_key(Bucket::Generation(AccountId(0)))).arg(self.time());
+        call
+    }
+
     /// Whether this Redis may evict windows when its memory is full, as one configured as a cache does. Returns false if unknown,
     /// because not every Redis reports it.
     pub async fn may_evict(&self) -> bool {
@@ -104,6 +118,7 @@ fn window_key(bucket: Bucket) -> String {
         Bucket::Reads(account) => format!("chancery:limits:{{{account}}}:reads"),
         Bucket::Key(account, key) => format!("chancery:limits:{{{account}}}:key:{key}"),
         Bucket::KeyReads(account, key) => format!("chancery:limits:{{{account}}}:key:{key}:reads"),
+        Bucket::Person(person) => format!("chancery:limits:{{person-{person}}}"),
     }
 }
 
@@ -193,10 +208,7 @@ impl Limiter for RedisLimiter {
     }
 
     async fn ping(&self) -> Result<(), LimiterUnavailable> {
-        let mut call = self.status.prepare_invoke();
-        // No account has this id, so the window does not exist, but the script has run.
-        call.key(window_key(Bucket::Generation(AccountId(0)))).arg(self.time());
-        self.link.invoke::<Vec<u64>>(&call).await.map(drop)
+        self.link.invoke::<Vec<u64>>(&self.ping_call()).await.map(drop)
     }
 }
 

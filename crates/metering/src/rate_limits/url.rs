@@ -1,5 +1,6 @@
 //! The URL of the limit store. Neither `Debug` nor any error of this type shows a password.
 
+use chancery_domain::is_loopback_host;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 use std::fmt;
 use std::str::FromStr;
@@ -22,6 +23,17 @@ pub enum LimitStoreUrlError {
     Malformed,
     #[error("`#insecure` is not allowed; remove it")]
     Insecure,
+}
+
+impl LimitStoreUrl {
+    /// The host, if it is another machine and the URL has no TLS.
+    pub fn cleartext_host(&self) -> Option<&str> {
+        let Self::Redis(info) = self else { return None };
+        match info.addr() {
+            ConnectionAddr::Tcp(host, _) if !is_loopback_host(host) => Some(host),
+            _ => None,
+        }
+    }
 }
 
 impl FromStr for LimitStoreUrl {

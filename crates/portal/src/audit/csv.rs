@@ -4,6 +4,7 @@
 use super::descriptions;
 use super::filters::Filters;
 use crate::error::PageError;
+use crate::export_quota::count_export;
 use crate::file_response::{Chunk, file_response};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
@@ -54,6 +55,7 @@ pub(crate) async fn handle(
     if let Some(error) = filters.error() {
         return Err(error.into());
     }
+    count_export(&portal, &signed_in).await?;
     let name = format!("audit-{}.csv", Day::containing(portal.clock.now()));
     let mut head = Vec::new();
     write_csv_line(&mut head, COLUMNS)?;

@@ -55,6 +55,7 @@ fn describe_event(event: AuditEvent, subject: &str) -> String {
         EventKind::FactorsReset => format!("Reset second factors of {subject}"),
         EventKind::Reauthenticated => "Signed in again to continue".to_owned(),
         EventKind::ReauthenticationRequired => "Rejected: no recent sign-in".to_owned(),
+        EventKind::ExportQuotaExceeded => "Rejected: too many exports".to_owned(),
     }
 }
 
@@ -76,6 +77,7 @@ pub(super) fn event_label(kind: EventKind) -> &'static str {
         EventKind::FactorsReset => "Second factors reset",
         EventKind::Reauthenticated => "Signed in again to continue",
         EventKind::ReauthenticationRequired => "Rejected: no recent sign-in",
+        EventKind::ExportQuotaExceeded => "Rejected: too many exports",
     }
 }
 

@@ -4,6 +4,7 @@
 //! downloads a file cannot show a sign-in page.
 
 use crate::error::PageError;
+use crate::export_quota::count_export;
 use crate::file_response::{Chunk, ChunkSource, file_response, rest_of};
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
@@ -60,6 +61,7 @@ pub(crate) async fn csv(
 async fn export(portal: Arc<Portal>, signed_in: SignedIn, format: Format) -> Result<Response, PageError> {
     let listing = portal.permit::<ListClients>(&signed_in, FirmResource).await?;
     step_up::ensure_recent(&portal, &signed_in, PAGE).await?;
+    count_export(&portal, &signed_in).await?;
     let day = Day::containing(portal.clock.now());
     let (kind, name) = match format {
         Format::Jsonl => ("application/x-ndjson", format!("clients-{day}.jsonl")),

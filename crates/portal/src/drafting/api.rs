@@ -10,12 +10,18 @@ use super::settings::DraftingSettings;
 use super::stream::DraftStream;
 use axum::http::header::RETRY_AFTER;
 use chancery_domain::Clock;
-use chancery_http_client::{BodyError, client_builder, describe, read_body};
+use chancery_http_client::{BodyError, OwnCertificates, client_builder_trusting, describe, read_body};
 use reqwest::{RequestBuilder, Response};
 use serde::Deserialize;
 use serde_json::json;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// Names are for servers elsewhere; an address is on this machine or beside it.
+fn is_ip_address(url: &reqwest::Url) -> bool {
+    url.host_str().is_some_and(|host| host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok())
+}
 
 /// The API client cannot be built; the text says why.
 #[derive(Debug, thiserror::Error)]
@@ -54,24 +60,27 @@ impl Drafter {
     /// Sends no request: the API may be down, or start later.
     pub(crate) fn new(
         settings: DraftingSettings,
+        own_certificates: &OwnCertificates,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, DraftingConfigError> {
-        Self::with_timeouts(settings, clock, DRAFT_TIMEOUTS)
+        Self::with_timeouts(settings, own_certificates, clock, DRAFT_TIMEOUTS)
     }
 
     pub(super) fn with_timeouts(
         settings: DraftingSettings,
+        own_certificates: &OwnCertificates,
         clock: Arc<dyn Clock>,
         timeouts: DraftTimeouts,
     ) -> Result<Self, DraftingConfigError> {
         let url =
             reqwest::Url::parse(&settings.api_url).map_err(|error| DraftingConfigError(error.to_string()))?;
-        let builder = client_builder()
+        let builder = client_builder_trusting(own_certificates)
             .user_agent("chancery-portal")
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)
             .connect_timeout(timeouts.connect);
         // A network proxy cannot reach a server that listens on this machine only.
-        let builder = if url.scheme() == "http" { builder.no_proxy() } else { builder };
+        let is_local = url.scheme() == "http" || is_ip_address(&url);
+        let builder = if is_local { builder.no_proxy() } else { builder };
         let http = builder.build().map_err(|error| DraftingConfigError(describe(error)))?;
         Ok(Self { settings, http, timeouts, clock, cached: tokio::sync::Mutex::default() })
     }

@@ -5,6 +5,7 @@ use super::list_query::{self, is_draft_list};
 use super::list_rows::kind_name;
 use super::payment_status::PaymentStatus;
 use crate::error::PageError;
+use crate::export_quota::count_export;
 use crate::file_response::{Chunk, file_response};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
@@ -49,6 +50,7 @@ pub(crate) async fn handle(
     let permit = portal.permit::<ReadInvoices>(&signed_in, FirmResource).await?;
     let today = Day::containing(portal.clock.now());
     let query = list_query::parse(query.as_deref().unwrap_or_default(), today)?;
+    count_export(&portal, &signed_in).await?;
     let found = read_all_pages(&portal, &signed_in, &query, permit).await?;
     let (name, file) = match is_draft_list(&query) {
         true => {

@@ -1,8 +1,8 @@
 //! How a person authenticated at the identity provider, as a session stores it.
 //!
 //! The ID token is needed once more, as a hint at sign-out. It is encrypted with AES-256-GCM, with a key that HKDF
-//! derives from the token in the browser's cookie. The database has only a hash of that token, so a copy of it decrypts
-//! nothing.
+//! derives from the token in the browser's cookie. The database has only a hash of that token. The store encrypts the
+//! result once more, like every secret, so that a copy of the database needs the secrets key and the cookie.
 
 use crate::sign_in::identity::claims::IdToken;
 use chancery_domain::{Randomness, SecretToken, UnixMillis};

@@ -3,6 +3,7 @@
 
 use crate::authz::capabilities::Capabilities;
 use crate::error::PageError;
+use crate::request_limits::RequestDecision;
 use crate::sign_in::authentication::{Authentication, UNKNOWN_TIME};
 use crate::sign_in::links::sign_in_url;
 use crate::sign_in::recheck::{self, Recheck};
@@ -14,7 +15,9 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_domain::{LocalPath, Person, PersonId, Principal, RequestId, Session, TokenHash};
+use chancery_domain::{
+    LocalPath, Person, PersonId, Principal, RequestId, Session, TokenHash, group_thousands,
+};
 use chancery_policy::AuthzRequest;
 use chancery_store::NewSession;
 use chancery_web::ErrorPage;
@@ -31,6 +34,9 @@ pub(crate) struct SignedIn {
     capabilities: OnceLock<Capabilities>,
 }
 
+/// Someone who took over a session can use up the person's requests. The person must still be able to end that session.
+const UNLIMITED_PATHS: [&str; 2] = ["/sessions", "/sessions/end"];
+
 impl FromRequestParts<Arc<Portal>> for SignedIn {
     type Rejection = Response;
 
@@ -38,7 +44,10 @@ impl FromRequestParts<Arc<Portal>> for SignedIn {
         match MaybeSignedIn::from_request_parts(parts, portal).await {
             Ok(MaybeSignedIn(Some(signed_in))) => {
                 match recheck::check(portal, signed_in.session.confirmed_at, parts) {
-                    Recheck::NotNeeded => Ok(signed_in),
+                    Recheck::NotNeeded if UNLIMITED_PATHS.contains(&parts.uri.path()) => Ok(signed_in),
+                    Recheck::NotNeeded => {
+                        count_request(portal, signed_in).await.map_err(IntoResponse::into_response)
+                    }
                     Recheck::ConfirmFirst(url) => Err(Redirect::to(&url).into_response()),
                     Recheck::TooLate => Err(not_signed_in(parts)),
                 }
@@ -89,6 +98,21 @@ impl SignedIn {
             return Err(signed_out("Your role changed before this finished.").into());
         }
         Ok(Self::new(found, request_id, token))
+    }
+}
+
+/// Slows down a session that is used to copy records page by page.
+async fn count_request(portal: &Portal, signed_in: SignedIn) -> Result<SignedIn, ErrorPage> {
+    let limits = &portal.request_limits;
+    match limits.count(signed_in.person.id, &signed_in.request_id).await {
+        RequestDecision::Allowed => Ok(signed_in),
+        RequestDecision::Denied { retry_after_s } => {
+            let max = group_thousands(u64::from(limits.max_per_min()));
+            let reason = format!("You can make {max} requests in a minute. Nothing was changed.");
+            Err(ErrorPage::too_many_requests(reason, retry_after_s)
+                .advice(format!("Wait {retry_after_s} s, then try again. If you did not send so many requests, end your other sessions and tell your administrator."))
+                .next_link("/sessions", "Go to your sessions"))
+        }
     }
 }
 

@@ -23,6 +23,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::SecretToken;
+use chancery_store::{DbError, PersonError};
 use chancery_web::wants_json;
 use serde_json::json;
 use std::sync::Arc;
@@ -67,13 +68,20 @@ fn ended_cookies(portal: &Portal) -> impl Iterator<Item = HeaderValue> {
     expired_cookies(portal.settings.bind_session).chain(ASK_AGAIN_COOKIE.set("1", Some(ASK_AGAIN_TTL)))
 }
 
-/// `None` if the session has no ID token. Only the browser's cookie decrypts it.
+/// `None` if the session has no ID token, or one that the store cannot decrypt. Only the browser's cookie decrypts it.
 async fn id_token(
     portal: &Portal,
     signed_in: &SignedIn,
     headers: &HeaderMap,
 ) -> Result<Option<String>, PageError> {
-    let stored = portal.store.sessions.stored_id_token(signed_in.token).await?;
+    let stored = match portal.store.sessions.stored_id_token(signed_in.token).await {
+        // The session must end all the same.
+        Err(PersonError::Database(DbError::Secret(error))) => {
+            tracing::error!(%error, "signing out without the ID token");
+            None
+        }
+        stored => stored?,
+    };
     Ok(match (stored, sent_token(headers)?) {
         (Some(stored), Some(token)) => authentication::open(&token, &stored),
         _ => None,

@@ -5,9 +5,9 @@ use super::routes::JSON;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::http::StatusCode;
-use chancery_domain::{Action, ClientId, Decision, PersonId, RequestId, Session, SessionId};
-use chancery_policy::{ClientResource, ReassignClient};
-use chancery_store::ClientOwner;
+use chancery_domain::{Action, ClientId, Decision, PersonId, RequestId, Role, Session, SessionId};
+use chancery_policy::{ClientResource, ReadClient, ReassignClient};
+use chancery_store::{ClientOwner, EntryQuery};
 use serde_json::Value;
 
 fn names(lines: &str) -> Vec<String> {
@@ -78,6 +78,9 @@ async fn csv_export_has_one_row_per_entry_and_no_formulas() {
     assert_eq!(reply.headers["content-disposition"], "attachment; filename=\"clients-2026-11-13.csv\"");
     assert!(reply.body.starts_with("id,name,owner,"), "{}", reply.body);
     assert_eq!(reply.body.matches("\"'=HYPERLINK(").count(), 3, "{}", reply.body);
+    firm.client(firm.ben.id, "Mill;=HYPERLINK(A1)").await;
+    let of_ben = firm.ben.browser.get("/clients/export.csv").await.body;
+    assert_eq!(of_ben.matches(",Mill;'=HYPERLINK(A1),").count(), 3, "{of_ben}");
     assert!(!reply.body.contains(",=") && !reply.body.contains(",\"="), "{}", reply.body);
 }
 
@@ -129,9 +132,22 @@ async fn download_goes_on_only_for_the_session_and_role_it_was_decided_for() {
         portal.store.sessions.active_session(token, "", portal.settings.session_times, portal.clock.now());
     let signed_in = SignedIn::new(found.await.unwrap().unwrap(), request_id, token);
     let signed_in = signed_in.refresh(portal).await.unwrap();
-    let role = chancery_domain::Role::Partner;
-    portal.store.people.set_role(manage(portal), firm.ben.id, role).await.unwrap();
+    portal.store.people.set_role(manage(portal), firm.ben.id, Role::Partner).await.unwrap();
     assert!(signed_in.refresh(portal).await.is_err());
+}
+
+#[tokio::test]
+async fn role_change_after_the_decision_shows_no_record() {
+    let firm = Firm::open().await;
+    let client = firm.client(firm.ann.id, "Ann's").await.client;
+    let (portal, rob) = (&firm.portal.portal, firm.rob.id);
+    let signed_in = signed_in(portal, rob).await;
+    let read = portal.with_client_permit::<ReadClient, _, _>(&signed_in, client, |permit| async move {
+        portal.store.people.set_role(manage(portal), rob, Role::Consultant).await.unwrap();
+        portal.store.clients.read_client(permit, &EntryQuery::default()).await
+    });
+    let error = read.await.unwrap_err();
+    assert_eq!((error.status, error.code), (StatusCode::CONFLICT, "access_changed"));
 }
 
 /// 40 notes of 80 KB, so several pages.

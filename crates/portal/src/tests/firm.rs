@@ -56,13 +56,21 @@ impl Firm {
         TestPerson::sign_in(&self.portal, &format!("newcomer{}", self.newcomers)).await
     }
 
-    pub(super) async fn client(&self, owner: PersonId, name: &str) -> ClientWithEntry {
+    /// A request of this person, in their current role.
+    async fn authz_request_of(&self, person: PersonId) -> AuthzRequest {
         let portal = &self.portal.portal;
-        let authz_request = AuthzRequest {
-            by: Principal::Person { id: owner, role: Role::Partner },
+        let people = portal.store.people.list_people().await.unwrap();
+        let role = people.iter().find(|known| known.id == person).unwrap().role;
+        AuthzRequest {
+            by: Principal::Person { id: person, role },
             at: portal.clock.now(),
             request_id: RequestId::new(portal.clock.now(), portal.randomness.as_ref()),
-        };
+        }
+    }
+
+    pub(super) async fn client(&self, owner: PersonId, name: &str) -> ClientWithEntry {
+        let portal = &self.portal.portal;
+        let authz_request = self.authz_request_of(owner).await;
         let entry = |kind, title: &str| NewEntry {
             kind,
             title: title.parse().unwrap(),
@@ -93,11 +101,7 @@ impl Firm {
     /// A client with notes of the greatest length, and a letter.
     pub(super) async fn long_client(&self, owner: PersonId, name: &str, notes: usize) -> ClientId {
         let portal = &self.portal.portal;
-        let authz_request = AuthzRequest {
-            by: Principal::Person { id: owner, role: Role::Partner },
-            at: portal.clock.now(),
-            request_id: RequestId::new(portal.clock.now(), portal.randomness.as_ref()),
-        };
+        let authz_request = self.authz_request_of(owner).await;
         let entry = |kind, title: String| NewEntry {
             kind,
             title: title.parse().unwrap(),

@@ -12,6 +12,7 @@ mod email_codes;
 mod exports;
 mod firm;
 mod first_sign_in;
+mod fuzz;
 mod invitations;
 mod invoices;
 mod mail_server;
@@ -19,6 +20,7 @@ mod navigation;
 mod no_enumeration;
 mod pages;
 mod profile;
+mod request_limits;
 mod routes;
 mod session_binding;
 mod sessions;
@@ -29,7 +31,10 @@ mod usage;
 use crate::error::PageError;
 use crate::sign_in::finish::{AuthenticatedIdentity, sign_in};
 use crate::sign_in::visitor::Visitor;
-use crate::{IdentitySettings, Portal, PortalSettings, PublicApi, SecondFactor, SignInRequirements, router};
+use crate::{
+    DEFAULT_PERSON_REQUESTS_PER_MIN, IdentitySettings, Portal, PortalSettings, PublicApi, SecondFactor,
+    SignInRequirements, router,
+};
 use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
@@ -39,6 +44,7 @@ use chancery_alerts::{AllowedNetworks, OutboxWorker, WebhookClient};
 use chancery_domain::{
     Currency, InvoiceTerms, ManualClock, OsRandomness, RateLimits, Seller, SessionTimeouts, UnixMillis,
 };
+use chancery_http_client::OwnCertificates;
 use chancery_mail::{MailRoute, Mailer};
 use chancery_policy::Policy;
 use chancery_store::{DatabaseUrl, PortalStore, Store};
@@ -124,7 +130,7 @@ impl TestPortal {
             Some(database) => database.url().parse().unwrap(),
             None => DatabaseUrl::sqlite_file(&folder.path().join("chancery.db")),
         };
-        let store = Arc::new(Store::open(&url).await.unwrap());
+        let store = Arc::new(Store::open_for_test(&url).await.unwrap());
         let from = "portal@company.com".parse().unwrap();
         let mailer = Mailer::new(route, &from, "Marlow & Finch", clock.clone()).unwrap();
         let mailer = Arc::new(mailer);
@@ -203,12 +209,14 @@ fn settings(second_factor: SecondFactor) -> PortalSettings {
             model: Some("smollm2-135m".to_owned()),
             default_limits: RateLimits { requests_per_min: 60, tokens_per_min: 60_000 },
         },
+        own_certificates: OwnCertificates::default(),
         public_url: "http://localhost:8081".to_owned(),
         firm_name: "Marlow & Finch".to_owned(),
         company_domain: "company.com".parse().unwrap(),
         second_factor,
         partners: vec!["ruth@company.com".parse().unwrap()],
         session_times: SessionTimeouts { idle: Duration::from_secs(1_800), max: Duration::from_secs(43_200) },
+        person_requests_per_min: DEFAULT_PERSON_REQUESTS_PER_MIN,
         bind_session: false,
         hsts_include_subdomains: false,
         identity: IdentitySettings {

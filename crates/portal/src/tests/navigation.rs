@@ -73,7 +73,7 @@ async fn every_page_links_the_public_favicon() {
     }
     let picture = stranger.get(FAVICON_PATH).await;
     assert_eq!(picture.status, StatusCode::OK);
-    assert_eq!(picture.headers["content-type"], "image/svg+xml");
+    assert_eq!(picture.headers["content-type"], "image/svg+xml; charset=utf-8");
     assert!(picture.headers["cache-control"].to_str().unwrap().contains("immutable"));
     assert!(picture.body.starts_with("<svg"));
 }

@@ -5,15 +5,17 @@ use axum::http::StatusCode;
 use chancery_domain::{
     Currency, InvoiceTerms, ManualClock, OsRandomness, RateLimits, Seller, SessionTimeouts, UnixMillis,
 };
-use chancery_http_client::client_builder;
+use chancery_http_client::{OwnCertificates, client_builder};
 use chancery_mail::{MailRoute, Mailer};
 use chancery_policy::Policy;
 use chancery_portal::{
-    IdentitySettings, Portal, PortalSettings, PublicApi, SecondFactor, SignInRequirements, router,
+    DEFAULT_PERSON_REQUESTS_PER_MIN, IdentitySettings, Portal, PortalSettings, PublicApi, SecondFactor,
+    SignInRequirements, router,
 };
 use chancery_store::Store;
 use chancery_test_support::{CookieJar, emails_in};
 use openidconnect::url::Url;
+use sqlx::{Connection, SqliteConnection};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -96,6 +98,7 @@ impl Harness {
                 model: None,
                 default_limits: RateLimits { requests_per_min: 60, tokens_per_min: 60_000 },
             },
+            own_certificates: OwnCertificates::default(),
             public_url: portal_url.clone(),
             firm_name: "Hale & Partners".to_owned(),
             company_domain: "example.com".parse().unwrap(),
@@ -105,6 +108,7 @@ impl Harness {
                 idle: Duration::from_secs(1_800),
                 max: Duration::from_secs(43_200),
             },
+            person_requests_per_min: DEFAULT_PERSON_REQUESTS_PER_MIN,
             bind_session: false,
             hsts_include_subdomains: false,
             identity,
@@ -124,6 +128,14 @@ impl Harness {
         let routes = router(Arc::clone(&portal)).into_make_service_with_connect_info::<SocketAddr>();
         tokio::spawn(async move { axum::serve(listener, routes).await });
         Self { provider, portal, portal_url, clock, log, folder, _logging: logging }
+    }
+
+    /// Changes the database without the store.
+    pub async fn change_database(&self, sql: &'static str) {
+        let url = format!("sqlite:{}", self.folder.path().join("chancery.db").display());
+        let mut connection = SqliteConnection::connect(&url).await.unwrap();
+        sqlx::query(sql).execute(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
     }
 
     /// Signs in with a new browser, until the portal has answered the callback.

@@ -114,6 +114,17 @@ async fn database_copy_does_not_contain_the_id_token() {
 }
 
 #[tokio::test]
+async fn session_ends_although_its_id_token_cannot_be_decrypted() {
+    let harness = Harness::begin().await;
+    let mut browser = harness.signed_in_browser().await;
+    harness.change_database("UPDATE sessions SET id_token = substr(id_token, 1, 20)").await;
+    let reply = sign_out(&harness, &mut browser).await;
+    assert_eq!(reply.status, StatusCode::SEE_OTHER, "{reply:?}");
+    assert!(!query(&reply.location.unwrap()).contains_key("id_token_hint"));
+    assert!(!harness.is_signed_in(&mut browser).await);
+}
+
+#[tokio::test]
 async fn without_end_session_endpoint_the_next_sign_in_asks() {
     for (prompts, expected) in [
         (Value::Null, "login"),

@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chancery_auth::BackchannelLogoutWorker;
 use chancery_domain::{Clock as _, SessionTimeouts};
+use chancery_http_client::OwnCertificates;
 use chancery_store::PasswordHash;
 use p256::ecdsa::signature::Verifier;
 use p256::ecdsa::{Signature, VerifyingKey};
@@ -68,7 +69,8 @@ impl Scene {
     async fn start() -> Self {
         let (application, uri) = Application::start().await;
         let served = TestProvider::start_with_backchannel(&uri).await;
-        let worker = BackchannelLogoutWorker::new(Arc::clone(&served.provider)).unwrap();
+        let worker =
+            BackchannelLogoutWorker::new(Arc::clone(&served.provider), &OwnCertificates::default()).unwrap();
         Self { served, application, worker }
     }
 

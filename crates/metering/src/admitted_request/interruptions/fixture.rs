@@ -50,6 +50,7 @@ impl FaultyLimiter {
             Bucket::Reads(_) => Bucket::Reads(self.account),
             Bucket::Key(_, key) => Bucket::Key(self.account, key),
             Bucket::KeyReads(_, key) => Bucket::KeyReads(self.account, key),
+            Bucket::Person(person) => Bucket::Person(person),
         }
     }
 }

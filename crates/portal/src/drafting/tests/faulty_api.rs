@@ -4,6 +4,7 @@ use crate::drafting::api::Drafter;
 use crate::drafting::limits::DraftTimeouts;
 use crate::drafting::settings::DraftingSettings;
 use chancery_domain::SystemClock;
+use chancery_http_client::OwnCertificates;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -93,7 +94,8 @@ fn settings(url: &str) -> DraftingSettings {
 }
 
 pub(super) fn drafter(url: &str) -> Drafter {
-    Drafter::with_timeouts(settings(url), Arc::new(SystemClock), SHORT_TIMEOUTS).unwrap()
+    let own_certificates = OwnCertificates::default();
+    Drafter::with_timeouts(settings(url), &own_certificates, Arc::new(SystemClock), SHORT_TIMEOUTS).unwrap()
 }
 
 impl ApiState {

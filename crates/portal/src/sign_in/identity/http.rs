@@ -3,7 +3,7 @@
 
 use super::error::IdentityProviderError;
 use super::limits::{CONNECT_TIMEOUT, MAX_REPLY_BYTES, REQUEST_TIMEOUT};
-use chancery_http_client::{BodyError, client_builder, describe, read_body};
+use chancery_http_client::{BodyError, OwnCertificates, client_builder_trusting, describe, read_body};
 use openidconnect::http::StatusCode;
 use openidconnect::url::{Host, Url};
 use openidconnect::{AsyncHttpClient, HttpRequest, HttpResponse};
@@ -32,8 +32,8 @@ pub(super) enum HttpError {
 }
 
 impl ProviderHttp {
-    pub(super) fn new(issuer: &Url) -> Result<Self, String> {
-        let builder = client_builder()
+    pub(super) fn new(issuer: &Url, own_certificates: &OwnCertificates) -> Result<Self, String> {
+        let builder = client_builder_trusting(own_certificates)
             .user_agent("chancery-portal")
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(REQUEST_TIMEOUT);

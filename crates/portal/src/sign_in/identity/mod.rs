@@ -4,6 +4,8 @@
 pub(crate) mod claims;
 mod discovery;
 pub(crate) mod error;
+#[cfg(test)]
+mod fuzz;
 mod http;
 mod id_token;
 mod limits;

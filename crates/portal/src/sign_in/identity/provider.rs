@@ -123,7 +123,8 @@ impl IdentityProvider {
         }
         let redirect_url = RedirectUrl::new(format!("{}/auth/callback", settings.public_url))
             .map_err(|error| invalid("portal.public_url", &error.to_string()))?;
-        let http = ProviderHttp::new(issuer.url()).map_err(|why| invalid("identity.issuer", &why))?;
+        let http = ProviderHttp::new(issuer.url(), &settings.own_certificates)
+            .map_err(|why| invalid("identity.issuer", &why))?;
         Ok(Self {
             issuer: identity.issuer.clone(),
             client_id: ClientId::new(identity.client_id.clone()),
