@@ -24,7 +24,7 @@ test: ## Run all checks and tests, on both databases and with the real model
 	@scripts/lint
 	scripts/with-services scripts/test
 
-torture: ## Run the fault tests for a while and report losses (MINUTES=20 SEED=n CASES=nodes::)
+torture: ## Run the fault tests and fuzz targets for a while and report losses (MINUTES=20 SEED=n CASES=nodes::)
 	@scripts/require build test
 	scripts/with-services scripts/torture "$(or $(MINUTES),20)" "$(SEED)" "$(CASES)"
 

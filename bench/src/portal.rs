@@ -13,6 +13,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 use tokio::net::TcpStream;
 
+const SECRETS_KEY: &str = "a2V5IG9mIHRoZSBkYXRhYmFzZXMgaW4gdGVzdHMuLi4=";
+
 /// Opening a large database takes a moment.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -28,6 +30,8 @@ impl Server {
         // It runs in its own directory, which holds its data; the binary's path may be relative to ours.
         let mut command = Command::new(binary.canonicalize().unwrap());
         command.args(["serve", "--only", "portal"]).env("CHANCERY_DATABASE__URL", database_url);
+        // One person sends all requests, as fast as they are answered.
+        command.env("CHANCERY_PORTAL__PERSON_RPM", u32::MAX.to_string());
         Self::start(command, "CHANCERY_PORTAL__LISTEN").await
     }
 
@@ -40,6 +44,8 @@ impl Server {
         command
             .env(listen, address.to_string())
             .env("CHANCERY_OPS__LISTEN", "127.0.0.1:0")
+            // The same for all servers of a database.
+            .env("CHANCERY_SECRETS__KEY", SECRETS_KEY)
             .current_dir(folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -94,6 +94,8 @@ def check_deployment(file, deployment, config, examples):
     check(mounts == {volume["name"] for volume in pod["volumes"]}, file, "volumes and mounts differ")
     secrets = {document["metadata"]["name"]: document["stringData"] for _, document in of_kind(examples, "Secret")}
     for variable in container["env"]:
+        if "value" in variable:
+            continue
         wanted = variable["valueFrom"]["secretKeyRef"]
         is_there = wanted["key"] in secrets.get(wanted["name"], {})
         check(is_there, file, f"examples/secrets.yaml lacks {wanted['name']} with {wanted['key']}")
@@ -107,6 +109,8 @@ def check_deployment(file, deployment, config, examples):
     for model in config["models"]:
         named = model.get("api_key_file")
         check(named is None or named in paths, file, f"no secret is mounted as {named}, which chancery.toml names")
+    key_file = config["secrets"]["key_file"]
+    check(key_file in paths, file, f"no secret is mounted as {key_file}, which chancery.toml names")
     return labels, ports
 
 

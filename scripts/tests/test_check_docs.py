@@ -1,4 +1,5 @@
-"""scripts/check-docs: what counts as a link, as a heading's anchor, as an error code and as a shell block that says what it is."""
+"""scripts/check-docs: what counts as a link, as a heading's anchor, as an error code, as a shell block that says what it is, and
+as a test that a page may cite."""
 
 import tempfile
 import unittest
@@ -113,6 +114,72 @@ class Blocks(Case):
             ("```json\n{}\n```\n```text output\na\n```", "4: `text output` without a block that runs before it"),
         ]:
             self.assertEqual(self.problems(text), [problem], text)
+
+
+class CitedTests(Case):
+    def problems(self, page, **files):
+        docs = self.docs(asvs=page)
+        for name, source in files.items():
+            path = docs.root / "crates" / (name.replace("__", "/") + ".rs")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(source)
+        return list(docs.check_cited_tests())
+
+    def test_tests_are_found_by_file_folder_or_crate(self):
+        page = "`keys::unit` `routes::of_folder` `a_b::of_crate` `suite::on_both` `both::case` `it::routes::of_folder` `crates/x/src/keys.rs`"
+        found = self.problems(
+            page,
+            x__src__keys='#[tokio::test(flavor = "x")]\n// Why.\n#[expect(y, reason = "z")]\npub(crate) async fn unit() {}\n',
+            x__tests__it__routes__mod="#[test]\nfn of_folder() {}\n",
+            **{"a-b__src__tests": "    #[test]\n    fn of_crate() {}\n"},
+            x__tests__it__main="conformance_suite! {\n    suite:\n        on_both\n        other;\n    more:\n        last;\n}\n",
+            x__tests__it__both="on_both_databases! {\n    case\n}\n",
+        )
+        self.assertEqual(found, [])
+
+    def test_what_is_gone_is_reported_with_its_line(self):
+        page = "`keys::unit`\n`keys::helper` `other::unit` `Keys::new` `session_idle_min`\n```text\n`keys::none`\n```\n`crates/x/none.rs`"
+        found = self.problems(page, x__src__keys="#[test]\nfn unit() {}\n\nfn helper() {}\n")
+        self.assertEqual(
+            found,
+            [
+                "docs/asvs.md:2: no such test: keys::helper",
+                "docs/asvs.md:2: no such test: other::unit",
+                "docs/asvs.md:6: no such file: crates/x/none.rs",
+            ],
+        )
+
+    def test_other_pages_are_not_read(self):
+        self.assertEqual(list(self.docs(metering="`keys::none`").check_cited_tests()), [])
+
+
+class Asvs(Case):
+    SUMS = "| Level 1 | 1 | 1 | 0 | 0 |\n| Level 2 | 2 | 0 | 1 | 1 |\n"
+    ROWS = ["| 1.2.1 | 1 | a | Met | `x::y` |", "| 1.2.9 | 2 | b | Not applicable | No b |", "| 1.2.10 | 2 | c | Not met | Why |"]
+
+    def problems(self, rows, sums=SUMS):
+        return list(self.docs(asvs=sums + "\n" + "\n".join(rows)).check_asvs())
+
+    def test_complete_sheet_is_allowed(self):
+        self.assertEqual(self.problems(self.ROWS), [])
+        self.assertEqual(list(self.docs().check_asvs()), [])
+
+    def test_rows_are_in_order_with_result_and_evidence(self):
+        first, second, third = self.ROWS
+        for rows, line, problem in [
+            ([first, third, second], 6, "1.2.9 is out of order"),
+            ([first.replace("`x::y`", "by design"), second, third], 4, "1.2.1 is met, and no test, file or page is named"),
+        ]:
+            self.assertEqual(self.problems(rows), [f"docs/asvs.md:{line}: {problem}"])
+        for row in ["| 1.2.11 | 2 | d | Partly | Why |", "| 1.2.11 | 3 | d | Met | `x` |", "| 1.2.11 | 2 | d | Not met | |"]:
+            expected = "docs/asvs.md:7: not `| number | level | what | Met, Not applicable, Not met | test or reason |`"
+            self.assertEqual(self.problems([*self.ROWS, row]), [expected])
+
+    def test_wrong_sums_are_reported_with_the_right_ones(self):
+        self.assertEqual(
+            self.problems(self.ROWS, "| Level 1 | 1 | 1 | 0 | 0 |\n| Level 2 | 2 | 1 | 1 | 0 |\n"),
+            ["docs/asvs.md: the sums of level 2 are | Level 2 | 2 | 0 | 1 | 1 |"],
+        )
 
 
 class Readme(Case):

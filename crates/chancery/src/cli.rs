@@ -69,6 +69,10 @@ pub enum Command {
     #[command(subcommand, arg_required_else_help = true)]
     #[command(after_help = "Example:\n  chancery webhook add https://example.com/hooks/chancery")]
     Webhook(Webhook),
+    /// Manage the key that encrypts the secrets in the database
+    #[command(subcommand, arg_required_else_help = true)]
+    #[command(after_help = "Example:\n  chancery secrets rotate")]
+    Secrets(Secrets),
     /// Download and list model files
     #[command(subcommand, arg_required_else_help = true)]
     #[command(after_help = "Example:\n  chancery model pull smollm2-135m")]
@@ -78,12 +82,22 @@ pub enum Command {
         after_help = "Example:\n  echo 'Met Mr. Ito on 3 March.' | chancery generate --model smollm2-135m \\\n    --instructions 'Rewrite the notes as a polite letter.' --max-output-tokens 200 -"
     )]
     Generate(Generate),
-    /// Recompute the ledger, invoices and audit log and report differences; exits 1 if there are any
-    #[command(after_help = "Example:\n  chancery verify")]
+    /// Prove offline what a request was billed
+    #[command(subcommand, arg_required_else_help = true)]
+    #[command(
+        after_help = "Example:\n  chancery receipt verify receipt.json --checkpoint 2026-11-15.txt --key checkpoint.pub"
+    )]
+    Receipt(Receipt),
+    /// Recompute the ledger, invoices and audit log, compare them with signed checkpoints, and report differences; exits 1 if
+    /// there are any
+    #[command(
+        after_help = "Example:\n  chancery verify --checkpoints /mnt/copy/checkpoints --key /mnt/copy/checkpoint.pub\n\n\
+            Without --checkpoints, those in the data directory are used. See docs/tamper-evidence.md."
+    )]
     Verify(Verify),
     /// Transfer all data from a SQLite file to an empty PostgreSQL database, in one transaction
     #[command(
-        after_help = "Example:\n  createdb firm\n  chancery migrate --from sqlite:data/chancery.db --to postgres://chancery@db.example/firm\n\n\
+        after_help = "Example:\n  createdb firm\n  chancery migrate --from sqlite:data/chancery.db --to postgres://chancery@db.example/firm?sslmode=verify-full\n\n\
             Stop the server first. Put the password in PGPASSWORD or ~/.pgpass, not in the URL.\n\
             See docs/operating.md for the full procedure."
     )]
@@ -613,6 +627,16 @@ fn reason(text: &str) -> Result<String, TextError> {
 }
 
 #[derive(Debug, Subcommand)]
+pub enum Secrets {
+    /// Replace the key: add a new one to the key file, and encrypt all secrets with it, while servers run
+    #[command(after_help = "Example:\n  chancery secrets rotate\n\n\
+            Without secrets.key_file and with SQLite, one run does it all. Otherwise the first run adds the key, you copy the\n\
+            file to every node, and the second run encrypts. An interrupted run is finished by the next one.\n\
+            See docs/operating.md for the full procedure.")]
+    Rotate,
+}
+
+#[derive(Debug, Subcommand)]
 pub enum Model {
     /// Download a known model and verify its checksum
     #[command(after_help = "Example:\n  chancery model pull smollm2-135m")]
@@ -628,9 +652,9 @@ pub enum Model {
 
 #[derive(Debug, Args)]
 pub struct Generate {
-    /// API URL
-    #[arg(long, env = "CHANCERY_URL", default_value = "http://localhost:8080")]
-    pub url: String,
+    /// API URL; default: the API of the configuration
+    #[arg(long, env = "CHANCERY_URL")]
+    pub url: Option<String>,
     #[arg(long, value_name = "NAME")]
     pub model: String,
     /// System instructions
@@ -646,8 +670,36 @@ pub struct Generate {
     pub input: Option<String>,
 }
 
+#[derive(Debug, Subcommand)]
+pub enum Receipt {
+    /// Verify a receipt of GET /v1/receipts/REQUEST_ID with a copy of its checkpoint; needs no server and no database
+    #[command(
+        after_help = "Example:\n  chancery receipt verify receipt.json --checkpoint 2026-11-15.txt --key checkpoint.pub"
+    )]
+    Verify(ReceiptVerify),
+}
+
+#[derive(Debug, Args)]
+pub struct ReceiptVerify {
+    /// The receipt, as the API sent it
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// File or directory with checkpoints, copied from the server's checkpoints directory
+    #[arg(long, value_name = "FILE")]
+    pub checkpoint: PathBuf,
+    /// File with the public keys of checkpoints [default: checkpoint.pub in the data directory]
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+}
+
 #[derive(Debug, Args)]
 pub struct Verify {
+    /// File or directory with checkpoints, copied earlier [default: checkpoints in the data directory]
+    #[arg(long, value_name = "FILE")]
+    pub checkpoints: Option<PathBuf>,
+    /// File with the public keys of checkpoints [default: checkpoint.pub in the data directory]
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -661,6 +713,9 @@ pub struct Migrate {
     /// Target PostgreSQL database: postgres://USER:PASSWORD@HOST:PORT/DATABASE
     #[arg(long, value_name = "URL")]
     pub to: UrlArg,
+    /// Send everything to another machine without TLS
+    #[arg(long)]
+    pub allow_cleartext: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -6,6 +6,7 @@ mod client_file;
 mod commands;
 mod config;
 mod data_dir;
+mod encryption_keys;
 mod hints;
 mod model_catalog;
 mod model_pull;
@@ -15,8 +16,13 @@ mod output_file;
 mod secret_file;
 mod serve;
 
+use chancery_engine_cpu::BudgetedAllocator;
 use clap::Parser;
 use std::process::ExitCode;
+
+/// Bounds the memory of chat templates.
+#[global_allocator]
+static ALLOCATOR: BudgetedAllocator = BudgetedAllocator;
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();

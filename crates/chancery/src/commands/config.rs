@@ -3,6 +3,7 @@
 use crate::cli::{Config as Command, GlobalArgs};
 use crate::config::{EngineConfig, Loaded, ModelConfig};
 use crate::output::{outln, print_json};
+use crate::serve::tls::{Certificates, ServedListeners};
 use anyhow::Context;
 use chancery_engine_cpu::Plan;
 
@@ -24,6 +25,7 @@ pub fn run(global_args: &GlobalArgs, command: &Command) -> anyhow::Result<()> {
                     upstream.token_counter().with_context(|| format!("model {}", model.name))?;
                 }
             }
+            Certificates::load(&loaded.config, ServedListeners { api: true, portal: true, auth: true })?;
             outln!("configuration OK");
         }
         Command::Show { json: true } => print_json(&loaded.settings)?,

@@ -100,6 +100,11 @@ fn database_urls(options: &Migrate) -> (DatabaseUrl, DatabaseUrl) {
             "--to must be a PostgreSQL database (`--to postgres://USER:PASSWORD@HOST:PORT/DATABASE`); to move a SQLite file, stop the server and copy it",
         )
     }
+    if let (Some(host), false) = (to.cleartext_host(), options.allow_cleartext) {
+        exit_with_usage_error(&format!(
+            "--to: all records would be sent to {host} in clear text; add ?sslmode=verify-full to the URL, or --allow-cleartext if nobody else can read that network"
+        ))
+    }
     (from, to)
 }
 

@@ -8,9 +8,12 @@ mod invoice;
 mod key;
 mod migrate;
 mod model;
+mod receipt;
+mod secrets;
 mod usage;
 mod user;
 mod verify;
+mod verify_logs;
 mod webhook;
 
 pub use account::change_account;
@@ -20,10 +23,12 @@ pub use key::create_key;
 use crate::cli::{Cli, Command, GlobalArgs};
 use crate::config::{Config, Loaded};
 use crate::data_dir::DataDir;
+use crate::encryption_keys::KeySource;
 use crate::serve;
 use anyhow::Context;
 use chancery_store::Store;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let global_args = cli.global_args;
@@ -36,8 +41,10 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Usage(options) => run_async(usage::run(&global_args, options))?,
         Command::Invoice(command) => run_async(invoice::run(&global_args, command))?,
         Command::Webhook(command) => run_async(webhook::run(&global_args, command))?,
+        Command::Secrets(command) => run_async(secrets::run(&global_args, &command))?,
         Command::Model(command) => model::run(&global_args, command)?,
-        Command::Generate(options) => run_async(generate::run(options))?,
+        Command::Receipt(command) => receipt::run(&global_args, &command)?,
+        Command::Generate(options) => run_async(generate::run(&global_args, options))?,
         Command::Verify(options) => return run_async(verify::run(&global_args, &options)),
         Command::Migrate(options) => return run_async(migrate::run(&options)),
         Command::Config(command) => config::run(&global_args, &command)?,
@@ -63,12 +70,17 @@ enum IfMissing {
 /// Opens the configuration and the store, for commands that work on data.
 async fn open(global_args: &GlobalArgs, if_missing: IfMissing) -> anyhow::Result<(Config, Store)> {
     let config = Loaded::read(global_args.config.as_deref(), global_args.data.as_deref())?.config;
+    let keys = KeySource::from_config(&config);
     let store = match if_missing {
         IfMissing::Create => {
             DataDir::open(&config.data)?;
-            Store::open(&config.database_url).await?
+            let store = Store::open(&config.database_url).await?;
+            keys.create_for_new_database(&store.encryption).await?;
+            store
         }
         IfMissing::Fail => Store::open_existing(&config.database_url).await?,
     };
+    // Most commands need no secret, and work without the key.
+    store.encryption.use_keys(Arc::new(keys));
     Ok((config, store))
 }

@@ -1,5 +1,6 @@
 //! `chancery verify`: recomputes what is recorded and reports differences.
 
+use super::verify_logs::{LogReport, VerifiedLogs};
 use super::{IfMissing, open};
 use crate::cli::{GlobalArgs, Verify};
 use crate::config::Config;
@@ -24,6 +25,7 @@ struct Report {
     chains: Vec<Chain>,
     invoices: InvoiceReport,
     audit: AuditReport,
+    logs: Vec<LogReport>,
     journal: JournalReport,
     findings: Vec<String>,
     more_findings: u64,
@@ -60,12 +62,14 @@ pub async fn run(global_args: &GlobalArgs, options: &Verify) -> anyhow::Result<E
     let (config, store) = open(global_args, IfMissing::Fail).await?;
     let verify_store = store.verify();
     let recomputed = recompute(&verify_store).await?;
+    let logs = VerifiedLogs::verify(&config.data, &verify_store, options).await?;
     let limits = check_limits(&config, &verify_store).await;
     store.close().await;
     let JournalStatus { waiting, rejected } = Journal::status(&config.data)?;
-    let more_findings = recomputed.more_findings();
+    let more_findings = recomputed.more_findings() + logs.more_findings();
     let limit_findings = limits.iter().flat_map(|limits| &limits.findings);
-    let findings: Vec<String> = recomputed.findings().chain(limit_findings).cloned().collect();
+    let findings = recomputed.findings().chain(limit_findings).cloned();
+    let findings: Vec<String> = findings.chain(logs.findings()).collect();
     let Recomputed { ledger, invoices, audit } = recomputed;
     let total = ledger.total;
     let all_agree = findings.is_empty();
@@ -79,6 +83,7 @@ pub async fn run(global_args: &GlobalArgs, options: &Verify) -> anyhow::Result<E
             chains: ledger.chains.into_iter().map(chain).collect(),
             invoices: InvoiceReport { documents: invoices.documents },
             audit: AuditReport { rows: audit.rows, chains: audit.chains.into_iter().map(chain).collect() },
+            logs: logs.report(),
             journal: JournalReport { waiting, rejected },
             findings,
             more_findings,
@@ -107,6 +112,7 @@ pub async fn run(global_args: &GlobalArgs, options: &Verify) -> anyhow::Result<E
             group_thousands(audit.rows),
             if audit.findings.is_empty() { "OK" } else { "differences found, see above" }
         );
+        logs.print();
         if let Some(limits) = limits {
             outln!(
                 "limits: last minute of {} accounts: {}",

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use chancery_alerts::{WebhookClient, generate_webhook_id, generate_webhook_secret, test_event};
 use chancery_domain::{Clock, OsRandomness, SecretToken, SystemClock, UnixMillis};
 use chancery_policy::FirmResource;
-use chancery_store::{AdminStore, Webhook};
+use chancery_store::{AdminStore, ListedWebhook, Webhook};
 use std::collections::HashMap;
 use std::io::Write;
 
@@ -88,8 +88,12 @@ struct Row {
     last_error: Option<String>,
 }
 
-fn print_list(webhooks: &[Webhook], errors: &HashMap<String, String>, json: bool) -> anyhow::Result<()> {
-    let row = |webhook: &Webhook| Row {
+fn print_list(
+    webhooks: &[ListedWebhook],
+    errors: &HashMap<String, String>,
+    json: bool,
+) -> anyhow::Result<()> {
+    let row = |webhook: &ListedWebhook| Row {
         id: webhook.id.clone(),
         url: webhook.url.clone(),
         state: if webhook.disabled_at.is_some() { "disabled" } else { "active" },

@@ -2,13 +2,19 @@
 //! has a default, so the file is optional. Paths in the file are relative to the file's directory.
 
 mod billing;
+mod checkpoints;
+mod cleartext;
 mod drafting;
+#[cfg(test)]
+mod fuzz;
 mod identity;
-mod later;
 mod models;
+mod passwords;
 mod portal;
 mod reader;
+mod secrets;
 mod source;
+mod tls;
 mod upstream;
 mod webhooks;
 
@@ -16,12 +22,16 @@ pub use billing::Billing;
 pub use models::{EngineConfig, ModelConfig};
 pub use portal::{Auth, Identity, Mail, Portal};
 pub use reader::Setting;
+pub use secrets::{KeyText, Secrets};
+pub use tls::{AcmeConfig, CertificateFiles, Tls, TlsSource, scheme};
 pub use upstream::UpstreamConfig;
 pub use webhooks::Webhooks;
 
-use chancery_domain::{InvoiceTerms, RateLimits, Seller};
+use chancery_domain::{InvoiceTerms, RateLimits, Seller, is_loopback_host};
 use chancery_metering::LimitStoreUrl;
 use chancery_store::DatabaseUrl;
+use chancery_transparency::Destinations;
+use cleartext::CleartextHop;
 use reader::Reader;
 use source::{Entry, Origin, RawValue, Source};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -39,11 +49,15 @@ mod bounds {
     pub const CONTEXT_TOKENS: RangeInclusive<u64> = 16..=10_000_000;
     pub const SLOTS: RangeInclusive<u64> = 1..=chancery_engine_cpu::MAX_SLOTS as u64;
     pub const MODELS: usize = 64;
+    /// Fewer would reject people who open pages quickly.
+    pub const PERSON_PER_MINUTE: RangeInclusive<u64> = 60..=UNBOUNDED;
     pub const SESSION_IDLE_MIN: RangeInclusive<u64> = 1..=24 * 60;
     pub const SESSION_MAX_H: RangeInclusive<u64> = 1..=31 * 24;
     /// 0 is off.
     pub const SESSION_RECHECK_MIN: RangeInclusive<u64> = 0..=24 * 60;
     pub const FIRM_NAME_CHARS: usize = 80;
+    /// What authorities put into one certificate.
+    pub const ACME_DOMAINS: usize = 100;
     pub const CONNECT_TIMEOUT_S: RangeInclusive<u64> = 1..=60;
     /// Longer than any load balancer needs to notice, but short enough to wait for.
     pub const DRAIN_WAIT_S: RangeInclusive<u64> = 0..=300;
@@ -69,11 +83,15 @@ pub struct Config {
     pub auth: Auth,
     pub mail: Mail,
     pub ops: Ops,
+    pub tls: Tls,
     pub database_url: DatabaseUrl,
     pub default_limits: RateLimits,
     pub limit_store: LimitStoreUrl,
     pub billing: Billing,
+    pub secrets: Secrets,
     pub webhooks: Webhooks,
+    /// Where signed checkpoints go besides `DATA/checkpoints`.
+    pub checkpoints: Destinations,
     pub models: Vec<ModelConfig>,
 }
 
@@ -126,6 +144,7 @@ impl Loaded {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| ConfigError(vec![format!("cannot read {}: {error}", path.display())]))?;
             source.add_file(path, &text).map_err(|problem| ConfigError(vec![problem]))?;
+            passwords::check_file(path, &source).map_err(|problem| ConfigError(vec![problem]))?;
             folder = path.parent().map(Path::to_owned).unwrap_or_default();
         }
         let mut variables = Vec::new();
@@ -168,9 +187,13 @@ impl Loaded {
             public_url: public_url(&mut reader, "api.public_url"),
             max_body_bytes: reader.integer("api.max_body_bytes", 1_048_576, bounds::MAX_BODY_BYTES) as usize,
         };
+        let tls = tls::tls(&mut reader, folder);
+        tls::check_scheme(&mut reader, "api.public_url", api.public_url.as_deref(), tls.api.as_ref());
         let portal = portal::portal(&mut reader, folder);
+        let portal_url = portal.as_ref().and_then(|portal| portal.public_url.as_deref());
+        tls::check_scheme(&mut reader, "portal.public_url", portal_url, tls.portal.as_ref());
         let identity = portal::identity(&mut reader, folder);
-        let auth = portal::auth(&mut reader, &identity);
+        let auth = portal::auth(&mut reader, &identity, scheme(tls.auth.as_ref()));
         let mail = portal::mail(&mut reader, &data, portal.as_ref().map(|portal| &portal.company_domain));
         let ops = Ops {
             listen: listen(&mut reader, "ops.listen", 8083),
@@ -186,12 +209,13 @@ impl Loaded {
         };
         let limit_store = limit_store(&mut reader);
         let billing = billing::billing(&mut reader);
+        let secrets = secrets::secrets(&mut reader, folder);
         let webhooks = webhooks::webhooks(&mut reader);
+        let checkpoints = checkpoints::checkpoints(&mut reader);
         let models = models::models(&mut reader, folder);
         if let Some(portal) = &portal {
             drafting::check_model(&mut reader, &portal.drafting, &models);
         }
-        later::reject_unsupported(&mut reader);
         reader.report_unknown();
         let (Some(database_url), Some(portal), Some(mail), true) =
             (database_url, portal, mail, reader.problems.is_empty())
@@ -206,11 +230,14 @@ impl Loaded {
             auth,
             mail,
             ops,
+            tls,
             database_url,
             default_limits,
             limit_store,
             billing,
+            secrets,
             webhooks,
+            checkpoints,
             models,
         };
         let settings = reader.settings.into_iter().filter(|setting| setting.value.is_some()).collect();
@@ -239,10 +266,18 @@ fn public_url(reader: &mut Reader, key: &str) -> Option<String> {
 
 /// Returns whether the host is a loopback address.
 fn is_on_this_machine(url: &str) -> bool {
+    is_loopback_host(host(url))
+}
+
+/// Returns the host of a URL without credentials; IPv6 addresses are in brackets.
+fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
-    matches!(host, "localhost" | "127.0.0.1" | "[::1]")
+    match authority.rsplit_once(':') {
+        // The last colon of an address without a port is inside the brackets.
+        Some((host, port)) if !port.ends_with(']') => host,
+        _ => authority,
+    }
 }
 
 /// `DATA` at the start of a SQLite path expands to the data directory.
@@ -260,9 +295,20 @@ fn database_url(reader: &mut Reader, folder: &Path, data: &Path) -> Option<Datab
         }
         None => text.parse(),
     };
+    let is_cleartext_allowed = cleartext::is_allowed(reader, "database");
     match url {
         Ok(url) => {
             reader.show_as(KEY, DatabaseUrl::to_string(&url));
+            if let (Some(host), false) = (url.cleartext_host(), is_cleartext_allowed) {
+                let hop = CleartextHop {
+                    section: "database",
+                    key: KEY,
+                    host,
+                    secrets: "the password and all records",
+                    fix: "add ?sslmode=verify-full to the URL",
+                };
+                cleartext::reject(reader, &hop);
+            }
             Some(url)
         }
         Err(error) => {
@@ -280,6 +326,11 @@ fn limit_store(reader: &mut Reader) -> LimitStoreUrl {
         LimitStoreUrl::Memory
     });
     reader.show_as(KEY, LimitStoreUrl::to_string(&store));
+    let is_cleartext_allowed = cleartext::is_allowed(reader, "limits");
+    if let (Some(host), false) = (store.cleartext_host(), is_cleartext_allowed) {
+        let (secrets, fix) = ("the password and the limits of accounts", "use rediss://");
+        cleartext::reject(reader, &CleartextHop { section: "limits", key: KEY, host, secrets, fix });
+    }
     store
 }
 
@@ -306,6 +357,23 @@ mod tests {
 
     fn problem(text: &str) -> String {
         read(text, &[]).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn checkpoints_go_only_to_valid_destinations() {
+        let config = read(
+            "[checkpoints]\nsyslog = \"udp://log.example.com:514\"\nwebhook = \"http://localhost:9/x\"",
+            &[],
+        );
+        let Destinations { syslog, webhook } = config.unwrap().config.checkpoints;
+        assert_eq!(syslog.unwrap().to_string(), "udp://log.example.com:514");
+        assert_eq!(webhook.unwrap().as_str(), "http://localhost:9/x");
+        for url in ["http://example.com/x", "ftp://example.com", "example.com"] {
+            let found = problem(&format!("[checkpoints]\nwebhook = \"{url}\""));
+            assert!(found.contains("checkpoints.webhook") && found.contains("https://"), "{found}");
+        }
+        let found = problem("[checkpoints]\nsyslog = \"log.example.com\"");
+        assert!(found.contains("checkpoints.syslog") && found.contains("/dev/log"), "{found}");
     }
 
     #[test]
@@ -428,6 +496,7 @@ mod tests {
                 "line 2: portal.trusted_proxies: \"proxy\" is not an IP address",
             ),
             ("[portal]\nsession_idle_min = 0", "line 2: portal.session_idle_min: must be an integer"),
+            ("[portal]\nperson_rpm = 59", "line 2: portal.person_rpm: must be an integer, 60 or more"),
             (
                 "[identity]\nissuer = \"id.example.com\"",
                 "line 2: identity.issuer: invalid issuer \"id.example.com\"",
@@ -465,7 +534,6 @@ mod tests {
             ("[auth]\nenabled = false", "identity.issuer: required when auth.enabled is false"),
             ("[mail]\nsmtp = \"mail.example.com\"", "line 2: mail.smtp: use `smtps://"),
             ("[mail]\nfrom = \"firm\"", "line 2: mail.from: \"firm\": an address has exactly one `@`"),
-            ("[tls]\ncertificate = \"x\"", "line 2: tls.certificate: TLS is not supported in this version"),
             (
                 "[[models]]\nname = \"m\"\nfile = \"f\"\ninput_per_million = \"1\"\noutput_per_million = \"1\"",
                 "line 5: models.0.output_per_million: output must cost more than input",
@@ -561,7 +629,7 @@ mod tests {
     #[test]
     fn upstream_model_requires_name_endpoints_and_prices() {
         let text = "[[models]]\nname = \"large\"\nengine = \"upstream\"\nendpoints = [\"http://10.0.0.7:8000/v1/\", \"https://h/v1\"]\n\
-            tokenizer = \"t.json\"\napi_key_file = \"k\"\nidle_timeout_s = 5\ninput_per_million = \"1\"\noutput_per_million = \"2\"";
+            tokenizer = \"t.json\"\napi_key_file = \"k\"\nallow_cleartext = true\nidle_timeout_s = 5\ninput_per_million = \"1\"\noutput_per_million = \"2\"";
         let config = read(text, &[]).unwrap().config;
         let EngineConfig::Upstream(upstream) = &config.models[0].engine else {
             panic!("the model is embedded")
@@ -587,8 +655,7 @@ mod tests {
 
     #[test]
     fn shown_settings_hide_passwords() {
-        let text =
-            "[database]\nurl = \"postgres://u:p%40ss@h/db\"\n[limits]\nstore = \"redis://u:p%40ss@h/2\"";
+        let text = "[database]\nurl = \"postgres://u:p%40ss@h/db?sslmode=require\"\n[limits]\nallow_cleartext = true\nstore = \"redis://u:p%40ss@h/2\"";
         let loaded = read(text, &[]).unwrap();
         for (key, shown) in [("database.url", "postgres://h:5432/db"), ("limits.store", "redis://h:6379/2")] {
             let setting = loaded.settings.iter().find(|setting| setting.key == key).unwrap();

@@ -9,7 +9,7 @@ use super::{is_on_this_machine, listen, public_url};
 use chancery_auth::SecondFactorPolicy;
 use chancery_domain::{CompanyDomain, EmailAddress, SessionTimeouts};
 use chancery_mail::MailRoute;
-use chancery_portal::{DirectoryRoles, SecondFactor, SignInRequirements};
+use chancery_portal::{DEFAULT_PERSON_REQUESTS_PER_MIN, DirectoryRoles, SecondFactor, SignInRequirements};
 use chancery_web::{ProxyNetwork, TrustedProxies};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,7 @@ pub struct Portal {
     pub second_factor: SecondFactor,
     pub partners: Vec<EmailAddress>,
     pub session_times: SessionTimeouts,
+    pub person_requests_per_min: u32,
     pub bind_session: bool,
     pub hsts_include_subdomains: bool,
     /// Applies to the portal and to the built-in identity provider.
@@ -89,6 +90,11 @@ pub fn portal(reader: &mut Reader, folder: &Path) -> Option<Portal> {
     let max_h = reader.integer("portal.session_max_h", 12, bounds::SESSION_MAX_H);
     let minutes = |count: u64| MIN * u32::try_from(count).unwrap_or(u32::MAX);
     let session_times = SessionTimeouts { idle: minutes(idle_min), max: minutes(max_h * H) };
+    let person_rpm = reader.integer(
+        "portal.person_rpm",
+        u64::from(DEFAULT_PERSON_REQUESTS_PER_MIN),
+        bounds::PERSON_PER_MINUTE,
+    );
     let bind_session = reader.boolean("portal.bind_session", false);
     let hsts_include_subdomains = reader.boolean("portal.hsts_include_subdomains", false);
     let trusted_proxies = trusted_proxies(reader);
@@ -101,6 +107,7 @@ pub fn portal(reader: &mut Reader, folder: &Path) -> Option<Portal> {
         second_factor,
         partners,
         session_times,
+        person_requests_per_min: u32::try_from(person_rpm).unwrap_or(u32::MAX),
         bind_session,
         hsts_include_subdomains,
         trusted_proxies,
@@ -134,7 +141,7 @@ fn check_public_url(reader: &mut Reader, url: Option<&str>) {
         reader.problem(
             KEY,
             format!(
-                "{url:?} must be https://, because browsers drop session cookies without TLS; use a TLS proxy"
+                "{url:?} must be https://, because browsers drop session cookies without TLS; set [tls], or use a TLS proxy"
             ),
         );
     }
@@ -185,11 +192,11 @@ pub fn identity(reader: &mut Reader, folder: &Path) -> Identity {
     Identity { issuer, client_id, client_secret_file, requirements, roles, recheck_after }
 }
 
-/// An external issuer turns the built-in provider off unless it is enabled explicitly. In that case the issuer is the
-/// built-in provider's own address behind a proxy.
-pub fn auth(reader: &mut Reader, identity: &Identity) -> Auth {
+/// `scheme` is that of the listener. An external issuer turns the built-in provider off unless it is enabled explicitly. In
+/// that case the issuer is the built-in provider's own address behind a proxy.
+pub fn auth(reader: &mut Reader, identity: &Identity, scheme: &str) -> Auth {
     let listen = listen(reader, "auth.listen", 8082);
-    let is_own = identity.issuer.as_ref().is_none_or(|issuer| *issuer == format!("http://{listen}"));
+    let is_own = identity.issuer.as_ref().is_none_or(|issuer| *issuer == format!("{scheme}://{listen}"));
     let is_enabled = reader.boolean("auth.enabled", is_own);
     if !is_enabled && identity.issuer.is_none() {
         let fix = "set it to your identity provider's URL, such as \"https://id.example.com\"";

@@ -1,8 +1,9 @@
 //! The keys of a `[[models]]` table with `engine = "upstream"`: its servers and their time-outs.
 
-use super::bounds;
+use super::cleartext::{self, CleartextHop};
 use super::reader::Reader;
 use super::source::Origin;
+use super::{bounds, host, is_on_this_machine};
 use crate::secret_file;
 use anyhow::Context;
 use chancery_engine_upstream::{MAX_ENDPOINTS, Servers, Timeouts, TokenCounter};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Keys that are only valid for upstream models.
-pub(super) const KEYS: [&str; 9] = [
+pub(super) const KEYS: [&str; 10] = [
     "endpoints",
     "upstream_model",
     "api_key_file",
@@ -20,6 +21,7 @@ pub(super) const KEYS: [&str; 9] = [
     "idle_timeout_s",
     "total_timeout_s",
     "hedge_after_s",
+    "allow_cleartext",
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +69,7 @@ pub(super) fn upstream(
     let upstream_model = reader.text(&key("upstream_model"), name.unwrap_or_default());
     let api_key_file = path(reader, folder, &key("api_key_file"));
     let tokenizer = path(reader, folder, &key("tokenizer"));
+    check_cleartext(reader, &endpoints, api_key_file.is_some(), &key);
     let mut seconds = |name: &str, default: Duration, range| {
         Duration::from_secs(reader.integer(&key(name), default.as_secs(), range))
     };
@@ -121,7 +124,32 @@ fn endpoints(reader: &mut Reader, key: &str) -> Option<Vec<String>> {
     (reader.problems.len() == problems).then_some(endpoints)
 }
 
-fn path(reader: &mut Reader, folder: &Path, key: &str) -> Option<PathBuf> {
+/// Without a key, a server on another machine may be reached in clear text: model servers on a private network often have no TLS.
+fn check_cleartext(
+    reader: &mut Reader,
+    endpoints: &Option<Vec<String>>,
+    has_api_key: bool,
+    key: &impl Fn(&str) -> String,
+) {
+    let section = key("");
+    let section = section.trim_end_matches('.');
+    let is_allowed = cleartext::is_allowed(reader, section);
+    let is_readable = |url: &&String| url.starts_with("http://") && !is_on_this_machine(url);
+    let readable = endpoints.iter().flatten().find(is_readable);
+    if let (Some(url), true, false) = (readable, has_api_key, is_allowed) {
+        let hop = CleartextHop {
+            section,
+            key: &key("endpoints"),
+            host: host(url),
+            secrets: "the API key and all prompts",
+            fix: "use https://",
+        };
+        cleartext::reject(reader, &hop);
+    }
+}
+
+/// A path in the configuration file is relative to its folder.
+pub(super) fn path(reader: &mut Reader, folder: &Path, key: &str) -> Option<PathBuf> {
     let path = reader.optional_text(key).map(PathBuf::from)?;
     Some(match reader.origin(key) {
         Origin::File { .. } => folder.join(path),

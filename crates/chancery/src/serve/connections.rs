@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 pub struct Connections {
     max_open: usize,
@@ -56,6 +56,8 @@ struct Peer {
     closing: usize,
     /// Idle connections by when they became idle.
     idle: BTreeMap<u64, u64>,
+    /// Set while it has connections.
+    extra_streams: Option<Arc<Semaphore>>,
 }
 
 /// More connections rank higher; of equals, the longer idle one.
@@ -77,6 +79,7 @@ pub struct ConnectionSlot {
     connections: Arc<Connections>,
     number: u64,
     close: Arc<Notify>,
+    extra_streams: Option<Arc<Semaphore>>,
 }
 
 enum Admission {
@@ -121,8 +124,9 @@ impl Connections {
         if registry.connections.len() >= self.max_open {
             return Admission::Full;
         }
-        let (number, close) = registry.open(peer);
-        Admission::Admitted(ConnectionSlot { connections: Arc::clone(self), number, close })
+        let (number, close, extra_streams) = registry.open(peer, self.max_per_peer);
+        let extra_streams = has_share.then_some(extra_streams);
+        Admission::Admitted(ConnectionSlot { connections: Arc::clone(self), number, close, extra_streams })
     }
 
     fn lock(&self) -> MutexGuard<'_, Registry> {
@@ -140,6 +144,12 @@ impl ConnectionSlot {
         self.change(|number, activity| {
             (activity == Activity::Busy).then_some(Activity::Idle { since: number })
         });
+    }
+
+    /// The peer's permits for requests of its HTTP/2 connections beyond the first of each, as many as it may have connections;
+    /// `None` if it has no share. Without them, one peer could use up those of the listener.
+    pub fn extra_streams(&self) -> Option<Arc<Semaphore>> {
+        self.extra_streams.clone()
     }
 
     /// Completes when the connection is idle and must be closed.
@@ -183,16 +193,19 @@ impl Registry {
         self.connections.len() - self.closing
     }
 
-    fn open(&mut self, peer: IpAddr) -> (u64, Arc<Notify>) {
+    fn open(&mut self, peer: IpAddr, max_extra_streams: usize) -> (u64, Arc<Notify>, Arc<Semaphore>) {
         let number = self.take_number();
         let close = Arc::new(Notify::new());
+        let known = self.peers.get(&peer).and_then(|peer| peer.extra_streams.clone());
+        let extra_streams = known.unwrap_or_else(|| Arc::new(Semaphore::new(max_extra_streams)));
         let activity = Activity::Idle { since: number };
         self.connections.insert(number, Connection { peer, activity, close: Arc::clone(&close) });
         self.update_peer(peer, |peer| {
             peer.open += 1;
             peer.idle.insert(number, number);
+            peer.extra_streams = Some(Arc::clone(&extra_streams));
         });
-        (number, close)
+        (number, close, extra_streams)
     }
 
     /// Returns whether the peer has an idle connection.
@@ -364,6 +377,17 @@ mod tests {
         assert!(!must_close(&slots[0]));
         assert!(admit(&connections, "192.0.2.2").is_none());
         assert!(must_close(&slots[1]), "the next one is closed instead");
+    }
+
+    #[test]
+    fn connections_of_a_peer_share_its_permits_for_extra_streams() {
+        let connections = connections(100, 2);
+        let slots = ["192.0.2.1", "192.0.2.1", "192.0.2.2", "10.0.0.2"]
+            .map(|address| admitted(&connections, address));
+        let permits = slots[0].extra_streams().unwrap();
+        let _all = permits.try_acquire_many(2).unwrap();
+        let left = slots.each_ref().map(|slot| slot.extra_streams().map(|left| left.available_permits()));
+        assert_eq!(left, [Some(0), Some(0), Some(2), None]);
     }
 
     #[test]

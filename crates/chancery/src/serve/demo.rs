@@ -2,11 +2,12 @@
 //! printed at every start. The file is written before the things it describes, so the next start completes an interrupted
 //! one.
 
+use super::Services;
 use super::demo_clients;
 use super::drafting;
 use super::people::{Addresses, SharedDeps};
 use crate::commands::{change_account, create_key};
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::data_dir::DataDir;
 use anyhow::{Context, bail};
 use chancery_auth::add_account;
@@ -18,6 +19,7 @@ use chancery_metering::{Authenticator, MeterError};
 use chancery_store::{AccountChange, AdminStore, NewAccount, PersonError, Store, VerifiedIdentity};
 use serde_json::json;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 const FILE: &str = "demo.json";
@@ -85,6 +87,28 @@ impl fmt::Display for Demo {
              -H 'Content-Type: application/json' \\\n  -d '{body}'\n\n"
         )
     }
+}
+
+/// The key and the passwords of the demo are printed and never change, so only this machine may reach it.
+pub fn ensure_loopback(config: &Config, services: Services) -> Result<(), ConfigError> {
+    let listeners = [
+        (services.api, "api.listen", config.api.listen),
+        (services.portal, "portal.listen", config.portal.listen),
+        (services.auth, "auth.listen", config.auth.listen),
+        (true, "ops.listen", config.ops.listen),
+    ];
+    let problem = |(is_served, key, address): (bool, &str, SocketAddr)| {
+        let is_open = is_served && !address.ip().to_canonical().is_loopback();
+        is_open.then(|| {
+            let variable = format!("CHANCERY_{}", key.to_uppercase().replace('.', "__"));
+            format!(
+                "{key}: {address} can be reached from other machines, and --demo serves only this one; set {key} (or {variable}) to 127.0.0.1:{}, or start without --demo",
+                address.port()
+            )
+        })
+    };
+    let problems: Vec<String> = listeners.into_iter().filter_map(problem).collect();
+    if problems.is_empty() { Ok(()) } else { Err(ConfigError(problems)) }
 }
 
 /// Creates the firm, or loads the one that an earlier start created.

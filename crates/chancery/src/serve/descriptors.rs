@@ -15,6 +15,8 @@ pub const MAX_OPS_CONNECTIONS: usize = 64;
 const RESERVED: usize = 128;
 /// One descriptor to serve the connection, and one to detect that the peer has closed it.
 const PER_CONNECTION: usize = 2;
+/// Requests per API connection, on average: on HTTP/2, a listener runs as many beyond the first of each connection.
+const REQUESTS_PER_CONNECTION: usize = 2;
 
 /// How many upstream connections one API request may need at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,7 +59,7 @@ impl ConnectionLimits {
         let left = allowed.saturating_sub(RESERVED + PER_CONNECTION * MAX_OPS_CONNECTIONS);
         let pages = (left / PER_CONNECTION / PAGE_SHARE).clamp(1, MAX_PAGE_CONNECTIONS);
         let left = left.saturating_sub(2 * PER_CONNECTION * pages);
-        let api = left / (PER_CONNECTION + servers.connections());
+        let api = left / (PER_CONNECTION + REQUESTS_PER_CONNECTION * servers.connections());
         Self { api: api.clamp(1, MAX_API_CONNECTIONS), pages }
     }
 }
@@ -73,14 +75,16 @@ mod tests {
             for allowed in [0, 260, 400, 1_024, 4_096, 65_536, usize::MAX] {
                 let ConnectionLimits { api, pages } = ConnectionLimits::of(allowed, servers);
                 assert!(api >= 1 && pages >= 1, "{allowed}");
-                let minimum = RESERVED + PER_CONNECTION * (MAX_OPS_CONNECTIONS + 4) + servers.connections();
+                let minimum = RESERVED
+                    + PER_CONNECTION * (MAX_OPS_CONNECTIONS + 4)
+                    + REQUESTS_PER_CONNECTION * servers.connections();
                 let others = PER_CONNECTION * (api + 2 * pages + MAX_OPS_CONNECTIONS);
-                let used = RESERVED + others + servers.connections() * api;
+                let used = RESERVED + others + REQUESTS_PER_CONNECTION * servers.connections() * api;
                 assert!(used <= allowed.max(minimum), "{allowed}: {used}");
             }
         }
         assert_eq!(ConnectionLimits::of(1_024, None), ConnectionLimits { api: 288, pages: 48 });
-        assert_eq!(ConnectionLimits::of(1_024, One), ConnectionLimits { api: 192, pages: 48 });
+        assert_eq!(ConnectionLimits::of(1_024, One), ConnectionLimits { api: 144, pages: 48 });
         assert_eq!(
             ConnectionLimits::of(65_536, Two),
             ConnectionLimits { api: MAX_API_CONNECTIONS, pages: MAX_PAGE_CONNECTIONS }

@@ -6,7 +6,7 @@
 //! revoked or has expired, the next start generates another secret and creates its key. Closing the account turns
 //! drafting off for good.
 
-use crate::config::Config;
+use crate::config::{Config, scheme};
 use crate::operator::Operator;
 use crate::secret_file;
 use anyhow::{Context, bail};
@@ -37,7 +37,9 @@ pub async fn settings(
     randomness: &dyn Randomness,
 ) -> anyhow::Result<Option<DraftingSettings>> {
     let drafting = &config.portal.drafting;
-    let Some(api_url) = drafting.api_url.clone().or_else(|| api.map(own_url)) else {
+    let Some(api_url) =
+        drafting.api_url.clone().or_else(|| api.map(|api| own_url(scheme(config.tls.api.as_ref()), api)))
+    else {
         tracing::warn!(
             "letter drafting disabled: this process runs no API, and portal.drafting.api_url is not set"
         );
@@ -62,13 +64,13 @@ pub async fn settings(
 }
 
 /// Returns the URL at which this process reaches its own listener.
-fn own_url(address: SocketAddr) -> String {
+fn own_url(scheme: &str, address: SocketAddr) -> String {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
         ip => ip,
     };
-    format!("http://{}", SocketAddr::new(ip, address.port()))
+    format!("{scheme}://{}", SocketAddr::new(ip, address.port()))
 }
 
 /// Returns the first of the portal's own keys that is valid, created if new. Returns `None` if its account is
@@ -153,7 +155,7 @@ mod tests {
             ("[::]:8080", "http://[::1]:8080"),
             ("10.0.0.7:8080", "http://10.0.0.7:8080"),
         ] {
-            assert_eq!(own_url(address.parse().unwrap()), url);
+            assert_eq!(own_url("http", address.parse().unwrap()), url);
         }
     }
 }

@@ -1,30 +1,23 @@
 //! Accepts connections and serves a router on them, with TCP_NODELAY. The time to receive a request's head, the time a peer may
 //! stall while receiving, how slowly it may read, and the number of connections are all bounded. Shutdown lets running replies
-//! finish. If a peer closes its side, its connection is dropped together with the request that ran on it.
+//! finish. `connection` serves each connection.
 
+use super::connection::ConnectionSettings;
 use super::connections::{ConnectionSlot, Connections};
-use super::reply_io::{MinReadRate, ReplyState, ReplyStream};
+use super::reply_io::MinReadRate;
 use super::shutdown::ShutdownTokens;
 use anyhow::Context;
 use axum::Router;
-use axum::extract::ConnectInfo;
 use chancery_web::TrustedProxies;
-use hyper::Request;
-use hyper::body::Incoming;
-use hyper::header::{CONNECTION, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
-use std::convert::Infallible;
+use rustls::ServerConfig;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::task::TaskTracker;
 
 /// How long an API request's head may take to arrive; also the idle timeout of API connections.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -54,10 +47,13 @@ pub struct Listener {
     tcp: TcpListener,
     address: SocketAddr,
     max_connections: usize,
+    tls: Option<Arc<ServerConfig>>,
     head_timeout: Duration,
     write_stall_timeout: Duration,
     min_read_rate: MinReadRate,
     connections: Arc<Connections>,
+    /// Has a token for each request from its head to the end of its reply.
+    running: TaskTracker,
 }
 
 impl Listener {
@@ -76,17 +72,21 @@ impl Listener {
             tcp,
             address,
             max_connections,
+            tls: None,
             head_timeout: HEAD_TIMEOUT,
             write_stall_timeout: WRITE_STALL_TIMEOUT,
             min_read_rate: MIN_READ_RATE,
             connections: Connections::new(max_connections, max_connections, TrustedProxies::default()),
+            running: TaskTracker::new(),
         })
     }
 
-    /// For pages, which are open to strangers: limits the connections per peer and shortens the idle timeout.
+    /// For pages, which are open to strangers: limits the connections per peer and shortens the idle timeout. `running` is
+    /// shared by the listeners for pages.
     #[must_use]
-    pub fn for_browsers(mut self, trusted_proxies: &TrustedProxies) -> Self {
+    pub fn for_browsers(mut self, trusted_proxies: &TrustedProxies, running: &TaskTracker) -> Self {
         self.head_timeout = BROWSER_HEAD_TIMEOUT;
+        self.running = running.clone();
         self.with_peer_share(BROWSER_PEER_SHARE, trusted_proxies)
     }
 
@@ -102,98 +102,73 @@ impl Listener {
         self
     }
 
+    /// Serves HTTPS; `None`: HTTP.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Option<Arc<ServerConfig>>) -> Self {
+        self.tls = tls;
+        self
+    }
+
     /// Returns the bound address; the configuration may leave the port to the system.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Runs until `closing`, then lets open connections finish what they are sending. From `leaving` on, each reply closes its
-    /// connection, so that no client sends another request on one that is about to close.
+    /// Runs until `closing`, then lets open connections finish what they are sending.
     pub async fn serve(self, router: Router, shutdown_tokens: ShutdownTokens) {
-        let graceful = GracefulShutdown::new();
+        let Self {
+            tcp,
+            tls,
+            head_timeout,
+            write_stall_timeout,
+            min_read_rate,
+            connections,
+            max_connections,
+            running,
+            ..
+        } = self;
+        let closing = shutdown_tokens.closing.clone();
+        let settings = Arc::new(ConnectionSettings {
+            router,
+            tls: tls.map(TlsAcceptor::from),
+            head_timeout,
+            write_stall_timeout,
+            min_read_rate,
+            extra_streams: Arc::new(Semaphore::new(max_connections)),
+            running,
+            shutdown_tokens,
+        });
+        let open = TaskTracker::new();
         loop {
             let accepted = tokio::select! {
-                accepted = self.accept() => accepted,
-                () = shutdown_tokens.closing.cancelled() => break,
+                accepted = accept(&tcp, &connections) => accepted,
+                () = closing.cancelled() => break,
             };
             let Some((stream, peer, slot)) = accepted else { continue };
-            let slot = Arc::new(slot);
-            let hang_up = hang_up(&stream);
-            let mut http = http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(self.head_timeout);
-            let reply_state = ReplyState::default();
-            let stream = ReplyStream::new(
-                stream,
-                self.write_stall_timeout,
-                self.min_read_rate,
-                Arc::clone(&slot),
-                reply_state.clone(),
-            );
-            let router = TowerToHyperService::new(router.clone());
-            let leaving = shutdown_tokens.leaving.clone();
-            let service_slot = Arc::clone(&slot);
-            let service = service_fn(move |mut request: Request<Incoming>| {
-                service_slot.request_started();
-                reply_state.begin();
-                request.extensions_mut().insert(ConnectInfo(peer));
-                let (reply, leaving, reply_state) =
-                    (router.call(request), leaving.clone(), reply_state.clone());
-                async move {
-                    let mut reply = reply.await?;
-                    if leaving.is_cancelled() {
-                        reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                    }
-                    Ok::<_, Infallible>(reply_state.track(reply))
-                }
-            });
-            let connection = http.serve_connection(TokioIo::new(stream), service);
-            let watched = graceful.watch(connection);
-            tokio::spawn(async move {
-                tokio::select! {
-                    // The peer broke the connection; the request's own log line has what matters.
-                    _ = watched => {}
-                    () = hang_up => {}
-                    // It is idle, and a newcomer needs the slot.
-                    () = slot.must_close() => {}
-                }
-            });
+            open.spawn(Arc::clone(&settings).serve(stream, peer, slot));
         }
-        let _ = tokio::time::timeout(LAST_REPLIES_TIMEOUT, graceful.shutdown()).await;
-    }
-
-    /// Returns `None` if there is nothing to serve: accepting failed, or the peer is at its share.
-    async fn accept(&self) -> Option<(TcpStream, SocketAddr, ConnectionSlot)> {
-        match self.tcp.accept().await {
-            Ok((stream, peer)) => {
-                // If the peer is at its share, the stream is closed here. Its caller can connect again after others have left.
-                let slot = self.connections.admit(peer.ip()).await?;
-                // Replies are written whole; waiting to coalesce them only adds delay.
-                let _ = stream.set_nodelay(true);
-                Some((stream, peer, slot))
-            }
-            Err(error) => {
-                tracing::warn!(%error, "accept failed");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                None
-            }
-        }
+        open.close();
+        let _ = tokio::time::timeout(LAST_REPLIES_TIMEOUT, open.wait()).await;
     }
 }
 
-/// Completes when the peer closes its side. The HTTP library notices that only while it waits for bytes. Unread bytes behind a
-/// request, such as a stray line end, would hide it, and the request would keep running for no one.
-fn hang_up(stream: &TcpStream) -> impl Future<Output = ()> + Send + use<> {
-    let twin = stream.as_fd().try_clone_to_owned();
-    let twin = twin.and_then(|socket| TcpStream::from_std(std::net::TcpStream::from(socket)));
-    async move {
-        // If no descriptor is free, rely on the library's own detection.
-        let Ok(socket) = twin else { return std::future::pending().await };
-        while let Ok(state) = socket.ready(Interest::READABLE).await {
-            if state.is_read_closed() {
-                return;
-            }
-            // Reads nothing: this clears the readiness state, so that the next `ready` waits for a new event.
-            let _ = socket.try_io(Interest::READABLE, || Err::<(), _>(ErrorKind::WouldBlock.into()));
+/// Returns `None` if there is nothing to serve: accepting failed, or the peer is at its share.
+async fn accept(
+    tcp: &TcpListener,
+    connections: &Arc<Connections>,
+) -> Option<(TcpStream, SocketAddr, ConnectionSlot)> {
+    match tcp.accept().await {
+        Ok((stream, peer)) => {
+            // If the peer is at its share, the stream is closed here. Its caller can connect again after others have left.
+            let slot = connections.admit(peer.ip()).await?;
+            // Replies are written whole; waiting to coalesce them only adds delay.
+            let _ = stream.set_nodelay(true);
+            Some((stream, peer, slot))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "accept failed");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            None
         }
     }
 }
@@ -211,20 +186,30 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serve::tls::HTTP_2;
     use axum::Extension;
     use axum::body::{Body, Bytes};
     use axum::routing::get;
     use chancery_metering::WorkStatus;
+    use hyper::client::conn::http2;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::{ClientConfig, RootCertStore};
+    use std::convert::Infallible;
     use std::sync::Mutex;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpSocket;
-    use tokio::sync::{Notify, Semaphore, oneshot};
+    use tokio::sync::{Notify, oneshot};
+    use tokio_rustls::TlsConnector;
 
     const ENOUGH_TIME: Duration = Duration::from_secs(20);
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
     /// No reader is this fast.
     const IMPOSSIBLE_RATE: MinReadRate =
         MinReadRate { window: Duration::from_millis(200), bytes_per_window: 1 << 40 };
+
+    /// What a stream takes that nobody reads.
+    const STREAM_WINDOW_BYTES: u32 = 65_535;
 
     /// Sends a message when dropped.
     struct Endless(Option<oneshot::Sender<()>>);
@@ -429,5 +414,196 @@ mod tests {
         end.send(()).unwrap();
         tokio::time::timeout(ENOUGH_TIME, dropped).await.unwrap().unwrap();
         reader.abort();
+    }
+
+    /// A listener with TLS, and what a client needs to trust it.
+    fn secured(listener: Listener) -> (Listener, TlsConnector) {
+        let issued = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let key = PrivateKeyDer::try_from(issued.signing_key.serialize_der()).unwrap();
+        let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth();
+        let mut server = server.with_single_cert(vec![issued.cert.der().clone()], key).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(issued.cert.der().clone()).unwrap();
+        let client =
+            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let mut client = client.with_root_certificates(roots).with_no_client_auth();
+        for protocols in [&mut server.alpn_protocols, &mut client.alpn_protocols] {
+            *protocols = vec![HTTP_2.to_vec()];
+        }
+        (listener.with_tls(Some(Arc::new(server))), TlsConnector::from(Arc::new(client)))
+    }
+
+    /// Returns an HTTP/2 connection, and a task that ends when it is closed; `None` if the server closes it at once.
+    async fn try_connect_http2(
+        address: SocketAddr,
+        connector: &TlsConnector,
+    ) -> Option<(http2::SendRequest<Body>, tokio::task::JoinHandle<()>)> {
+        start_http2(TcpStream::connect(address).await.unwrap(), connector).await
+    }
+
+    async fn start_http2(
+        stream: TcpStream,
+        connector: &TlsConnector,
+    ) -> Option<(http2::SendRequest<Body>, tokio::task::JoinHandle<()>)> {
+        let stream = connector.connect("localhost".try_into().unwrap(), stream).await.ok()?;
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder.initial_stream_window_size(STREAM_WINDOW_BYTES);
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.ok()?;
+        let connection = tokio::spawn(async move {
+            let _ = connection.await;
+        });
+        Some((sender, connection))
+    }
+
+    async fn connect_http2(
+        address: SocketAddr,
+        connector: &TlsConnector,
+    ) -> (http2::SendRequest<Body>, tokio::task::JoinHandle<()>) {
+        try_connect_http2(address, connector).await.unwrap()
+    }
+
+    fn http2_request(path: &str) -> hyper::Request<Body> {
+        hyper::Request::get(format!("https://localhost{path}")).body(Body::empty()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn unread_stream_is_reset_and_the_others_continue() {
+        let mut listener = listener(8);
+        listener.min_read_rate = IMPOSSIBLE_RATE;
+        let (listener, connector) = secured(listener);
+        let (endless, dropped) = endless_body();
+        let router =
+            Router::new().route("/", get(async move || endless())).route("/quick", get(async || "quick"));
+        let address = serve(listener, router);
+        let (mut sender, _connection) = connect_http2(address, &connector).await;
+        let unread = sender.send_request(http2_request("/")).await.unwrap();
+        tokio::time::timeout(ENOUGH_TIME, dropped).await.unwrap().unwrap();
+        let quick = sender.send_request(http2_request("/quick")).await.unwrap();
+        assert_eq!(quick.status(), 200);
+        drop(unread);
+    }
+
+    #[tokio::test]
+    async fn large_reply_arrives_whole_over_http2() {
+        const SIZE: usize = (1 << 20) + 1;
+        let bytes: Vec<u8> = (0..SIZE).map(|index| (index % 251) as u8).collect();
+        let (listener, connector) = secured(listener(8));
+        let sent = bytes.clone();
+        let address = serve(listener, Router::new().route("/", get(async move || sent.clone())));
+        let (mut sender, _connection) = connect_http2(address, &connector).await;
+        let reply = sender.send_request(http2_request("/")).await.unwrap();
+        assert_eq!(reply.headers()["content-length"], SIZE.to_string().as_str());
+        let received = axum::body::to_bytes(Body::new(reply.into_body()), 2 * SIZE).await.unwrap();
+        assert!(received == bytes);
+    }
+
+    #[tokio::test]
+    async fn dropped_stream_is_a_hang_up_for_its_request_alone() {
+        let waiting = Waiting::new();
+        let (listener, connector) = secured(listener(8));
+        let (endless, dropped) = endless_body();
+        let router = waiting.router.clone().route("/endless", get(async move || endless()));
+        let address = serve(listener, router);
+        let (mut sender, _connection) = connect_http2(address, &connector).await;
+        let running = tokio::spawn(sender.send_request(http2_request("/wait")));
+        waiting.started.acquire().await.unwrap().forget();
+        drop(sender.send_request(http2_request("/endless")).await.unwrap());
+        tokio::time::timeout(ENOUGH_TIME, dropped).await.unwrap().unwrap();
+        waiting.go_on.notify_one();
+        assert_eq!(running.await.unwrap().unwrap().status(), 200);
+    }
+
+    #[tokio::test]
+    async fn extra_streams_of_one_peer_leave_some_to_the_others() {
+        let waiting = Waiting::new();
+        // Each peer may have two connections, and two requests beyond the first of each.
+        let (listener, connector) = secured(listener(4).for_callers(&TrustedProxies::default()));
+        let address = serve(listener, waiting.router.clone());
+        let (mut greedy, _connection) = connect_http2(address, &connector).await;
+        let many = [(); 6].map(|()| tokio::spawn(greedy.send_request(http2_request("/wait"))));
+        for _ in 0..3 {
+            waiting.started.acquire().await.unwrap().forget();
+        }
+        let stream = connect_from("127.0.0.2", address).await;
+        let (mut other, _connection) = start_http2(stream, &connector).await.unwrap();
+        let first = tokio::spawn(other.send_request(http2_request("/wait")));
+        waiting.started.acquire().await.unwrap().forget();
+        let second = other.send_request(http2_request("/"));
+        let second = tokio::time::timeout(ENOUGH_TIME, second).await.expect("a reply in time");
+        assert_eq!(second.unwrap().status(), 200);
+        assert_eq!(waiting.started.available_permits(), 0, "the first peer's other requests wait");
+        waiting.go_on.notify_waiters();
+        assert_eq!(first.await.unwrap().unwrap().status(), 200);
+        many.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+
+    #[tokio::test]
+    async fn running_pages_are_counted_to_the_end_of_their_replies() {
+        let (pages, waiting) = (TaskTracker::new(), Waiting::new());
+        let for_pages = || listener(8).for_browsers(&TrustedProxies::default(), &pages);
+        let plain = serve(for_pages(), waiting.router.clone());
+        let (listener, connector) = secured(for_pages());
+        let address = serve(listener, waiting.router.clone());
+        let mut over_http1 = waiting.start_request("127.0.0.1", plain).await;
+        let (mut sender, _connection) = connect_http2(address, &connector).await;
+        let over_http2 = [(); 2].map(|()| tokio::spawn(sender.send_request(http2_request("/wait"))));
+        for _ in &over_http2 {
+            waiting.started.acquire().await.unwrap().forget();
+        }
+        assert_eq!(pages.len(), 3);
+        waiting.go_on.notify_waiters();
+        assert_answered(&mut over_http1).await;
+        for reply in over_http2 {
+            assert_eq!(reply.await.unwrap().unwrap().status(), 200);
+        }
+        pages.close();
+        tokio::time::timeout(ENOUGH_TIME, pages.wait()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn idle_http2_connection_is_closed_and_a_busy_one_is_not() {
+        let waiting = Waiting::new();
+        let mut listener = listener(8);
+        // Long enough for the first request to come in time on a busy machine.
+        listener.head_timeout = Duration::from_secs(2);
+        let (listener, connector) = secured(listener);
+        let head_timeout = listener.head_timeout;
+        let address = serve(listener, waiting.router.clone());
+        let (mut sender, connection) = connect_http2(address, &connector).await;
+        let running = tokio::spawn(sender.send_request(http2_request("/wait")));
+        waiting.started.acquire().await.unwrap().forget();
+        tokio::time::sleep(head_timeout + Duration::from_millis(500)).await;
+        let next = sender.send_request(http2_request("/")).await.unwrap();
+        assert_eq!(next.status(), 200, "it still takes requests");
+        waiting.go_on.notify_one();
+        assert_eq!(running.await.unwrap().unwrap().status(), 200);
+        tokio::time::timeout(ENOUGH_TIME, connection).await.unwrap().unwrap();
+        assert!(sender.send_request(http2_request("/")).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn http2_connection_with_a_reset_stream_is_idle_and_makes_way() {
+        let waiting = Waiting::new();
+        let (listener, connector) = secured(listener(1));
+        let address = serve(listener, waiting.router.clone());
+        let (mut sender, connection) = connect_http2(address, &connector).await;
+        let running = tokio::spawn(sender.send_request(http2_request("/wait")));
+        waiting.started.acquire().await.unwrap().forget();
+        running.abort();
+        let connecting = async {
+            loop {
+                // A peer at its share is rejected until the server has seen the reset.
+                if let Some(connected) = try_connect_http2(address, &connector).await {
+                    return connected;
+                }
+            }
+        };
+        let (mut newcomer, _connection) = tokio::time::timeout(ENOUGH_TIME, connecting).await.unwrap();
+        assert_eq!(newcomer.send_request(http2_request("/")).await.unwrap().status(), 200);
+        tokio::time::timeout(ENOUGH_TIME, connection).await.unwrap().unwrap();
     }
 }

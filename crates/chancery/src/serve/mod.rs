@@ -1,15 +1,21 @@
 //! `chancery serve`: wires everything together, in an order in which each step fails early with a clear error:
 //!
-//! 1. read the configuration, open and lock the data directory, bind all listeners: most mistakes show up at once;
+//! 1. read the configuration and the certificates, open and lock the data directory, bind all listeners: most mistakes show up at
+//!    once;
 //! 2. start the operations listener: alive, not ready;
-//! 3. lock the database against incompatible servers, open and migrate it, check the rate-limit store, load the models,
-//!    replay the usage journal, create the demo firm;
+//! 3. wait until the database and Redis can be reached (see `dependencies`), lock the database against incompatible servers,
+//!    open and migrate it, check the key of its secrets and the rate-limit store, load the models, replay the usage journal,
+//!    create the demo firm;
 //! 4. start the API, portal and identity provider listeners, and report ready;
-//! 5. on SIGTERM or Ctrl-C, drain (see `shutdown`); on SIGHUP, reload the servers of upstream models (see `reload`).
+//! 5. on SIGTERM or Ctrl-C, drain (see `shutdown`); on SIGHUP, reload the certificates and the servers of upstream models (see
+//!    `reload`).
 
+mod checkpoints;
+mod connection;
 mod connections;
 mod demo;
 mod demo_clients;
+mod dependencies;
 mod descriptors;
 mod drafting;
 mod listener;
@@ -18,13 +24,17 @@ mod models;
 mod ops;
 mod outbox;
 pub mod people;
+mod person_limits;
 mod reload;
 mod reply_io;
+mod reply_watch;
 mod shutdown;
+pub mod tls;
 
 use crate::cli::{GlobalArgs, Serve, Service};
-use crate::config::{Config, EngineConfig, Loaded, ModelConfig};
+use crate::config::{Config, EngineConfig, Loaded, ModelConfig, scheme};
 use crate::data_dir::{DataDir, ServerLock};
+use crate::encryption_keys;
 use anyhow::{Context, bail};
 use axum::Router;
 use axum::extract::Request;
@@ -34,6 +44,7 @@ use chancery_domain::{OsRandomness, SystemClock};
 use chancery_metering::{GuardedLimiter, Journal, LimitStoreUrl, Meter, ReplaySummary, open_limiter};
 use chancery_store::{LimitStorage, ServingLock, Store};
 use chancery_web::{TrustedProxies, apply_forwarded_for};
+use checkpoints::Checkpoints;
 use descriptors::{ConnectionLimits, MAX_OPS_CONNECTIONS, ServersPerRequest};
 use listener::Listener;
 use models::{LoadedModels, UpstreamModel};
@@ -45,7 +56,9 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tls::{Certificates, ServedListeners};
 use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
 use tracing::field::display;
 
 pub fn run(global_args: &GlobalArgs, options: &Serve) -> anyhow::Result<()> {
@@ -54,6 +67,9 @@ pub fn run(global_args: &GlobalArgs, options: &Serve) -> anyhow::Result<()> {
         demo::FIRM_NAME.clone_into(&mut loaded.config.portal.firm_name);
     }
     let services = Services::from_options(&loaded.config, &options.only)?;
+    if options.demo {
+        demo::ensure_loopback(&loaded.config, services)?;
+    }
     logging::start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.context("cannot start the async runtime")?;
@@ -71,16 +87,20 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let (mut signals, hang_ups) = (Signals::watch()?, HangUps::watch()?);
     let Loaded { config, settings } = loaded;
+    let certificates = Arc::new(Certificates::load(&config, services.listeners())?);
     let (server, upstreams) = tokio::select! {
-        started = Server::start(config, services, demo) => started?,
-        () = signals.next() => return Ok(()),
+        started = Server::start(config, &certificates, services, demo) => started?,
+        () = signals.next() => {
+            tracing::info!("stopped before it was ready");
+            return Ok(());
+        }
     };
-    tokio::spawn(Reloader { global_args: global_args.clone(), upstreams, settings }.run(hang_ups));
+    certificates.watch();
+    let reloader = Reloader { global_args: global_args.clone(), upstreams, certificates, settings };
+    tokio::spawn(reloader.run(hang_ups));
     signals.next().await;
     shutdown::leave(&server.shutdown_tokens, server.drain_wait, &mut signals).await;
-    if let Some(meter) = &server.meter {
-        shutdown::drain(meter, &mut signals).await;
-    }
+    shutdown::drain(server.meter.as_deref(), &server.running_pages, &mut signals).await;
     server.stop().await;
     Ok(())
 }
@@ -104,6 +124,11 @@ impl Services {
         let auth = has(Service::Auth) && config.auth.is_enabled;
         Ok(Self { api: has(Service::Api), portal: has(Service::Portal), auth })
     }
+
+    fn listeners(self) -> ServedListeners {
+        let Self { api, portal, auth } = self;
+        ServedListeners { api, portal, auth }
+    }
 }
 
 struct Server {
@@ -112,10 +137,13 @@ struct Server {
     store: Arc<Store>,
     shutdown_tokens: ShutdownTokens,
     drain_wait: Duration,
+    /// Requests to the portal and the identity provider.
+    running_pages: TaskTracker,
     /// The listeners, which end when the server closes.
     tasks: Vec<JoinHandle<()>>,
     /// What finds alerts and sends messages.
     outbox: [JoinHandle<()>; 2],
+    checkpoints: Checkpoints,
     serving_lock: ServingLock,
     _lock: ServerLock,
 }
@@ -133,6 +161,7 @@ impl Server {
     /// Also returns the models whose servers can be replaced at run time.
     async fn start(
         config: Config,
+        certificates: &Certificates,
         services: Services,
         demo: bool,
     ) -> anyhow::Result<(Self, Vec<UpstreamModel>)> {
@@ -144,21 +173,36 @@ impl Server {
         };
         let connection_limits = ConnectionLimits::from_rlimit(servers_per_request(&config));
         let proxies = &config.portal.trusted_proxies;
-        let for_browsers =
-            |listener: Option<Listener>| listener.map(|listener| listener.for_browsers(proxies));
+        let running_pages = TaskTracker::new();
+        let for_browsers = |listener: Option<Listener>| {
+            listener.map(|listener| listener.for_browsers(proxies, &running_pages))
+        };
         let api_listener = bind(services.api, config.api.listen, "api.listen", connection_limits.api)?;
-        let api_listener = api_listener.map(|listener| listener.for_callers(proxies));
+        let tls = |is_enabled: bool, source| match is_enabled {
+            true => certificates.server_config(source),
+            false => Ok(None),
+        };
+        let api_tls = tls(services.api, config.tls.api.as_ref())?;
+        let api_listener = api_listener.map(|listener| listener.for_callers(proxies).with_tls(api_tls));
         let portal_listener = for_browsers(bind(
             services.portal,
             config.portal.listen,
             "portal.listen",
             connection_limits.pages,
         )?);
+        let portal_tls = tls(services.portal, config.tls.portal.as_ref())?;
+        let portal_listener = portal_listener.map(|listener| listener.with_tls(portal_tls));
         let auth_listener =
             for_browsers(bind(services.auth, config.auth.listen, "auth.listen", connection_limits.pages)?);
+        let auth_tls = tls(services.auth, config.tls.auth.as_ref())?;
+        let auth_listener = auth_listener.map(|listener| listener.with_tls(auth_tls));
         let ops_listener = Listener::bind(config.ops.listen, "ops.listen", MAX_OPS_CONNECTIONS)?;
         let api_address = api_listener.as_ref().map_or(config.api.listen, Listener::address);
-        let api_url = config.api.public_url.clone().unwrap_or_else(|| local_url(api_address));
+        let api_url = config
+            .api
+            .public_url
+            .clone()
+            .unwrap_or_else(|| local_url(scheme(config.tls.api.as_ref()), api_address));
         let addresses =
             Addresses::new(&config, api_url.clone(), portal_listener.as_ref(), auth_listener.as_ref());
 
@@ -166,7 +210,7 @@ impl Server {
         tokio::spawn(ops::keep_metrics_small(recorder.clone()));
         let shutdown_tokens = ShutdownTokens::default();
         let readiness = ops::Readiness::default();
-        let ops_router = ops::router(readiness.clone(), recorder);
+        let ops_router = ops::router(readiness.clone(), recorder, certificates.served());
         let address = |listener: &Option<Listener>| listener.as_ref().map(Listener::address);
         let listen_addresses = ListenAddresses {
             api: address(&api_listener),
@@ -176,12 +220,15 @@ impl Server {
         };
         let mut tasks = vec![tokio::spawn(ops_listener.serve(ops_router, shutdown_tokens.clone()))];
 
+        dependencies::wait_until_reachable(&config, services, &readiness).await?;
         let limit_store = match config.limit_store {
             LimitStoreUrl::Memory if services.api => LimitStorage::InMemory,
             _ => LimitStorage::Shared,
         };
         let serving_lock = ServingLock::take(&config.database_url, limit_store).await?;
         let store = Arc::new(Store::open(&config.database_url).await?);
+        encryption_keys::prepare_server(&config, &store).await?;
+        let own_certificates = certificates.own_certificates();
         let deps =
             SharedDeps::new(&config, Arc::clone(&store), Arc::new(SystemClock), Arc::new(OsRandomness))
                 .await?;
@@ -195,6 +242,8 @@ impl Server {
             }
             false => (None, Vec::new()),
         };
+        let checkpoints =
+            Checkpoints::start(&data, config.checkpoints.clone(), &api_url, &deps, &shutdown_tokens)?;
         let api_url = services.api.then_some(api_url);
         let demo = match (demo, &api_url) {
             (true, Some(api_url)) => Some(demo::prepare(&data, &config, &deps, api_url, &addresses).await?),
@@ -217,7 +266,7 @@ impl Server {
             let (clock, randomness) = (deps.clock.as_ref(), deps.randomness.as_ref());
             let drafting =
                 drafting::settings(&config, listen_addresses.api, &store.admin(), clock, randomness).await?;
-            let portal = Arc::new(deps.portal(&config, &addresses, drafting)?);
+            let portal = Arc::new(deps.portal(&config, &addresses, drafting, own_certificates)?);
             tokio::spawn(chancery_portal::run_maintenance(Arc::clone(&portal)));
             tasks
                 .push(tokio::spawn(listener.serve(chancery_portal::router(portal), shutdown_tokens.clone())));
@@ -225,7 +274,7 @@ impl Server {
         if let Some(listener) = auth_listener {
             let provider = Arc::new(deps.provider(&config, &addresses));
             tokio::spawn(chancery_auth::run_maintenance(Arc::clone(&provider)));
-            let logout_worker = BackchannelLogoutWorker::new(Arc::clone(&provider));
+            let logout_worker = BackchannelLogoutWorker::new(Arc::clone(&provider), own_certificates);
             tokio::spawn(logout_worker.context("cannot create the HTTP client for logout tokens")?.run());
             tasks
                 .push(tokio::spawn(listener.serve(chancery_auth::router(provider), shutdown_tokens.clone())));
@@ -243,8 +292,18 @@ impl Server {
         };
         print_greeting(&greeting);
         let drain_wait = config.ops.drain_wait;
-        let server =
-            Self { meter, store, shutdown_tokens, drain_wait, tasks, outbox, serving_lock, _lock: lock };
+        let server = Self {
+            meter,
+            store,
+            shutdown_tokens,
+            drain_wait,
+            running_pages,
+            tasks,
+            outbox,
+            checkpoints,
+            serving_lock,
+            _lock: lock,
+        };
         Ok((server, upstreams))
     }
 
@@ -259,6 +318,7 @@ impl Server {
             shutdown::replay_journal(meter).await;
         }
         shutdown::stop_outbox(self.outbox).await;
+        self.checkpoints.finish().await;
         self.store.close().await;
         self.serving_lock.release().await;
         tracing::info!("stopped");
@@ -339,7 +399,8 @@ fn warn_about_config(config: &Config, services: Services) {
         );
     }
     let has_tls = config.portal.public_url.as_ref().is_some_and(|url| url.starts_with("https://"));
-    if (services.portal || services.auth) && has_tls && config.portal.trusted_proxies.is_empty() {
+    let has_proxy = has_tls && config.tls.portal.is_none();
+    if (services.portal || services.auth) && has_proxy && config.portal.trusted_proxies.is_empty() {
         tracing::warn!(
             "portal.public_url is https, but portal.trusted_proxies is empty: all visitors share the proxy's address and its rate limit"
         );
@@ -361,10 +422,10 @@ fn greeting(services: Services, api_url: Option<&str>, addresses: &Addresses) ->
 }
 
 /// Returns the URL of an address as seen from this machine.
-fn local_url(address: SocketAddr) -> String {
+pub fn local_url(scheme: &str, address: SocketAddr) -> String {
     match address.ip() {
-        ip if ip.is_loopback() || ip.is_unspecified() => format!("http://localhost:{}", address.port()),
-        _ => format!("http://{address}"),
+        ip if ip.is_loopback() || ip.is_unspecified() => format!("{scheme}://localhost:{}", address.port()),
+        _ => format!("{scheme}://{address}"),
     }
 }
 

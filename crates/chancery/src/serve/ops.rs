@@ -1,6 +1,7 @@
 //! The operations listener: `/livez`, `/readyz`, `/metrics`. It needs no key, so bind it to an address that only
 //! operators can reach.
 
+use super::tls::ServedCertificate;
 use anyhow::Context;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -12,7 +13,7 @@ use chancery_store::Health;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -39,7 +40,14 @@ pub async fn keep_metrics_small(recorder: PrometheusHandle) {
 
 /// Ready once every service answers, until draining begins.
 #[derive(Clone, Default)]
-pub struct Readiness(Arc<OnceLock<Serving>>);
+pub struct Readiness(Arc<ReadinessState>);
+
+#[derive(Default)]
+struct ReadinessState {
+    serving: OnceLock<Serving>,
+    /// What a start waits for, with the reason.
+    waiting_for: Mutex<Option<String>>,
+}
 
 pub struct Serving {
     pub health: Health,
@@ -51,15 +59,27 @@ pub struct Serving {
 
 impl Readiness {
     pub fn set_ready(&self, serving: Serving) {
-        let _ = self.0.set(serving);
+        let _ = self.0.serving.set(serving);
+    }
+
+    pub fn set_waiting_for(&self, waiting_for: Option<String>) {
+        *self.0.waiting_for.lock().unwrap_or_else(PoisonError::into_inner) = waiting_for;
+    }
+
+    fn reason_not_started(&self) -> String {
+        let waiting_for = self.0.waiting_for.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting_for.as_ref().map_or_else(
+            || "starting".to_owned(),
+            |waiting_for| format!("starting: waiting for {waiting_for}"),
+        )
     }
 
     fn meter(&self) -> Option<&Meter> {
-        self.0.get()?.meter.as_deref()
+        self.0.serving.get()?.meter.as_deref()
     }
 
     async fn reason_not_ready(&self) -> Option<String> {
-        let Some(serving) = self.0.get() else { return Some("starting".to_owned()) };
+        let Some(serving) = self.0.serving.get() else { return Some(self.reason_not_started()) };
         if serving.leaving.is_cancelled() {
             return Some("shutting down".to_owned());
         }
@@ -97,18 +117,29 @@ impl Readiness {
 struct OpsState {
     readiness: Readiness,
     metrics: PrometheusHandle,
+    certificates: Arc<[ServedBySection]>,
 }
 
-pub fn router(readiness: Readiness, metrics: PrometheusHandle) -> Router {
+/// The section of the configuration, and its certificate.
+type ServedBySection = (&'static str, Arc<ServedCertificate>);
+
+pub fn router(readiness: Readiness, metrics: PrometheusHandle, certificates: Vec<ServedBySection>) -> Router {
     Router::new()
         .route("/livez", get(async || "alive\n"))
         .route("/readyz", get(readyz))
         .route("/metrics", get(render_metrics))
-        .with_state(OpsState { readiness, metrics })
+        .with_state(OpsState { readiness, metrics, certificates: certificates.into() })
 }
 
 async fn readyz(State(state): State<OpsState>) -> (StatusCode, Json<Value>) {
-    let (status, mut body) = match state.readiness.reason_not_ready().await {
+    let has_certificates =
+        state.certificates.iter().all(|(_, certificate)| certificate.expires_at_s().is_some());
+    let reason = match state.readiness.reason_not_ready().await {
+        // Certificates are obtained after the start, so what the start waits for comes first.
+        None if !has_certificates => Some("waiting for a certificate".to_owned()),
+        reason => reason,
+    };
+    let (status, mut body) = match reason {
         None => (StatusCode::OK, json!({"ready": true})),
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, json!({"ready": false, "reason": reason})),
     };
@@ -128,6 +159,12 @@ async fn render_metrics(State(state): State<OpsState>) -> String {
     metrics::gauge!("chancery_running_requests").set(count(Meter::running_requests));
     metrics::gauge!("chancery_unrecorded_requests").set(count(Meter::unrecorded_requests));
     metrics::gauge!("chancery_journaled_requests").set(count(Meter::journaled_requests));
+    for (section, certificate) in state.certificates.iter() {
+        if let Some(expires_at_s) = certificate.expires_at_s() {
+            metrics::gauge!("chancery_tls_certificate_expires_at_seconds", "section" => *section)
+                .set(expires_at_s as f64);
+        }
+    }
     let mut text = state.metrics.render();
     upstream_gauges(&mut text, &state.readiness.endpoints());
     text

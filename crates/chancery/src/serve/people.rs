@@ -2,11 +2,13 @@
 //! their addresses, and the client secret with which the portal authenticates to the provider.
 
 use super::listener::Listener;
-use crate::config::Config;
+use super::person_limits;
+use crate::config::{Config, scheme};
 use crate::secret_file;
 use anyhow::Context;
 use chancery_auth::{Client, Provider, ProviderSettings};
 use chancery_domain::{Clock, Randomness, SecretToken};
+use chancery_http_client::OwnCertificates;
 use chancery_mail::Mailer;
 use chancery_policy::Policy;
 use chancery_portal::{DraftingSettings, IdentitySettings, Portal, PortalSettings, PublicApi};
@@ -32,16 +34,14 @@ impl Addresses {
             listener.map_or(configured, Listener::address).port()
         };
         // Cookies ignore ports. Different host names keep each surface's cookies from the other.
-        let portal = config
-            .portal
-            .public_url
-            .clone()
-            .unwrap_or_else(|| format!("http://localhost:{}", port(portal, config.portal.listen)));
-        let issuer = config
-            .identity
-            .issuer
-            .clone()
-            .unwrap_or_else(|| format!("http://127.0.0.1:{}", port(auth, config.auth.listen)));
+        let portal = config.portal.public_url.clone().unwrap_or_else(|| {
+            let scheme = scheme(config.tls.portal.as_ref());
+            format!("{scheme}://localhost:{}", port(portal, config.portal.listen))
+        });
+        let issuer = config.identity.issuer.clone().unwrap_or_else(|| {
+            let scheme = scheme(config.tls.auth.as_ref());
+            format!("{scheme}://127.0.0.1:{}", port(auth, config.auth.listen))
+        });
         Self { api, portal, issuer }
     }
 
@@ -81,6 +81,7 @@ impl SharedDeps {
         config: &Config,
         addresses: &Addresses,
         drafting: Option<DraftingSettings>,
+        own_certificates: &OwnCertificates,
     ) -> anyhow::Result<Portal> {
         let settings = PortalSettings {
             public_url: addresses.portal.clone(),
@@ -89,6 +90,7 @@ impl SharedDeps {
             second_factor: config.portal.second_factor,
             partners: config.portal.partners.clone(),
             session_times: config.portal.session_times,
+            person_requests_per_min: config.portal.person_requests_per_min,
             bind_session: config.portal.bind_session,
             hsts_include_subdomains: config.portal.hsts_include_subdomains,
             identity: IdentitySettings {
@@ -108,6 +110,7 @@ impl SharedDeps {
                 model: config.models.first().map(|model| model.name.clone()),
                 default_limits: config.default_limits,
             },
+            own_certificates: own_certificates.clone(),
         };
         let portal = Portal::new(
             settings,
@@ -117,7 +120,11 @@ impl SharedDeps {
             Arc::clone(&self.clock),
             Arc::clone(&self.randomness),
         );
-        portal.context("cannot create the portal")
+        let portal = portal.context("cannot create the portal")?;
+        Ok(match person_limits::shared(&config.limit_store, Arc::clone(&self.clock)) {
+            Some(shared) => portal.with_shared_request_limits(shared),
+            None => portal,
+        })
     }
 
     pub fn provider(&self, config: &Config, addresses: &Addresses) -> Provider {

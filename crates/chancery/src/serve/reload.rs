@@ -1,18 +1,20 @@
-//! SIGHUP: re-reads the configuration and replaces the servers and API keys of upstream models. Nothing else changes at run
-//! time; other changed settings are logged as needing a restart. Running requests finish on the servers they started on. An
-//! invalid configuration changes no model at all.
+//! SIGHUP: re-reads the certificate files, and the configuration, and replaces the servers and API keys of upstream models.
+//! Nothing else changes at run time; other changed settings are logged as needing a restart. Running requests finish on the
+//! servers they started on. An invalid configuration changes no model at all.
 
 use super::models::UpstreamModel;
+use super::tls::Certificates;
 use crate::cli::GlobalArgs;
 use crate::config::{EngineConfig, Loaded, Setting};
 use anyhow::Context;
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
+use std::sync::Arc;
 use tokio::signal::unix::{self, SignalKind, signal};
 
 /// Model keys that a reload applies.
-const RELOADABLE: [&str; 2] = ["endpoints", "api_key_file"];
+const RELOADABLE: [&str; 3] = ["endpoints", "api_key_file", "allow_cleartext"];
 
 /// SIGHUP. Watched from the very start, whatever is served, so that it never kills the process. A signal during startup is
 /// handled after it.
@@ -40,6 +42,7 @@ impl HangUps {
 pub struct Reloader {
     pub global_args: GlobalArgs,
     pub upstreams: Vec<UpstreamModel>,
+    pub certificates: Arc<Certificates>,
     /// The settings that the server started with.
     pub settings: Vec<Setting>,
 }
@@ -52,8 +55,11 @@ impl Reloader {
                 let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::TERM);
                 continue;
             }
+            self.reload_certificates();
             if self.upstreams.is_empty() {
-                tracing::info!("SIGHUP ignored: no upstream models to reload");
+                if !self.certificates.has_files() {
+                    tracing::info!("SIGHUP ignored: no upstream models and no certificate files to reload");
+                }
                 continue;
             }
             match self.reload() {
@@ -62,6 +68,19 @@ impl Reloader {
                     let error = format!("{error:#}");
                     tracing::error!(error, "reload failed, keeping the current configuration");
                 }
+            }
+        }
+    }
+
+    fn reload_certificates(&self) {
+        if !self.certificates.has_files() {
+            return;
+        }
+        match self.certificates.reload() {
+            Ok(()) => tracing::info!("certificates reloaded"),
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::error!(error, "certificates not reloaded, keeping the current ones");
             }
         }
     }

@@ -1,12 +1,15 @@
-//! What is known about the reply that a connection sends: whether its text is still being generated, and when all of it has left.
+//! What is known about the replies that a connection sends: whether their text is still being generated, and when all of it has left.
 //! `ReplyStream` closes the connection of a peer that reads a finished reply too slowly. Without that, a peer could keep a
-//! connection for ever by reading a few bytes just before each stall timeout.
+//! connection for ever by reading a few bytes just before each stall timeout. On HTTP/2, where a peer can stop reading one reply and
+//! read the others, `reply_watch` ends that reply.
 
 use super::connections::ConnectionSlot;
+use super::reply_watch::ReplyWatch;
 use axum::body::{Body, Bytes};
 use chancery_metering::WorkStatus;
-use hyper::Response;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use hyper::{Response, Version};
+use std::collections::HashMap;
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,8 +17,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Sleep;
 use tokio_io_timeout::TimeoutStream;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+/// A reply on HTTP/2 is handed over in pieces of at most this size, so that it shows how fast it is read.
+const MAX_PIECE_BYTES: usize = 16 * 1024;
 
 /// How fast a peer must read a reply, on average over a window, while bytes are waiting for it. A peer that reads while the text
 /// is still being generated may be slower.
@@ -25,57 +34,167 @@ pub struct MinReadRate {
     pub bytes_per_window: usize,
 }
 
-/// The reply of one connection. HTTP/1.1 has one at a time.
-#[derive(Clone, Default)]
-pub struct ReplyState(Arc<Mutex<Phase>>);
+/// The replies of one connection. HTTP/1.1 has one at a time, HTTP/2 several.
+#[derive(Clone)]
+pub struct Replies(Arc<Shared>);
 
-#[derive(Default)]
-enum Phase {
-    #[default]
-    None,
-    /// The handler runs, or its reply's body does. The text of a stream has a status.
-    Running(Option<WorkStatus>),
-    /// The HTTP library has the whole body, and may still have to send some of it.
-    Ended,
+struct Shared {
+    slot: Arc<ConnectionSlot>,
+    /// Has a token for each reply, for a drain that waits for them.
+    tracker: TaskTracker,
+    state: Mutex<State>,
+    /// The number of running replies.
+    running: watch::Sender<usize>,
 }
 
-impl ReplyState {
-    pub fn begin(&self) {
-        *self.lock() = Phase::Running(None);
+#[derive(Default)]
+struct State {
+    last_number: u64,
+    /// The handler runs, or its reply's body does. The text of a stream has a status.
+    running: HashMap<u64, Option<WorkStatus>>,
+    /// The HTTP library has the whole of every body, and may still have to send some of it.
+    has_ended: bool,
+}
+
+impl Replies {
+    pub fn new(slot: Arc<ConnectionSlot>, tracker: TaskTracker) -> Self {
+        let shared = Shared { slot, tracker, state: Mutex::default(), running: watch::Sender::new(0) };
+        Self(Arc::new(shared))
     }
 
-    /// Follows the reply from now on to the end of its body.
-    pub fn track(&self, mut reply: Response<Body>) -> Response<TrackedBody> {
-        *self.lock() = Phase::Running(reply.extensions_mut().remove::<WorkStatus>());
-        reply.map(|body| TrackedBody { body, state: self.clone() })
+    /// A request has arrived.
+    pub fn begin(&self, version: Version) -> Reply {
+        let token = self.0.tracker.token();
+        let mut state = self.lock();
+        state.last_number += 1;
+        let number = state.last_number;
+        state.running.insert(number, None);
+        state.has_ended = false;
+        let is_alone = state.running.len() == 1;
+        // Within the lock: another reply may end at the same time, and must not make the slot idle after this.
+        self.0.slot.request_started();
+        drop(state);
+        self.publish();
+        Reply {
+            replies: self.clone(),
+            number,
+            version,
+            is_alone,
+            is_complete: false,
+            permits: Vec::new(),
+            _token: token,
+        }
+    }
+
+    /// The state is read within the channel's lock, so that of two changes the later one stays.
+    fn publish(&self) {
+        self.0.running.send_modify(|running| *running = self.lock().running.len());
+    }
+
+    /// The number of running replies, and its changes.
+    pub fn running(&self) -> watch::Receiver<usize> {
+        self.0.running.subscribe()
+    }
+
+    /// Completes when no reply has run for this long.
+    pub async fn idle_for(&self, timeout: Duration) {
+        let mut running = self.running();
+        loop {
+            let _ = running.wait_for(|running| *running == 0).await;
+            // Not the next number above zero: a short request may be over before this task sees it.
+            if tokio::time::timeout(timeout, running.changed()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Whether a request has ever arrived.
+    pub fn has_begun(&self) -> bool {
+        self.lock().last_number > 0
     }
 
     fn is_generating(&self) -> bool {
-        match &*self.lock() {
-            Phase::Running(Some(work)) => !work.has_ended(),
-            Phase::Running(None) | Phase::None | Phase::Ended => false,
+        self.lock().running.values().flatten().any(|work| !work.has_ended())
+    }
+
+    /// Everything that was to be sent has left.
+    fn flushed(&self) {
+        let mut state = self.lock();
+        if std::mem::take(&mut state.has_ended) {
+            self.0.slot.request_ended();
         }
     }
 
-    /// Returns whether a reply had ended, once for each.
-    fn take_ended(&self) -> bool {
-        let mut phase = self.lock();
-        let has_ended = matches!(*phase, Phase::Ended);
-        if has_ended {
-            *phase = Phase::None;
-        }
-        has_ended
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One reply, from its request's arrival to the end of its body.
+pub struct Reply {
+    replies: Replies,
+    number: u64,
+    version: Version,
+    /// No other reply ran on the connection when this one began.
+    is_alone: bool,
+    /// The HTTP library has all of the body.
+    is_complete: bool,
+    /// Dropped with the reply.
+    permits: Vec<OwnedSemaphorePermit>,
+    /// Counts the request among those that a drain waits for.
+    _token: TaskTrackerToken,
+}
+
+impl Reply {
+    pub fn is_alone(&self) -> bool {
+        self.is_alone
     }
 
-    fn lock(&self) -> MutexGuard<'_, Phase> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits until the peer, and then the listener, has a permit left, and keeps both to the end of the reply.
+    pub async fn wait_for_permits(&mut self, of_listener: Arc<Semaphore>) {
+        let of_peer = self.replies.0.slot.extra_streams();
+        for semaphore in of_peer.into_iter().chain([of_listener]) {
+            self.permits.extend(semaphore.acquire_owned().await.ok());
+        }
+    }
+
+    /// Follows the reply from now on to the end of its body.
+    pub fn track(mut self, mut response: Response<Body>) -> Response<TrackedBody> {
+        let work = response.extensions_mut().remove::<WorkStatus>();
+        self.is_complete = response.body().is_end_stream();
+        let watch = (self.version == Version::HTTP_2).then(ReplyWatch::current).flatten();
+        if let Some(watch) = &watch {
+            watch.begin_body(work.clone());
+        }
+        self.replies.lock().running.insert(self.number, work);
+        response.map(|body| TrackedBody { body, rest: None, reply: self, watch })
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        let mut state = self.replies.lock();
+        state.running.remove(&self.number);
+        let is_last = state.running.is_empty();
+        // A reset stream has nothing more to send, and may be followed by nothing that would show it.
+        let is_reset = self.version == Version::HTTP_2 && !self.is_complete;
+        state.has_ended = is_last && !is_reset;
+        if is_last && is_reset {
+            self.replies.0.slot.request_ended();
+        }
+        drop(state);
+        self.replies.publish();
     }
 }
 
 /// A reply's body. The HTTP library drops it when it has taken the last of it.
 pub struct TrackedBody {
     body: Body,
-    state: ReplyState,
+    /// What is left of a frame that was larger than a piece.
+    rest: Option<Bytes>,
+    reply: Reply,
+    /// Set on HTTP/2.
+    watch: Option<ReplyWatch>,
 }
 
 impl HttpBody for TrackedBody {
@@ -86,29 +205,62 @@ impl HttpBody for TrackedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<std::result::Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let polled = match self.rest.take() {
+            Some(rest) => Poll::Ready(Some(Ok(Frame::data(rest)))),
+            None => Pin::new(&mut self.body).poll_frame(context),
+        };
+        let Some(watch) = self.watch.clone() else { return polled };
+        match polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                let frame = match frame.into_data() {
+                    Ok(mut data) => {
+                        if data.len() > MAX_PIECE_BYTES {
+                            self.rest = Some(data.split_off(MAX_PIECE_BYTES));
+                        }
+                        watch.handed_over(data.len());
+                        Frame::data(data)
+                    }
+                    Err(frame) => frame,
+                };
+                self.reply.is_complete = self.is_end_stream();
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(None) => {
+                self.reply.is_complete = true;
+                Poll::Ready(None)
+            }
+            Poll::Pending => {
+                watch.waits_for_text();
+                Poll::Pending
+            }
+            failed => failed,
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Drop for TrackedBody {
-    fn drop(&mut self) {
-        *self.state.lock() = Phase::Ended;
+        match &self.rest {
+            None => self.body.size_hint(),
+            Some(rest) => {
+                let (rest, hint) = (rest.len() as u64, self.body.size_hint());
+                let mut whole = SizeHint::new();
+                if let Some(upper) = hint.upper() {
+                    whole.set_upper(upper + rest);
+                }
+                whole.set_lower(hint.lower() + rest);
+                whole
+            }
+        }
     }
 }
 
 /// A connection's socket. It reports the end of each reply to the connection's slot.
 pub struct ReplyStream {
     stream: Pin<Box<TimeoutStream<TcpStream>>>,
-    slot: Arc<ConnectionSlot>,
-    reply: ReplyState,
+    replies: Replies,
     min_read_rate: MinReadRate,
     /// Set from the first time the peer does not read fast enough until it has read everything.
     window: Option<ReadWindow>,
@@ -126,12 +278,11 @@ impl ReplyStream {
         stream: TcpStream,
         write_stall_timeout: Duration,
         min_read_rate: MinReadRate,
-        slot: Arc<ConnectionSlot>,
-        reply: ReplyState,
+        replies: Replies,
     ) -> Self {
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(write_stall_timeout));
-        Self { stream: Box::pin(stream), slot, reply, min_read_rate, window: None }
+        Self { stream: Box::pin(stream), replies, min_read_rate, window: None }
     }
 
     fn check_read_rate(
@@ -150,7 +301,7 @@ impl ReplyStream {
                 let new_window = || ReadWindow {
                     end: Box::pin(tokio::time::sleep(self.min_read_rate.window)),
                     bytes: 0,
-                    is_generating: self.reply.is_generating(),
+                    is_generating: self.replies.is_generating(),
                 };
                 let window = self.window.get_or_insert_with(new_window);
                 ready!(window.end.as_mut().poll(context));
@@ -197,13 +348,41 @@ impl AsyncWrite for ReplyStream {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         ready!(self.stream.as_mut().poll_flush(context))?;
         self.window = None;
-        if self.reply.take_ended() {
-            self.slot.request_ended();
-        }
+        self.replies.flushed();
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         self.stream.as_mut().poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::connections::Connections;
+    use chancery_web::TrustedProxies;
+    use futures_util::FutureExt;
+    use std::pin::pin;
+
+    const IDLE_TIMEOUT: Duration = Duration::from_millis(50);
+    const ENOUGH_TIME: Duration = Duration::from_secs(20);
+
+    #[tokio::test]
+    async fn connection_is_idle_only_after_a_whole_timeout_without_a_request() {
+        let connections = Connections::new(1, 1, TrustedProxies::default());
+        let slot = connections.admit("192.0.2.1".parse().unwrap()).await.unwrap();
+        let replies = Replies::new(Arc::new(slot), TaskTracker::new());
+        let mut idle = pin!(replies.idle_for(IDLE_TIMEOUT));
+        assert!(idle.as_mut().now_or_never().is_none());
+        let reply = replies.begin(Version::HTTP_2);
+        tokio::time::sleep(IDLE_TIMEOUT * 2).await;
+        assert!(idle.as_mut().now_or_never().is_none(), "a request runs");
+        drop(reply);
+        assert!(idle.as_mut().now_or_never().is_none());
+        tokio::time::sleep(IDLE_TIMEOUT * 2).await;
+        drop(replies.begin(Version::HTTP_2));
+        assert!(idle.as_mut().now_or_never().is_none(), "a request has just ended");
+        tokio::time::timeout(ENOUGH_TIME, idle).await.unwrap();
     }
 }

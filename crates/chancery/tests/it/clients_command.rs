@@ -188,6 +188,9 @@ const HOSTILE: &str = concat!(
     r#"{"name":"=HYPERLINK(\"http://evil.example\",\"x\")","owner":"maya@example.com","contact":"@SUM(1+1)","telephone":"-2+3","address":"'=1\n\t=2","#,
     r#""entries":[{"kind":"draft_letter","title":"<script>alert(1)</script>","text":"- one\n- \"two\", three; 'four'","at":"2026-11-12T15:30:00Z"}]}"#,
     "\n",
+    r#"{"name":"Mill;=1+1","owner":"maya@example.com","contact":"Ann;@SUM(1+1)","address":"Mill Road;\"=1\"\n=2;+3","#,
+    r#""entries":[{"kind":"meeting_note","title":"Agenda;-1","text":"One;\t=2\t+3","at":"2026-11-12T15:30:00Z"}]}"#,
+    "\n",
     r#"{"name":"Robert'); DROP TABLE clients;-- مكتبة 中村","owner":"omar@example.com","contact":"''=1+1","archived":true}"#,
     "\n",
 );
@@ -208,7 +211,7 @@ async fn export_and_import_round_trip_in_both_formats() {
         let printed = other.run(&["client", "import", path.to_str().unwrap()]);
         assert!(
             printed.contains(
-                ": numbers 1001 to 1004\nthe file's `id` values are ignored: imported clients get new numbers"
+                ": numbers 1001 to 1005\nthe file's `id` values are ignored: imported clients get new numbers"
             ),
             "{printed}"
         );
@@ -270,9 +273,16 @@ async fn exported_csv_has_no_formula_cells() {
     exported(&firm, "all.csv");
     // Parsed by an independent program.
     let script = "import csv, sys\n\
+        def check(cell):\n\
+        \x20   assert cell[:1] not in '=+-@' or cell == '', cell\n\
         for row in csv.reader(open(sys.argv[1], newline='', encoding='utf-8')):\n\
         \x20   for cell in row:\n\
-        \x20       assert cell[:1] not in '=+-@\\t\\r\\n' or cell == '', cell\n";
+        \x20       assert cell[:1] not in '\\t\\r\\n' or cell == '', cell\n\
+        \x20       check(cell)\n\
+        for separator in ';\\t':\n\
+        \x20   for row in open(sys.argv[1], encoding='utf-8'):\n\
+        \x20       for cell in row.split(separator):\n\
+        \x20           check(cell.lstrip('\\t\"'))\n";
     let path = firm.folder.path().join("all.csv");
     let output = std::process::Command::new("python3").args(["-c", script]).arg(path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -326,8 +336,8 @@ async fn client_commands_work_on_postgresql() {
     firm.run(&["client", "import", &file(&firm, "two.jsonl", TWO)]);
     firm.run(&["client", "import", &file(&firm, "hostile.jsonl", HOSTILE)]);
     firm.run(&["client", "assign", "1002", "maya@example.com"]);
-    assert_eq!(firm.json(&["client", "list", "--json"]).as_array().unwrap().len(), 3);
-    assert_eq!(without_numbers(&exported(&firm, "all.jsonl")).len(), 4, "archived ones too");
+    assert_eq!(firm.json(&["client", "list", "--json"]).as_array().unwrap().len(), 4);
+    assert_eq!(without_numbers(&exported(&firm, "all.jsonl")).len(), 5, "archived ones too");
     assert!(
         firm.run(&["verify"]).lines().any(|line| line.starts_with("audit: ") && line.ends_with(" rows: OK"))
     );

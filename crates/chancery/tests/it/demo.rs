@@ -53,6 +53,22 @@ async fn demo_curl_command_works_and_restarts_print_the_same_key() {
     assert_eq!(server.get("/v1/models", &key).await.status, 200);
 }
 
+#[test]
+fn demo_rejects_listeners_that_other_machines_can_reach() {
+    for key in ["api.listen", "portal.listen", "auth.listen", "ops.listen"] {
+        let variable = format!("CHANCERY_{}", key.to_uppercase().replace('.', "__"));
+        for address in ["0.0.0.0:0", "[::]:0"] {
+            let firm = Firm::new().with(&variable, address);
+            let text = firm.fail(&["serve", "--demo"]);
+            assert!(text.contains(&format!("{key}: {address} can be reached from other machines")), "{text}");
+            assert!(text.contains(&variable) && text.contains("start without --demo"), "{text}");
+            assert!(!firm.data().exists(), "nothing is created");
+        }
+    }
+    let portal_elsewhere = Firm::new().with("CHANCERY_PORTAL__LISTEN", "0.0.0.0:0");
+    drop(portal_elsewhere.start_with(&["--demo", "--only", "api"]));
+}
+
 #[tokio::test]
 async fn demo_clients_are_created_once_and_others_left_unchanged() {
     let firm = Firm::new();

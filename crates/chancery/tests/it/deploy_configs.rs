@@ -1,7 +1,7 @@
 //! Checks the settings in `deploy/` against the binary: each file with the environment that it runs in.
 //! `scripts/lint-deploy` checks the rest.
 
-use crate::server::{binary, clean_command, model_file};
+use crate::server::{binary, clean_command, model_file, write_secret};
 use crate::upstream::tokenizer_file;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -50,7 +50,7 @@ fn variables_of_pods() -> Vec<(String, String)> {
 fn kubernetes_config_is_valid_and_reads_passwords_from_the_secret() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("secrets")).unwrap();
-    std::fs::write(folder.path().join("secrets/upstream.key"), "key\n").unwrap();
+    write_secret(&folder.path().join("secrets/upstream.key"), "key\n");
     let tokenizer = tokenizer_file::write(&model_file(), folder.path());
     let mut environment = variables_of_pods();
     assert_eq!(environment.len(), 3);

@@ -89,7 +89,7 @@ async fn keys_sessions_invoices_and_ids_keep_working_after_migration() {
     assert_eq!(collect_reports(&firm, &invoices), before);
     assert_eq!(pdfs(&firm), pdfs_before, "byte for byte");
     let verified = firm.run(&["verify"]);
-    assert_eq!(verified.matches(": OK").count(), 3, "{verified}");
+    assert_eq!(verified.matches(": OK").count(), 5, "{verified}");
 
     let mut server = firm.start();
     let again = server.generate(&key, &body).await;
@@ -124,7 +124,7 @@ async fn keys_sessions_invoices_and_ids_keep_working_after_migration() {
     );
     server.end();
     let verified = firm.run(&["verify"]);
-    assert_eq!(verified.matches(": OK").count(), 3, "{verified}");
+    assert_eq!(verified.matches(": OK").count(), 5, "{verified}");
 }
 
 fn number(invoice: &Value) -> String {
@@ -164,6 +164,11 @@ fn invalid_migrate_url_is_rejected_by_option_without_password() {
         (secret, "sqlite:data/chancery.db", "--from must be a SQLite file"),
         (secret, secret, "pg_dump"),
         ("sqlite:data/chancery.db", "sqlite:other.db", "--to must be a PostgreSQL database"),
+        (
+            "sqlite:data/chancery.db",
+            "postgres://ann:hunter2@db.example/firm",
+            "--to: all records would be sent to db.example in clear text; add ?sslmode=verify-full",
+        ),
     ] {
         let output = firm.output(&migrate(from, to));
         let printed = String::from_utf8(output.stderr).unwrap();

@@ -64,9 +64,13 @@ fn password(firm: &Firm, email: &str) -> String {
 
 /// Signs a person of the demo firm in at this portal URL.
 pub async fn sign_in(firm: &Firm, portal: &str, name: &str) -> SignedInUser {
+    sign_in_with(without_redirects(), firm, portal, name).await
+}
+
+/// The same with a client of the caller's, which must not follow redirects.
+pub async fn sign_in_with(http: reqwest::Client, firm: &Firm, portal: &str, name: &str) -> SignedInUser {
     let email = format!("{name}@example.com");
     let password = password(firm, &email);
-    let http = without_redirects();
     let mut cookies = Cookies::default();
     let mut url: Url = format!("{portal}/auth/sign-in").parse().unwrap();
     let mut form = None;

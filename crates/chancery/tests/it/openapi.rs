@@ -128,6 +128,10 @@ async fn schemathesis_finds_no_undocumented_behavior() {
     let firm = Firm::new();
     // The same limits as the demo account's.
     let key = firm.limited_account_with_key("Hale & Ward", 6_000, 10_000_000);
+    // A request has a receipt once a checkpoint covers it, and a server signs one when it stops.
+    let mut server = firm.start();
+    let billed = server.generate(&key, &request("", "Say hello.", 1)).await;
+    server.end();
     let server = firm.start();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("openapi.json");
@@ -156,6 +160,7 @@ async fn schemathesis_finds_no_undocumented_behavior() {
     ]);
     command
         .env("SCHEMATHESIS_HOOKS", Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/schemathesis/hooks.py"));
+    command.env("CHANCERY_TEST_REQUEST_ID", billed.body["id"].as_str().unwrap());
     command.env("CHANCERY_TEST_MODEL_NAME", MODEL).env("PYTHONDONTWRITEBYTECODE", "1");
     let output = command.current_dir(folder.path()).output().unwrap();
     let report = String::from_utf8_lossy(&output.stdout);

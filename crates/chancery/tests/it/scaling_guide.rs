@@ -1,6 +1,6 @@
 //! Checks docs/scaling.md: its node configuration works as written, and the metrics it names exist.
 
-use crate::server::{Firm, binary, clean_command, request};
+use crate::server::{Firm, binary, clean_command, request, write_secret};
 use chancery_test_support::{PostgresDatabase, query};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,10 +21,11 @@ fn node_config_in_the_guide_is_valid_and_complete() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     // Only a server opens the data directory, and the test must not create the one that this file names.
-    write("chancery.toml", file);
+    write_secret(&folder.path().join("chancery.toml"), file);
     std::fs::create_dir(folder.path().join("secrets")).unwrap();
-    write("secrets/identity", "a secret\n");
-    write("secrets/upstream", "a key\n");
+    for name in ["secrets/identity", "secrets/upstream"] {
+        write_secret(&folder.path().join(name), "a secret\n");
+    }
     write(
         "tokenizer.json",
         r#"{"version":"1.0","model":{"type":"WordLevel","vocab":{"a":0},"unk_token":"a"}}"#,

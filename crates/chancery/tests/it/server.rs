@@ -3,6 +3,7 @@
 use crate::test_backends::PostgresAndRedis;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +29,15 @@ pub fn model_file() -> PathBuf {
 pub fn schemathesis() -> PathBuf {
     let path = std::env::var_os("CHANCERY_TEST_SCHEMATHESIS");
     path.expect("run `make test`, which installs schemathesis and sets CHANCERY_TEST_SCHEMATHESIS").into()
+}
+
+/// The key of the secrets in the database, the same for all nodes.
+pub const SECRETS_KEY: &str = "a2V5IG9mIHRoZSBkYXRhYmFzZXMgaW4gdGVzdHMuLi4=";
+
+/// Writes a file that only its owner can read.
+pub fn write_secret(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 /// A command without the developer's own settings and proxies.
@@ -71,6 +81,7 @@ impl Firm {
             ("CHANCERY_PORTAL__LISTEN", "127.0.0.1:0"),
             ("CHANCERY_AUTH__LISTEN", "127.0.0.1:0"),
             ("CHANCERY_OPS__LISTEN", "127.0.0.1:0"),
+            ("CHANCERY_SECRETS__KEY", SECRETS_KEY),
             ("CHANCERY_MODELS__0__NAME", MODEL),
             ("CHANCERY_MODELS__0__FILE", &model),
         ];
@@ -86,6 +97,12 @@ impl Firm {
         let mut firm = Self::new();
         firm.environment.retain(|(name, _)| !name.starts_with("CHANCERY_MODELS__"));
         firm
+    }
+
+    /// Removes a variable that every firm has.
+    pub fn without(mut self, name: &str) -> Self {
+        self.environment.retain(|(variable, _)| variable != name);
+        self
     }
 
     /// Sets a variable; the last value wins.
@@ -409,5 +426,5 @@ pub async fn eventually(what: &str, timeout: Duration, mut is_so: impl AsyncFnMu
 }
 
 pub fn file_mode(path: &Path) -> u32 {
-    std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path).unwrap().permissions()) & 0o777
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
 }

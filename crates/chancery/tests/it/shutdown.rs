@@ -4,6 +4,8 @@
 use crate::server::{Firm, Reply, Server, client, eventually, request};
 use rustix::process::Signal;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 /// Returns a server with a running reply, and that reply.
@@ -86,4 +88,54 @@ async fn draining_node_reports_unready_and_serves_until_the_drain_wait_ends() {
     server.signal(Signal::TERM);
     assert_eq!(server.wait(), Some(0), "the wait is over, and nothing runs");
     assert!(server.log().contains("shutting down: not ready, still serving"), "{}", server.log());
+}
+
+/// Starts the portal alone, sends a request whose body is not complete yet, and waits until the portal drains.
+async fn busy_portal() -> (Firm, Server, TcpStream) {
+    // The request arrives during this wait.
+    let firm = Firm::new().with("CHANCERY_OPS__DRAIN_WAIT_S", "3");
+    let server = firm.start_with(&["--only", "portal"]);
+    let address = server.portal.trim_start_matches("http://").to_owned();
+    let mut connection = TcpStream::connect(&address).await.unwrap();
+    let part = format!(
+        "POST /auth/backchannel-logout HTTP/1.1\r\nHost: {address}\r\nContent-Length: 14\r\n\
+         Content-Type: application/x-www-form-urlencoded\r\n\r\nlogout_"
+    );
+    connection.write_all(part.as_bytes()).await.unwrap();
+    server.signal(Signal::TERM);
+    eventually("it is not ready", Duration::from_secs(3), async || {
+        let reply = client().get(format!("{}/readyz", server.ops)).send().await.unwrap();
+        Reply::read(reply).await.body["reason"] == "shutting down"
+    })
+    .await;
+    assert!(!server.log().contains("draining"), "it is not ready before it drains");
+    eventually("the portal drains", Duration::from_secs(10), async || server.log().contains("draining"))
+        .await;
+    assert!(server.log().contains("\"running_pages\":1"), "{}", server.log());
+    (firm, server, connection)
+}
+
+#[tokio::test]
+async fn portal_alone_finishes_running_requests_before_it_stops() {
+    let (_firm, mut server, mut connection) = busy_portal().await;
+    // Longer than a listener that closes waits for its last replies.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    connection.write_all(b"token=x").await.unwrap();
+    let mut reply = String::new();
+    connection.read_to_string(&mut reply).await.unwrap();
+    // No identity provider runs, so the token cannot be checked; but the reply is complete.
+    assert!(reply.starts_with("HTTP/1.1 503 ") && reply.contains("\r\nconnection: close\r\n"), "{reply}");
+    assert!(reply.ends_with('}') && reply.contains("temporarily_unavailable"), "{reply}");
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[tokio::test]
+async fn second_sigterm_abandons_the_running_requests_of_the_portal() {
+    let (_firm, mut server, mut connection) = busy_portal().await;
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait(), Some(0));
+    assert!(server.log().contains("abandoning running requests"), "{}", server.log());
+    let mut reply = Vec::new();
+    let _ = connection.read_to_end(&mut reply).await;
+    assert!(reply.is_empty(), "it was never complete");
 }

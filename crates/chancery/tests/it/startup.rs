@@ -49,7 +49,7 @@ fn corrupt_or_truncated_model_file_is_rejected_by_name() {
 #[test]
 fn model_too_large_for_memory_is_rejected_before_loading() {
     let firm = Firm::new().with("CHANCERY_MODELS__0__CONTEXT_TOKENS", "8192");
-    let text = firm.fail_limited("ulimit -v 500000");
+    let text = firm.fail_limited("ulimit -v 700000");
     for part in
         ["insufficient memory: ", "`ulimit -v`", "smollm2-135m needs", "lower `context_tokens` or `slots`"]
     {
@@ -62,7 +62,7 @@ fn model_too_large_for_memory_is_rejected_before_loading() {
 async fn low_memory_reduces_slots() {
     let firm = Firm::new();
     let key = firm.account_with_key("Hale & Ward");
-    let server = firm.start_limited("ulimit -v 900000");
+    let server = firm.start_limited("ulimit -v 1150000");
     assert!(!server.log().contains("(16 slots"), "{}", server.log());
     assert_eq!(server.generate(&key, &request("", "Say hello.", 4)).await.tokens().1, 4);
 }

@@ -1,5 +1,5 @@
-"""What schemathesis cannot know from the document: this server's model, how long a reply may take in a test, and rules between
-two values that a schema cannot express. Nothing here turns an invalid request into a valid one."""
+"""What schemathesis cannot know from the document: this server's model and a request that it billed, how long a reply may take
+in a test, and rules between two values that a schema cannot express. Nothing here turns an invalid request into a valid one."""
 
 import itertools
 import os
@@ -7,6 +7,8 @@ import os
 import schemathesis
 
 MODEL = os.environ["CHANCERY_TEST_MODEL_NAME"]
+# A request that has a receipt.
+REQUEST_ID = os.environ["CHANCERY_TEST_REQUEST_ID"]
 # A test has seconds, not minutes, so replies are cut short.
 MAX_OUTPUT_TOKENS = 1
 CAPS = {
@@ -27,6 +29,8 @@ def before_call(context, case, kwargs):
         return
     if "model" in (case.path_parameters or {}):
         case.path_parameters["model"] = MODEL
+    if "request_id" in (case.path_parameters or {}):
+        case.path_parameters["request_id"] = REQUEST_ID
     # A key belongs to one request; reusing it for another is rejected with 422.
     if "Idempotency-Key" in (case.headers or {}):
         number = f"-{next(numbers)}"

@@ -16,7 +16,7 @@ const KILLS_A_ROUND: u64 = 5;
 const KEY_CAP: &str = "1";
 const KEY_CAP_NANOS: i64 = 1_000_000_000;
 
-/// The reservations of a killed process expire with its lease, and are deleted every few seconds.
+/// The reservations of a killed process expire with its lease, and are deleted by the next maintenance run.
 const REAPED_WITHIN: Duration = Duration::from_secs(60);
 
 const BEHAVIOR: ClientBehavior =

@@ -16,7 +16,7 @@ mod kills;
 pub mod ledger;
 mod outages;
 mod outbox;
-mod proxy;
+pub mod proxy;
 pub mod races;
 pub mod retries;
 pub mod rounds;

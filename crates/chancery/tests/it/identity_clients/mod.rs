@@ -4,7 +4,7 @@
 //! need no JavaScript.
 
 use crate::identity_providers::peers;
-use crate::server::{Firm, clean_command};
+use crate::server::{Firm, clean_command, write_secret};
 use crate::sign_in::free_port;
 use serde_json::Value;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn run(program: &str, script: &str) {
     let firm = Firm::new()
         .with("CHANCERY_IDENTITY__CLIENT_SECRET_FILE", "secret")
         .with("CHANCERY_PORTAL__PUBLIC_URL", &format!("http://localhost:{}", free_port()));
-    std::fs::write(firm.folder.path().join("secret"), SECRET).unwrap();
+    write_secret(&firm.folder.path().join("secret"), SECRET);
     let _server = firm.start_with(&["--demo"]);
     let demo = std::fs::read(firm.data().join("demo.json")).unwrap();
     let demo: Value = serde_json::from_slice(&demo).unwrap();

@@ -16,7 +16,7 @@ struct Firm {
     _shared: PostgresAndRedis,
 }
 
-async fn open() -> Firm {
+async fn open(more_settings: &[(&str, &str)]) -> Firm {
     let shared = PostgresAndRedis::start("sessions");
     let ((portal_port, portal), (auth_port, auth)) =
         (RoundRobinProxy::bind().await, RoundRobinProxy::bind().await);
@@ -27,6 +27,7 @@ async fn open() -> Firm {
         ("CHANCERY_IDENTITY__ISSUER", &issuer),
         ("CHANCERY_AUTH__ENABLED", "true"),
     ];
+    let settings = [&settings[..], more_settings].concat();
     let (database_url, redis_url) = (&shared.database.url(), &shared.redis.url());
     let plan = Plan { database_url, redis_url, generation: 1, settings: &settings, parts: Parts::All };
     let cluster = tokio::task::block_in_place(|| Cluster::start(&plan));
@@ -66,7 +67,7 @@ const NOWHERE: [StatusCode; 3] = [StatusCode::UNAUTHORIZED; 3];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_is_valid_on_all_nodes_and_its_end_applies_immediately() {
-    let firm = open().await;
+    let firm = open(&[]).await;
     let demo = firm.cluster.firm();
     // Every step uses a different node, including the portal's own requests to the provider.
     let [maya, omar, ruth] = [
@@ -98,4 +99,23 @@ async fn session_is_valid_on_all_nodes_and_its_end_applies_immediately() {
     // By the command line, on the third node.
     firm.cluster.nodes[2].firm.run(&["user", "sign-out", &ruth.email]);
     assert_eq!(firm.on_every_node(&ruth).await, NOWHERE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn request_limit_of_a_person_holds_over_all_nodes() {
+    let firm = open(&[("CHANCERY_PORTAL__PERSON_RPM", "60")]).await;
+    let maya = sign_in(firm.cluster.firm(), &firm.portal, "maya").await;
+    let mut allowed = 0;
+    // Each node alone would allow all of its 30.
+    for node in firm.cluster.nodes.iter().cycle().take(90) {
+        let reply = maya.at(&node.server.portal).json("/clients").await;
+        match reply.status {
+            StatusCode::OK => allowed += 1,
+            status => {
+                assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{}", reply.body);
+                assert!(reply.headers.contains_key("retry-after"), "{:?}", reply.headers);
+            }
+        }
+    }
+    assert_eq!(allowed, 60);
 }

@@ -92,7 +92,7 @@ impl Scene {
     async fn give_password(&self, email: &str, password: &str) {
         self.browser.fill("#email", email).await;
         self.browser.fill("#password", password).await;
-        self.browser.press("form button.button-primary").await;
+        self.browser.follow("form button.button-primary").await;
     }
 
     async fn consent(&self) {

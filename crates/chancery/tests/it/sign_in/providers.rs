@@ -5,7 +5,7 @@
 use super::{Scene, code_in, free_port};
 use crate::browser::Browser;
 use crate::identity_providers::{ADA, GRACE, Kind, Provider, User};
-use crate::server::{Firm, Reply, client, eventually};
+use crate::server::{Firm, Reply, client, eventually, write_secret};
 use std::time::Duration;
 
 /// Starts a portal that uses the provider, and sends the browser to it.
@@ -14,7 +14,7 @@ pub async fn begin(kind: Kind, settings: &[(&str, &str)]) -> (Scene, Provider) {
     let provider = Provider::start(kind, &format!("http://localhost:{port}/auth/callback")).await;
     let firm = settings.iter().fold(Firm::new(), |firm, (name, value)| firm.with(name, value));
     let secret = firm.folder.path().join("secret");
-    std::fs::write(&secret, provider.client_secret).unwrap();
+    write_secret(&secret, provider.client_secret);
     let firm = firm
         .with("CHANCERY_PORTAL__LISTEN", &format!("127.0.0.1:{port}"))
         .with("CHANCERY_IDENTITY__ISSUER", &provider.issuer)

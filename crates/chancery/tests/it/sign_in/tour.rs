@@ -194,20 +194,20 @@ async fn email_code_pages_are_accessible() {
     let mut tour = tour_of(browser);
     scene.sign_in_at_provider(&maya).await;
     look_and_picture(&mut tour, "08-code-by-mail", "We sent a six-digit code").await;
-    browser.press("form[action='/auth/code/resend'] button").await;
+    browser.follow("form[action='/auth/code/resend'] button").await;
     tour.look("code-not-sent-again", "You can request a new one in").await;
     let emails = scene.emails(1).await;
     let code = code_in(&emails[0]);
     for which in 1..=4 {
         browser.fill("#code", &wrong_code(code, which)).await;
-        browser.press("form button.button-primary").await;
+        browser.follow("form button.button-primary").await;
         browser.shows(if which == 4 { "1 attempt left." } else { "attempts left." }).await;
         if which == 1 {
             look_and_picture(&mut tour, "09-wrong-code", "4 attempts left.").await;
         }
     }
     browser.fill("#code", &wrong_code(code, 5)).await;
-    browser.press("form button.button-primary").await;
+    browser.follow("form button.button-primary").await;
     look_and_picture(&mut tour, "10-five-wrong-codes", "Too many incorrect codes").await;
     browser.open(&scene.portal("/clients")).await;
     tour.look("locked-out", "Too many incorrect codes were entered for this account.").await;

@@ -2,14 +2,14 @@
 
 use super::{Scene, code_in, free_port};
 use crate::browser::Browser;
-use crate::server::Firm;
+use crate::server::{Firm, write_secret};
 
 #[tokio::test]
 async fn provider_and_portal_run_as_two_processes_with_a_shared_secret() {
     let port = free_port();
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
-    std::fs::write(&secret, "known to the two alone\n").unwrap();
+    write_secret(&secret, "known to the two alone\n");
     let firm = || Firm::new().with("CHANCERY_IDENTITY__CLIENT_SECRET_FILE", secret.to_str().unwrap());
 
     let auth_firm = firm().with("CHANCERY_PORTAL__PUBLIC_URL", &format!("http://localhost:{port}"));

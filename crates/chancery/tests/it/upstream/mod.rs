@@ -5,7 +5,7 @@ mod reload;
 mod same_model;
 pub mod tokenizer_file;
 
-use crate::server::{Firm, Server};
+use crate::server::{Firm, Server, write_secret};
 use std::path::Path;
 
 /// Configuration of a firm's only model, an upstream one.
@@ -32,7 +32,7 @@ fn write(firm: &Firm, model: &UpstreamModel<'_>) {
         model.endpoints, model.more
     );
     if let Some(api_key) = model.api_key {
-        std::fs::write(firm.folder.path().join("upstream.key"), format!("{api_key}\n")).unwrap();
+        write_secret(&firm.folder.path().join("upstream.key"), &format!("{api_key}\n"));
         text += "api_key_file = \"upstream.key\"\n";
     }
     if let Some(tokenizer) = model.tokenizer {

@@ -2,7 +2,7 @@
 
 use super::{UpstreamModel, endpoints, firm_with, write};
 use crate::event_stream::EventStream;
-use crate::server::{Firm, eventually, request};
+use crate::server::{Firm, eventually, request, write_secret};
 use chancery_test_support::faulty_chat_server::{FaultyServer, Step, reply, text, well_ended};
 use rustix::process::Signal;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ async fn reload_is_atomic_and_lists_keys_that_need_a_restart() {
     let firm = Firm::without_a_model();
     let write = |text: String, key: &str| {
         std::fs::write(firm.folder.path().join("chancery.toml"), text).unwrap();
-        std::fs::write(firm.folder.path().join("two.key"), key).unwrap();
+        write_secret(&firm.folder.path().join("two.key"), key);
     };
     write(two_models(&old.url, &old.url, "0.10"), "k1\n");
     let key = firm.account_with_key("Caller");
@@ -130,7 +130,7 @@ async fn servers_are_replaced_under_load_without_a_failed_request() {
         let text = two_models(&pool[first].url, &pool[second].url, "0.10");
         std::fs::write(firm.folder.path().join("chancery.toml"), text).unwrap();
     };
-    std::fs::write(firm.folder.path().join("two.key"), "k\n").unwrap();
+    write_secret(&firm.folder.path().join("two.key"), "k\n");
     write(0, 1);
     let key = firm.account_with_key("Caller");
     let server = firm.start();
@@ -161,7 +161,7 @@ async fn sighup_without_upstream_models_changes_nothing() {
     let mut server = firm.start();
     server.signal(Signal::HUP);
     eventually("it is told", Duration::from_secs(20), async || {
-        server.log().contains("SIGHUP ignored: no upstream models to reload")
+        server.log().contains("SIGHUP ignored: no upstream models and no certificate files to reload")
     })
     .await;
     let key = firm.account_with_key("Caller");

@@ -7,6 +7,7 @@ mod generate;
 mod idempotency;
 mod keys;
 mod models;
+mod receipts;
 mod responses;
 mod spending_cap;
 mod streaming;
