@@ -152,11 +152,11 @@ def client(number):
 
 
 def insert(database, table, **values):
-    """Columns that are not named get an empty text, because their names differ between versions."""
+    """Columns that are not named get an empty text, or the time now, because their names differ between versions."""
     connection = sqlite3.connect(database)
-    for _, name, _, required, default, primary in connection.execute(f"PRAGMA table_info({table})").fetchall():
+    for _, name, kind, required, default, primary in connection.execute(f"PRAGMA table_info({table})").fetchall():
         if required and default is None and not primary:
-            values.setdefault(name, "")
+            values.setdefault(name, int(time.time() * 1000) if kind == "INTEGER" else "")
     marks = ", ".join("?" for _ in values)
     connection.execute(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})", list(values.values()))
     connection.commit()
