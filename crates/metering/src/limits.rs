@@ -69,8 +69,8 @@ pub const MAX_JOURNAL_BYTES: u64 = 64 * 1024 * 1024;
 /// Number of journaled rows that are written to the ledger at once.
 pub const JOURNAL_REPLAY_BATCH: usize = 64;
 
-/// How long a reservation in the store can last: longer than the longest generation, with time to settle it.
-pub const RESERVATION_TTL: Duration = Duration::from_secs(900);
+/// How long a running request can hold an idempotency key: longer than the longest generation, with time to settle it.
+pub const KEY_CLAIM_TTL: Duration = Duration::from_secs(900);
 
 /// How long the reply to a request with an idempotency key is stored after it finished.
 pub const STORED_REPLY_TTL: Duration = Duration::from_secs(24 * 3600);
@@ -105,6 +105,6 @@ pub const REDIS_RECONNECT_DELAY: Duration = Duration::from_millis(100);
 pub const RATE_LIMIT_STATUS_TIMEOUT: Duration = Duration::from_millis(200);
 
 const _: () = assert!(KEY_CACHE_TTL.as_millis() < 1_000);
-const _: () = assert!(GENERATION_TIMEOUT.as_secs() + CANCEL_TIMEOUT.as_secs() < RESERVATION_TTL.as_secs());
+const _: () = assert!(GENERATION_TIMEOUT.as_secs() + CANCEL_TIMEOUT.as_secs() < KEY_CLAIM_TTL.as_secs());
 const _: () = assert!(JOURNAL_DELAY.as_secs() < STREAM_SETTLE_TIMEOUT.as_secs());
 const _: () = assert!(MAX_UNRECORDED_REQUESTS < MAX_JOURNAL_ENTRIES);

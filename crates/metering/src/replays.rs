@@ -4,7 +4,7 @@
 //! protocol (`admitted_request`) claims and frees keys.
 
 use crate::lease::expiry;
-use crate::limits::{RESERVATION_TTL, STORED_REPLY_TTL};
+use crate::limits::{KEY_CLAIM_TTL, STORED_REPLY_TTL};
 use crate::{Call, Idempotency, MeterError, Reply};
 use chancery_domain::{Clock, Fingerprint, UsageRow};
 use chancery_store::{ClaimOutcome, FinishedReply, IdempotencyRecord, KeyClaim, MeteringStore, StoredReply};
@@ -35,7 +35,7 @@ impl Replays {
     /// not billed.
     pub(crate) async fn reclaim(&self, claim: &KeyClaim) -> Result<(), MeterError> {
         let now = self.clock.now();
-        let claim = KeyClaim { now, expires_at: expiry(now, RESERVATION_TTL), ..claim.clone() };
+        let claim = KeyClaim { now, expires_at: expiry(now, KEY_CLAIM_TTL), ..claim.clone() };
         match self.store.idempotency.claim_key(&claim).await? {
             ClaimOutcome::Claimed => Ok(()),
             ClaimOutcome::AlreadyClaimed(_) => Err(MeterError::IdempotencyInFlight),

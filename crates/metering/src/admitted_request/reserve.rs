@@ -3,7 +3,7 @@
 
 use super::open_request::{OpenRequest, Unbilled};
 use crate::lease::expiry;
-use crate::limits::{MIN_UNCAPPED_TOKENS, RESERVATION_TTL};
+use crate::limits::{KEY_CLAIM_TTL, MIN_UNCAPPED_TOKENS};
 use crate::rate_limits::{Decision, Rejection, Reservation};
 use crate::replays::replay;
 use crate::spending::Charge;
@@ -111,7 +111,7 @@ impl OpenRequest {
             fingerprint: *fingerprint,
             request_id: self.call.request_id.clone(),
             now,
-            expires_at: expiry(now, RESERVATION_TTL),
+            expires_at: expiry(now, KEY_CLAIM_TTL),
         };
         self.store_reservations.claim = Some(claim.clone());
         self.is_outcome_unknown = true;
