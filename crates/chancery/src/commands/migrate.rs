@@ -102,7 +102,7 @@ fn database_urls(options: &Migrate) -> (DatabaseUrl, DatabaseUrl) {
     }
     if let (Some(host), false) = (to.cleartext_host(), options.allow_cleartext) {
         exit_with_usage_error(&format!(
-            "--to: all records would be sent to {host} in clear text; add ?sslmode=verify-full to the URL, or --allow-cleartext if nobody else can read that network"
+            "--to: all records would be sent to {host} in clear text; add ?sslmode=verify-full to the URL, or --allow-cleartext if that network is private"
         ))
     }
     (from, to)

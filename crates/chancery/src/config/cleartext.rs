@@ -24,7 +24,7 @@ pub fn reject(reader: &mut Reader, hop: &CleartextHop<'_>) {
     reader.problem(
         key,
         format!(
-            "{secrets} would be sent to {host} in clear text; {fix}, or set {section}.allow_cleartext = true if nobody else can read that network"
+            "{secrets} would be sent to {host} in clear text; {fix}, or set {section}.allow_cleartext = true if that network is private"
         ),
     );
 }

@@ -208,7 +208,7 @@ mod tests {
     const IMPOSSIBLE_RATE: MinReadRate =
         MinReadRate { window: Duration::from_millis(200), bytes_per_window: 1 << 40 };
 
-    /// What a stream takes that nobody reads.
+    /// The buffered bytes of a stream that is not read.
     const STREAM_WINDOW_BYTES: u32 = 65_535;
 
     /// Sends a message when dropped.

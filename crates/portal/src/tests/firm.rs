@@ -175,7 +175,7 @@ pub(super) fn manage(portal: &Portal) -> Permit<ManageTeam> {
 /// Creates the person's account at the built-in provider, and signs a browser in there.
 pub(super) async fn add_provider_account(portal: &TestPortal, person: PersonId) -> TokenHash {
     let people = portal.portal.store.people.list_people().await.unwrap();
-    let person = people.into_iter().find(|somebody| somebody.id == person).unwrap();
+    let person = people.into_iter().find(|found| found.id == person).unwrap();
     let new = NewProviderAccount {
         subject: person.identity.subject.clone(),
         email: person.email,

@@ -61,7 +61,7 @@ async fn invited_person_joins_with_the_offered_role() {
     {
         assert!(page.body.contains(part), "{part}: {}", page.body);
     }
-    assert_eq!(role_of(&firm.portal, "nora@company.com").await, None, "nobody joins by being invited");
+    assert_eq!(role_of(&firm.portal, "nora@company.com").await, None, "an invitation alone adds no member");
 
     let arrived = firm.portal.browser().follow_callback(claims("nora", "nora@company.com")).await;
     assert!(arrived.has_session());
@@ -138,7 +138,7 @@ async fn invitations_are_for_new_people_at_the_company_domain() {
     }
     assert!(has_no_emails(&firm.portal).await);
     let reply = firm.ann.browser.post("/team/invitations", "email=x%40company.com&role=partner").await;
-    assert_eq!(reply.status, StatusCode::FORBIDDEN, "consultants invite nobody");
+    assert_eq!(reply.status, StatusCode::FORBIDDEN, "consultants may not invite");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 async fn role_of(portal: &TestPortal, person: PersonId) -> Role {
     let people = portal.portal.store.people.list_people().await.unwrap();
-    people.into_iter().find(|somebody| somebody.id == person).unwrap().role
+    people.into_iter().find(|found| found.id == person).unwrap().role
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ pub struct AcmeCertificate {
 }
 
 impl AcmeCertificate {
-    /// Serves the stored certificate, if there is one. Contacts nobody.
+    /// Serves the stored certificate, if there is one. Sends no request.
     pub fn load(
         config: &AcmeConfig,
         data: &Path,
