@@ -47,6 +47,8 @@ actions! {
     InvitePerson = "invitePerson",
     /// Delete another person's passkeys, authenticator app and recovery codes at the built-in provider.
     ResetFactors = "resetFactors",
+    /// Create, change and delete the firm's letter templates.
+    ManageTemplates = "manageTemplates",
     ReadAudit = "readAudit",
     /// See tokens and costs by day, model, account and key.
     ReadUsage = "readUsage",

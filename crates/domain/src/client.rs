@@ -1,7 +1,7 @@
 //! Client records: a client with contact details and one owner, and the dated entries of its history.
 
 use crate::text::{LineMode, TextBounds, TextError};
-use crate::{Day, EmailAddress, PersonId, UnixMillis};
+use crate::{Day, EmailAddress, MinorUnits, PersonId, Telephone, UnixMillis};
 use std::fmt;
 use std::str::FromStr;
 
@@ -92,6 +92,11 @@ bounded_text!(
     TextBounds { what: "the title", min_chars: 1, max_chars: MAX_ENTRY_TITLE_CHARS, lines: LineMode::Single }
 );
 bounded_text!(
+    /// The subject of a letter's email. One line without control characters, so that it cannot add headers.
+    EmailSubject,
+    TextBounds { what: "the subject", min_chars: 1, max_chars: MAX_ENTRY_TITLE_CHARS, lines: LineMode::Single }
+);
+bounded_text!(
     EntryText,
     TextBounds { what: "the text", min_chars: 1, max_chars: MAX_ENTRY_TEXT_CHARS, lines: LineMode::Multiple }
 );
@@ -102,7 +107,7 @@ pub struct ContactDetails {
     /// The person to contact.
     pub contact: ContactField,
     pub email: ContactEmail,
-    pub telephone: ContactField,
+    pub telephone: Telephone,
     pub address: PostalAddress,
     /// The day on which they became a client.
     pub since: Option<Day>,
@@ -113,7 +118,7 @@ impl Default for ContactDetails {
         Self {
             contact: ContactField(String::new()),
             email: ContactEmail(String::new()),
-            telephone: ContactField(String::new()),
+            telephone: Telephone::empty(),
             address: PostalAddress(String::new()),
             since: None,
         }
@@ -191,7 +196,7 @@ impl EntryKind {
         }
     }
 
-    /// Whether such an entry can be open: a dispute to settle, a letter to send.
+    /// Whether such an entry can be open: a dispute to resolve, a letter to send.
     pub fn can_be_open(self) -> bool {
         self != Self::MeetingNote
     }
@@ -225,10 +230,84 @@ pub struct Entry {
     pub author: PersonRef,
     pub title: EntryTitle,
     pub text: EntryText,
-    /// An unsettled dispute or an unsent letter. Always false for a meeting note.
+    /// An unresolved dispute or an unsent letter. Always false for a meeting note.
     pub is_open: bool,
+    /// Empty unless the entry is a dispute.
+    pub dispute: DisputeDetails,
     pub version: Version,
     pub archived_at: Option<UnixMillis>,
+    /// How the letter was sent by email; it cannot be changed afterwards. `None` for a letter that went by post, too.
+    pub sent: Option<SentLetter>,
+}
+
+/// The email that a letter was sent with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentLetter {
+    pub at: UnixMillis,
+    /// The client's address at that time.
+    pub to: ContactEmail,
+    pub by: PersonRef,
+    pub subject: EmailSubject,
+    pub heading: LetterHeading,
+}
+
+/// What is printed around the text of a letter. Stored with a sent letter, because client and firm can move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LetterHeading {
+    pub firm_name: String,
+    /// The firm's address, in lines.
+    pub letterhead: String,
+    /// The client's name, contact and address, in lines.
+    pub recipient: String,
+    /// As printed: `13 November 2026`.
+    pub date: String,
+}
+
+/// What a dispute has besides its text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DisputeDetails {
+    /// The disputed amount, in the firm's currency.
+    pub amount: Option<MinorUnits>,
+    /// The day by which the dispute is to be resolved.
+    pub due: Option<Day>,
+}
+
+/// The state of a dispute, as people and programs read it. It follows from whether the entry is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DisputeStatus {
+    Open,
+    Resolved,
+}
+
+impl DisputeStatus {
+    pub const ALL: [Self; 2] = [Self::Open, Self::Resolved];
+
+    pub fn of(is_open: bool) -> Self {
+        if is_open { Self::Open } else { Self::Resolved }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Resolved => "resolved",
+        }
+    }
+
+    pub fn is_open(self) -> bool {
+        self == Self::Open
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a dispute's status must be `open` or `resolved`")]
+pub struct DisputeStatusError;
+
+impl FromStr for DisputeStatus {
+    type Err = DisputeStatusError;
+
+    fn from_str(text: &str) -> Result<Self, DisputeStatusError> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text).ok_or(DisputeStatusError)
+    }
 }
 
 macro_rules! impl_numeric_display {

@@ -21,6 +21,14 @@ impl UnixMillis {
             Err(_) => format!("{} ms", self.0),
         }
     }
+
+    /// `2026-11-18 16:26 UTC`, for people. Seconds are left out.
+    pub fn to_utc_minute(self) -> String {
+        match jiff::Timestamp::from_millisecond(self.0) {
+            Ok(timestamp) => timestamp.strftime("%Y-%m-%d %H:%M UTC").to_string(),
+            Err(_) => format!("{} ms", self.0),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -108,6 +116,7 @@ mod tests {
         }
         let at: UnixMillis = "2026-11-15T04:30:00-05:00".parse().unwrap();
         assert_eq!(at.to_iso(), "2026-11-15T09:30:00.000Z");
+        assert_eq!(at.to_utc_minute(), "2026-11-15 09:30 UTC");
     }
 
     proptest! {

@@ -58,8 +58,7 @@ impl ApiKey {
     pub fn parse(text: &str) -> Result<Self, ApiKeyError> {
         let bytes = text.as_bytes();
         let well_formed = bytes.len() == KEY_CHARS
-            && text.starts_with(SCHEME)
-            && bytes[SCHEME.len()..PREFIX_CHARS].iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+            && is_prefix(&bytes[..PREFIX_CHARS])
             && bytes[PREFIX_CHARS] == b'_'
             && bytes[PREFIX_CHARS + 1..].iter().all(u8::is_ascii_alphanumeric);
         if well_formed { Ok(Self(text.to_owned())) } else { Err(ApiKeyError) }
@@ -106,7 +105,24 @@ pub(crate) fn push_random_chars(
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyPrefix(String);
 
+fn is_prefix(bytes: &[u8]) -> bool {
+    bytes.len() == PREFIX_CHARS
+        && bytes.starts_with(SCHEME.as_bytes())
+        && bytes[SCHEME.len()..].iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+}
+
 impl KeyPrefix {
+    /// A new prefix, for a key that is created later.
+    pub fn generate(randomness: &dyn Randomness) -> Self {
+        let mut prefix = SCHEME.to_owned();
+        push_random_chars(&mut prefix, PUBLIC_CHARS, LOWERCASE_ALPHANUMERIC, randomness);
+        Self(prefix)
+    }
+
+    pub fn parse(text: &str) -> Result<Self, ApiKeyError> {
+        if is_prefix(text.as_bytes()) { Ok(Self(text.to_owned())) } else { Err(ApiKeyError) }
+    }
+
     pub fn from_stored(text: String) -> Self {
         Self(text)
     }
@@ -206,6 +222,15 @@ mod tests {
         assert_ne!(one, two);
         assert!(one.hash().matches(&one.hash()));
         assert!(!one.hash().matches(&two.hash()));
+    }
+
+    #[test]
+    fn generated_prefix_parses_and_other_text_does_not() {
+        let prefix = KeyPrefix::generate(&OsRandomness);
+        assert_eq!(KeyPrefix::parse(prefix.as_str()).unwrap().as_str(), prefix.as_str());
+        for bad in ["", "ck_", "ck_ABCDEFGH", "ck_abcdefg", "ck_abcdefghi", "xk_abcdefgh", "ck_abcd/fgh"] {
+            assert!(KeyPrefix::parse(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

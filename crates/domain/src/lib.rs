@@ -5,6 +5,7 @@ mod account;
 mod audit;
 mod chain;
 mod client;
+mod client_dates;
 mod clock;
 mod csv_injection;
 mod day;
@@ -14,6 +15,7 @@ mod ids;
 mod invoice;
 mod key;
 mod key_limits;
+mod letter_template;
 mod local_path;
 mod log;
 mod loopback_host;
@@ -31,6 +33,7 @@ mod rate_limit_subnet;
 mod session;
 mod suggestion;
 mod tax;
+mod telephone;
 mod text;
 mod throttle;
 mod time_zone;
@@ -44,10 +47,12 @@ pub use audit::{
 };
 pub use chain::{ChainHash, ChainHasher, ChainHead, ChainRow, leaf_hash};
 pub use client::{
-    Client, ClientId, ClientName, ContactDetails, ContactEmail, ContactField, Entry, EntryId, EntryKind,
-    EntryKindError, EntryText, EntryTitle, MAX_ADDRESS_CHARS, MAX_CLIENT_NAME_CHARS, MAX_CONTACT_FIELD_CHARS,
-    MAX_ENTRY_TEXT_CHARS, MAX_ENTRY_TITLE_CHARS, PersonRef, PostalAddress, Version,
+    Client, ClientId, ClientName, ContactDetails, ContactEmail, ContactField, DisputeDetails, DisputeStatus,
+    DisputeStatusError, EmailSubject, Entry, EntryId, EntryKind, EntryKindError, EntryText, EntryTitle,
+    LetterHeading, MAX_ADDRESS_CHARS, MAX_CLIENT_NAME_CHARS, MAX_CONTACT_FIELD_CHARS, MAX_ENTRY_TEXT_CHARS,
+    MAX_ENTRY_TITLE_CHARS, PersonRef, PostalAddress, SentLetter, Version,
 };
+pub use client_dates::{ClientDateError, check_client_since, check_due_day, check_entry_day};
 pub use clock::{Clock, ManualClock, SystemClock, TimestampError, UnixMillis};
 pub use csv_injection::{escape_csv_formula, unescape_csv_formula};
 pub use day::{Day, DayError};
@@ -64,6 +69,9 @@ pub use key::{ApiKey, ApiKeyError, Key, KeyHash, KeyPrefix, KeyState, PreviousSe
 pub use key_limits::{
     AllowedModels, AllowedModelsError, ExpiryError, KeyLimits, LimitScope, MAX_ALLOWED_MODELS_CHARS,
     parse_expiry,
+};
+pub use letter_template::{
+    LetterTemplateId, MAX_LETTER_TEMPLATES, Placeholder, TemplateError, check_template, fill_template,
 };
 pub use local_path::LocalPath;
 pub use log::{LogName, TreeHash, UnknownLog};
@@ -85,6 +93,7 @@ pub use rate_limit_subnet::rate_limit_subnet;
 pub use session::{Session, SessionId, SessionTimeouts};
 pub use suggestion::closest_match;
 pub use tax::{TaxRate, TaxRateError};
+pub use telephone::Telephone;
 pub use text::{LineMode, TextBounds, TextError};
 pub use throttle::{
     AttemptKind, AttemptOrigin, CODE_EMAIL_INTERVAL, CODE_EMAIL_WINDOW, CodeCounts, CodeEmailDenied,

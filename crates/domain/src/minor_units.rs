@@ -83,6 +83,19 @@ impl Currency {
         self.with_symbol(&self.figures(amount))
     }
 
+    /// Parses a plain decimal that is not negative and has no more decimals than the currency. `None` for anything
+    /// else.
+    pub fn parse_amount(&self, text: &str) -> Option<MinorUnits> {
+        let exact: Nanos = text.parse().ok()?;
+        let amount = self.round(exact);
+        (self.to_nanos(amount) == Ok(exact)).then_some(amount)
+    }
+
+    /// An amount for hints and errors: `50.00`.
+    pub fn example_amount(&self) -> String {
+        self.to_decimal_string(MinorUnits(10_i64.pow(self.minor_digits()) * 50))
+    }
+
     fn format_with(&self, amount: MinorUnits, write_units: impl Fn(u64) -> String) -> String {
         let digits = self.minor_digits();
         let per_unit = 10_u64.pow(digits);
@@ -169,6 +182,23 @@ mod tests {
             assert_eq!(currency.figures(MinorUnits(minor)).replace(',', ""), to_decimal_string);
             assert_eq!(currency.format_amount(MinorUnits(minor)), read);
         }
+    }
+
+    #[test]
+    fn typed_amounts_have_at_most_the_decimals_of_the_currency() {
+        for (code, text, amount) in [
+            ("USD", "1207.7", Some(120_770)),
+            ("USD", "0", Some(0)),
+            ("USD", "0.001", None),
+            ("USD", "-1", None),
+            ("USD", "1,000", None),
+            ("JPY", "1234", Some(1234)),
+            ("JPY", "1.5", None),
+            ("KWD", "0.001", Some(1)),
+        ] {
+            assert_eq!(currency(code).parse_amount(text), amount.map(MinorUnits), "{code} {text}");
+        }
+        assert_eq!(Currency::USD.example_amount(), "50.00");
     }
 
     proptest! {

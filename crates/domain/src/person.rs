@@ -37,7 +37,7 @@ pub struct Person {
 pub struct Profile {
     /// Shown instead of the address. `None`: the address is shown.
     pub name: Option<PersonName>,
-    /// `None`: times are shown in UTC.
+    /// `None`: times are shown in the firm's time zone.
     pub time_zone: Option<TimeZoneName>,
 }
 

@@ -28,6 +28,8 @@ pub enum TextError {
     Unprintable { what: &'static str, character: char },
     #[error("enter an email address like name@example.com")]
     NotAnEmailAddress,
+    #[error("enter a telephone number like +1 617 555 0142, or +1 617 555 0142 ext. 12")]
+    NotATelephoneNumber,
 }
 
 impl TextBounds {

@@ -97,6 +97,7 @@ actions! {
     ManageTeam on FirmResource,
     InvitePerson on FirmResource,
     ResetFactors on FirmResource,
+    ManageTemplates on FirmResource,
     ReadAudit on FirmResource,
     ReadUsage on FirmResource,
     ReadInvoices on FirmResource,

@@ -9,8 +9,9 @@ mod policy;
 
 pub use actions::{
     ArchiveClient, AuthzAction, ClientResource, CreateClient, EditClient, ExportClient, FirmResource,
-    InvitePerson, ListClients, ManageAccounts, ManageInvoices, ManageTeam, NewClientResource, ReadAccounts,
-    ReadAudit, ReadClient, ReadInvoices, ReadTeam, ReadUsage, ReassignClient, ResetFactors,
+    InvitePerson, ListClients, ManageAccounts, ManageInvoices, ManageTeam, ManageTemplates,
+    NewClientResource, ReadAccounts, ReadAudit, ReadClient, ReadInvoices, ReadTeam, ReadUsage,
+    ReassignClient, ResetFactors,
 };
 pub use permit::{ClientScope, Denial, Permit};
 pub use policy::{AuthzRequest, Policy, PolicyError};

@@ -174,6 +174,7 @@ mod tests {
         assert_eq!(firm::<ManageTeam>(), [false, true, true]);
         assert_eq!(firm::<InvitePerson>(), [false, true, true]);
         assert_eq!(firm::<ResetFactors>(), [false, true, true]);
+        assert_eq!(firm::<ManageTemplates>(), [false, true, true]);
         assert_eq!(firm::<ReadAudit>(), [false, true, false]);
         let billing = [
             firm::<ReadUsage>(),

@@ -59,6 +59,8 @@ pub enum ThrottleKey<'a> {
     /// Files with many records, of any kind together.
     ExportPerPerson(PersonId),
     ExportPerPersonAndDay(PersonId),
+    /// Letters to clients by email.
+    LetterPerPersonAndDay(PersonId),
 }
 
 /// What an address is attempted with. Each has its own counts.
@@ -234,6 +236,7 @@ impl<'a> ThrottleKey<'a> {
             Self::InvitationEmail(_) => Throttle::INVITATION_EMAIL,
             Self::ExportPerPerson(_) => Throttle::EXPORT_PER_PERSON,
             Self::ExportPerPersonAndDay(_) => Throttle::EXPORT_PER_PERSON_AND_DAY,
+            Self::LetterPerPersonAndDay(_) => Throttle::LETTER_PER_PERSON_AND_DAY,
         }
     }
 
@@ -315,6 +318,9 @@ impl<'a> ThrottleKey<'a> {
             Self::ExportPerPerson(person) => digest("export per person", &[&person.0.to_be_bytes()]),
             Self::ExportPerPersonAndDay(person) => {
                 digest("export per person and day", &[&person.0.to_be_bytes()])
+            }
+            Self::LetterPerPersonAndDay(person) => {
+                digest("letter per person and day", &[&person.0.to_be_bytes()])
             }
         }
     }
@@ -466,6 +472,7 @@ mod tests {
                 ThrottleKey::ExportPerPerson(PersonId(1)),
                 ThrottleKey::ExportPerPerson(PersonId(2)),
                 ThrottleKey::ExportPerPersonAndDay(PersonId(1)),
+                ThrottleKey::LetterPerPersonAndDay(PersonId(1)),
             ],
         ];
         // The keys of one subnet are there for first and for further attempts, and some for passwords and codes.

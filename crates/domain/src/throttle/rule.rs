@@ -134,6 +134,9 @@ impl Throttle {
     /// so a few are enough for any work, and someone who took over a session cannot copy the firm's data again and again.
     pub const EXPORT_PER_PERSON: Self = after_first(20, HOUR);
     pub const EXPORT_PER_PERSON_AND_DAY: Self = after_first(60, DAY);
+    /// Letters that one person emails to clients. More than anyone writes in a day, and too few to send spam in the firm's
+    /// name from a session that was taken over.
+    pub const LETTER_PER_PERSON_AND_DAY: Self = after_first(50, DAY);
 
     /// When a count that starts now expires.
     pub fn expires_at(self, now: UnixMillis) -> UnixMillis {
