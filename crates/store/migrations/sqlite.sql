@@ -446,8 +446,8 @@ CREATE TABLE current_encryption_key (
 -- Client records, their owners, and the policy's decisions.
 
 -- Ids start at 1001 and are never reused. `sort_name` is the name without case and accents. Without entries,
--- `last_entry_at_ms` is the smallest integer, so that such clients sort last. Every change of an entry updates the
--- counts here, which lists show.
+-- `last_entry_at_ms` is the time of creation, so that a new client comes first. Every change of an entry updates the
+-- counts and `next_due_day` here, which lists show.
 CREATE TABLE clients (
     id               INTEGER PRIMARY KEY AUTOINCREMENT,
     name             TEXT    NOT NULL,
@@ -468,7 +468,8 @@ CREATE TABLE clients (
     draft_letters    INTEGER NOT NULL,
     open_disputes    INTEGER NOT NULL,
     open_letters     INTEGER NOT NULL,
-    archived_entries INTEGER NOT NULL
+    archived_entries INTEGER NOT NULL,
+    next_due_day     INTEGER
 ) STRICT;
 
 -- Each order of the list, for all clients and for those of one owner.
@@ -478,6 +479,13 @@ CREATE INDEX clients_recent ON clients (is_archived, last_entry_at_ms DESC, id);
 CREATE INDEX clients_recent_of_owner ON clients (owner_id, is_archived, last_entry_at_ms DESC, id);
 CREATE INDEX clients_name ON clients (is_archived, sort_name, id);
 CREATE INDEX clients_name_of_owner ON clients (owner_id, is_archived, sort_name, id);
+-- Clients with open disputes, and when the next of them is due. `next_due_day` counts from 1970.
+CREATE INDEX clients_disputed ON clients (is_archived, id) WHERE open_disputes > 0;
+CREATE INDEX clients_disputed_of_owner ON clients (owner_id, is_archived, id) WHERE open_disputes > 0;
+CREATE INDEX clients_due ON clients (is_archived, next_due_day, id) WHERE next_due_day IS NOT NULL;
+CREATE INDEX clients_due_of_owner ON clients (owner_id, is_archived, next_due_day, id) WHERE next_due_day IS NOT NULL;
+-- Clients with unsent letters.
+CREATE INDEX clients_drafts_of_owner ON clients (owner_id, is_archived, id) WHERE open_letters > 0;
 
 -- Clients per owner, so that a page need not count them.
 CREATE TABLE client_counts (
@@ -519,18 +527,20 @@ CREATE TABLE client_versions (
     PRIMARY KEY (client_id, version)
 ) STRICT, WITHOUT ROWID;
 
--- Search terms of clients: words without case and accents. `owner_id` and `is_archived` are copied from the client, so that
--- a search reads only what it may show.
+-- Search terms of clients: words without case and accents, those of the details (`entries` is 0) apart from those of
+-- `entries` entries that are not archived. `owner_id` and `is_archived` are copied from the client, so that a search reads
+-- only what it may show. A search over all clients reads the terms of each owner.
 CREATE TABLE client_search_terms (
     client_id   INTEGER NOT NULL REFERENCES clients (id),
+    in_entries  INTEGER NOT NULL CHECK (in_entries = (entries > 0)),
     term        TEXT    NOT NULL,
     owner_id    INTEGER NOT NULL,
     is_archived INTEGER NOT NULL,
-    PRIMARY KEY (client_id, term)
+    entries     INTEGER NOT NULL,
+    PRIMARY KEY (client_id, in_entries, term)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX client_search_terms_term ON client_search_terms (is_archived, term, client_id);
-CREATE INDEX client_search_terms_owner ON client_search_terms (owner_id, is_archived, term, client_id);
+CREATE INDEX client_search_terms_owner ON client_search_terms (owner_id, is_archived, in_entries, term, client_id);
 
 CREATE TABLE entries (
     id             INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -542,12 +552,24 @@ CREATE TABLE entries (
     version        INTEGER NOT NULL CHECK (version >= 1),
     archived_at_ms INTEGER,
     is_archived    INTEGER NOT NULL CHECK (is_archived = (archived_at_ms IS NOT NULL)),
+    amount_minor   INTEGER CHECK (amount_minor IS NULL OR (amount_minor >= 0 AND kind = 'billing_dispute')),
+    due_day        INTEGER CHECK (due_day IS NULL OR kind = 'billing_dispute'),
     title          TEXT    NOT NULL,
     text           TEXT    NOT NULL
 ) STRICT;
 
 CREATE INDEX entries_timeline ON entries (client_id, is_archived, at_ms DESC, id DESC);
 CREATE INDEX entries_timeline_of_kind ON entries (client_id, is_archived, kind, at_ms DESC, id DESC, is_open);
+-- Unsent letters of the whole firm.
+CREATE INDEX entries_drafts ON entries (at_ms DESC, id DESC)
+    WHERE kind = 'draft_letter' AND is_open AND NOT is_archived;
+
+-- The search terms of each entry that is not archived, with a space before each. They are read only for a client that may
+-- be read. A row per term would be most of the database.
+CREATE TABLE entry_search_terms (
+    entry_id INTEGER PRIMARY KEY REFERENCES entries (id),
+    terms    TEXT    NOT NULL
+) STRICT;
 
 -- Every version of an entry, including the current one.
 CREATE TABLE entry_versions (
@@ -558,6 +580,8 @@ CREATE TABLE entry_versions (
     is_archived   INTEGER NOT NULL,
     actor_id         INTEGER REFERENCES people (id),
     changed_at_ms INTEGER NOT NULL,
+    amount_minor  INTEGER,
+    due_day       INTEGER,
     title         TEXT    NOT NULL,
     text          TEXT    NOT NULL,
     PRIMARY KEY (entry_id, version)
@@ -565,6 +589,49 @@ CREATE TABLE entry_versions (
 
 -- AUTOINCREMENT continues from here.
 INSERT INTO sqlite_sequence (name, seq) VALUES ('clients', 1000), ('entries', 0);
+
+-- Letters that were sent by email. The letter itself cannot be changed afterwards. `event_id` is its message in the outbox.
+CREATE TABLE sent_letters (
+    entry_id     INTEGER NOT NULL PRIMARY KEY REFERENCES entries (id),
+    sent_at_ms   INTEGER NOT NULL,
+    sent_by      INTEGER NOT NULL REFERENCES people (id),
+    sent_to      TEXT    NOT NULL CHECK (sent_to <> ''),
+    subject      TEXT    NOT NULL,
+    -- As it was printed: client and firm can move, and readers have other time zones.
+    firm_name    TEXT    NOT NULL,
+    letterhead   TEXT    NOT NULL,
+    recipient    TEXT    NOT NULL,
+    printed_date TEXT    NOT NULL,
+    event_id     TEXT    NOT NULL
+) STRICT;
+
+CREATE TRIGGER sent_letters_no_update BEFORE UPDATE ON sent_letters
+BEGIN
+    SELECT RAISE(ABORT, 'a sent letter cannot be changed');
+END;
+
+CREATE TRIGGER sent_letters_no_delete BEFORE DELETE ON sent_letters
+BEGIN
+    SELECT RAISE(ABORT, 'a sent letter cannot be changed');
+END;
+
+-- It can still be archived.
+CREATE TRIGGER entries_sent_no_update BEFORE UPDATE ON entries
+WHEN (OLD.title, OLD.text, OLD.at_ms, OLD.is_open) IS NOT (NEW.title, NEW.text, NEW.at_ms, NEW.is_open)
+    AND EXISTS (SELECT 1 FROM sent_letters WHERE entry_id = OLD.id)
+BEGIN
+    SELECT RAISE(ABORT, 'a sent letter cannot be changed');
+END;
+
+-- Letters that a new letter can start from, with placeholders for the client's details.
+CREATE TABLE letter_templates (
+    id            INTEGER PRIMARY KEY AUTOINCREMENT,
+    title         TEXT    NOT NULL,
+    text          TEXT    NOT NULL,
+    version       INTEGER NOT NULL CHECK (version >= 1),
+    changed_by    INTEGER REFERENCES people (id),
+    changed_at_ms INTEGER NOT NULL
+) STRICT;
 
 -- Views of records, so that the page need not search the audit log.
 CREATE TABLE record_views (
@@ -574,6 +641,28 @@ CREATE TABLE record_views (
     view_count      INTEGER NOT NULL,
     PRIMARY KEY (client_id, person_id)
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX record_views_of_person ON record_views (person_id, last_viewed_at_ms DESC, client_id);
+
+-- Text that a person typed into a form of a record and has not saved yet. A row without fields says only that the form is
+-- open: with the session's hash, it is how text that arrives after the session ended finds its person.
+CREATE TABLE unsaved_texts (
+    person_id    INTEGER NOT NULL REFERENCES people (id),
+    client_id    INTEGER NOT NULL REFERENCES clients (id),
+    form         TEXT    NOT NULL
+        CHECK (form IN ('details', 'meeting_note', 'billing_dispute', 'draft_letter', 'entry')),
+    -- Of the form 'entry', 0 otherwise.
+    entry_id     INTEGER NOT NULL CHECK ((form = 'entry') = (entry_id <> 0)),
+    session_hash BLOB    NOT NULL CHECK (length(session_hash) = 32),
+    -- When that session last opened or saved the form.
+    session_at_ms INTEGER NOT NULL,
+    -- JSON, or empty.
+    fields       TEXT    NOT NULL,
+    saved_at_ms  INTEGER NOT NULL,
+    PRIMARY KEY (person_id, client_id, form, entry_id)
+) STRICT;
+
+CREATE INDEX unsaved_texts_saved_at ON unsaved_texts (saved_at_ms);
 
 -- Each process links its decisions into a hash chain, like the ledger.
 CREATE TABLE audit_writers (

@@ -20,6 +20,7 @@ mod secrets;
 mod session_revoker;
 mod store;
 mod stores;
+mod templates;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod throttles;
@@ -34,7 +35,8 @@ pub use accounts::types::{
     ReserveOutcome, SpendingReservation,
 };
 pub use audit::types::{
-    AUDIT_ROWS_PER_PAGE, AuditCursor, AuditListRow, AuditQuery, AuditRowId, ChainedAuditRow,
+    AUDIT_ROWS_PER_PAGE, AuditCursor, AuditListRow, AuditQuery, AuditRowId, ChainedAuditRow, ChangedEntry,
+    FieldChange, FieldValue, RecordChange, RecordField,
 };
 pub use billing::error::InvoiceError;
 pub use billing::types::{
@@ -43,11 +45,20 @@ pub use billing::types::{
 };
 pub use clients::entries::MAX_ENTRIES_PER_CLIENT;
 pub use clients::error::ClientError;
+pub use clients::matches::{EntryMatch, MAX_MATCHES_PER_CLIENT};
+pub use clients::same_name::MAX_SAME_NAME_CLIENTS;
+pub use clients::snippet::SnippetPart;
 pub use clients::types::{
-    CLIENTS_PER_PAGE, ClientChange, ClientOrder, ClientOwner, ClientPage, ClientQuery, ClientRecord,
-    ClientSummary, ClientVersion, ENTRIES_PER_PAGE, EntryChange, EntryCounts, EntryCursor, EntryQuery,
-    EntryVersion, MAX_RECORD_VIEWS, MAX_VERSIONS_PER_READ, NewClient, NewEntry, RecordPart, RecordView,
-    SaveOutcome, VersionQuery,
+    ArchiveChange, CLIENTS_PER_PAGE, ClientChange, ClientOrder, ClientOwner, ClientPage, ClientQuery,
+    ClientRecord, ClientSummary, ClientVersion, DisputeFilter, DueDispute, ENTRIES_PER_PAGE, EntryChange,
+    EntryCounts, EntryCursor, EntryQuery, EntryVersion, LetterEmail, LetterOutcome, MAX_RECENT_CLIENTS,
+    MAX_RECORD_VIEWS, MAX_VERSIONS_PER_READ, MAX_WORK_ITEMS, NewClient, NewEntry, OpenedLetter, RecentClient,
+    RecordPart, RecordView, RecordedSearch, RecordedWork, SaveOutcome, UnsentLetter, VersionQuery,
+    VersionRestore, WorkItem, WorkQuery, WorkSummary,
+};
+pub use clients::unsaved_rows::{
+    ENDED_SESSION_WINDOW, MAX_UNSAVED_TEXT_BYTES, MAX_UNSAVED_TEXTS_PER_PERSON, NewUnsavedText,
+    OPEN_FORM_LIFETIME, UNSAVED_TEXT_LIFETIME, UnsavedForm, UnsavedText,
 };
 pub use db::error::{DbError, OpenError};
 pub use idempotency::types::{ClaimOutcome, FinishedKey, FinishedReply, IdempotencyRecord, KeyClaim};
@@ -138,4 +149,7 @@ pub use secrets::shared::SharedSecrets;
 pub use session_revoker::SessionRevoker;
 pub use store::{Health, Store};
 pub use stores::{AdminStore, AlertStore, LogStore, MeteringStore, PortalStore, ProviderStore, VerifyStore};
+pub use templates::letter_templates::{
+    LetterTemplate, LetterTemplateContent, LetterTemplateError, LetterTemplates,
+};
 pub use throttles::counts::Throttles;

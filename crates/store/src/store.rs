@@ -14,10 +14,10 @@ use crate::secrets::keyring::Keyring;
 use crate::{
     AccountLookup, Accounts, Activity, Alerts, AuditChains, AuditLog, BackchannelLogouts, ClientImports,
     Clients, DatabaseUrl, FactorCeremonies, FactorResets, Grants, IdempotencyKeys, Invitations, Invoices,
-    IssuedInvoices, KeyLookup, KnownDevices, Leases, Ledger, LedgerChains, LedgerPartitions, LogReader,
-    LogWriter, MailboxProofs, OpenError, Outbox, People, ProviderAccounts, ProviderSessions, SecondFactors,
-    SecretEncryption, SessionRevoker, Sessions, SharedSecrets, SignIns, SigningKeys, Spending, StoredReplies,
-    Throttles, UsageReports, Webhooks, open_postgres, open_sqlite,
+    IssuedInvoices, KeyLookup, KnownDevices, Leases, Ledger, LedgerChains, LedgerPartitions, LetterTemplates,
+    LogReader, LogWriter, MailboxProofs, OpenError, Outbox, People, ProviderAccounts, ProviderSessions,
+    SecondFactors, SecretEncryption, SessionRevoker, Sessions, SharedSecrets, SignIns, SigningKeys, Spending,
+    StoredReplies, Throttles, UsageReports, Webhooks, open_postgres, open_sqlite,
 };
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -47,6 +47,7 @@ pub struct Store {
     pub leases: Leases,
     pub ledger: Ledger,
     pub ledger_chains: LedgerChains,
+    pub letter_templates: LetterTemplates,
     pub log_reader: LogReader,
     pub log_writer: LogWriter,
     pub outbox: Outbox,
@@ -140,6 +141,7 @@ impl Store {
             leases: Leases { db: db.clone(), lease: Arc::clone(&lease) },
             ledger: Ledger { db: db.clone(), writer: Arc::clone(&writer) },
             ledger_chains: LedgerChains { db: db.clone() },
+            letter_templates: LetterTemplates { db: db.clone(), audited: audited.clone() },
             log_reader: LogReader { db: db.clone() },
             log_writer: LogWriter { db: db.clone() },
             outbox: Outbox { db: db.clone(), wake },

@@ -4,10 +4,10 @@ use crate::store::Store;
 use crate::{
     AccountLookup, Accounts, Activity, Alerts, AuditChains, AuditLog, BackchannelLogouts, ClientImports,
     Clients, FactorCeremonies, FactorResets, Grants, IdempotencyKeys, Invitations, Invoices, IssuedInvoices,
-    KeyLookup, KnownDevices, Leases, Ledger, LedgerChains, LedgerPartitions, LogReader, LogWriter,
-    MailboxProofs, Outbox, People, ProviderAccounts, ProviderSessions, SecondFactors, SessionRevoker,
-    Sessions, SharedSecrets, SignIns, SigningKeys, Spending, StoredReplies, Throttles, UsageReports,
-    Webhooks,
+    KeyLookup, KnownDevices, Leases, Ledger, LedgerChains, LedgerPartitions, LetterTemplates, LogReader,
+    LogWriter, MailboxProofs, Outbox, People, ProviderAccounts, ProviderSessions, SecondFactors,
+    SessionRevoker, Sessions, SharedSecrets, SignIns, SigningKeys, Spending, StoredReplies, Throttles,
+    UsageReports, Webhooks,
 };
 
 /// What metering calls: keys, the ledger, and what requests reserve while they run.
@@ -34,6 +34,7 @@ pub struct PortalStore {
     pub invitations: Invitations,
     pub invoices: Invoices,
     pub keys: KeyLookup,
+    pub letter_templates: LetterTemplates,
     pub outbox: Outbox,
     pub people: People,
     pub session_revoker: SessionRevoker,
@@ -85,6 +86,7 @@ pub struct AdminStore {
     pub invoices: Invoices,
     pub keys: KeyLookup,
     pub ledger: Ledger,
+    pub letter_templates: LetterTemplates,
     pub people: People,
     pub secrets: SharedSecrets,
     pub session_revoker: SessionRevoker,
@@ -141,6 +143,7 @@ impl Store {
             invitations: self.invitations.clone(),
             invoices: self.invoices.clone(),
             keys: self.keys.clone(),
+            letter_templates: self.letter_templates.clone(),
             outbox: self.outbox.clone(),
             people: self.people.clone(),
             session_revoker: self.session_revoker.clone(),
@@ -192,6 +195,7 @@ impl Store {
             invoices: self.invoices.clone(),
             keys: self.keys.clone(),
             ledger: self.ledger.clone(),
+            letter_templates: self.letter_templates.clone(),
             people: self.people.clone(),
             secrets: self.secrets.clone(),
             session_revoker: self.session_revoker.clone(),

@@ -18,6 +18,8 @@ pub enum AccountError {
     NoSuchKey,
     #[error("the key {0} is revoked")]
     KeyRevoked(KeyPrefix),
+    #[error("the key {0} was rotated concurrently; nothing was changed")]
+    KeyAlreadyRotated(KeyPrefix),
     #[error("the key {key} was rotated, and its old secret works until {}", .ends_at.to_iso())]
     OverlapRunning { key: KeyPrefix, ends_at: UnixMillis },
     #[error("there is already a key with the prefix {0}")]

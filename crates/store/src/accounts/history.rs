@@ -145,7 +145,7 @@ pub(crate) fn key_rotated(key: &Key, now: UnixMillis, ends_overlap: bool) -> Eve
     let prefix = &key.prefix;
     let earlier = if ends_overlap { " and ended its earlier overlap" } else { "" };
     let old = match key.overlap_ends_at(now) {
-        Some(until) => format!("works until {}", until.to_iso()),
+        Some(until) => format!("works until {}", until.to_utc_minute()),
         None => "no longer works".to_owned(),
     };
     EventLine::new("key_rotated", format!("rotated the key {prefix}{earlier}; its old secret {old}"))
@@ -292,11 +292,11 @@ mod tests {
             let previous = PreviousSecret { hash: key.hash, expires_at: UnixMillis(overlap_ends_at) };
             key_rotated(&Key { previous_secret: Some(previous), ..key }, UnixMillis(1_000), ends_overlap).text
         };
-        let until = |second| {
-            format!("rotated the key ck_7k2m9x4d; its old secret works until 1970-01-01T00:00:0{second}.000Z")
+        let until = |minute| {
+            format!("rotated the key ck_7k2m9x4d; its old secret works until 1970-01-01 00:0{minute} UTC")
         };
-        assert_eq!(rotated(3_000, None, false), until(3));
-        assert_eq!(rotated(3_000, Some(2_000), false), until(2));
+        assert_eq!(rotated(180_000, None, false), until(3));
+        assert_eq!(rotated(180_000, Some(120_000), false), until(2));
         assert_eq!(
             rotated(1_000, None, true),
             "rotated the key ck_7k2m9x4d and ended its earlier overlap; its old secret no longer works"

@@ -98,6 +98,9 @@ pub(crate) async fn rotate(
     if let KeyState::Revoked { .. } = key.state {
         return Err(AccountError::KeyRevoked(key.prefix).into());
     }
+    if !key.hash.matches(&rotation.replaces) {
+        return Err(AccountError::KeyAlreadyRotated(key.prefix).into());
+    }
     let running_overlap = key.overlap_ends_at(access_request.at);
     if let Some(ends_at) = running_overlap
         && !rotation.ends_running_overlap

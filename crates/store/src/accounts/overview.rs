@@ -178,8 +178,9 @@ impl Accounts {
     }
 
     /// Writes the decision, the change and its history row in one transaction. Fails with `AccountNameTaken`,
-    /// `KeyPrefixTaken`, `NoSuchAccountId`, `NoSuchKey`, `AccountClosed` for a key that is to bill a closed account, or
-    /// `KeyRevoked` for a revoked key that is to bill another account. Earlier usage of an attached key stays where it
+    /// `KeyPrefixTaken`, `NoSuchAccountId`, `NoSuchKey`, `AccountClosed` for a key that is to bill a closed account,
+    /// `KeyRevoked` for a revoked key that is to bill another account, or `KeyAlreadyRotated` and `OverlapRunning` for a
+    /// rotation. Earlier usage of an attached key stays where it
     /// was billed. A closed account retains its keys and its ledger; its keys stop generating. Closing or revoking
     /// again changes nothing: the first time stands.
     pub async fn change_account(

@@ -79,6 +79,8 @@ pub struct NewKey {
 #[derive(Clone, Debug)]
 pub struct KeyRotation {
     pub key: KeyPrefix,
+    /// The secret that it replaces. The rotation is rejected if the key has another one by now.
+    pub replaces: KeyHash,
     pub hash: KeyHash,
     /// Until then the old secret works too.
     pub overlap_ends_at: UnixMillis,

@@ -12,7 +12,7 @@ use crate::db::Db;
 use crate::db::{self, Conn, FromRow, Row, Statement};
 use crate::ledger::batch::to_db_count;
 use chancery_domain::{
-    AuditEvent, AuditRow, AuditedEvent, ChainHead, EventKind, EventOrigin, Person, WriterId,
+    AuditEvent, AuditRow, AuditedEvent, ChainHead, ClientName, EventKind, EventOrigin, Person, WriterId,
 };
 use chancery_policy::{Denial, Permit, ReadAudit};
 
@@ -38,6 +38,7 @@ impl FromRow for AuditListRow {
             row: AuditRow::from_row(row)?,
             person: person("person_id", "person_email")?,
             subject: person("subject_id", "subject_email")?,
+            client_name: row.get::<Option<String>>("client_name")?.map(ClientName::from_stored),
         })
     }
 }
@@ -46,9 +47,10 @@ async fn page(conn: &mut Conn<'_>, query: &AuditQuery) -> Result<Vec<AuditListRo
     let AuditQuery { person, client, action, event, decision, from, until, cursor } = query;
     let mut read = Statement::new(
         "SELECT a.id, a.at_ms, a.principal_kind, a.person_id, a.action, a.client_id, a.request_id, a.decision, a.event, \
-         a.subject_id, a.old_role, a.new_role, a.invited_address, a.ip_address, p.email AS person_email, s.email AS subject_email \
+         a.subject_id, a.old_role, a.new_role, a.invited_address, a.ip_address, p.email AS person_email, \
+         s.email AS subject_email, c.name AS client_name \
          FROM audit_rows a LEFT JOIN people p ON p.id = a.person_id LEFT JOIN people s ON s.id = a.subject_id \
-         WHERE a.at_ms >= ",
+         LEFT JOIN clients c ON c.id = a.client_id WHERE a.at_ms >= ",
     );
     read.push_bind(from.map_or(i64::MIN, |from| from.0));
     if let Some(until) = until {

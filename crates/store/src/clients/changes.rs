@@ -3,7 +3,7 @@
 use crate::clients::locks::MAX_CLIENTS_PER_STATEMENT;
 use crate::clients::rows::StoredClient;
 use crate::clients::search::{replace_search_terms, search_terms_of, sort_name};
-use crate::clients::types::{ClientChange, SaveOutcome};
+use crate::clients::types::{ArchiveChange, ClientChange, SaveOutcome};
 use crate::clients::versions::add_client_version;
 use crate::db::error_codes::with_timeout;
 use crate::db::{Conn, Statement, query};
@@ -55,8 +55,11 @@ pub(crate) async fn archive_client(
     conn: &mut Conn<'_>,
     access_request: &AccessRequest,
     StoredClient { client: current, .. }: StoredClient,
-    is_archived: bool,
+    ArchiveChange { is_archived, version }: ArchiveChange,
 ) -> Result<SaveOutcome<Client>, sqlx::Error> {
+    if version.is_some_and(|version| version != current.version) {
+        return Ok(SaveOutcome::Conflict(current));
+    }
     if current.archived_at.is_some() == is_archived {
         return Ok(SaveOutcome::Saved(current));
     }

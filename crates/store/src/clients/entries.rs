@@ -1,17 +1,19 @@
 //! Entries of a record: reads pages; adds, changes and archives entries. Every change updates the counts on the client
-//! that lists show.
+//! that lists show, and the search index.
 
 use crate::ClientError;
-use crate::clients::rows::{NO_ENTRY_MS, person_ref};
+use crate::clients::entry_terms::{EntryTerms, add_entry_terms, entry_terms, replace_entry_terms};
+use crate::clients::rows::{dispute_details, person_ref};
 use crate::clients::types::{
-    ENTRIES_PER_PAGE, EntryChange, EntryCounts, EntryCursor, EntryQuery, NewEntry, SaveOutcome,
+    ArchiveChange, ENTRIES_PER_PAGE, EntryChange, EntryCounts, EntryCursor, EntryQuery, NewEntry, SaveOutcome,
 };
 use crate::clients::versions::add_entry_version;
-use crate::db::{Conn, FromRow, Query, Row, Statement, corrupt, query};
+use crate::db::{Conn, FromRow, Query, Row, Statement, TxError, corrupt, query};
 use chancery_domain::{
-    AccessRequest, ClientId, ClientName, Entry, EntryId, EntryKind, EntryText, EntryTitle, UnixMillis,
-    Version,
+    AccessRequest, ClientId, ClientName, ContactEmail, DisputeDetails, EmailSubject, Entry, EntryId,
+    EntryKind, EntryText, EntryTitle, LetterHeading, SentLetter, UnixMillis, Version,
 };
+use std::collections::BTreeSet;
 
 /// Most entries of one client, archived ones included: about three a day for years.
 pub const MAX_ENTRIES_PER_CLIENT: u64 = 5000;
@@ -19,9 +21,11 @@ pub const MAX_ENTRIES_PER_CLIENT: u64 = 5000;
 /// Rows per statement.
 const MAX_ROWS_PER_STATEMENT: usize = 500;
 
-const SELECT_ENTRIES: &str = "SELECT e.id, e.client_id, e.kind, e.at_ms, e.author_id, p.email AS author_email, \
-    e.is_open, e.version, e.archived_at_ms, e.title, e.text \
-    FROM entries e JOIN people p ON p.id = e.author_id WHERE ";
+pub(crate) const SELECT_ENTRIES: &str = "SELECT e.id, e.client_id, e.kind, e.at_ms, e.author_id, p.email AS author_email, \
+    e.is_open, e.amount_minor, e.due_day, e.version, e.archived_at_ms, e.title, e.text, s.sent_at_ms, s.sent_to, \
+    s.subject AS sent_subject, s.firm_name, s.letterhead, s.recipient, s.printed_date, s.sent_by, \
+    sender.email AS sender_email FROM entries e JOIN people p ON p.id = e.author_id \
+    LEFT JOIN sent_letters s ON s.entry_id = e.id LEFT JOIN people sender ON sender.id = s.sent_by WHERE ";
 
 const HAS_ENTRY: &str = "SELECT COUNT(*) FROM entries WHERE id = $1 AND client_id = $2";
 
@@ -39,25 +43,45 @@ impl FromRow for Entry {
             title: EntryTitle::from_stored(row.get("title")?),
             text: EntryText::from_stored(row.get("text")?),
             is_open: row.get("is_open")?,
+            dispute: dispute_details(row)?,
             version: Version(row.get("version")?),
             archived_at: row.get::<Option<i64>>("archived_at_ms")?.map(UnixMillis),
+            sent: sent_letter(row)?,
         })
     }
 }
 
-const UPDATE: &str = "UPDATE entries SET at_ms = $2, is_open = $3, version = $4, archived_at_ms = $5, is_archived = $6, \
-    title = $7, text = $8 WHERE id = $1";
+fn sent_letter(row: &Row) -> Result<Option<SentLetter>, sqlx::Error> {
+    let Some(at) = row.get::<Option<i64>>("sent_at_ms")?.map(UnixMillis) else { return Ok(None) };
+    Ok(Some(SentLetter {
+        at,
+        to: ContactEmail::from_stored(row.get("sent_to")?),
+        by: person_ref(row.get("sent_by")?, &row.get::<String>("sender_email")?)?,
+        subject: EmailSubject::from_stored(row.get("sent_subject")?),
+        heading: LetterHeading {
+            firm_name: row.get("firm_name")?,
+            letterhead: row.get("letterhead")?,
+            recipient: row.get("recipient")?,
+            date: row.get("printed_date")?,
+        },
+    }))
+}
 
-/// An archived entry counts only in `archived_entries`.
+const UPDATE: &str = "UPDATE entries SET at_ms = $2, is_open = $3, version = $4, archived_at_ms = $5, is_archived = $6, \
+    amount_minor = $7, due_day = $8, title = $9, text = $10 WHERE id = $1";
+
+/// An archived entry counts only in `archived_entries`. Without entries, the time of creation orders the list.
 const RECOUNT: &str = "UPDATE clients SET (last_entry_at_ms, meeting_notes, billing_disputes, draft_letters, \
-    open_disputes, open_letters, archived_entries) = (SELECT \
-    COALESCE(MAX(at_ms) FILTER (WHERE NOT is_archived), $2), \
+    open_disputes, open_letters, archived_entries, next_due_day) = (SELECT \
+    COALESCE(MAX(at_ms) FILTER (WHERE NOT is_archived), (SELECT c.created_at_ms FROM clients c WHERE c.id = $1)), \
     COUNT(*) FILTER (WHERE NOT is_archived AND kind = 'meeting_note'), \
     COUNT(*) FILTER (WHERE NOT is_archived AND kind = 'billing_dispute'), \
     COUNT(*) FILTER (WHERE NOT is_archived AND kind = 'draft_letter'), \
     COUNT(*) FILTER (WHERE NOT is_archived AND kind = 'billing_dispute' AND is_open), \
     COUNT(*) FILTER (WHERE NOT is_archived AND kind = 'draft_letter' AND is_open), \
-    COUNT(*) FILTER (WHERE is_archived) FROM entries WHERE client_id = $1) WHERE id = $1";
+    COUNT(*) FILTER (WHERE is_archived), \
+    MIN(due_day) FILTER (WHERE NOT is_archived AND kind = 'billing_dispute' AND is_open) \
+    FROM entries WHERE client_id = $1) WHERE id = $1";
 
 /// The entry counts of a new client, the same as `RECOUNT` computes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,6 +93,7 @@ pub(crate) struct NewEntryCounts {
     pub(crate) open_disputes: i64,
     pub(crate) open_letters: i64,
     pub(crate) archived_entries: i64,
+    pub(crate) next_due_day: Option<i64>,
 }
 
 impl NewEntryCounts {
@@ -86,6 +111,8 @@ impl NewEntryCounts {
                 EntryKind::BillingDispute => {
                     counts.billing_disputes += 1;
                     counts.open_disputes += open;
+                    let due = due_day(&new_dispute(entry)).filter(|_| is_open(entry));
+                    counts.next_due_day = [counts.next_due_day, due].into_iter().flatten().min();
                 }
                 EntryKind::DraftLetter => {
                     counts.draft_letters += 1;
@@ -99,6 +126,23 @@ impl NewEntryCounts {
 
 fn is_open(new: &NewEntry) -> bool {
     new.is_open && new.kind.can_be_open()
+}
+
+fn new_dispute(new: &NewEntry) -> DisputeDetails {
+    of_kind(new.kind, new.dispute)
+}
+
+/// Only disputes have an amount and a due date.
+fn of_kind(kind: EntryKind, dispute: DisputeDetails) -> DisputeDetails {
+    if kind == EntryKind::BillingDispute { dispute } else { DisputeDetails::default() }
+}
+
+fn amount_minor(dispute: &DisputeDetails) -> Option<i64> {
+    dispute.amount.map(|amount| amount.0)
+}
+
+fn due_day(dispute: &DisputeDetails) -> Option<i64> {
+    dispute.due.map(|day| i64::from(day.0))
 }
 
 /// Fails if the record would exceed `MAX_ENTRIES_PER_CLIENT`.
@@ -123,11 +167,14 @@ pub(crate) type EntryPage = (Vec<Entry>, bool);
 
 /// Reads a page plus one entry.
 pub(crate) fn select_page(client: ClientId, filter: &EntryQuery) -> Query<'static> {
-    let EntryQuery { kind, is_archived, after } = filter;
+    let EntryQuery { kind, is_open, is_archived, after } = filter;
     let mut read = Statement::new(SELECT_ENTRIES);
     read.push("e.client_id = ").push_bind(client.0).push(" AND e.is_archived = ").push_bind(*is_archived);
     if let Some(kind) = kind {
         read.push(" AND e.kind = ").push_bind(kind.as_str());
+    }
+    if let Some(is_open) = is_open {
+        read.push(" AND e.is_open = ").push_bind(*is_open);
     }
     if let Some(EntryCursor { at, id }) = after {
         read.push(" AND (e.at_ms, e.id) < (").push_bind(at.0).push(", ").push_bind(id.0).push(")");
@@ -191,7 +238,7 @@ pub(crate) async fn find_entries(
     Ok(found)
 }
 
-/// Adds entries with allocated ids, and their first versions.
+/// Adds entries with allocated ids, their first versions and their search terms.
 pub(crate) async fn insert_entries(
     conn: &mut Conn<'_>,
     access_request: &AccessRequest,
@@ -201,7 +248,7 @@ pub(crate) async fn insert_entries(
     for entries in entries.chunks(MAX_ROWS_PER_STATEMENT) {
         let mut add = Statement::new(
             "INSERT INTO entries (id, client_id, kind, at_ms, author_id, is_open, version, archived_at_ms, \
-             is_archived, title, text) ",
+             is_archived, amount_minor, due_day, title, text) ",
         );
         add.push_values(entries, |(id, client, new)| {
             [
@@ -214,6 +261,8 @@ pub(crate) async fn insert_entries(
                 Version::FIRST.0.into(),
                 new.is_archived.then_some(access_request.at.0).into(),
                 new.is_archived.into(),
+                amount_minor(&new_dispute(new)).into(),
+                due_day(&new_dispute(new)).into(),
                 new.title.as_str().into(),
                 new.text.as_str().into(),
             ]
@@ -221,7 +270,8 @@ pub(crate) async fn insert_entries(
         add.build().persistent(entries.len() == 1).execute(conn).await?;
         let mut add_versions = Statement::new(
             "INSERT INTO entry_versions \
-             (entry_id, version, at_ms, is_open, is_archived, actor_id, changed_at_ms, title, text) ",
+             (entry_id, version, at_ms, is_open, is_archived, actor_id, changed_at_ms, amount_minor, due_day, title, \
+             text) ",
         );
         add_versions.push_values(entries, |(id, _, new)| {
             [
@@ -232,25 +282,40 @@ pub(crate) async fn insert_entries(
                 new.is_archived.into(),
                 by.into(),
                 access_request.at.0.into(),
+                amount_minor(&new_dispute(new)).into(),
+                due_day(&new_dispute(new)).into(),
                 new.title.as_str().into(),
                 new.text.as_str().into(),
             ]
         });
         add_versions.build().persistent(entries.len() == 1).execute(conn).await?;
+        let active = entries.iter().filter(|(_, _, new)| !new.is_archived);
+        let terms: Vec<EntryTerms> = active
+            .map(|(id, client, new)| EntryTerms {
+                entry: *id,
+                client: *client,
+                terms: entry_terms(&new.title, &new.text),
+            })
+            .collect();
+        add_entry_terms(conn, &terms).await?;
     }
     Ok(())
 }
 
-/// Saves changed fields if the version is still the one that the editor saw.
+/// Saves changed fields if the version is still the one that the editor saw. Fails with `LetterSent` for a letter that was
+/// sent by email.
 pub(crate) async fn change_entry(
     conn: &mut Conn<'_>,
     access_request: &AccessRequest,
     client: ClientId,
     change: &EntryChange,
-) -> Result<SaveOutcome<Entry>, sqlx::Error> {
+) -> Result<SaveOutcome<Entry>, TxError<ClientError>> {
     let Some(current) = find_entry(conn, client, change.entry).await? else {
         return Ok(SaveOutcome::NotFound);
     };
+    if current.sent.is_some() {
+        return Err(ClientError::LetterSent { client, letter: current.id }.into());
+    }
     if current.version != change.version {
         return Ok(SaveOutcome::Conflict(current));
     }
@@ -259,11 +324,12 @@ pub(crate) async fn change_entry(
         text: change.text.clone(),
         at: change.at.unwrap_or(current.at),
         is_open: change.is_open && current.kind.can_be_open(),
+        dispute: change.dispute.map_or(current.dispute, |dispute| of_kind(current.kind, dispute)),
         ..current.clone()
     };
     match changed == current {
         true => Ok(SaveOutcome::Saved(current)),
-        false => save_entry(conn, access_request, changed).await,
+        false => Ok(save_entry(conn, access_request, &current, changed).await?),
     }
 }
 
@@ -272,24 +338,24 @@ pub(crate) async fn archive_entry(
     access_request: &AccessRequest,
     client: ClientId,
     entry: EntryId,
-    is_archived: bool,
+    ArchiveChange { is_archived, version }: ArchiveChange,
 ) -> Result<SaveOutcome<Entry>, sqlx::Error> {
     let Some(current) = find_entry(conn, client, entry).await? else { return Ok(SaveOutcome::NotFound) };
+    if version.is_some_and(|version| version != current.version) {
+        return Ok(SaveOutcome::Conflict(current));
+    }
     if current.archived_at.is_some() == is_archived {
         return Ok(SaveOutcome::Saved(current));
     }
-    save_entry(
-        conn,
-        access_request,
-        Entry { archived_at: is_archived.then_some(access_request.at), ..current },
-    )
-    .await
+    let changed = Entry { archived_at: is_archived.then_some(access_request.at), ..current.clone() };
+    save_entry(conn, access_request, &current, changed).await
 }
 
-/// Saves the entry as its next version, and updates the client's counts.
-async fn save_entry(
+/// Saves the entry as its next version, and updates the client's counts and the search index.
+pub(crate) async fn save_entry(
     conn: &mut Conn<'_>,
     access_request: &AccessRequest,
+    current: &Entry,
     entry: Entry,
 ) -> Result<SaveOutcome<Entry>, sqlx::Error> {
     let entry = Entry { version: entry.version.next(), ..entry };
@@ -300,15 +366,27 @@ async fn save_entry(
         .bind(entry.version.0)
         .bind(entry.archived_at.map(|at| at.0))
         .bind(entry.archived_at.is_some())
+        .bind(amount_minor(&entry.dispute))
+        .bind(due_day(&entry.dispute))
         .bind(entry.title.as_str())
         .bind(entry.text.as_str());
     update.execute(conn).await?;
     add_entry_version(conn, access_request, entry.id).await?;
     recount_entries(conn, entry.client).await?;
+    let indexed = EntryTerms { entry: entry.id, client: entry.client, terms: indexed_terms(&entry) };
+    replace_entry_terms(conn, &indexed_terms(current), &indexed).await?;
     Ok(SaveOutcome::Saved(entry))
 }
 
+/// An archived entry is not found.
+fn indexed_terms(entry: &Entry) -> BTreeSet<String> {
+    match entry.archived_at {
+        Some(_) => BTreeSet::new(),
+        None => entry_terms(&entry.title, &entry.text),
+    }
+}
+
 pub(crate) async fn recount_entries(conn: &mut Conn<'_>, client: ClientId) -> Result<(), sqlx::Error> {
-    query(RECOUNT).bind(client.0).bind(NO_ENTRY_MS).execute(conn).await?;
+    query(RECOUNT).bind(client.0).execute(conn).await?;
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use crate::DbError;
 use crate::db::Rejection;
-use chancery_domain::{ClientId, ClientName, PersonId};
+use chancery_domain::{ClientId, ClientName, EntryId, PersonId};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -15,6 +15,8 @@ pub enum ClientError {
     NoSuchPerson(PersonId),
     #[error("the record of {client} would exceed {max} entries; create another client for new ones")]
     TooManyEntries { client: ClientName, max: u64 },
+    #[error("letter {letter} of client {client} was sent and cannot be changed")]
+    LetterSent { client: ClientId, letter: EntryId },
     #[error(transparent)]
     Database(#[from] DbError),
 }

@@ -5,7 +5,7 @@ use crate::DbError;
 use crate::audit::principal::distinct;
 use crate::audit::step::AuditedSteps;
 use crate::clients::entries::{NewEntryCounts, ensure_entry_capacity, insert_entries};
-use crate::clients::rows::{NO_ENTRY_MS, ensure_active_member, ensure_person_exists};
+use crate::clients::rows::{ensure_active_member, ensure_person_exists};
 use crate::clients::search::{SearchTermRow, add_search_terms, search_terms_of, sort_name};
 use crate::clients::types::{NewClient, NewEntry};
 use crate::db::Db;
@@ -150,7 +150,7 @@ async fn insert_clients(conn: &mut Conn<'_>, new: &[NewClientRow<'_>]) -> Result
     let mut add = Statement::new(
         "INSERT INTO clients (id, name, sort_name, contact, email, telephone, address, since_day, owner_id, \
          version, created_at_ms, archived_at_ms, is_archived, last_entry_at_ms, meeting_notes, billing_disputes, \
-         draft_letters, open_disputes, open_letters, archived_entries) ",
+         draft_letters, open_disputes, open_letters, archived_entries, next_due_day) ",
     );
     add.push_values(new, |client| {
         let NewClient { name, details, entries, is_archived } = client.new;
@@ -169,13 +169,14 @@ async fn insert_clients(conn: &mut Conn<'_>, new: &[NewClientRow<'_>]) -> Result
             at.0.into(),
             is_archived.then_some(at.0).into(),
             (*is_archived).into(),
-            counts.last_at_ms.unwrap_or(NO_ENTRY_MS).into(),
+            counts.last_at_ms.unwrap_or(at.0).into(),
             counts.meeting_notes.into(),
             counts.billing_disputes.into(),
             counts.draft_letters.into(),
             counts.open_disputes.into(),
             counts.open_letters.into(),
             counts.archived_entries.into(),
+            counts.next_due_day.into(),
         ]
     });
     add.build().persistent(new.len() == 1).execute(conn).await?;

@@ -1,17 +1,25 @@
 //! The client list. A page scans the index of its order and stops. Totals come from `client_counts`, except for
-//! searches. Ordered by owner, per-owner counts tell which owners a page covers; each is one index scan.
+//! searches and filters. Ordered by owner, per-owner counts tell which owners a page covers; each is one index scan. A
+//! search reads the terms of the permitted owners, those of their clients' entries included, but no entry: `matches`
+//! reads those.
 
 use crate::clients::rows::{SELECT_CLIENTS, count};
 use crate::clients::search::{TermRange, search_ranges};
-use crate::clients::types::{CLIENTS_PER_PAGE, ClientOrder, ClientPage, ClientQuery, ClientSummary};
+use crate::clients::types::{
+    CLIENTS_PER_PAGE, ClientOrder, ClientPage, ClientQuery, ClientSummary, DisputeFilter, RecordedSearch,
+};
 use crate::db::{Conn, FromRow, Query, Row, Statement};
 use crate::ledger::batch::to_db_count;
-use chancery_domain::PersonId;
+use chancery_domain::{AccessRequest, ClientId, PersonId};
 use chancery_policy::ClientScope;
+use std::collections::BTreeSet;
 
 /// The filter of a list, in terms of columns.
 pub(crate) struct ListFilter {
     owner: Option<PersonId>,
+    /// The permitted owners who have clients. The index of search terms begins with them.
+    owners: Vec<PersonId>,
+    disputes: Option<DisputeFilter>,
     is_archived: bool,
     /// Longest first.
     terms: Vec<TermRange>,
@@ -24,11 +32,17 @@ impl ListFilter {
         let mut terms = search_ranges(&query.words);
         // Longer terms match fewer clients.
         terms.sort_by_key(|term| std::cmp::Reverse(term.first.len()));
-        Some(Self { owner, is_archived: query.is_archived, terms })
+        let disputes = query.disputes;
+        Some(Self { owner, owners: Vec::new(), disputes, is_archived: query.is_archived, terms })
     }
 
     fn of_owner(&self, owner: PersonId) -> Self {
-        Self { owner: Some(owner), is_archived: self.is_archived, terms: self.terms.clone() }
+        Self { owner: Some(owner), owners: vec![owner], terms: self.terms.clone(), ..*self }
+    }
+
+    fn of_owners(&self, owner_counts: &[OwnerClientCount]) -> Self {
+        let owners = owner_counts.iter().map(|owner_count| owner_count.owner).collect();
+        Self { owners, terms: self.terms.clone(), ..*self }
     }
 }
 
@@ -71,48 +85,61 @@ impl SearchPlan {
     }
 }
 
-/// Adds the prefix condition for a word.
-fn push_range<'q>(statement: &mut Statement<'q>, column: &str, TermRange { first, end }: &'q TermRange) {
-    statement.push(column).push(" >= ").push_bind(first.as_str());
-    statement.push(" AND ").push(column).push(" < ").push_bind(end.as_str());
+/// Adds the conditions of a search term on the rows of a table: in the details, and in the entries if it is long enough.
+fn push_term<'q>(statement: &mut Statement<'q>, table: &str, term: &'q TermRange) {
+    let sources: &[bool] = if term.is_in_entries() { &[false, true] } else { &[false] };
+    statement.push(table).push(".in_entries IN ").push_list(sources.iter().copied()).push(" AND ");
+    term.push_condition(statement, &format!("{table}.term"));
 }
 
 /// Adds the conditions on words `w`: each row matches the longest term, and its client the other terms too.
 fn push_search_terms<'q>(statement: &mut Statement<'q>, filter: &'q ListFilter) {
-    statement.push("w.is_archived = ").push_bind(filter.is_archived);
-    if let Some(owner) = filter.owner {
-        statement.push(" AND w.owner_id = ").push_bind(owner.0);
-    }
-    for (index, range) in filter.terms.iter().enumerate() {
+    statement.push("w.is_archived = ").push_bind(filter.is_archived).push(" AND w.owner_id IN ");
+    statement.push_list(filter.owners.iter().map(|owner| owner.0));
+    for (index, term) in filter.terms.iter().enumerate() {
         if index == 0 {
             statement.push(" AND ");
-            push_range(statement, "w.term", range);
+            push_term(statement, "w", term);
         } else {
             statement.push(
                 " AND EXISTS (SELECT 1 FROM client_search_terms o WHERE o.client_id = w.client_id AND ",
             );
-            push_range(statement, "o.term", range);
+            push_term(statement, "o", term);
             statement.push(")");
+        }
+    }
+}
+
+/// Adds the conditions on the columns of clients, except those of a search.
+fn push_column_filter(statement: &mut Statement<'_>, table: &str, filter: &ListFilter) {
+    statement.push(" WHERE ").push(table).push(".is_archived = ").push_bind(filter.is_archived);
+    if let Some(owner) = filter.owner {
+        statement.push(" AND ").push(table).push(".owner_id = ").push_bind(owner.0);
+    }
+    match filter.disputes {
+        None => {}
+        Some(DisputeFilter::Open) => {
+            statement.push(" AND ").push(table).push(".open_disputes > 0");
+        }
+        Some(DisputeFilter::DueBefore(day)) => {
+            statement.push(" AND ").push(table).push(".next_due_day < ").push_bind(i64::from(day.0));
         }
     }
 }
 
 /// Adds the conditions on `clients c`.
 fn push_filter<'q>(statement: &mut Statement<'q>, filter: &'q ListFilter, search_plan: SearchPlan) {
-    statement.push(" WHERE c.is_archived = ").push_bind(filter.is_archived);
-    if let Some(owner) = filter.owner {
-        statement.push(" AND c.owner_id = ").push_bind(owner.0);
-    }
+    push_column_filter(statement, "c", filter);
     match search_plan {
         _ if filter.terms.is_empty() => {}
         SearchPlan::IndexLookup => {
             statement.push(" AND c.id = found.client_id");
         }
         SearchPlan::ListScan => {
-            for range in &filter.terms {
+            for term in &filter.terms {
                 statement
                     .push(" AND EXISTS (SELECT 1 FROM client_search_terms w WHERE w.client_id = c.id AND ");
-                push_range(statement, "w.term", range);
+                push_term(statement, "w", term);
                 statement.push(")");
             }
         }
@@ -152,8 +179,17 @@ fn select_range(
     range: PageRange,
     search_plan: SearchPlan,
 ) -> Query<'_> {
+    let is_disputed = filter.disputes.is_some();
+    // Few clients have open disputes: their search terms are looked up one by one.
+    let search_plan = if is_disputed { SearchPlan::ListScan } else { search_plan };
     let mut read = Statement::new(SELECT_CLIENTS);
     read.push(" FROM (SELECT c.id FROM ");
+    if is_disputed {
+        // CROSS JOIN makes SQLite start with the disputed clients, as with the matches below.
+        read.push("(SELECT d.id FROM clients d");
+        push_column_filter(&mut read, "d", filter);
+        read.push(") AS disputed CROSS JOIN ");
+    }
     if search_plan == SearchPlan::IndexLookup && !filter.terms.is_empty() {
         // CROSS JOIN makes SQLite start with the matches; otherwise it would scan the list's index for the order.
         read.push("(SELECT DISTINCT w.client_id FROM client_search_terms w WHERE ");
@@ -162,6 +198,9 @@ fn select_range(
     }
     read.push("clients c");
     push_filter(&mut read, filter, search_plan);
+    if is_disputed {
+        read.push(" AND c.id = disputed.id");
+    }
     read.push(order_by(order)).push(" LIMIT ").push_bind(to_db_count(range.limit));
     read.push(" OFFSET ").push_bind(to_db_count(range.offset));
     read.push(") AS page JOIN clients c ON c.id = page.id JOIN people p ON p.id = c.owner_id");
@@ -169,8 +208,10 @@ fn select_range(
     read.build()
 }
 
+/// A page of the list, for a request whose decision is recorded.
 pub(crate) async fn list(
     conn: &mut Conn<'_>,
+    access_request: &AccessRequest,
     filter: &ListFilter,
     order: ClientOrder,
     page: u32,
@@ -178,17 +219,70 @@ pub(crate) async fn list(
     let offset = u64::from(page.saturating_sub(1)) * u64::from(CLIENTS_PER_PAGE);
     let range = PageRange { offset, limit: u64::from(CLIENTS_PER_PAGE) };
     let owner_counts = owner_counts(conn, filter).await?;
-    if matches!(order, ClientOrder::Owner | ClientOrder::OwnerDescending) {
-        return list_by_owner(conn, filter, order, range, &owner_counts).await;
+    if owner_counts.is_empty() {
+        return Ok(ClientPage::default());
     }
-    let all = sum(&owner_counts);
-    let total = if filter.terms.is_empty() { all } else { count_matches(conn, filter).await? };
+    let filter = &filter.of_owners(&owner_counts);
+    let (lines, total) = list_range(conn, filter, order, range, &owner_counts).await?;
+    let terms: Vec<TermRange> = filter.terms.iter().filter(|term| term.is_in_entries()).cloned().collect();
+    let clients = clients_with_entry_terms(conn, filter, &terms, &lines).await?;
+    let search = (!clients.is_empty()).then(|| RecordedSearch {
+        access_request: access_request.clone(),
+        terms,
+        clients,
+    });
+    Ok(ClientPage { lines, total, search })
+}
+
+/// A range of the list, and the number of clients in the whole list.
+async fn list_range(
+    conn: &mut Conn<'_>,
+    filter: &ListFilter,
+    order: ClientOrder,
+    range: PageRange,
+    owner_counts: &[OwnerClientCount],
+) -> Result<(Vec<ClientSummary>, u64), sqlx::Error> {
+    if matches!(order, ClientOrder::Owner | ClientOrder::OwnerDescending) {
+        return list_by_owner(conn, filter, order, range, owner_counts).await;
+    }
+    let all = sum(owner_counts);
+    let total = match filter.disputes {
+        Some(_) => count_filtered(conn, filter).await?,
+        None if filter.terms.is_empty() => all,
+        None => count_matches(conn, filter).await?,
+    };
     if range.offset >= total {
-        return Ok(ClientPage { lines: Vec::new(), total });
+        return Ok((Vec::new(), total));
     }
     let lines =
         select_range(filter, order, range, SearchPlan::choose(range, total, all)).fetch_all(conn).await?;
-    Ok(ClientPage { lines, total })
+    Ok((lines, total))
+}
+
+/// Those of the listed clients with one of the terms in an entry.
+async fn clients_with_entry_terms(
+    conn: &mut Conn<'_>,
+    filter: &ListFilter,
+    terms: &[TermRange],
+    lines: &[ClientSummary],
+) -> Result<BTreeSet<ClientId>, sqlx::Error> {
+    let mut found = BTreeSet::new();
+    if lines.is_empty() {
+        return Ok(found);
+    }
+    for term in terms {
+        let mut read =
+            Statement::new("SELECT DISTINCT w.client_id FROM client_search_terms w WHERE w.in_entries = ");
+        read.push_bind(true)
+            .push(" AND w.client_id IN ")
+            .push_list(lines.iter().map(|line| line.client.id.0));
+        read.push(" AND ");
+        term.push_condition(&mut read, "w.term");
+        read.push(" AND w.owner_id IN ").push_list(filter.owners.iter().map(|owner| owner.0));
+        let clients: Vec<i64> = read.build().persistent(false).fetch_all(conn).await?;
+        found.extend(clients.into_iter().map(ClientId));
+    }
+    Ok(found)
 }
 
 /// Lists by owner, given the number of clients of each.
@@ -198,9 +292,12 @@ async fn list_by_owner(
     order: ClientOrder,
     mut range: PageRange,
     all: &[OwnerClientCount],
-) -> Result<ClientPage, sqlx::Error> {
-    let mut found =
-        if filter.terms.is_empty() { all.to_vec() } else { matching_owner_counts(conn, filter).await? };
+) -> Result<(Vec<ClientSummary>, u64), sqlx::Error> {
+    let mut found = match filter.disputes {
+        Some(_) => filtered_owner_counts(conn, filter).await?,
+        None if filter.terms.is_empty() => all.to_vec(),
+        None => matching_owner_counts(conn, filter).await?,
+    };
     // Sorted here, because the databases sort addresses differently.
     found.sort_by(|one, other| (&one.email, one.owner).cmp(&(&other.email, other.owner)));
     if order == ClientOrder::OwnerDescending {
@@ -224,7 +321,7 @@ async fn list_by_owner(
         range = PageRange { offset: 0, limit: range.limit.saturating_sub(summaries.len() as u64) };
         lines.extend(summaries);
     }
-    Ok(ClientPage { lines, total: sum(&found) })
+    Ok((lines, sum(&found)))
 }
 
 /// Clients per owner, ignoring search terms.
@@ -264,6 +361,27 @@ async fn count_matches(conn: &mut Conn<'_>, filter: &ListFilter) -> Result<u64, 
     count(read.build().fetch_one(conn).await?)
 }
 
+/// Number of clients that match the whole filter. Few clients have open disputes, and an index has those.
+async fn count_filtered(conn: &mut Conn<'_>, filter: &ListFilter) -> Result<u64, sqlx::Error> {
+    let mut read = Statement::new("SELECT COUNT(*) FROM clients c");
+    push_filter(&mut read, filter, SearchPlan::ListScan);
+    count(read.build().fetch_one(conn).await?)
+}
+
+/// Clients per owner that match the whole filter.
+async fn filtered_owner_counts(
+    conn: &mut Conn<'_>,
+    filter: &ListFilter,
+) -> Result<Vec<OwnerClientCount>, sqlx::Error> {
+    let mut read = Statement::new(
+        "SELECT found.owner_id, p.email, found.clients FROM \
+         (SELECT c.owner_id, COUNT(*) AS clients FROM clients c",
+    );
+    push_filter(&mut read, filter, SearchPlan::ListScan);
+    read.push(" GROUP BY c.owner_id) AS found JOIN people p ON p.id = found.owner_id");
+    read.build().fetch_all(conn).await
+}
+
 fn sum(owner_counts: &[OwnerClientCount]) -> u64 {
     owner_counts.iter().map(|owner_count| owner_count.clients).sum()
 }
@@ -273,6 +391,7 @@ mod tests {
     use super::*;
     use crate::Store;
     use crate::db::Dialect;
+    use chancery_domain::Day;
 
     /// SQLite's query plan: each step with its id, its parent's id and its description.
     async fn plan(
@@ -310,7 +429,8 @@ mod tests {
         ] {
             for owner in [None, Some(PersonId(1))] {
                 let of_owner = if owner.is_some() { "_of_owner " } else { " " };
-                let filter = ListFilter { owner, is_archived: false, terms: Vec::new() };
+                let (owners, terms) = (Vec::new(), Vec::new());
+                let filter = ListFilter { owner, owners, disputes: None, is_archived: false, terms };
                 let plan = plan(&store, &filter, order, SearchPlan::IndexLookup).await;
                 let walk = format!("SEARCH c USING COVERING INDEX {index}{of_owner}");
                 assert!(plan.iter().any(|(_, _, detail)| detail.starts_with(&walk)), "{order:?}: {plan:?}");
@@ -327,17 +447,44 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn search_uses_term_index_of_owner_or_all() {
+    async fn dispute_filters_start_with_the_index_of_disputed_clients() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
-        for (owner, index) in [
-            (None, "client_search_terms_term (is_archived=? AND term>? AND term<?)"),
-            (
-                Some(PersonId(1)),
-                "client_search_terms_owner (owner_id=? AND is_archived=? AND term>? AND term<?)",
-            ),
+        for (disputes, index) in [
+            (DisputeFilter::Open, "clients_disputed"),
+            (DisputeFilter::DueBefore(Day(20_770)), "clients_due"),
         ] {
-            let filter = ListFilter { owner, is_archived: false, terms: search_ranges("harbour lane") };
+            for (owner, words) in [(None, ""), (Some(PersonId(1)), ""), (None, "harbour lane")] {
+                let of_owner = if owner.is_some() { "_of_owner " } else { " " };
+                let (owners, terms) = (vec![PersonId(1)], search_ranges(words));
+                let filter =
+                    ListFilter { owner, owners, disputes: Some(disputes), is_archived: false, terms };
+                for order in [ClientOrder::RecentFirst, ClientOrder::Name, ClientOrder::Id] {
+                    let plan = plan(&store, &filter, order, SearchPlan::IndexLookup).await;
+                    let uses_index = |(_, _, detail): &(i64, i64, String)| {
+                        detail.starts_with("SEARCH d ")
+                            && detail.contains(&format!("INDEX {index}{of_owner}"))
+                    };
+                    assert!(plan.iter().any(uses_index), "{order:?}: {plan:?}");
+                    let scans = |(_, _, detail): &(i64, i64, String)| detail.contains("INDEX clients_recent");
+                    assert!(!plan.iter().any(scans), "{order:?}: {plan:?}");
+                }
+            }
+        }
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn search_uses_term_index_of_permitted_owners() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
+        let index =
+            "client_search_terms_owner (owner_id=? AND is_archived=? AND in_entries=? AND term>? AND term<?)";
+        for (owner, owners) in
+            [(None, vec![PersonId(1), PersonId(2), PersonId(3)]), (Some(PersonId(1)), vec![PersonId(1)])]
+        {
+            let terms = search_ranges("harbour lane");
+            let filter = ListFilter { owner, owners, disputes: None, is_archived: false, terms };
             let gathered = plan(&store, &filter, ClientOrder::RecentFirst, SearchPlan::IndexLookup).await;
             let uses_index = |(_, _, detail): &(i64, i64, String)| detail.contains(index);
             assert!(gathered.iter().any(uses_index), "{gathered:?}");

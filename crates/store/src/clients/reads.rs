@@ -22,7 +22,7 @@ use chancery_policy::{AuthzAction, EditClient, ExportClient, Permit, ReadClient}
 const MAX_DECISIONS_PER_STEP: usize = 50;
 
 /// Records the decision and the view. `None` if there is no such client, as the policy saw too.
-async fn record_read<A: AuthzAction>(
+pub(crate) async fn record_read<A: AuthzAction>(
     audited: &AuditedSteps,
     permit: &Permit<A>,
 ) -> Result<Option<ClientId>, ClientError> {

@@ -16,13 +16,18 @@ use crate::clients::list::{ListFilter, list, restrict_owner};
 use crate::clients::locks::{LockMode, is_owner_unchanged, lock_client, lock_for_change, lock_owners};
 use crate::clients::page_slots::PageSlots;
 use crate::clients::rows::{ensure_active_member, ensure_person_exists};
+use crate::clients::same_name::clients_with_name;
 use crate::clients::types::{
-    ClientChange, ClientOwner, ClientPage, ClientQuery, EntryChange, NewClient, NewEntry, SaveOutcome,
+    ArchiveChange, ClientChange, ClientOwner, ClientPage, ClientQuery, EntryChange, NewClient, NewEntry,
+    SaveOutcome,
 };
+use crate::clients::unsaved_rows::{FormOfPerson, UnsavedForm, delete_unsaved_text};
 use crate::db::Db;
 use crate::db::error_codes::LONG_RESPONSE_TIMEOUT;
-use crate::db::query;
-use chancery_domain::{AuditRow, Client, ClientId, Entry, EntryId, PersonId};
+use crate::db::{Conn, query};
+use chancery_domain::{
+    AccessRequest, AuditRow, Client, ClientId, ClientName, Entry, EntryId, PersonId, Version,
+};
 use chancery_policy::{
     ArchiveClient, AuthzAction, CreateClient, EditClient, ListClients, Permit, ReassignClient,
 };
@@ -40,6 +45,52 @@ const CLIENTS_OF_OWNER: &str = "SELECT id, owner_id FROM \
 
 pub(crate) fn clients_of<A: AuthzAction>(permits: &[Permit<A>]) -> Vec<ClientId> {
     permits.iter().filter_map(Permit::client).collect()
+}
+
+/// Deletes the principal's unsaved text of a form that was just saved.
+async fn delete_saved_text(
+    conn: &mut Conn<'_>,
+    access_request: &AccessRequest,
+    client: ClientId,
+    form: UnsavedForm,
+) -> Result<(), sqlx::Error> {
+    match access_request.by.person() {
+        Some(person) => delete_unsaved_text(conn, FormOfPerson { person, client, form }).await,
+        None => Ok(()),
+    }
+}
+
+/// Adds an entry, and deletes the unsaved text of the form that it was typed into.
+async fn insert_entry(
+    audited: &AuditedSteps,
+    permit: &Permit<EditClient>,
+    new: &NewEntry,
+    saved_form: Option<UnsavedForm>,
+) -> Result<Entry, ClientError> {
+    let args = (permit, new, saved_form);
+    let added = audited
+        .run(&[permit.to_audit_row()], &args, |conn, (permit, new, saved_form)| {
+            Box::pin(async move {
+                // The decision is recorded even if no client has this id.
+                let Some(found) = lock_for_change(conn, permit).await? else { return Ok(None) };
+                ensure_entry_capacity(&found.client.name, total_entries(&found.counts), 1)?;
+                ensure_person_exists(conn, new.author).await?;
+                let id = found.client.id;
+                for number in allocate_ids(conn, "entries", 1).await? {
+                    insert_entries(conn, permit.access_request(), &[(EntryId(number), id, *new)]).await?;
+                    recount_entries(conn, id).await?;
+                    if let Some(form) = saved_form {
+                        delete_saved_text(conn, permit.access_request(), id, *form).await?;
+                    }
+                    if let Some(entry) = find_entry(conn, id, EntryId(number)).await? {
+                        return Ok(Some(entry));
+                    }
+                }
+                Err(DbError::Unavailable("the database returned no row for the entry".to_owned()).into())
+            })
+        })
+        .await?;
+    added.ok_or_else(|| ClientError::NoSuchClient(permit.client().unwrap_or(ClientId(0))))
 }
 
 /// Client records.
@@ -64,16 +115,34 @@ impl Clients {
     ) -> Result<ClientPage, ClientError> {
         self.audited.record(&[permit.to_audit_row()]).await?;
         let Some(filter) = ListFilter::of(permit.scope(), query) else {
-            return Ok(ClientPage { lines: Vec::new(), total: 0 });
+            return Ok(ClientPage::default());
         };
         // Each statement checks ownership itself, and the principal is checked after them. A search may scan many
         // clients, and must not block the ledger or other records.
         self.db
             .read(&(&permit, &filter, query), |conn, (permit, filter, query)| {
                 Box::pin(async move {
-                    let page = list(conn, filter, query.order, query.page).await?;
+                    let page = list(conn, permit.access_request(), filter, query.order, query.page).await?;
                     ensure_principal_unchanged::<ClientError>(conn, permit.by()).await?;
                     Ok(page)
+                })
+            })
+            .await
+    }
+
+    /// The clients with this name that the principal may read, archived ones too: at most `MAX_SAME_NAME_CLIENTS`.
+    pub async fn clients_with_name(
+        &self,
+        permit: Permit<ListClients>,
+        name: &ClientName,
+    ) -> Result<Vec<Client>, ClientError> {
+        self.audited.record(&[permit.to_audit_row()]).await?;
+        self.db
+            .read(&(&permit, name), |conn, (permit, name)| {
+                Box::pin(async move {
+                    let found = clients_with_name(conn, permit.scope(), name).await?;
+                    ensure_principal_unchanged::<ClientError>(conn, permit.by()).await?;
+                    Ok(found)
                 })
             })
             .await
@@ -110,7 +179,12 @@ impl Clients {
                 Box::pin(async move {
                     match lock_for_change(conn, permit).await? {
                         Some(client) => {
-                            Ok(change_client(conn, permit.access_request(), client, change).await?)
+                            let (id, access_request) = (client.client.id, permit.access_request());
+                            let outcome = change_client(conn, access_request, client, change).await?;
+                            if matches!(outcome, SaveOutcome::Saved(_)) {
+                                delete_saved_text(conn, access_request, id, UnsavedForm::Details).await?;
+                            }
+                            Ok(outcome)
                         }
                         None => Ok(SaveOutcome::NotFound),
                     }
@@ -123,15 +197,15 @@ impl Clients {
     pub async fn set_client_archived(
         &self,
         permit: Permit<ArchiveClient>,
-        is_archived: bool,
+        change: ArchiveChange,
     ) -> Result<SaveOutcome<Client>, ClientError> {
-        let args = (&permit, is_archived);
+        let args = (&permit, change);
         self.audited
-            .run(&[permit.to_audit_row()], &args, |conn, (permit, is_archived)| {
+            .run(&[permit.to_audit_row()], &args, |conn, (permit, change)| {
                 Box::pin(async move {
                     match lock_for_change(conn, permit).await? {
                         Some(client) => {
-                            Ok(archive_client(conn, permit.access_request(), client, *is_archived).await?)
+                            Ok(archive_client(conn, permit.access_request(), client, *change).await?)
                         }
                         None => Ok(SaveOutcome::NotFound),
                     }
@@ -140,18 +214,23 @@ impl Clients {
             .await
     }
 
-    /// Fails with `NoSuchPerson` if the new owner was removed.
+    /// Fails with `NoSuchPerson` if the new owner was removed. With a version, only that version is changed, so that an
+    /// undo never undoes anything newer.
     pub async fn reassign_client(
         &self,
         permit: Permit<ReassignClient>,
         to: PersonId,
+        version: Option<Version>,
     ) -> Result<SaveOutcome<Client>, ClientError> {
         self.audited
-            .run(&[permit.to_audit_row()], &(&permit, to), |conn, (permit, to)| {
+            .run(&[permit.to_audit_row()], &(&permit, to, version), |conn, (permit, to, version)| {
                 Box::pin(async move {
                     let Some(found) = lock_for_change(conn, permit).await? else {
                         return Ok(SaveOutcome::NotFound);
                     };
+                    if version.is_some_and(|version| version != found.client.version) {
+                        return Ok(SaveOutcome::Conflict(found.client));
+                    }
                     ensure_active_member(conn, *to).await?;
                     let id = found.client.id;
                     if found.client.owner.id != *to {
@@ -201,28 +280,19 @@ impl Clients {
             .await
     }
 
+    /// Adds an entry from the form of a new one, whose unsaved text is deleted.
     pub async fn add_entry(&self, permit: Permit<EditClient>, new: NewEntry) -> Result<Entry, ClientError> {
-        let added = self
-            .audited
-            .run(&[permit.to_audit_row()], &(&permit, &new), |conn, (permit, new)| {
-                Box::pin(async move {
-                    // The decision is recorded even if no client has this id.
-                    let Some(found) = lock_for_change(conn, permit).await? else { return Ok(None) };
-                    ensure_entry_capacity(&found.client.name, total_entries(&found.counts), 1)?;
-                    ensure_person_exists(conn, new.author).await?;
-                    let id = found.client.id;
-                    for number in allocate_ids(conn, "entries", 1).await? {
-                        insert_entries(conn, permit.access_request(), &[(EntryId(number), id, *new)]).await?;
-                        recount_entries(conn, id).await?;
-                        if let Some(entry) = find_entry(conn, id, EntryId(number)).await? {
-                            return Ok(Some(entry));
-                        }
-                    }
-                    Err(DbError::Unavailable("the database returned no row for the entry".to_owned()).into())
-                })
-            })
-            .await?;
-        added.ok_or_else(|| ClientError::NoSuchClient(permit.client().unwrap_or(ClientId(0))))
+        let form = Some(UnsavedForm::NewEntry(new.kind));
+        insert_entry(&self.audited, &permit, &new, form).await
+    }
+
+    /// Adds an entry that was not typed into the form of a new one.
+    pub async fn add_copied_entry(
+        &self,
+        permit: Permit<EditClient>,
+        new: NewEntry,
+    ) -> Result<Entry, ClientError> {
+        insert_entry(&self.audited, &permit, &new, None).await
     }
 
     pub async fn edit_entry(
@@ -235,7 +305,13 @@ impl Clients {
                 Box::pin(async move {
                     match lock_for_change(conn, permit).await? {
                         Some(found) => {
-                            Ok(change_entry(conn, permit.access_request(), found.client.id, change).await?)
+                            let (id, access_request) = (found.client.id, permit.access_request());
+                            let outcome = change_entry(conn, access_request, id, change).await?;
+                            if matches!(outcome, SaveOutcome::Saved(_)) {
+                                let form = UnsavedForm::Entry(change.entry);
+                                delete_saved_text(conn, access_request, id, form).await?;
+                            }
+                            Ok(outcome)
                         }
                         None => Ok(SaveOutcome::NotFound),
                     }
@@ -248,21 +324,17 @@ impl Clients {
         &self,
         permit: Permit<EditClient>,
         entry: EntryId,
-        is_archived: bool,
+        change: ArchiveChange,
     ) -> Result<SaveOutcome<Entry>, ClientError> {
-        let args = (&permit, entry, is_archived);
+        let args = (&permit, entry, change);
         self.audited
-            .run(&[permit.to_audit_row()], &args, |conn, (permit, entry, is_archived)| {
+            .run(&[permit.to_audit_row()], &args, |conn, (permit, entry, change)| {
                 Box::pin(async move {
                     match lock_for_change(conn, permit).await? {
-                        Some(found) => Ok(archive_entry(
-                            conn,
-                            permit.access_request(),
-                            found.client.id,
-                            *entry,
-                            *is_archived,
-                        )
-                        .await?),
+                        Some(found) => {
+                            Ok(archive_entry(conn, permit.access_request(), found.client.id, *entry, *change)
+                                .await?)
+                        }
                         None => Ok(SaveOutcome::NotFound),
                     }
                 })

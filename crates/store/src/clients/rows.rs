@@ -4,17 +4,14 @@ use crate::clients::types::{ClientSummary, EntryCounts};
 use crate::db::{Conn, FromRow, Row, TxError, corrupt, query};
 use crate::{ClientError, ClientRecord, RecordView};
 use chancery_domain::{
-    Client, ClientId, ClientName, ContactDetails, ContactEmail, ContactField, Day, Entry, PersonId,
-    PersonRef, PostalAddress, UnixMillis, Version,
+    Client, ClientId, ClientName, ContactDetails, ContactEmail, ContactField, Day, DisputeDetails, Entry,
+    MinorUnits, PersonId, PersonRef, PostalAddress, Telephone, UnixMillis, Version,
 };
-
-/// Stored as the time of the last entry if there is none. Sorts before all others.
-pub(crate) const NO_ENTRY_MS: i64 = i64::MIN;
 
 /// The columns of `Client`, `ClientSummary` and `StoredClient`, from clients `c` and their owners `p`.
 pub(crate) const SELECT_CLIENTS: &str = "SELECT c.id, c.owner_id, p.email AS owner_email, c.version, c.created_at_ms, \
     c.archived_at_ms, c.last_entry_at_ms, c.meeting_notes, c.billing_disputes, c.draft_letters, c.open_disputes, \
-    c.open_letters, c.archived_entries, c.name, c.contact, c.email, c.telephone, c.address, c.since_day";
+    c.open_letters, c.archived_entries, c.next_due_day, c.name, c.contact, c.email, c.telephone, c.address, c.since_day";
 
 const REMOVED_AT: &str = "SELECT removed_at_ms FROM people WHERE id = $1";
 
@@ -35,20 +32,31 @@ pub(crate) fn count(stored: i64) -> Result<u64, sqlx::Error> {
     u64::try_from(stored).map_err(|_| corrupt("a count", format!("{stored} is negative")))
 }
 
+pub(crate) fn optional_day(row: &Row, column: &str) -> Result<Option<Day>, sqlx::Error> {
+    let day = row.get::<Option<i64>>(column)?.map(|day| {
+        i32::try_from(day)
+            .map(Day)
+            .map_err(|_| corrupt("a date", format!("{day} days after 1970 is out of range")))
+    });
+    day.transpose()
+}
+
+/// What a dispute, or a version of one, has besides its text.
+pub(crate) fn dispute_details(row: &Row) -> Result<DisputeDetails, sqlx::Error> {
+    Ok(DisputeDetails {
+        amount: row.get::<Option<i64>>("amount_minor")?.map(MinorUnits),
+        due: optional_day(row, "due_day")?,
+    })
+}
+
 /// The name and details of a client or a client version.
 pub(crate) fn name_and_details(row: &Row) -> Result<(ClientName, ContactDetails), sqlx::Error> {
-    let since = row.get::<Option<i64>>("since_day")?.map(|day| {
-        i32::try_from(day).map(Day).map_err(|_| {
-            let why = format!("{day} days after 1970 is out of range");
-            corrupt("a client's start date", why)
-        })
-    });
     let details = ContactDetails {
         contact: ContactField::from_stored(row.get("contact")?),
         email: ContactEmail::from_stored(row.get("email")?),
-        telephone: ContactField::from_stored(row.get("telephone")?),
+        telephone: Telephone::from_stored(row.get("telephone")?),
         address: PostalAddress::from_stored(row.get("address")?),
-        since: since.transpose()?,
+        since: optional_day(row, "since_day")?,
     };
     Ok((ClientName::from_stored(row.get("name")?), details))
 }
@@ -56,7 +64,12 @@ pub(crate) fn name_and_details(row: &Row) -> Result<(ClientName, ContactDetails)
 impl FromRow for Client {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
         let (name, details) = name_and_details(row)?;
-        let last_entry_at_ms = Some(row.get("last_entry_at_ms")?);
+        // Without entries, the column has the time of creation, for the order of the list.
+        let mut entries: i64 = 0;
+        for column in ["meeting_notes", "billing_disputes", "draft_letters"] {
+            entries += row.get::<i64>(column)?;
+        }
+        let last_entry_at = UnixMillis(row.get("last_entry_at_ms")?);
         Ok(Self {
             id: ClientId(row.get("id")?),
             name,
@@ -65,7 +78,7 @@ impl FromRow for Client {
             version: Version(row.get("version")?),
             created_at: UnixMillis(row.get("created_at_ms")?),
             archived_at: row.get::<Option<i64>>("archived_at_ms")?.map(UnixMillis),
-            last_entry_at: last_entry_at_ms.filter(|at| *at != NO_ENTRY_MS).map(UnixMillis),
+            last_entry_at: (entries > 0).then_some(last_entry_at),
         })
     }
 }
@@ -80,6 +93,7 @@ impl FromRow for ClientSummary {
             client: Client::from_row(row)?,
             open_disputes: count_column("open_disputes")?,
             open_letters: count_column("open_letters")?,
+            next_due: optional_day(row, "next_due_day")?,
         })
     }
 }

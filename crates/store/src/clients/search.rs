@@ -1,5 +1,7 @@
-//! Search terms of clients: the words of their name, contact, email address and id, without case and accents, so that
-//! "cafe" finds "Café". A search matches word prefixes as ranges, which an index supports.
+//! Search terms of clients: the words of their name, contact and email address, without case and accents, so that "cafe"
+//! finds "Café". A search matches word prefixes as ranges, which an index supports. Client ids and telephone numbers are
+//! indexed with all their suffixes, so that a prefix of one is any part of the number. Terms of entries are in
+//! `entry_terms`.
 
 use crate::db::{Conn, Statement, query};
 use chancery_domain::{Client, ClientId, ClientName, ContactDetails, PersonId};
@@ -17,6 +19,13 @@ const MAX_TERM_CHARS: usize = 64;
 /// A hostile name may decompose into many more words than it has characters.
 const MAX_TERMS_PER_CLIENT: usize = 300;
 
+/// Most digits of a telephone number that are indexed. The longest real numbers have 15, extensions aside.
+const MAX_NUMBER_DIGITS: usize = 32;
+
+/// Fewest bytes of a search term that is looked up in entries too. One or two letters start a word in nearly every entry,
+/// so that a search for them would read them all. A single Chinese character has three bytes.
+pub(crate) const MIN_ENTRY_TERM_BYTES: usize = 3;
+
 /// Most characters of a sort name, for the same index limit.
 const MAX_SORT_NAME_CHARS: usize = 200;
 
@@ -24,10 +33,10 @@ const MAX_SORT_NAME_CHARS: usize = 200;
 const TERM_RANGE_END: char = char::MAX;
 
 /// Rows per INSERT.
-const MAX_ROWS_PER_STATEMENT: usize = 2000;
+pub(crate) const MAX_ROWS_PER_STATEMENT: usize = 2000;
 
 /// Upper and then lower case approximates case folding: ß equals ss, and ς equals σ.
-fn case_folded(text: &str) -> impl Iterator<Item = char> {
+pub(crate) fn case_folded(text: &str) -> impl Iterator<Item = char> {
     text.nfkd()
         .flat_map(char::to_uppercase)
         .flat_map(char::to_lowercase)
@@ -39,17 +48,28 @@ pub(crate) fn sort_name(name: &ClientName) -> String {
     case_folded(name.as_str()).take(MAX_SORT_NAME_CHARS).collect()
 }
 
-fn tokenize(text: &str) -> Vec<String> {
+pub(crate) fn tokenize(text: &str) -> Vec<String> {
     let case_folded: String = case_folded(text).collect();
     let terms =
         case_folded.split(|character: char| !character.is_alphanumeric()).filter(|term| !term.is_empty());
     terms.map(|term| term.chars().take(MAX_TERM_CHARS).collect()).collect()
 }
 
-/// All search terms of a client.
+/// The digits of a number, from each of them to the end.
+fn number_suffixes(number: &str) -> Vec<String> {
+    let digits: Vec<char> =
+        case_folded(number).filter(|character| character.is_numeric()).take(MAX_NUMBER_DIGITS).collect();
+    (0..digits.len()).map(|start| digits[start..].iter().collect()).collect()
+}
+
+/// All search terms of a client's details.
 pub(crate) fn search_terms_of(id: ClientId, name: &ClientName, details: &ContactDetails) -> BTreeSet<String> {
-    let texts = [&id.to_string(), name.as_str(), details.contact.as_str(), details.email.as_str()];
-    texts.into_iter().flat_map(tokenize).take(MAX_TERMS_PER_CLIENT).collect()
+    let texts = [name.as_str(), details.contact.as_str(), details.email.as_str()];
+    let mut terms: BTreeSet<String> =
+        texts.into_iter().flat_map(tokenize).take(MAX_TERMS_PER_CLIENT).collect();
+    terms.extend(number_suffixes(&id.to_string()));
+    terms.extend(number_suffixes(details.telephone.as_str()));
+    terms
 }
 
 /// The range of words with a typed prefix; `end` is exclusive.
@@ -59,6 +79,24 @@ pub(crate) struct TermRange {
     pub(crate) end: String,
 }
 
+impl TermRange {
+    /// Whether a folded word starts with the typed prefix.
+    pub(crate) fn contains(&self, term: &str) -> bool {
+        term.starts_with(&self.first)
+    }
+
+    /// Whether the prefix is long enough to be looked up in entries.
+    pub(crate) fn is_in_entries(&self) -> bool {
+        self.first.len() >= MIN_ENTRY_TERM_BYTES
+    }
+
+    /// Adds the prefix condition for a column.
+    pub(crate) fn push_condition<'q>(&'q self, statement: &mut Statement<'q>, column: &str) {
+        statement.push(column).push(" >= ").push_bind(self.first.as_str());
+        statement.push(" AND ").push(column).push(" < ").push_bind(self.end.as_str());
+    }
+}
+
 /// One range per search term.
 pub(crate) fn search_ranges(text: &str) -> Vec<TermRange> {
     let terms: BTreeSet<String> = tokenize(text).into_iter().take(MAX_SEARCH_TERMS).collect();
@@ -66,7 +104,7 @@ pub(crate) fn search_ranges(text: &str) -> Vec<TermRange> {
     terms.into_iter().map(range).collect()
 }
 
-/// A search term of a client, with the client's owner and archive state.
+/// A search term of a client's details, with the client's owner and archive state.
 pub(crate) struct SearchTermRow {
     pub(crate) client: ClientId,
     pub(crate) term: String,
@@ -86,18 +124,31 @@ fn search_term_rows(client: &Client) -> Vec<SearchTermRow> {
 
 pub(crate) async fn add_search_terms(conn: &mut Conn<'_>, rows: &[SearchTermRow]) -> Result<(), sqlx::Error> {
     for rows in rows.chunks(MAX_ROWS_PER_STATEMENT) {
-        let mut add =
-            Statement::new("INSERT INTO client_search_terms (client_id, term, owner_id, is_archived) ");
+        let mut add = Statement::new(
+            "INSERT INTO client_search_terms (client_id, in_entries, term, owner_id, is_archived, entries) ",
+        );
         add.push_values(rows, |row| {
-            [row.client.0.into(), row.term.as_str().into(), row.owner.0.into(), row.is_archived.into()]
+            [
+                row.client.0.into(),
+                false.into(),
+                row.term.as_str().into(),
+                row.owner.0.into(),
+                row.is_archived.into(),
+                0_i64.into(),
+            ]
         });
         add.build().persistent(false).execute(conn).await?;
     }
     Ok(())
 }
 
+/// Replaces the terms of the details. Those of the entries stay.
 pub(crate) async fn replace_search_terms(conn: &mut Conn<'_>, client: &Client) -> Result<(), sqlx::Error> {
-    query("DELETE FROM client_search_terms WHERE client_id = $1").bind(client.id.0).execute(conn).await?;
+    query("DELETE FROM client_search_terms WHERE client_id = $1 AND in_entries = $2")
+        .bind(client.id.0)
+        .bind(false)
+        .execute(conn)
+        .await?;
     add_search_terms(conn, &search_term_rows(client)).await
 }
 
@@ -141,6 +192,24 @@ mod tests {
         let holds = |term: &str| range.first.as_str() <= term && term < range.end.as_str();
         assert!(holds("har") && holds("harbour") && holds("harž") && holds("har𝔸"));
         assert!(!holds("ha") && !holds("has") && !holds("hb"));
+    }
+
+    #[test]
+    fn any_part_of_a_number_is_a_prefix_of_one_of_its_terms() {
+        let details =
+            ContactDetails { telephone: "+44 (0)20 7946-0321".parse().unwrap(), ..ContactDetails::default() };
+        let terms = search_terms_of(ClientId(10_427), &"Harbour".parse().unwrap(), &details);
+        let finds = |typed: &str| {
+            search_ranges(typed).iter().all(|range| terms.iter().any(|term| range.contains(term)))
+        };
+        for typed in ["10427", "0427", "42", "7", "7946", "020 7946 0321", "44020", "321"] {
+            assert!(finds(typed), "{typed}: {terms:?}");
+        }
+        for typed in ["7945", "10428", "03210", "104277"] {
+            assert!(!finds(typed), "{typed}: {terms:?}");
+        }
+        assert_eq!(number_suffixes(&"7".repeat(200)).len(), MAX_NUMBER_DIGITS);
+        assert!(number_suffixes("call me").is_empty());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Versions of clients and entries. Every change adds one, and none is ever changed.
 
-use crate::clients::rows::{name_and_details, optional_person_ref, person_ref};
+use crate::clients::rows::{dispute_details, name_and_details, optional_person_ref, person_ref};
 use crate::clients::types::{ClientVersion, EntryVersion, MAX_VERSIONS_PER_READ, VersionQuery};
 use crate::db::error_codes::with_timeout;
 use crate::db::{Conn, FromRow, Query, Row, Statement, query};
@@ -12,15 +12,16 @@ const CLIENT_VERSIONS: &str = "SELECT v.version, v.name, v.contact, v.email, v.t
     v.owner_id, o.email AS owner_email, v.is_archived, v.actor_id, p.email AS actor_email, v.at_ms FROM client_versions v \
     JOIN people o ON o.id = v.owner_id LEFT JOIN people p ON p.id = v.actor_id WHERE v.client_id = ";
 const ENTRY_VERSIONS: &str = "SELECT v.version, v.at_ms, v.is_open, v.is_archived, v.actor_id, p.email AS actor_email, \
-    v.changed_at_ms, v.title, v.text FROM entry_versions v LEFT JOIN people p ON p.id = v.actor_id WHERE v.entry_id = ";
+    v.changed_at_ms, v.amount_minor, v.due_day, v.title, v.text FROM entry_versions v LEFT JOIN people p ON p.id = v.actor_id WHERE v.entry_id = ";
 
 const ADD_CLIENT_VERSION: &str = "INSERT INTO client_versions (client_id, version, name, contact, email, telephone, \
     address, since_day, owner_id, is_archived, actor_id, at_ms) \
     SELECT c.id, c.version, c.name, c.contact, c.email, c.telephone, c.address, c.since_day, c.owner_id, c.is_archived, \
     $2, $3 FROM clients c WHERE c.id = $1";
 const ADD_ENTRY_VERSION: &str = "INSERT INTO entry_versions \
-    (entry_id, version, at_ms, is_open, is_archived, actor_id, changed_at_ms, title, text) \
-    SELECT e.id, e.version, e.at_ms, e.is_open, e.is_archived, $2, $3, e.title, e.text FROM entries e WHERE e.id = $1";
+    (entry_id, version, at_ms, is_open, is_archived, actor_id, changed_at_ms, amount_minor, due_day, title, text) \
+    SELECT e.id, e.version, e.at_ms, e.is_open, e.is_archived, $2, $3, e.amount_minor, e.due_day, e.title, e.text \
+    FROM entries e WHERE e.id = $1";
 
 fn author(row: &Row) -> Result<Option<PersonRef>, sqlx::Error> {
     optional_person_ref(row.get("actor_id")?, row.get::<Option<String>>("actor_email")?.as_deref())
@@ -49,6 +50,7 @@ impl FromRow for EntryVersion {
             text: EntryText::from_stored(row.get("text")?),
             at: UnixMillis(row.get("at_ms")?),
             is_open: row.get("is_open")?,
+            dispute: dispute_details(row)?,
             is_archived: row.get("is_archived")?,
             by: author(row)?,
             changed_at: UnixMillis(row.get("changed_at_ms")?),
@@ -65,6 +67,9 @@ fn select(versions: &str, id: i64, current: Version, filter: VersionQuery) -> Op
             let before = before.map_or(i64::MAX, |before| before.0);
             read.push(" AND v.version < ").push_bind(before).push(" ORDER BY v.version DESC LIMIT ");
             read.push_bind(i64::from(limit.min(MAX_VERSIONS_PER_READ)));
+        }
+        VersionQuery::Only(version) => {
+            read.push(" AND v.version = ").push_bind(version.0);
         }
         VersionQuery::CurrentAnd(base) => {
             read.push(" AND v.version IN ").push_list([base.0, current.0]).push(" ORDER BY v.version DESC");

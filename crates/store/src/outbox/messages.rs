@@ -9,7 +9,7 @@
 
 use crate::db::{COMMAND_RETRY_LIMIT, Conn, Db, Dialect, FromRow, Row, corrupt, query};
 use crate::{ClaimedMessage, DbError, MessageKind, NewMessage, SendOutcome};
-use chancery_domain::{SecretToken, TokenHash, UnixMillis};
+use chancery_domain::{EntryId, SecretToken, TokenHash, UnixMillis};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
@@ -55,6 +55,9 @@ const NEXT_ATTEMPT: &str = "SELECT MIN(next_attempt_at_ms) FROM outbox_messages 
 const DELETE_FINISHED: &str = "DELETE FROM outbox_messages WHERE (event_id, destination) IN \
     (SELECT d.event_id, d.destination FROM outbox_messages d \
     WHERE d.state <> 'pending' AND d.finished_at_ms <= $1 LIMIT $2)";
+
+const UNDELIVERED_LETTER: &str = "SELECT COUNT(*) FROM sent_letters s JOIN outbox_messages m ON m.event_id = s.event_id \
+    WHERE s.entry_id = $1 AND m.state = 'failed'";
 
 impl FromRow for ClaimedMessage {
     const ROW_LABEL_COLUMN: Option<&'static str> = Some("event_id");
@@ -191,6 +194,12 @@ impl Outbox {
             SendOutcome::Failed { error } => update(FINISH).bind("failed").bind(shortened(error)).bind(now.0),
         };
         Ok(self.db.execute(update, COMMAND_RETRY_LIMIT).await? > 0)
+    }
+
+    /// Whether the email of a sent letter was given up. Known for as long as finished messages stay.
+    pub async fn is_letter_undelivered(&self, letter: EntryId) -> Result<bool, DbError> {
+        let failed: u64 = self.db.fetch_one(query(UNDELIVERED_LETTER).bind(letter.0)).await?;
+        Ok(failed > 0)
     }
 
     /// When the next message is due; `None` if no message waits.

@@ -7,6 +7,7 @@ use super::sessions::end_sessions_of;
 use crate::DbError;
 use crate::audit::principal::ensure_principal_unchanged;
 use crate::audit::step::AuditedSteps;
+use crate::clients::unsaved_rows::delete_unsaved_texts_of;
 use crate::db::Db;
 use crate::db::{Conn, Dialect, TxError, query};
 use crate::{PersonError, RemovedPerson, VerifiedIdentity};
@@ -205,6 +206,7 @@ async fn remove(
     // Their sessions stop working now, and are deleted with the expired ones.
     for person in &people {
         query(REMOVE).bind(person.id.0).bind(permit.access_request().at.0).execute(conn).await?;
+        delete_unsaved_texts_of(conn, person.id).await?;
     }
     let event = |person: &Person| AuditEvent::new(EventKind::PersonRemoved, person.id);
     let rows = people.iter().map(|person| permit.to_audit_row_with_effect(event(person))).collect();

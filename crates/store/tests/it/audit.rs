@@ -2,17 +2,20 @@
 
 use crate::databases::{SqliteFile, TestDatabase, with_fresh_database};
 use crate::firm::{
-    POLICY, after_s, ask, authz_request, create, decisions, firm_permit, manage, origin, people, permit,
-    principal, read, search_for, sign_in, verified_audit_chains,
+    POLICY, after_s, ask, authz_request, create, decisions, firm_permit, manage, note, origin, people,
+    permit, principal, read, search_for, sign_in, verified_audit_chains,
 };
 use crate::samples::NOON;
 use chancery_domain::{
-    Action, ClientId, Decision, EventKind, OsRandomness, PersonId, Principal, Role, SecretToken,
-    SessionTimeouts,
+    Action, ClientId, ContactDetails, Decision, EventKind, OsRandomness, PersonId, Principal, Role,
+    SecretToken, SessionTimeouts, Version,
 };
-use chancery_policy::{ClientResource, FirmResource, ManageTeam, ReadAudit, ReadClient, ReadTeam};
+use chancery_policy::{
+    ClientResource, EditClient, FirmResource, ManageTeam, ReadAudit, ReadClient, ReadTeam,
+};
 use chancery_store::{
-    AUDIT_ROWS_PER_PAGE, AuditCursor, AuditQuery, DatabaseUrl, NewSession, SessionAuthentication, Store,
+    AUDIT_ROWS_PER_PAGE, ArchiveChange, AuditCursor, AuditQuery, ClientChange, DatabaseUrl, FieldChange,
+    FieldValue, NewSession, RecordField, SessionAuthentication, Store,
 };
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -49,6 +52,61 @@ pub async fn concurrent_decisions_on_two_nodes_form_valid_chains<D: TestDatabase
     let chains = verified_audit_chains(&stores[0]).await;
     assert_eq!(chains.len(), 2);
     assert_eq!(chains.values().map(Vec::len).sum::<usize>(), DECISIONS + 4, "one created, three joined");
+}
+
+pub async fn audit_rows_have_client_names_and_what_changed<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let people = people(&store).await;
+    let client = create(&store, &people.maya, "Harbor Lane Bakery").await;
+    let edit = |at| {
+        let resource = ClientResource { id: client, owner: Some(people.maya.id) };
+        let request = authz_request(principal(&people.maya), after_s(at));
+        POLICY.decide::<EditClient>(&request, resource).unwrap()
+    };
+    let (version, name) = (Version(1), "Harbour Lane Bakery".parse().unwrap());
+    let details =
+        ContactDetails { telephone: "+1 617 555 0142".parse().unwrap(), ..ContactDetails::default() };
+    store.clients.edit_client(edit(10), ClientChange { version, name, details }).await.unwrap();
+    let entry = store.clients.add_entry(edit(20), note(people.maya.id, NOON, "Flour")).await.unwrap();
+    // Nothing was saved, so nothing is said to have changed.
+    store.clients.set_entry_archived(edit(30), entry.id, ArchiveChange::RESTORE).await.unwrap();
+    store.clients.set_entry_archived(edit(40), entry.id, ArchiveChange::ARCHIVE).await.unwrap();
+
+    let request = authz_request(principal(&people.ruth), after_s(100));
+    let permit = POLICY.decide::<ReadAudit>(&request, FirmResource).unwrap();
+    let query = AuditQuery { action: Some(Action::EditClient), ..AuditQuery::default() };
+    let lines = store.audit.read_audit(&permit, &query).await.unwrap();
+    assert_eq!(lines.len(), 4);
+    assert!(lines.iter().all(|line| line.client_name.as_ref().unwrap().as_str() == "Harbour Lane Bakery"));
+    let changes = store.audit.read_changes(&permit, &lines).await.unwrap();
+    let of = |line| changes.iter().filter(|change| change.is_of(line)).collect::<Vec<_>>();
+    let text = |text: &str| FieldValue::Text(text.to_owned());
+
+    let [archived] = of(&lines[0])[..] else { panic!("{changes:?}") };
+    let (old, new) = (FieldValue::Flag(false), FieldValue::Flag(true));
+    assert_eq!(archived.fields, [FieldChange { field: RecordField::Archived, old, new }]);
+    assert!(of(&lines[1]).is_empty(), "{changes:?}");
+    let [added] = of(&lines[2])[..] else { panic!("{changes:?}") };
+    assert_eq!((added.is_new, added.entry.as_ref().unwrap().id), (true, entry.id));
+    let [edited] = of(&lines[3])[..] else { panic!("{changes:?}") };
+    assert_eq!((edited.entry.as_ref(), edited.by), (None, Some(people.maya.id)));
+    assert_eq!(
+        edited.fields,
+        [
+            FieldChange {
+                field: RecordField::Name,
+                old: text("Harbor Lane Bakery"),
+                new: text("Harbour Lane Bakery"),
+            },
+            FieldChange { field: RecordField::Telephone, old: text(""), new: text("+1 617 555 0142") },
+        ]
+    );
+    let unknown = POLICY.decide::<ReadClient>(&request, ClientResource { id: ClientId(4711), owner: None });
+    store.clients.read_client(unknown.unwrap(), &crate::firm::NEWEST).await.unwrap();
+    let query = AuditQuery { client: Some(ClientId(4711)), ..AuditQuery::default() };
+    let lines = store.audit.read_audit(&permit, &query).await.unwrap();
+    assert_eq!(lines[0].client_name, None, "there is no such client");
+    assert_eq!(store.audit.read_changes(&permit, &lines).await.unwrap(), []);
 }
 
 pub async fn audit_pages_newest_first_with_filters<D: TestDatabase>(database: Arc<D>) {
@@ -169,7 +227,11 @@ pub async fn team_lists_client_and_session_counts<D: TestDatabase>(database: Arc
     let first = create(&store, &people.maya, "One").await;
     create(&store, &people.maya, "Two").await;
     create(&store, &gone, "Three").await;
-    store.clients.set_client_archived(permit(&people.maya, first, people.maya.id), true).await.unwrap();
+    store
+        .clients
+        .set_client_archived(permit(&people.maya, first, people.maya.id), ArchiveChange::ARCHIVE)
+        .await
+        .unwrap();
     for (person, at) in
         [(&people.maya, NOON), (&people.maya, after_s(60)), (&people.tom, after_s(-86_400)), (&gone, NOON)]
     {

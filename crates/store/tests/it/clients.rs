@@ -7,15 +7,17 @@ use crate::firm::{
 };
 use crate::samples::NOON;
 use chancery_domain::{
-    Action, ClientId, ContactDetails, Day, Decision, EntryId, EntryKind, PersonId, Principal, Version,
+    Action, ClientId, ContactDetails, Day, Decision, EntryId, EntryKind, PersonId, Principal, Telephone,
+    Version,
 };
 use chancery_policy::{
     ArchiveClient, ClientResource, CreateClient, EditClient, ExportClient, FirmResource, ListClients,
     NewClientResource, Permit, ReadClient, ReassignClient,
 };
 use chancery_store::{
-    ClientChange, ClientError, ClientOrder, ClientOwner, ClientQuery, ENTRIES_PER_PAGE, EntryChange,
-    EntryCursor, EntryQuery, MAX_ENTRIES_PER_CLIENT, NewClient, NewEntry, SaveOutcome, VersionQuery,
+    ArchiveChange, ClientChange, ClientError, ClientOrder, ClientOwner, ClientQuery, ENTRIES_PER_PAGE,
+    EntryChange, EntryCursor, EntryQuery, MAX_ENTRIES_PER_CLIENT, NewClient, NewEntry, SaveOutcome,
+    VersionQuery,
 };
 use std::sync::Arc;
 
@@ -201,7 +203,11 @@ pub async fn draft_reads_only_own_unarchived_entries_and_audits_an_edit<D: TestD
             .unwrap();
         ids.push(added.id);
     }
-    store.clients.set_entry_archived(permit(&people.maya, client, maya), ids[2], true).await.unwrap();
+    store
+        .clients
+        .set_entry_archived(permit(&people.maya, client, maya), ids[2], ArchiveChange::ARCHIVE)
+        .await
+        .unwrap();
     let decided = decisions(&store).await.len();
     let named = [ids.as_slice(), &[ids[0], EntryId(987_654)]].concat();
     let edit = permit::<EditClient>(&people.maya, client, maya);
@@ -215,7 +221,7 @@ pub async fn draft_reads_only_own_unarchived_entries_and_audits_an_edit<D: TestD
 
     let (early, late) =
         (permit::<EditClient>(&people.maya, client, maya), permit(&people.tom, client, people.tom.id));
-    store.clients.reassign_client(permit(&people.ruth, client, maya), people.tom.id).await.unwrap();
+    store.clients.reassign_client(permit(&people.ruth, client, maya), people.tom.id, None).await.unwrap();
     let rejected = store.clients.read_for_draft(early, &[]).await.unwrap_err();
     assert!(matches!(rejected, ClientError::OwnerChanged(changed) if changed == client), "{rejected:?}");
     assert_eq!(store.clients.read_for_draft(late, &[]).await.unwrap().unwrap().1, []);
@@ -243,8 +249,12 @@ pub async fn edit_adds_version_and_keeps_history<D: TestDatabase>(database: Arc<
     let again = store.clients.edit_client(edit(), change(Version(2), "Harbour Lane Bakery")).await.unwrap();
     assert_eq!(again, SaveOutcome::Saved(saved.clone()));
     let away = permit::<ArchiveClient>(&people.ruth, client, people.maya.id);
-    store.clients.set_client_archived(away, true).await.unwrap();
-    store.clients.reassign_client(permit(&people.ruth, client, people.maya.id), people.tom.id).await.unwrap();
+    store.clients.set_client_archived(away, ArchiveChange::ARCHIVE).await.unwrap();
+    store
+        .clients
+        .reassign_client(permit(&people.ruth, client, people.maya.id), people.tom.id, None)
+        .await
+        .unwrap();
 
     let (now, versions) = store
         .clients
@@ -324,6 +334,7 @@ pub async fn concurrent_edits_yield_one_save_and_one_conflict<D: TestDatabase>(d
                     text: "Text".parse().unwrap(),
                     at: Some(NOON),
                     is_open: false,
+                    dispute: None,
                 };
                 (client, store.clients.edit_entry(of_entry, expected).await.unwrap())
             })
@@ -379,12 +390,14 @@ pub async fn archived_client_keeps_data_and_leaves_default_list<D: TestDatabase>
     let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
     let other = create(&store, &people.maya, "Calder & Sons").await;
     let archive = || permit::<ArchiveClient>(&people.maya, client, people.maya.id);
-    let SaveOutcome::Saved(away) = store.clients.set_client_archived(archive(), true).await.unwrap() else {
+    let SaveOutcome::Saved(away) =
+        store.clients.set_client_archived(archive(), ArchiveChange::ARCHIVE).await.unwrap()
+    else {
         panic!()
     };
     assert_eq!((away.archived_at, away.version), (Some(NOON), Version(2)));
     assert_eq!(
-        store.clients.set_client_archived(archive(), true).await.unwrap(),
+        store.clients.set_client_archived(archive(), ArchiveChange::ARCHIVE).await.unwrap(),
         SaveOutcome::Saved(away),
         "nothing changes twice"
     );
@@ -400,7 +413,9 @@ pub async fn archived_client_keeps_data_and_leaves_default_list<D: TestDatabase>
         );
     }
     assert!(read(&store, &people.maya, client).await.unwrap().is_some());
-    let SaveOutcome::Saved(back) = store.clients.set_client_archived(archive(), false).await.unwrap() else {
+    let SaveOutcome::Saved(back) =
+        store.clients.set_client_archived(archive(), ArchiveChange::RESTORE).await.unwrap()
+    else {
         panic!()
     };
     assert_eq!((back.archived_at, back.version), (None, Version(3)));
@@ -413,13 +428,13 @@ pub async fn reassigned_client_is_readable_only_by_new_owner<D: TestDatabase>(da
     let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
     let reassign = |owner| permit::<ReassignClient>(&people.ruth, client, owner);
     let SaveOutcome::Saved(same) =
-        store.clients.reassign_client(reassign(people.maya.id), people.maya.id).await.unwrap()
+        store.clients.reassign_client(reassign(people.maya.id), people.maya.id, None).await.unwrap()
     else {
         panic!()
     };
     assert_eq!(same.version, Version(1), "to whom it is already is no change");
     let SaveOutcome::Saved(moved) =
-        store.clients.reassign_client(reassign(people.maya.id), people.tom.id).await.unwrap()
+        store.clients.reassign_client(reassign(people.maya.id), people.tom.id, None).await.unwrap()
     else {
         panic!()
     };
@@ -434,14 +449,18 @@ pub async fn reassigned_client_is_readable_only_by_new_owner<D: TestDatabase>(da
         assert_eq!(listed(&store, &people.ruth, &query).await, (vec![client.0], 1));
     }
     store.people.remove_person(manage(NOON), people.maya.id).await.unwrap();
-    let rejected = store.clients.reassign_client(reassign(people.tom.id), people.maya.id).await.unwrap_err();
+    let rejected =
+        store.clients.reassign_client(reassign(people.tom.id), people.maya.id, None).await.unwrap_err();
     assert!(
         matches!(rejected, ClientError::NoSuchPerson(person) if person == people.maya.id),
         "{rejected:?}"
     );
     let unknown: Permit<ReassignClient> =
         ask(principal(&people.ruth), ClientResource { id: ClientId(5), owner: None }).unwrap();
-    assert_eq!(store.clients.reassign_client(unknown, people.tom.id).await.unwrap(), SaveOutcome::NotFound);
+    assert_eq!(
+        store.clients.reassign_client(unknown, people.tom.id, None).await.unwrap(),
+        SaveOutcome::NotFound
+    );
 }
 
 pub async fn bulk_reassign_is_atomic<D: TestDatabase>(database: Arc<D>) {
@@ -493,7 +512,7 @@ pub async fn permit_for_former_owner_is_invalid<D: TestDatabase>(database: Arc<D
     let edits: [Permit<EditClient>; 4] = std::array::from_fn(|_| permit(&people.maya, client, maya));
     let export = permit::<ExportClient>(&people.maya, client, maya);
     let reassign = permit::<ReassignClient>(&people.ruth, client, maya);
-    store.clients.reassign_client(permit(&people.ruth, client, maya), people.tom.id).await.unwrap();
+    store.clients.reassign_client(permit(&people.ruth, client, maya), people.tom.id, None).await.unwrap();
     let before = decisions(&store).await;
 
     let [edit, add, edit_entry, archive_entry] = edits;
@@ -504,17 +523,18 @@ pub async fn permit_for_former_owner_is_invalid<D: TestDatabase>(database: Arc<D
         text: entry.text.clone(),
         at: Some(NOON),
         is_open: false,
+        dispute: None,
     };
     let rejections = [
         store.clients.read_client(read, &NEWEST).await.unwrap_err(),
         store.clients.client_versions(versions, VersionQuery::NEWEST).await.unwrap_err(),
         store.clients.entry_versions(entry_versions, entry.id, VersionQuery::NEWEST).await.unwrap_err(),
-        store.clients.set_client_archived(archive, true).await.unwrap_err(),
+        store.clients.set_client_archived(archive, ArchiveChange::ARCHIVE).await.unwrap_err(),
         store.clients.edit_client(edit, change(Version(2), "Mine")).await.unwrap_err(),
         store.clients.add_entry(add, note(maya, NOON, "Two")).await.unwrap_err(),
         store.clients.edit_entry(edit_entry, entry_change).await.unwrap_err(),
-        store.clients.set_entry_archived(archive_entry, entry.id, true).await.unwrap_err(),
-        store.clients.reassign_client(reassign, maya).await.unwrap_err(),
+        store.clients.set_entry_archived(archive_entry, entry.id, ArchiveChange::ARCHIVE).await.unwrap_err(),
+        store.clients.reassign_client(reassign, maya, None).await.unwrap_err(),
     ];
     for rejection in rejections {
         assert!(
@@ -569,7 +589,11 @@ pub async fn reassign_race_never_shows_client_to_former_owner<D: TestDatabase>(d
                     _ => (&people.tom, &people.maya),
                 };
                 // Writes what only the new owner may see, right after the reassignment.
-                other.clients.reassign_client(permit(&people.ruth, client, from.id), to.id).await.unwrap();
+                other
+                    .clients
+                    .reassign_client(permit(&people.ruth, client, from.id), to.id, None)
+                    .await
+                    .unwrap();
                 let title = format!("for {}", to.id);
                 other
                     .clients
@@ -636,7 +660,7 @@ pub async fn entries_page_newest_first_filtered_by_kind_and_archived<D: TestData
             entries.iter().filter(|entry| kind.is_none_or(|kind| kind == entry.kind)).collect();
         let (mut found, mut after) = (Vec::new(), None);
         loop {
-            let record = read(EntryQuery { kind, is_archived: false, after }).await;
+            let record = read(EntryQuery { kind, is_open: None, is_archived: false, after }).await;
             assert!(record.entries.len() <= ENTRIES_PER_PAGE as usize);
             after = record.entries.last().map(|entry| EntryCursor { at: entry.at, id: entry.id });
             found.extend(record.entries);
@@ -661,25 +685,25 @@ pub async fn entries_page_newest_first_filtered_by_kind_and_archived<D: TestData
     // Archives the four newest.
     for entry in &entries[..4] {
         let SaveOutcome::Saved(away) =
-            store.clients.set_entry_archived(edit(), entry.id, true).await.unwrap()
+            store.clients.set_entry_archived(edit(), entry.id, ArchiveChange::ARCHIVE).await.unwrap()
         else {
             panic!()
         };
         assert_eq!((away.archived_at, away.version), (Some(NOON), Version(2)));
         assert_eq!(
-            store.clients.set_entry_archived(edit(), entry.id, true).await.unwrap(),
+            store.clients.set_entry_archived(edit(), entry.id, ArchiveChange::ARCHIVE).await.unwrap(),
             SaveOutcome::Saved(away)
         );
     }
     let record = read(NEWEST).await;
     assert_eq!(record.entries, entries[4..29]);
     assert_eq!((record.client.last_entry_at, record.counts.archived), (Some(after_s(-1)), 4));
-    let away = read(EntryQuery { kind: None, is_archived: true, after: None }).await;
+    let away = read(EntryQuery { is_archived: true, ..EntryQuery::default() }).await;
     assert_eq!(
         away.entries.iter().map(|entry| entry.id).collect::<Vec<_>>(),
         entries[..4].iter().map(|entry| entry.id).collect::<Vec<_>>()
     );
-    store.clients.set_entry_archived(edit(), entries[0].id, false).await.unwrap();
+    store.clients.set_entry_archived(edit(), entries[0].id, ArchiveChange::RESTORE).await.unwrap();
     assert_eq!(read(NEWEST).await.client.last_entry_at, Some(NOON));
 }
 
@@ -703,6 +727,7 @@ pub async fn entry_edits_stay_in_their_record_and_keep_versions<D: TestDatabase>
         text: entry.text.clone(),
         at: Some(after_s(-60)),
         is_open,
+        dispute: None,
     };
 
     // A permit for one client does not reach another client's entry.
@@ -711,7 +736,7 @@ pub async fn entry_edits_stay_in_their_record_and_keep_versions<D: TestDatabase>
         SaveOutcome::NotFound
     );
     assert_eq!(
-        store.clients.set_entry_archived(edit(), toms_entry.id, true).await.unwrap(),
+        store.clients.set_entry_archived(edit(), toms_entry.id, ArchiveChange::ARCHIVE).await.unwrap(),
         SaveOutcome::NotFound
     );
     let look = permit::<ReadClient>(&people.maya, mayas, people.maya.id);
@@ -728,7 +753,7 @@ pub async fn entry_edits_stay_in_their_record_and_keep_versions<D: TestDatabase>
     let old = change(&entry, "Late", true);
     assert_eq!(store.clients.edit_entry(edit(), old).await.unwrap(), SaveOutcome::Conflict(settled.clone()));
     let by_partner = permit::<EditClient>(&people.ruth, mayas, people.maya.id);
-    store.clients.set_entry_archived(by_partner, entry.id, true).await.unwrap();
+    store.clients.set_entry_archived(by_partner, entry.id, ArchiveChange::ARCHIVE).await.unwrap();
 
     let (now, versions) = store
         .clients
@@ -779,7 +804,7 @@ pub async fn entries_per_client_are_bounded<D: TestDatabase>(database: Arc<D>) {
     let parts = read_parts(&mut reader.unwrap().unwrap()).await;
     assert_eq!(parts.iter().map(|part| part.entries.len()).sum::<usize>(), most);
     // An archived entry still counts toward the limit.
-    store.clients.set_entry_archived(edit(), parts[0].entries[0].id, true).await.unwrap();
+    store.clients.set_entry_archived(edit(), parts[0].entries[0].id, ArchiveChange::ARCHIVE).await.unwrap();
     assert!(store.clients.add_entry(edit(), note(people.maya.id, NOON, "One more")).await.is_err());
 }
 
@@ -831,13 +856,17 @@ pub async fn export_contains_full_records_with_unchanged_owner<D: TestDatabase>(
         .add_entry(permit(&people.maya, one, maya), note(maya, after_s(2), "Gone"))
         .await
         .unwrap();
-    store.clients.set_entry_archived(permit(&people.maya, one, maya), gone.id, true).await.unwrap();
+    store
+        .clients
+        .set_entry_archived(permit(&people.maya, one, maya), gone.id, ArchiveChange::ARCHIVE)
+        .await
+        .unwrap();
     let imported = NewEntry { is_archived: true, ..note(maya, after_s(3), "Put away elsewhere") };
     let brought = NewClient { entries: vec![imported, note(maya, NOON, "Kept")], ..new_client("Four") };
     let four = create_whole(&store, &people.maya, brought).await;
     let permits =
         [two, away, one, four].map(|client| permit::<ExportClient>(&people.maya, client, maya)).into();
-    store.clients.reassign_client(permit(&people.ruth, two, maya), people.tom.id).await.unwrap();
+    store.clients.reassign_client(permit(&people.ruth, two, maya), people.tom.id, None).await.unwrap();
     let before = decisions(&store).await.len();
     let records = read_parts(&mut store.clients.open_records(permits).await.unwrap()).await;
     assert!(records.iter().all(|record| record.is_first && record.is_last), "{records:?}");
@@ -911,7 +940,7 @@ pub async fn hostile_client_texts_round_trip<D: TestDatabase>(database: Arc<D>) 
     for text in hostile {
         let details = ContactDetails {
             contact: text.parse().unwrap(),
-            telephone: text.parse().unwrap(),
+            telephone: Telephone::from_stored(text.to_owned()),
             address: format!("{text}\n{text}").parse().unwrap(),
             ..ContactDetails::default()
         };

@@ -2,8 +2,8 @@
 
 use crate::samples::NOON;
 use chancery_domain::{
-    AuditRow, AuditedDecision, AuditedEvent, ChainHead, ClientId, ContactDetails, EntryKind, EventOrigin,
-    Identity, Person, PersonId, Principal, RequestId, Role, UnixMillis, WriterId,
+    AuditRow, AuditedDecision, AuditedEvent, ChainHead, ClientId, ContactDetails, DisputeDetails, EntryKind,
+    EventOrigin, Identity, Person, PersonId, Principal, RequestId, Role, UnixMillis, WriterId,
 };
 use chancery_policy::{
     AuthzAction, AuthzRequest, ClientResource, CreateClient, Denial, FirmResource, ManageTeam,
@@ -18,7 +18,7 @@ use std::sync::LazyLock;
 
 pub static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::load().unwrap());
 
-pub const NEWEST: EntryQuery = EntryQuery { kind: None, is_archived: false, after: None };
+pub const NEWEST: EntryQuery = EntryQuery { kind: None, is_open: None, is_archived: false, after: None };
 
 pub fn after_s(seconds: i64) -> UnixMillis {
     UnixMillis(NOON.0 + seconds * 1000)
@@ -87,6 +87,7 @@ pub fn note(author: PersonId, at: UnixMillis, title: &str) -> NewEntry {
         at,
         author,
         is_open: false,
+        dispute: DisputeDetails::default(),
         is_archived: false,
     }
 }

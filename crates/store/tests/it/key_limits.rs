@@ -165,10 +165,15 @@ pub async fn invalid_or_unchanged_key_limits_leave_no_event<D: TestDatabase>(dat
     assert_eq!(found(&store, &prefix).await.limits, every_limit());
 }
 
-fn rotation(prefix: &KeyPrefix, overlap_ends_at: UnixMillis) -> (ApiKey, KeyRotation) {
-    let key = ApiKey::with_new_secret(prefix, &OsRandomness);
-    let rotation =
-        KeyRotation { key: prefix.clone(), hash: key.hash(), overlap_ends_at, ends_running_overlap: false };
+fn rotation(old: &ApiKey, overlap_ends_at: UnixMillis) -> (ApiKey, KeyRotation) {
+    let key = ApiKey::with_new_secret(&old.prefix(), &OsRandomness);
+    let rotation = KeyRotation {
+        key: old.prefix(),
+        replaces: old.hash(),
+        hash: key.hash(),
+        overlap_ends_at,
+        ends_running_overlap: false,
+    };
     (key, rotation)
 }
 
@@ -182,7 +187,7 @@ async fn created(store: &Store) -> ApiKey {
 pub async fn rotated_key_has_two_secrets_until_the_overlap_ends<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let old = created(&store).await;
-    let (new, rotation) = rotation(&old.prefix(), after_s(30));
+    let (new, rotation) = rotation(&old, after_s(30));
     let before = found(&store, &old.prefix()).await;
     store.rotate_key(rotation).await.unwrap();
     let after = found(&store, &old.prefix()).await;
@@ -200,8 +205,8 @@ pub async fn rotated_key_has_two_secrets_until_the_overlap_ends<D: TestDatabase>
 pub async fn second_rotation_ends_a_running_overlap_only_if_requested<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let first = created(&store).await;
-    let (second, once) = rotation(&first.prefix(), after_s(30));
-    let (third, twice) = rotation(&first.prefix(), after_s(30));
+    let (second, once) = rotation(&first, after_s(30));
+    let (third, twice) = rotation(&second, after_s(30));
     store.rotate_key(once).await.unwrap();
     let accepted = async || {
         let stored = found(&store, &first.prefix()).await;
@@ -215,15 +220,31 @@ pub async fn second_rotation_ends_a_running_overlap_only_if_requested<D: TestDat
     assert_eq!(accepted().await, [false, true, true]);
 }
 
+/// A form that is sent twice, or by two people at once.
+pub async fn secret_is_replaced_only_once<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let first = created(&store).await;
+    let (second, once) = rotation(&first, NOON);
+    let (_, stale) = rotation(&first, NOON);
+    let (one, other) = tokio::join!(store.rotate_key(once.clone()), store.rotate_key(stale.clone()));
+    let stored = found(&store, &first.prefix()).await;
+    let (accepted, rejected) = if one.is_ok() { (&once, other) } else { (&stale, one) };
+    assert!(
+        matches!(&rejected, Err(AccountError::KeyAlreadyRotated(prefix)) if *prefix == second.prefix()),
+        "{rejected:?}"
+    );
+    assert!(stored.hash.matches(&accepted.hash));
+}
+
 pub async fn revoked_or_unknown_key_is_not_rotated<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let key = created(&store).await;
     store.revoke_key(&key.prefix(), NOON).await.unwrap();
-    let (_, of_revoked) = rotation(&key.prefix(), after_s(30));
+    let (_, of_revoked) = rotation(&key, after_s(30));
     let outcome = store.rotate_key(of_revoked).await;
     assert!(matches!(outcome, Err(AccountError::KeyRevoked(prefix)) if prefix == key.prefix()));
     assert!(found(&store, &key.prefix()).await.hash.matches(&key.hash()));
-    let (_, of_unknown) = rotation(&KeyPrefix::from_stored("ck_nobody00".to_owned()), after_s(30));
+    let (_, of_unknown) = rotation(&ApiKey::generate(&OsRandomness), after_s(30));
     assert!(matches!(store.rotate_key(of_unknown).await, Err(AccountError::NoSuchKey)));
 }
 

@@ -13,6 +13,7 @@ mod clients;
 mod crash_recovery;
 mod databases;
 mod encrypted_secrets;
+mod entry_search;
 mod factor_resets;
 mod factors;
 mod firm;
@@ -25,6 +26,7 @@ mod invoices;
 mod key_limits;
 mod keys;
 mod ledger;
+mod letters;
 mod logs;
 mod opening;
 mod outbox;
@@ -40,8 +42,10 @@ mod spending;
 mod sqlite_only;
 mod throttles;
 mod transfer;
+mod unsaved_texts;
 mod usage_reports;
 mod usage_sums;
+mod work;
 mod write_coverage;
 
 /// Runs every case on both databases, so that the list of names is the same under `sqlite::` and `postgres::`.
@@ -108,6 +112,7 @@ conformance_suite! {
         invalid_or_unchanged_key_limits_leave_no_event
         rotated_key_has_two_secrets_until_the_overlap_ends
         second_rotation_ends_a_running_overlap_only_if_requested
+        secret_is_replaced_only_once
         revoked_or_unknown_key_is_not_rotated
         last_use_of_a_key_only_advances
         cap_of_a_key_and_of_its_account_both_hold
@@ -308,6 +313,10 @@ conformance_suite! {
         export_contains_full_records_with_unchanged_owner
         client_owners_page_within_permitted_scope
         hostile_client_texts_round_trip;
+    unsaved_texts:
+        unsaved_text_belongs_to_one_person_and_form
+        ended_session_replaces_text_of_its_own_form_only
+        unsaved_texts_are_bounded_in_number_and_age;
     record_reads:
         record_pages_are_bounded_and_complete
         records_of_many_clients_come_whole_and_in_order
@@ -326,10 +335,25 @@ conformance_suite! {
     client_lists:
         search_matches_term_prefixes
         page_past_the_end_is_empty_with_total
-        client_list_matches_policy_on_random_firms;
+        client_list_matches_policy_on_random_firms
+        equal_names_are_found_within_the_scope_only;
+    entry_search:
+        search_finds_entries_by_their_current_text
+        search_finds_any_part_of_a_telephone_or_client_number
+        one_audit_row_covers_a_search_and_its_excerpts
+        excerpts_need_a_permit_for_the_record_in_the_searchs_request
+        search_of_entries_equals_a_filter_over_readable_records;
+    work:
+        due_disputes_are_those_of_readable_clients_earliest_first
+        due_disputes_are_bounded_and_the_earliest_of_all
+        what_waits_needs_a_permit_for_each_client_in_the_same_request
+        resolved_and_archived_disputes_are_not_due
+        unsent_letters_and_viewed_clients_are_newest_first
+        restored_version_is_a_new_version_with_the_old_content;
     audit:
         concurrent_decisions_on_two_nodes_form_valid_chains
         audit_pages_newest_first_with_filters
+        audit_rows_have_client_names_and_what_changed
         raw_sql_cannot_modify_audit_rows
         team_lists_client_and_session_counts
         killed_process_has_audited_every_reported_read;
@@ -381,6 +405,10 @@ conformance_suite! {
         periodic_task_runs_on_one_node_at_a_time
         capped_spending_names_account_key_and_rejections
         expiring_keys_are_active_and_within_the_period;
+    letters:
+        letter_is_sent_once_and_cannot_be_changed_afterwards
+        nothing_is_sent_if_letter_or_address_changed
+        letter_templates_are_bounded_audited_and_versioned;
     logs:
         rows_are_unlogged_until_a_segment_has_them
         log_takes_an_append_only_at_its_size

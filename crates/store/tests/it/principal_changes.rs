@@ -9,15 +9,15 @@ use crate::firm::{
 use crate::invitations::{self, email_to, invitation};
 use crate::samples::NOON;
 use chancery_domain::{
-    AccountId, ClientId, EntryId, Month, Person, PersonId, RateLimits, Role, SessionTimeouts, Version,
+    AccountId, ClientId, Day, EntryId, Month, Person, PersonId, RateLimits, Role, SessionTimeouts, Version,
 };
 use chancery_policy::{
     CreateClient, EditClient, ExportClient, ListClients, ManageTeam, NewClientResource, Permit, ReadAudit,
     ReassignClient,
 };
 use chancery_store::{
-    AccountChange, AuditQuery, ClientChange, ClientError, ClientRecord, DbError, EntryChange,
-    MonthlyUsageQuery, NewAccount, Store, VersionQuery,
+    AccountChange, ArchiveChange, AuditQuery, ClientChange, ClientError, ClientRecord, DbError, EntryChange,
+    MonthlyUsageQuery, NewAccount, Store, VersionQuery, WorkQuery,
 };
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -97,10 +97,20 @@ pub async fn changed_principal_reads_no_client<D: TestDatabase>(database: Arc<D>
         let draft: Permit<EditClient> = permit(&partner, client, owner);
         let versions = permit(&partner, client, owner);
         let entry_versions = permit(&partner, client, owner);
+        let matches = permit(&partner, client, owner);
+        let searched = clients.list_clients(firm_permit(&partner), &search_for("lease")).await.unwrap();
+        let search = searched.search.unwrap();
+        let work_query = WorkQuery { owner: None, due_by: Day::containing(NOON) };
+        let find_work: Permit<ListClients> = firm_permit(&partner);
+        let read_work = permit(&partner, client, owner);
+        let work = clients.find_work(firm_permit(&partner), work_query).await.unwrap();
         let before = firm.record(&store).await;
         change.apply(&store, partner.id).await;
         let recorded = decisions(&store).await.len();
 
+        assert_rejected(change, "matches", clients.find_matches(&search, vec![matches]).await);
+        assert_rejected(change, "what waits", clients.find_work(find_work, work_query).await);
+        assert_rejected(change, "its entries", clients.read_work(&work, vec![read_work]).await);
         assert_rejected(change, "list", clients.list_clients(list, &search_for("")).await);
         assert_rejected(change, "owners", clients.client_owners(&owners, None, None, 20).await);
         assert_rejected(change, "page", clients.read_client(page, &NEWEST).await);
@@ -171,8 +181,12 @@ pub async fn changed_principal_writes_no_client<D: TestDatabase>(database: Arc<D
             details: before.client.details.clone(),
         };
         assert_rejected(change, "edit", clients.edit_client(edited, details).await);
-        assert_rejected(change, "archive", clients.set_client_archived(archived, true).await);
-        assert_rejected(change, "reassign", clients.reassign_client(reassigned, tom).await);
+        assert_rejected(
+            change,
+            "archive",
+            clients.set_client_archived(archived, ArchiveChange::ARCHIVE).await,
+        );
+        assert_rejected(change, "reassign", clients.reassign_client(reassigned, tom, None).await);
         let moved = clients.reassign_clients(reassigned_with_others, tom).await;
         assert_rejected(change, "reassign several", moved);
         assert_rejected(change, "add", clients.add_entry(added, note(owner, NOON, "New")).await);
@@ -183,9 +197,10 @@ pub async fn changed_principal_writes_no_client<D: TestDatabase>(database: Arc<D
             text: before.entries[0].text.clone(),
             at: None,
             is_open: false,
+            dispute: None,
         };
         assert_rejected(change, "edit entry", clients.edit_entry(entry_edited, text).await);
-        let archived = clients.set_entry_archived(entry_archived, firm.entry, true).await;
+        let archived = clients.set_entry_archived(entry_archived, firm.entry, ArchiveChange::ARCHIVE).await;
         assert_rejected(change, "archive entry", archived);
 
         assert_eq!(decisions(&store).await.len(), recorded, "nothing was allowed, so nothing is on record");

@@ -10,8 +10,8 @@ use crate::samples::NOON;
 use chancery_domain::{ClientId, Entry, EntryId, EntryKind, EntryText, MAX_ENTRY_TEXT_CHARS, Person};
 use chancery_policy::{AuthzAction, ClientResource, EditClient, ExportClient, ReadClient};
 use chancery_store::{
-    ClientError, EntryChange, MAX_RECORD_PAGE_BYTES, MAX_RECORD_PAGE_ENTRIES, NewClient, NewEntry,
-    RecordReader, Store, VersionQuery,
+    ArchiveChange, ClientError, EntryChange, MAX_RECORD_PAGE_BYTES, MAX_RECORD_PAGE_ENTRIES, NewClient,
+    NewEntry, RecordReader, Store, VersionQuery,
 };
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -147,7 +147,7 @@ pub async fn client_reassigned_between_decision_and_page_is_not_shown<D: TestDat
         shown = reader.next_page().await.unwrap().unwrap()[0].entries.iter().map(|entry| entry.id).collect();
     }
     let reassign = permit(&people.ruth, long, maya);
-    store.clients.reassign_client(reassign, tom).await.unwrap();
+    store.clients.reassign_client(reassign, tom, None).await.unwrap();
 
     let is_owner_changed =
         |rejected| matches!(rejected, Err(ClientError::OwnerChanged(client)) if client == long);
@@ -194,10 +194,11 @@ pub async fn entry_that_changes_between_pages_is_read_once<D: TestDatabase>(data
             text: longest_text(),
             at: Some(at),
             is_open: entry.is_open,
+            dispute: None,
         };
         store.clients.edit_entry(edit(), change).await.unwrap();
     }
-    store.clients.set_entry_archived(edit(), all[200].id, true).await.unwrap();
+    store.clients.set_entry_archived(edit(), all[200].id, ArchiveChange::ARCHIVE).await.unwrap();
     store.clients.add_entry(edit(), note(people.maya.id, after_s(-2000), "New")).await.unwrap();
     for part in read_parts(&mut reader).await {
         rest.extend(part.entries);

@@ -5,25 +5,27 @@ use crate::firm::{
     after_s, ask, create_whole, firm_permit, new_client, note, origin, people, permit, principal, read,
 };
 use crate::invitations;
+use crate::letters;
 use crate::outbox;
 use crate::samples::{HOSTILE_TEXTS, NOON, discounted, name, new_account, new_key, prices, with_cached};
 use chancery_domain::{
-    AccountId, ApiKey, ClientId, CreditAmount, Day, EntryKind, Fingerprint, Identity, KeyId, KeyLimits,
-    LocalPath, LogName, MinorUnits, Month, Nanos, Person, Principal, Profile, Randomness, RequestId, Role,
-    SecretToken, SeededRandomness, StopReason, ThrottleKey, TokenHash, TreeHash, UnixMillis, UsageRow,
-    Version,
+    AccountId, ApiKey, ClientId, CreditAmount, Day, DisputeDetails, EntryKind, Fingerprint, Identity, KeyId,
+    KeyLimits, LocalPath, LogName, MinorUnits, Month, Nanos, Person, Principal, Profile, Randomness,
+    RequestId, Role, SecretToken, SeededRandomness, StopReason, ThrottleKey, TokenHash, TreeHash, UnixMillis,
+    UsageRow, Version,
 };
 use chancery_policy::{
     ArchiveClient, ClientResource, EditClient, ManageAccounts, ReadClient, ReassignClient,
 };
 use chancery_store::{
-    AccountChange, ActivityBatch, AlertKind, BillingChange, CapChange, CapRejection, CeremonyKind,
-    ClientChange, Consent, ConsentRequest, DailyPeak, DailyRejections, FactorCeremony, Grant, KeyClaim,
-    KeyRotation, KeyUse, LimitsChange, LogAppend, LogNode, LogSegment, LogoutTarget, MailboxProof,
+    AccountChange, ActivityBatch, AlertKind, ArchiveChange, BillingChange, CapChange, CapRejection,
+    CeremonyKind, ClientChange, Consent, ConsentRequest, DailyPeak, DailyRejections, FactorCeremony, Grant,
+    KeyClaim, KeyRotation, KeyUse, LimitsChange, LogAppend, LogNode, LogSegment, LogoutTarget, MailboxProof,
     NewAuthorizationCode, NewClient, NewEntry, NewKey, NewKnownDevice, NewPasskey, NewProviderAccount,
-    NewProviderSession, NewSession, NewTotpSecret, PasswordHash, PaymentChange, PendingEmailCode,
-    PendingSecondFactor, PendingSignIn, ProofPurpose, ProviderAccount, ProviderLogout, SentEmailCode,
-    SessionAuthentication, Settlement, SignInPurpose, SigningKey, SpendingReservation, Store, StoredReply,
+    NewProviderSession, NewSession, NewTotpSecret, NewUnsavedText, PasswordHash, PaymentChange,
+    PendingEmailCode, PendingSecondFactor, PendingSignIn, ProofPurpose, ProviderAccount, ProviderLogout,
+    SentEmailCode, SessionAuthentication, Settlement, SignInPurpose, SigningKey, SpendingReservation, Store,
+    StoredReply, UnsavedForm,
 };
 use std::time::Duration;
 
@@ -105,6 +107,7 @@ async fn accounts(store: &Store, rng: &SeededRng) -> Vec<(AccountId, KeyId)> {
     let hash = ApiKey::with_new_secret(&limited.prefix, &rng.0).hash();
     let rotation = KeyRotation {
         key: limited.prefix.clone(),
+        replaces: limited.hash,
         hash,
         overlap_ends_at: after_s(86_400),
         ends_running_overlap: false,
@@ -279,7 +282,11 @@ async fn records(store: &Store, rng: &SeededRng) -> (Person, Person, Vec<ClientI
             let kind = kinds[entry % kinds.len()];
             let entry = note(owner.id, after_s(entry as i64), &rng.title());
             let is_open = kind != EntryKind::MeetingNote && rng.less_than(2) == 0;
-            NewEntry { kind, is_open, is_archived: rng.less_than(4) == 0, ..entry }
+            let dispute = DisputeDetails {
+                amount: (rng.less_than(2) == 0).then_some(MinorUnits(12_050)),
+                due: (rng.less_than(2) == 0).then(|| Day::containing(NOON)),
+            };
+            NewEntry { kind, is_open, dispute, is_archived: rng.less_than(4) == 0, ..entry }
         });
         let entries: Vec<NewEntry> = entries.collect();
         let new = NewClient { entries, is_archived: number % 5 == 4, ..new_client(&rng.title()) };
@@ -306,12 +313,21 @@ async fn records(store: &Store, rng: &SeededRng) -> (Person, Person, Vec<ClientI
     let (first, second) = (clients[1], clients[2]);
     let entry = note(people.maya.id, NOON, "Telephone");
     store.clients.add_entry(permit(&people.maya, first, people.maya.id), entry).await.unwrap();
+    let letter = letters::add_letter(store, &people.maya, first).await;
+    let sending = permit::<EditClient>(&people.maya, first, people.maya.id);
+    store.clients.send_letter(sending, &letters::email_of(letter, 100)).await.unwrap();
+    let template = letters::template(&rng.title());
+    store.letter_templates.create_letter_template(firm_permit(&people.ruth), &template).await.unwrap();
     for is_archived in [true, false] {
         let away = permit::<ArchiveClient>(&people.maya, first, people.maya.id);
-        store.clients.set_client_archived(away, is_archived).await.unwrap();
+        store.clients.set_client_archived(away, ArchiveChange { is_archived, version: None }).await.unwrap();
     }
+    let form = UnsavedForm::NewEntry(EntryKind::DraftLetter);
+    let typed = NewUnsavedText { form, session: TokenHash([7; 32]), fields: r#"{"text":"Dear Ms Raman"}"# };
+    let permit_to_edit = permit(&people.maya, first, people.maya.id);
+    assert!(store.clients.save_unsaved_text(permit_to_edit, typed).await.unwrap());
     let gift = permit::<ReassignClient>(&people.ruth, second, people.maya.id);
-    store.clients.reassign_client(gift, people.tom.id).await.unwrap();
+    store.clients.reassign_client(gift, people.tom.id, None).await.unwrap();
     (people.maya, people.ruth, clients)
 }
 

@@ -23,8 +23,9 @@ const EVENTS: &[&str] = &[
     "verify_code",
 ];
 
-/// Reads further pages under the decision that `read_audit` has recorded.
-const CONTINUATIONS: &[&str] = &["read_audit_page"];
+/// Continues under a recorded decision: `read_audit_page` and `read_changes` under that of `read_audit`, `find_matches` under that of
+/// `list_clients`, and `read_work` under that of `find_work`. The last two take a permit for each record too.
+const CONTINUATIONS: &[&str] = &["read_audit_page", "read_changes", "find_matches", "read_work"];
 
 const SYSTEM_WRITES: &[(&str, &[&str])] = &[
     ("the ledger, which has a chain of its own; a reply waits for it", &["settle"]),
@@ -72,6 +73,10 @@ const SYSTEM_WRITES: &[(&str, &[&str])] = &[
     ),
     ("that a session was used", &["active_session", "active_bound_session", "provider_session"]),
     ("what people say about themselves, which decides nothing", &["set_profile"]),
+    (
+        "text that a person typed before their session ended; giving it back takes a permit",
+        &["save_text_of_ended_session"],
+    ),
     (
         "the identity provider's own accounts and grants, about which no policy of the portal decides",
         &[
@@ -136,6 +141,7 @@ const SYSTEM_WRITES: &[(&str, &[&str])] = &[
             "delete_expired_invitations",
             "delete_expired_signing_keys",
             "delete_expired_throttles",
+            "delete_expired_unsaved_texts",
             "delete_finished_messages",
             "delete_old_alerts",
         ],
@@ -167,6 +173,7 @@ const READS: &[&str] = &[
     "has_clients",
     "idempotency_record",
     "is_known_device",
+    "is_letter_undelivered",
     "issued_document",
     "issued_invoices",
     "cap_statuses",
@@ -174,9 +181,11 @@ const READS: &[&str] = &[
     "key_by_prefix",
     "last_invoice_numbers",
     "ledger_rows",
+    "letter_template",
     "list_accounts",
     "list_invitations",
     "list_keys",
+    "list_letter_templates",
     "list_names",
     "list_people",
     "list_removed_people",
@@ -245,6 +254,7 @@ fn methods() -> BTreeMap<String, Method> {
         "people",
         "provider",
         "secrets",
+        "templates",
         "throttles",
     ] {
         sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(aggregate), &mut files);

@@ -1,0 +1,69 @@
+//! Clients with the same name, for a warning before another one is created. Names that differ in case or accents only
+//! are the same.
+
+use crate::clients::list::restrict_owner;
+use crate::clients::rows::SELECT_CLIENTS;
+use crate::clients::search::sort_name;
+use crate::db::{Conn, Query, Statement};
+use chancery_domain::{Client, ClientName, PersonId};
+use chancery_policy::ClientScope;
+
+/// How many clients the warning lists at most.
+pub const MAX_SAME_NAME_CLIENTS: u32 = 5;
+
+/// Only clients in the scope, archived ones too, by id.
+pub(crate) async fn clients_with_name(
+    conn: &mut Conn<'_>,
+    scope: ClientScope,
+    name: &ClientName,
+) -> Result<Vec<Client>, sqlx::Error> {
+    let Some(owner) = restrict_owner(scope, None) else { return Ok(Vec::new()) };
+    select_same_name(&sort_name(name), owner).fetch_all(conn).await
+}
+
+/// Both values of `is_archived` are named, because the indexes have that column before the name.
+fn select_same_name(sort_name: &str, owner: Option<PersonId>) -> Query<'_> {
+    let mut read = Statement::new(SELECT_CLIENTS);
+    read.push(" FROM clients c JOIN people p ON p.id = c.owner_id WHERE c.sort_name = ");
+    read.push_bind(sort_name).push(" AND c.is_archived IN (").push_bind(false).push(", ");
+    read.push_bind(true).push(")");
+    if let Some(owner) = owner {
+        read.push(" AND c.owner_id = ").push_bind(owner.0);
+    }
+    read.push(" ORDER BY c.id LIMIT ").push_bind(i64::from(MAX_SAME_NAME_CLIENTS));
+    read.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+    use crate::db::{Dialect, FromRow, Row};
+
+    struct PlanStep(String);
+
+    impl FromRow for PlanStep {
+        fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+            Ok(Self(row.get("detail")?))
+        }
+    }
+
+    /// A consultant's lookup takes no time by other people's clients.
+    #[tokio::test]
+    async fn equal_names_are_looked_up_in_the_name_index() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
+        for (owner, condition) in [
+            (Some(PersonId(1)), "clients_name_of_owner (owner_id=? AND is_archived=? AND sort_name=?)"),
+            (None, "is_archived=? AND sort_name=?)"),
+        ] {
+            let query = select_same_name("harbour lane bakery", owner);
+            let explain =
+                Statement::new(&format!("EXPLAIN QUERY PLAN {}", query.sql(Dialect::Sqlite))).build();
+            let plan: Vec<PlanStep> = store.db.fetch_all(explain).await.unwrap();
+            let plan: Vec<String> = plan.into_iter().map(|step| step.0).collect();
+            assert!(plan.iter().any(|step| step.contains(condition)), "{plan:?}");
+        }
+        store.close().await;
+    }
+}

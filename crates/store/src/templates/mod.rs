@@ -1,0 +1,3 @@
+//! The firm's letter templates.
+
+pub(crate) mod letter_templates;
