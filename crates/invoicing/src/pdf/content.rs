@@ -10,9 +10,9 @@ use krilla::tagging::{TableHeaderScope, Tag};
 use std::num::NonZeroU16;
 
 /// Gap between columns.
-const GAP: f32 = 16.0;
+pub const GAP: f32 = 16.0;
 /// Width of the firm's name and letterhead. The title gets the rest.
-const LETTERHEAD_WIDTH: f32 = 264.0;
+pub const LETTERHEAD_WIDTH: f32 = 264.0;
 /// Font sizes for the table. The first one that leaves `MIN_NAME_WIDTH` for names is used.
 const TABLE_SIZES: [f32; 4] = [9.0, 8.0, 7.0, 6.0];
 /// Minimum width of the column with model names.
@@ -34,7 +34,7 @@ struct Composer<'a> {
 }
 
 #[derive(Clone, Copy)]
-enum Side {
+pub enum Side {
     Left(f32),
     /// Right-aligned: the text ends at this x.
     Right(f32),
@@ -308,23 +308,23 @@ impl<'a> Composer<'a> {
 }
 
 /// Texts stacked vertically, aligned to one side.
-struct Column<'a> {
+pub struct Column<'a> {
     side: Side,
     width: f32,
     bottom: f32,
-    texts: Vec<Text<'a>>,
+    pub texts: Vec<Text<'a>>,
 }
 
 impl<'a> Column<'a> {
-    fn new(side: Side, width: f32) -> Self {
+    pub fn new(side: Side, width: f32) -> Self {
         Self { side, width, bottom: 0.0, texts: Vec::new() }
     }
 
-    fn skip(&mut self, height: f32) {
+    pub fn skip(&mut self, height: f32) {
         self.bottom += height;
     }
 
-    fn write(&mut self, element: ElementId, text: &str, style: Style<'a>) {
+    pub fn write(&mut self, element: ElementId, text: &str, style: Style<'a>) {
         for line in style.face.wrapped(text, style.size, self.width) {
             self.write_line(element, line, style);
         }

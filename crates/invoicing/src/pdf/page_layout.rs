@@ -328,7 +328,10 @@ fn draw_line(surface: &mut Surface<'_>, line: &Line, style: &Style<'_>, at: Poin
         opacity: NormalizedF32::ONE,
         rule: Default::default(),
     }));
-    surface.draw_glyphs(at, &line.glyphs, style.face.font.clone(), &line.text, style.size, false);
+    for run in &line.runs {
+        let start = Point::from_xy(at.x + run.offset_em * style.size, at.y);
+        surface.draw_glyphs(start, &run.glyphs, style.face.font(run.font), &line.text, style.size, false);
+    }
 }
 
 fn draw_rule(surface: &mut Surface<'_>, rule: &Rule, row_top: f32) {

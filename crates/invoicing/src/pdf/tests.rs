@@ -2,12 +2,12 @@ use super::content::Content;
 use super::page_layout::{LEFT, PlacedText, RIGHT, paginate, placed};
 use super::*;
 use crate::samples;
-use chancery_domain::{CreditAmount, MinorUnits, PostalAddress};
+use chancery_domain::{AccountName, CreditAmount, MinorUnits, PostalAddress};
 use proptest::prelude::*;
 
 /// The text of each page, in reading order.
 fn pages(invoice: &Invoice) -> Vec<Vec<PlacedText>> {
-    let faces = Typefaces::load().unwrap();
+    let faces = Typefaces::load(&PdfFonts::default()).unwrap();
     let Content { layout_rows, running, .. } = compose(invoice, &faces);
     paginate(layout_rows, &running.table_head).iter().map(placed).collect()
 }
@@ -173,6 +173,43 @@ fn characters_without_a_glyph_stay_in_the_copied_text() {
     let text = text(&samples::hostile());
     assert!(text.contains("東京支店") && text.contains("שלום") && text.contains("🏦"), "{text}");
     assert!(!text.contains('\u{e000}') && !text.contains('\u{feff}') && !text.contains('\0'));
+}
+
+/// Whole document: krilla's validators fail on a `.notdef` glyph and on a glyph without its text.
+#[test]
+fn arabic_and_hebrew_addresses_are_printed_with_their_own_fonts() {
+    let mut invoice = samples::ordinary();
+    invoice.buyer.name = AccountName::from_stored("شركة النور (Al Noor)".into());
+    invoice.buyer.address = PostalAddress::from_stored(
+        "شارع الملك فهد، مبنى 12\nالرياض ١٢٢١١\nרחוב הרצל 7 (קומה 2)\nתל אביב".into(),
+    );
+    let bytes = printable_pdf(&invoice, &PdfFonts::default()).unwrap();
+    let plain = String::from_utf8_lossy(&bytes);
+    assert!(plain.contains("NotoSansArabic") && plain.contains("NotoSansHebrew"));
+    assert!(text(&invoice).contains("الرياض"), "read in the order of the text");
+    let latin = pdf(&samples::ordinary()).unwrap();
+    assert!(!String::from_utf8_lossy(&latin).contains("NotoSansArabic"), "unused fonts are left out");
+}
+
+#[test]
+fn configured_fonts_print_what_the_embedded_ones_lack() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/fonts/NotoSansCJK-sample.otf");
+    let fonts = PdfFonts::read(&[path]).unwrap();
+    let mut invoice = samples::ordinary();
+    invoice.buyer.address = PostalAddress::from_stored("東京都千代田区丸の内一丁目\nTokyo".into());
+    let error = printable_pdf(&invoice, &PdfFonts::default()).unwrap_err();
+    assert!(error.contains("The billing address contains 東 (U+6771), 京 (U+4EAC)"), "{error}");
+    let bytes = printable_pdf(&invoice, &fonts).unwrap();
+    assert!(String::from_utf8_lossy(&bytes).contains("NotoSansCJK"));
+    invoice.buyer.address = PostalAddress::from_stored("大阪".into());
+    assert!(printable_pdf(&invoice, &fonts).is_err(), "the font has no such characters");
+}
+
+#[test]
+fn document_with_a_replacement_character_is_not_issued() {
+    let error = printable_pdf(&samples::hostile(), &PdfFonts::default()).unwrap_err();
+    assert!(error.contains("The billing address contains 🏦 (U+1F3E6)"), "{error}");
+    assert!(error.contains("The account name contains 東 (U+6771)"), "{error}");
 }
 
 proptest! {

@@ -1,23 +1,20 @@
-//! The three fonts of a document: shaping, measuring and line breaking.
+//! The three typefaces of a document: measuring and line breaking. Each is a main font, with other fonts for scripts that it
+//! lacks.
 //!
-//! A character that none of them has is drawn as `�`. The original goes into the PDF as actual text, for copy, search and screen
-//! readers.
+//! A character that no font has is drawn as `�`. The original goes into the PDF as actual text, for copy, search and screen
+//! readers. `printable` finds such characters before a document is issued.
 
-use krilla::text::{Font, GlyphId, KrillaGlyph};
-use rustybuzz::{Direction, UnicodeBuffer};
+use super::characters::{is_invisible, is_mark, is_shaping_control, replace_unprintable};
+use super::fonts::{FontFace, PdfFonts, UNKNOWN};
+use super::shaping::{GlyphRun, base_level, has_right_to_left, shape_line};
+use krilla::text::Font;
+use std::rc::Rc;
+use unicode_bidi::Level;
 
-const SERIF: &[u8] = include_bytes!("../../fonts/NotoSerif-Regular.ttf");
-const SANS: &[u8] = include_bytes!("../../fonts/NotoSans-Regular.ttf");
-const SEMIBOLD: &[u8] = include_bytes!("../../fonts/NotoSans-SemiBold.ttf");
-
-/// Drawn for a missing glyph. Every font here has it.
-const UNKNOWN: char = '\u{fffd}';
-
-/// One font, for measuring and drawing.
+/// A main font and its fallbacks.
 pub struct Typeface {
-    pub font: Font,
-    shapes: rustybuzz::Face<'static>,
-    unknown: u32,
+    main: FontFace,
+    fallbacks: Rc<[FontFace]>,
 }
 
 pub struct Typefaces {
@@ -30,46 +27,82 @@ pub struct Typefaces {
 pub struct Line {
     /// The text as drawn.
     pub text: String,
-    /// The original text, if it differs from the drawn one.
+    /// The original text, if programs would not read it from the glyphs: it differs from the drawn text, or a part of it runs
+    /// from right to left.
     pub source_text: Option<String>,
-    pub glyphs: Vec<KrillaGlyph>,
+    /// In the order of the text.
+    pub runs: Vec<GlyphRun>,
     /// In em, without a trailing space.
     pub width_em: f32,
 }
 
 impl Typefaces {
-    pub fn load() -> Result<Self, String> {
+    pub fn load(fonts: &PdfFonts) -> Result<Self, String> {
+        let fallbacks: Rc<[FontFace]> = fonts.fallbacks()?.into();
+        let typeface = |main| Typeface { main, fallbacks: Rc::clone(&fallbacks) };
         Ok(Self {
-            serif: Typeface::load(SERIF)?,
-            sans: Typeface::load(SANS)?,
-            semibold: Typeface::load(SEMIBOLD)?,
+            serif: typeface(PdfFonts::serif()?),
+            sans: typeface(PdfFonts::sans()?),
+            semibold: typeface(PdfFonts::semibold()?),
         })
+    }
+
+    /// Whether every typeface can print the character.
+    pub fn can_print(&self, c: char) -> bool {
+        [&self.serif, &self.sans, &self.semibold].iter().all(|face| face.can_print(c))
     }
 }
 
 impl Typeface {
-    fn load(data: &'static [u8]) -> Result<Self, String> {
-        let unusable = || "embedded font is not readable".to_owned();
-        let font = Font::new(data.into(), 0).ok_or_else(unusable)?;
-        let shapes = rustybuzz::Face::from_slice(data, 0).ok_or_else(unusable)?;
-        let unknown = shapes.glyph_index(UNKNOWN).ok_or_else(unusable)?;
-        Ok(Self { font, shapes, unknown: u32::from(unknown.0) })
+    pub fn font(&self, index: usize) -> Font {
+        self.fonts()[index].font.clone()
+    }
+
+    /// The main font first.
+    fn fonts(&self) -> Vec<&FontFace> {
+        std::iter::once(&self.main).chain(self.fallbacks.iter()).collect()
+    }
+
+    fn can_print(&self, c: char) -> bool {
+        let is_replaced = c != UNKNOWN && replace_unprintable(c) == UNKNOWN;
+        is_invisible(c) || !is_replaced && self.has(replace_unprintable(c))
+    }
+
+    fn has(&self, c: char) -> bool {
+        self.main.has(c) || self.fallbacks.iter().any(|font| font.has(c))
     }
 
     /// Shapes the whole text as one line, however long.
     pub fn line(&self, text: &str) -> Line {
+        self.line_of_paragraph(text, base_level(text))
+    }
+
+    /// Shapes a line of a paragraph with this direction.
+    fn line_of_paragraph(&self, text: &str, base: Level) -> Line {
         let source_text: String = text.chars().map(replace_unprintable).collect();
         let visible = |c: char| match c {
+            c if is_shaping_control(c) => Some(c),
             _ if is_invisible(c) => None,
-            c if self.shapes.glyph_index(c).is_none() => Some(UNKNOWN),
+            c if !self.has(c) => Some(UNKNOWN),
             c => Some(c),
         };
         let text: String = source_text.chars().filter_map(visible).collect();
-        let glyphs = self.glyphs(&text);
-        let inked = text.trim_end_matches(' ').len();
-        let width_em = glyphs.iter().filter(|g| g.text_range.start < inked).map(|g| g.x_advance).sum();
-        let source_text = (source_text != text).then_some(source_text);
-        Line { text, source_text, glyphs, width_em }
+        let fonts = self.fonts();
+        let inked = text.trim_end_matches(' ');
+        let (mut runs, width_em) = shape_line(&fonts, inked, base);
+        // A line ends with its spaces, which do not count as width: to the right, or to the left.
+        let (spaces, spaces_em) = shape_line(&fonts, &text[inked.len()..], Level::ltr());
+        let start_em = if base.is_rtl() { -spaces_em } else { width_em };
+        for mut run in spaces {
+            run.offset_em += start_em;
+            for glyph in &mut run.glyphs {
+                glyph.text_range = glyph.text_range.start + inked.len()..glyph.text_range.end + inked.len();
+            }
+            runs.push(run);
+        }
+        let is_source = source_text == text && !has_right_to_left(&text, base);
+        let source_text = (!is_source).then_some(source_text);
+        Line { text, source_text, runs, width_em }
     }
 
     pub fn width(&self, text: &str, size: f32) -> f32 {
@@ -77,13 +110,14 @@ impl Typeface {
     }
 
     /// Wraps the text to lines of at most this width. Lines end at a line break, else after a space or a punctuation mark at which
-    /// names may break, else anywhere.
+    /// names may break, else anywhere. The first letter of a paragraph decides its direction.
     pub fn wrapped(&self, text: &str, size: f32, width: f32) -> Vec<Line> {
         text.split('\n').flat_map(|line| self.wrapped_line(line.trim(), size, width)).collect()
     }
 
     fn wrapped_line(&self, text: &str, size: f32, width: f32) -> Vec<Line> {
-        let whole = self.line(text);
+        let base = base_level(text);
+        let whole = self.line_of_paragraph(text, base);
         if whole.width_em * size <= width {
             return vec![whole];
         }
@@ -91,76 +125,43 @@ impl Typeface {
         let mut line = String::new();
         for piece in pieces(text) {
             let longer = format!("{line}{piece}");
-            if self.width(&longer, size) <= width {
+            if self.line_of_paragraph(&longer, base).width_em * size <= width {
                 line = longer;
                 continue;
             }
             if !line.is_empty() {
-                lines.push(self.line(&line));
+                lines.push(self.line_of_paragraph(&line, base));
             }
-            line = self.fill_lines(piece, size, width, &mut lines);
+            line = self.fill_lines(piece, (size, width), base, &mut lines);
         }
         if !line.is_empty() {
-            lines.push(self.line(&line));
+            lines.push(self.line_of_paragraph(&line, base));
         }
         lines
     }
 
     /// Fills lines with a piece that may be longer than one line, and returns the rest.
-    fn fill_lines(&self, piece: &str, size: f32, width: f32, lines: &mut Vec<Line>) -> String {
+    fn fill_lines(
+        &self,
+        piece: &str,
+        (size, width): (f32, f32),
+        base: Level,
+        lines: &mut Vec<Line>,
+    ) -> String {
         let mut line = String::new();
         for c in piece.chars() {
             let longer = format!("{line}{c}");
             // A combining mark stays with its letter.
-            let is_drawn_onto = is_mark(c) && self.shapes.glyph_index(c).is_some();
+            let is_drawn_onto = is_mark(c) && self.has(c);
             let may_break = !line.is_empty() && !is_drawn_onto && !is_invisible(c);
-            if may_break && self.width(&longer, size) > width {
-                lines.push(self.line(&line));
+            if may_break && self.line_of_paragraph(&longer, base).width_em * size > width {
+                lines.push(self.line_of_paragraph(&line, base));
                 line = c.to_string();
             } else {
                 line = longer;
             }
         }
         line
-    }
-
-    fn glyphs(&self, text: &str) -> Vec<KrillaGlyph> {
-        let mut buffer = UnicodeBuffer::new();
-        buffer.push_str(text);
-        buffer.guess_segment_properties();
-        // None of the fonts has a right-to-left script.
-        buffer.set_direction(Direction::LeftToRight);
-        let shaped = rustybuzz::shape(&self.shapes, &[], buffer);
-        let (infos, positions) = (shaped.glyph_infos(), shaped.glyph_positions());
-        let per_em = self.font.units_per_em();
-        let em = |units: i32| units as f32 / per_em;
-        let glyph = |(index, info): (usize, &rustybuzz::GlyphInfo)| {
-            let position = positions[index];
-            let start = info.cluster as usize;
-            let next = infos[index..].iter().find(|other| other.cluster != info.cluster);
-            let range = start..next.map_or(text.len(), |next| next.cluster as usize);
-            let is_unknown = info.glyph_id == 0;
-            let id = if is_unknown { self.unknown } else { info.glyph_id };
-            let advance = match is_unknown {
-                true => self.advance_of_unknown(),
-                false => position.x_advance,
-            };
-            KrillaGlyph::new(
-                GlyphId::new(id),
-                em(advance),
-                em(position.x_offset),
-                em(position.y_offset),
-                em(position.y_advance),
-                range,
-                None,
-            )
-        };
-        infos.iter().enumerate().map(glyph).collect()
-    }
-
-    fn advance_of_unknown(&self) -> i32 {
-        let id = rustybuzz::ttf_parser::GlyphId(u16::try_from(self.unknown).unwrap_or_default());
-        self.shapes.glyph_hor_advance(id).map_or(0, i32::from)
     }
 }
 
@@ -189,38 +190,45 @@ fn pieces(text: &str) -> Vec<&str> {
     pieces
 }
 
-/// Replaces what does not belong in a document for archiving: control, private-use and special characters.
-fn replace_unprintable(c: char) -> char {
-    match c {
-        '\t' => ' ',
-        c if c.is_control() => UNKNOWN,
-        '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}' | '\u{feff}' | '\u{fff0}'..='\u{ffff}' => {
-            UNKNOWN
-        }
-        c if u32::from(c) & 0xfffe == 0xfffe => UNKNOWN,
-        c => c,
-    }
-}
-
-/// Zero-width characters of Unicode: they are part of the text but not drawn.
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
-        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
-        | '\u{ffa0}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
-}
-
-fn is_mark(c: char) -> bool {
-    matches!(c, '\u{300}'..='\u{36f}' | '\u{483}'..='\u{489}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}' | '\u{20d0}'..='\u{20f0}')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn typefaces() -> Typefaces {
+        Typefaces::load(&PdfFonts::default()).unwrap()
+    }
+
+    /// Number of glyphs that stand for a missing one.
+    fn unknown_glyphs(face: &Typeface, line: &Line) -> usize {
+        let unknown = |run: &GlyphRun| {
+            let unknown = face.fonts()[run.font].unknown;
+            run.glyphs.iter().filter(|glyph| [0, unknown].contains(&glyph.glyph_id.to_u32())).count()
+        };
+        line.runs.iter().filter(|run| run.font == 0).map(unknown).sum()
+    }
+
+    /// The parts of the text from left to right, each with its font.
+    fn from_left(line: &Line) -> Vec<(String, usize)> {
+        let mut glyphs: Vec<(f32, &str, usize)> = Vec::new();
+        for run in &line.runs {
+            let mut x = run.offset_em;
+            for glyph in &run.glyphs {
+                glyphs.push((x, &line.text[glyph.text_range.clone()], run.font));
+                x += glyph.x_advance;
+            }
+        }
+        glyphs.sort_by(|a, b| a.0.total_cmp(&b.0));
+        glyphs.into_iter().map(|(_, text, font)| (text.to_owned(), font)).collect()
+    }
+
+    fn visual(face: &Typeface, text: &str) -> String {
+        from_left(&face.line(text)).into_iter().map(|(text, _)| text).collect()
+    }
+
     #[test]
     fn digits_have_equal_width() {
-        let faces = Typefaces::load().unwrap();
+        let faces = typefaces();
         for face in [&faces.sans, &faces.semibold] {
             let zero = face.line("0").width_em;
             for digit in '1'..='9' {
@@ -230,34 +238,88 @@ mod tests {
     }
 
     #[test]
-    fn latin_greek_and_cyrillic_have_glyphs_and_other_scripts_a_placeholder() {
-        let faces = Typefaces::load().unwrap();
+    fn embedded_scripts_have_glyphs_and_others_a_placeholder() {
+        let faces = typefaces();
         for face in [&faces.serif, &faces.sans, &faces.semibold] {
             for text in [
                 "Ærøskøbing Łódź Ťažká Nguyễn",
                 "Ἀθῆναι Ελλάδα",
                 "Київ Ўзбекистон Ђорђе",
                 "€ £ ₴ ₽ ½ № “ ” – …",
+                "شارع الملك فهد، الرياض ١٢٢١١",
+                "تهران، خیابان ولی‌عصر",
+                "רחוב הרצל 12, תל אביב",
+                "שָׁלוֹם ₪",
             ] {
                 let line = face.line(text);
-                assert!(line.glyphs.iter().all(|glyph| glyph.glyph_id.to_u32() != face.unknown), "{text}");
+                assert_eq!(unknown_glyphs(face, &line), 0, "{text}");
+                let mut glyphs = line.runs.iter().flat_map(|run| &run.glyphs);
+                assert!(glyphs.all(|glyph| glyph.glyph_id.to_u32() != 0), "{text} has .notdef");
+                assert!(text.chars().all(|c| face.can_print(c)), "{text}");
             }
-            let unknown = face.line("東京 שלום 🏦");
-            let marks = unknown.glyphs.iter().filter(|glyph| glyph.glyph_id.to_u32() == face.unknown).count();
-            assert_eq!(marks, 7);
+            assert_eq!(unknown_glyphs(face, &face.line("東京 שלום 🏦")), 3);
+            assert!(!face.can_print('東') && !face.can_print('\u{e000}') && !face.can_print('\u{1}'));
+        }
+    }
+
+    #[test]
+    fn right_to_left_text_is_drawn_from_the_right() {
+        let faces = typefaces();
+        assert_eq!(visual(&faces.sans, "שלום"), "םולש");
+        // Numbers and names in Latin script keep their direction within it, and brackets are mirrored by the shaper.
+        assert_eq!(visual(&faces.sans, "רחוב הרצל 12"), "12 לצרה בוחר");
+        assert_eq!(visual(&faces.sans, "12 Herzl, תל אביב"), "12 Herzl, ביבא לת");
+        let line = faces.sans.line("שלום");
+        assert_eq!(line.source_text.as_deref(), Some("שלום"), "copied text is in the order of the text");
+    }
+
+    #[test]
+    fn arabic_letters_are_joined() {
+        let faces = typefaces();
+        let ids = |text: &str| -> Vec<u32> {
+            let line = faces.sans.line(text);
+            line.runs.iter().flat_map(|run| &run.glyphs).map(|glyph| glyph.glyph_id.to_u32()).collect()
+        };
+        let alone = ids("ب")[0];
+        let joined = ids("ببب");
+        assert_eq!(joined.len(), 3);
+        assert!(joined.iter().all(|id| *id != alone), "initial, medial and final forms");
+        // A zero-width non-joiner separates letters without a space.
+        assert_ne!(ids("بب"), ids("ب\u{200c}ب"));
+        assert_eq!(ids("ب\u{200c}ب"), [alone, alone]);
+    }
+
+    #[test]
+    fn wrapped_lines_keep_the_direction_of_their_paragraph() {
+        let faces = typefaces();
+        let lines = faces.sans.wrapped("שלום Brightwater Claims Handling", 9.0, 60.0);
+        assert!(lines.len() > 1);
+        let last = lines.last().unwrap();
+        assert!(last.source_text.is_some(), "its base direction is right-to-left");
+        assert!(!last.text.contains('ש'));
+    }
+
+    #[test]
+    fn trailing_space_takes_no_width_in_either_direction() {
+        let faces = typefaces();
+        for text in ["Claims", "שלום"] {
+            let (without, with) = (faces.sans.line(text), faces.sans.line(&format!("{text} ")));
+            assert!((without.width_em - with.width_em).abs() < 1e-6, "{text}");
+            let first = |line: &Line| line.runs[0].offset_em;
+            assert!((first(&without) - first(&with)).abs() < 1e-6, "{text}");
         }
     }
 
     proptest! {
         #[test]
         fn wrapping_keeps_all_characters_within_the_width(
-            text in "(\\PC|[-a-z ]){0,80}", width in 40.0_f32..200.0
+            text in "(\\PC|[-a-z ]|[א-ת]|[ء-ي]){0,80}", width in 40.0_f32..200.0
         ) {
             let text = text.replace('\n', " ");
-            let faces = Typefaces::load().unwrap();
+            let faces = typefaces();
             let lines = faces.sans.wrapped(&text, 9.0, width);
             for line in &lines {
-                let letters = line.text.chars().filter(|c| !is_mark(*c)).count();
+                let letters = line.text.chars().filter(|c| !is_mark(*c) && !is_invisible(*c)).count();
                 prop_assert!(line.width_em * 9.0 <= width + 0.01 || letters <= 1, "{:?}", line.text);
             }
             let together: String =
