@@ -1,7 +1,10 @@
-//! Emails as messages of the outbox: subject and text as JSON, the address as the destination.
+//! Emails as messages of the outbox: subject, text and a PDF as JSON, the address as the destination.
 
+use crate::people_emails::PEOPLE_EMAIL_LIFETIME;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use chancery_domain::{Randomness, SecretToken, UnixMillis};
-use chancery_mail::Email;
+use chancery_mail::{Email, EmailExtras, PdfAttachment};
 use chancery_store::{MessageKind, NewMessage};
 use sha2::{Digest, Sha256};
 
@@ -12,6 +15,17 @@ const RECIPIENT_BYTES: usize = 8;
 struct EmailPayload {
     subject: String,
     text: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reply_to: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attachment: Option<AttachmentPayload>,
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct AttachmentPayload {
+    file_name: String,
+    /// In base64.
+    pdf: String,
 }
 
 /// A message for the outbox. It is not sent after `expires_at`.
@@ -21,8 +35,22 @@ pub(crate) fn email_message(
     created_at: UnixMillis,
     expires_at: UnixMillis,
 ) -> NewMessage {
+    message_with(email, EmailExtras::default(), event_id, created_at, expires_at)
+}
+
+fn message_with(
+    email: Email,
+    extras: EmailExtras,
+    event_id: String,
+    created_at: UnixMillis,
+    expires_at: UnixMillis,
+) -> NewMessage {
     let Email { to, subject, text } = email;
-    let payload = serde_json::json!(EmailPayload { subject, text }).to_string();
+    let EmailExtras { reply_to, attachment } = extras;
+    let attachment = attachment
+        .map(|PdfAttachment { file_name, pdf }| AttachmentPayload { file_name, pdf: STANDARD.encode(pdf) });
+    let reply_to = reply_to.map(|reply_to| reply_to.as_str().to_owned());
+    let payload = serde_json::json!(EmailPayload { subject, text, reply_to, attachment }).to_string();
     NewMessage {
         kind: MessageKind::Email,
         destination: to.as_str().to_owned(),
@@ -48,6 +76,16 @@ pub fn new_email_message(
     email_message(email, random_email_id(randomness), now, expires_at)
 }
 
+/// The same for an email with an address for replies or a PDF. It is sent again for as long as other emails to people.
+pub fn new_letter_message(
+    email: Email,
+    extras: EmailExtras,
+    now: UnixMillis,
+    randomness: &dyn Randomness,
+) -> NewMessage {
+    message_with(email, extras, random_email_id(randomness), now, now.after(PEOPLE_EMAIL_LIFETIME))
+}
+
 /// The same at every attempt, and different for each recipient.
 pub(crate) fn message_id(message: &NewMessage) -> String {
     let recipient = Sha256::digest(message.destination.as_bytes());
@@ -57,14 +95,26 @@ pub(crate) fn message_id(message: &NewMessage) -> String {
 }
 
 /// `None` for a message that is not an email.
-pub(crate) fn parse_email(message: &NewMessage) -> Option<Email> {
-    let EmailPayload { subject, text } = serde_json::from_str(&message.payload).ok()?;
-    Some(Email { to: message.destination.parse().ok()?, subject, text })
+pub(crate) fn parse_email(message: &NewMessage) -> Option<(Email, EmailExtras)> {
+    let EmailPayload { subject, text, reply_to, attachment } = serde_json::from_str(&message.payload).ok()?;
+    let attachment = match attachment {
+        None => None,
+        Some(AttachmentPayload { file_name, pdf }) => {
+            Some(PdfAttachment { file_name, pdf: STANDARD.decode(pdf).ok()? })
+        }
+    };
+    let reply_to = match reply_to {
+        None => None,
+        Some(reply_to) => Some(reply_to.parse().ok()?),
+    };
+    let email = Email { to: message.destination.parse().ok()?, subject, text };
+    Some((email, EmailExtras { reply_to, attachment }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use chancery_domain::OsRandomness;
 
     #[test]
     fn email_survives_the_outbox_unchanged() {
@@ -76,8 +126,22 @@ mod tests {
         let at = UnixMillis(1);
         let message = email_message(email.clone(), "evt_1".to_owned(), at, at);
         assert!(!message.payload.contains('\0'));
-        let parsed = parse_email(&message).unwrap();
+        let (parsed, extras) = parse_email(&message).unwrap();
         assert_eq!((parsed.to, parsed.subject, parsed.text), (email.to, email.subject, email.text));
+        assert_eq!(extras, EmailExtras::default());
+    }
+
+    #[test]
+    fn reply_address_and_pdf_survive_the_outbox_unchanged() {
+        let to = "ann@example.com".parse().unwrap();
+        let email = Email { to, subject: "Your lease".to_owned(), text: "Dear Ann\n".to_owned() };
+        let extras = EmailExtras {
+            reply_to: Some("maya@example.com".parse().unwrap()),
+            attachment: Some(PdfAttachment { file_name: "letter.pdf".to_owned(), pdf: vec![0, 255, 10, 13] }),
+        };
+        let message = new_letter_message(email, extras.clone(), UnixMillis(1), &OsRandomness);
+        assert!(!message.payload.contains('\0') && message.expires_at > message.created_at);
+        assert_eq!(parse_email(&message).unwrap().1, extras);
     }
 
     #[test]

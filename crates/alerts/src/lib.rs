@@ -20,7 +20,7 @@ mod webhook_client;
 mod worker;
 
 pub use check::{AlertChecker, CheckError};
-pub use email_payload::new_email_message;
+pub use email_payload::{new_email_message, new_letter_message};
 pub use networks::{AllowedNetwork, AllowedNetworkError, AllowedNetworks};
 pub use outbox_mailer::OutboxMailer;
 pub use people_emails::{PEOPLE_EMAIL_LIFETIME, factors_reset_email, invitation_email};

@@ -2,7 +2,7 @@
 
 use crate::email_payload::{email_message, message_id, random_email_id};
 use chancery_domain::{Clock, Randomness, UnixMillis};
-use chancery_mail::{Email, MailError, Mailer};
+use chancery_mail::{Email, MailError, Mailer, SentEmail};
 use chancery_store::{DbError, NewMessage, Outbox};
 use std::sync::Arc;
 
@@ -44,6 +44,16 @@ impl OutboxMailer {
     /// Deletes old emails from the folder that gets them where there is no mail server.
     pub async fn delete_expired_emails(&self) -> Result<u64, MailError> {
         self.mailer.delete_expired_emails().await
+    }
+
+    /// Where the emails of a demo can be read.
+    pub fn mail_page_url(&self) -> Option<&str> {
+        self.mailer.mail_page_url()
+    }
+
+    /// The emails of a demo, newest first. `None` outside of a demo.
+    pub fn sent_emails(&self) -> Option<Vec<SentEmail>> {
+        self.mailer.sent_emails()
     }
 
     fn message(&self, id: String, email: &Email, expires_at: UnixMillis) -> NewMessage {

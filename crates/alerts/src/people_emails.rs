@@ -1,7 +1,7 @@
 //! Emails to people that the portal and the command line send alike. Short lines of plain text; a name is the only part
 //! that its person chose, and has no line breaks.
 
-use chancery_domain::{Day, EmailAddress, UnixMillis};
+use chancery_domain::{EmailAddress, UnixMillis};
 use chancery_mail::Email;
 use std::time::Duration;
 
@@ -17,8 +17,7 @@ pub fn invitation_email(
     expires_at: UnixMillis,
 ) -> Email {
     let invited_by = invited_by.unwrap_or("Your administrator");
-    // The last whole day in UTC.
-    let last_day = Day(Day::containing(expires_at).0 - 1);
+    let expires_at = expires_at.to_utc_minute();
     Email {
         to: to.clone().into(),
         subject: format!("Invitation to the client portal of {firm_name}"),
@@ -30,7 +29,7 @@ pub fn invitation_email(
              \n\
              \x20   {portal_url}/\n\
              \n\
-             The invitation is valid until {last_day} (UTC).\n\
+             The invitation is valid until {expires_at}.\n\
              \n\
              If you do not know what this is about, ignore this email.\n"
         ),
@@ -72,7 +71,7 @@ mod tests {
         let url = "https://portal.example.com";
         let invited = invitation_email(&to, "Marlow & Finch", url, partner, expires_at);
         for part in
-            ["Ruth Hale (ruth@example.com)\n", "https://portal.example.com/\n", "until 2026-11-26 (UTC)"]
+            ["Ruth Hale (ruth@example.com)\n", "https://portal.example.com/\n", "until 2026-11-27 09:14 UTC"]
         {
             assert!(invited.text.contains(part), "{part}: {}", invited.text);
         }

@@ -181,8 +181,9 @@ impl OutboxWorker {
 
     async fn send_email(&self, claimed: &ClaimedMessage) -> Result<(), SendError> {
         let email = parse_email(&claimed.message);
-        let email = email.ok_or_else(|| SendError::Permanent("the message is no email".to_owned()))?;
-        let sent = self.mailer.send(&email, &message_id(&claimed.message)).await;
+        let (email, extras) =
+            email.ok_or_else(|| SendError::Permanent("the message is no email".to_owned()))?;
+        let sent = self.mailer.send_with(&email, &extras, &message_id(&claimed.message)).await;
         sent.map_err(|error| match error.is_permanent() {
             true => SendError::Permanent(error.to_string()),
             false => SendError::Temporary(error.to_string()),

@@ -1,17 +1,18 @@
 //! Sends one email per call, with time-outs.
 
+use crate::mail_page::MailPage;
 use crate::outbox;
-use crate::{MailRoute, MailRouteError};
+use crate::{MailRoute, MailRouteError, SentEmail};
 use chancery_domain::{Clock, EmailAddress};
-use lettre::message::Mailbox;
 use lettre::message::header::ContentType;
+use lettre::message::{Attachment, Mailbox, MultiPart, SinglePart};
 use lettre::transport::smtp;
 use lettre::transport::smtp::response::Category;
 use lettre::{Address, AsyncSmtpTransport, AsyncTransport, Message, Tokio1Executor};
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Time-out of each SMTP command.
@@ -25,6 +26,27 @@ pub struct Email {
     pub to: Recipient,
     pub subject: String,
     pub text: String,
+}
+
+/// What an email can have besides its text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EmailExtras {
+    /// Where replies go, if not to the sender.
+    pub reply_to: Option<Recipient>,
+    pub attachment: Option<PdfAttachment>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub struct PdfAttachment {
+    pub file_name: String,
+    pub pdf: Vec<u8>,
+}
+
+/// Letters are private, so logs do not show them.
+impl std::fmt::Debug for PdfAttachment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PdfAttachment").field("bytes", &self.pdf.len()).finish_non_exhaustive()
+    }
 }
 
 /// An address that email can be sent to. It accepts more than `EmailAddress`: whoever only receives email signs in
@@ -93,6 +115,8 @@ pub struct Mailer {
     /// The sender's domain, used in `Message-ID` as mail servers expect.
     id_domain: String,
     transport: Transport,
+    /// Set only in a demo.
+    mail_page: OnceLock<MailPage>,
     clock: Arc<dyn Clock>,
 }
 
@@ -120,21 +144,37 @@ impl Mailer {
             }
         };
         let id_domain = address.domain().to_owned();
-        Ok(Self { from: Mailbox::new(Some(one_line(from_name)), address), id_domain, transport, clock })
+        let from = Mailbox::new(Some(one_line(from_name)), address);
+        Ok(Self { from, id_domain, transport, mail_page: OnceLock::new(), clock })
+    }
+
+    /// From now on, the emails of the outbox can be read at the URL, by anyone who can reach it: for a demo, which serves
+    /// one machine only. With SMTP there is no outbox, and nothing changes.
+    pub fn open_mail_page(&self, url: String) {
+        if let Transport::Outbox(_) = self.transport {
+            self.mail_page.get_or_init(|| MailPage::new(url));
+        }
+    }
+
+    /// Where the emails of a demo can be read.
+    pub fn mail_page_url(&self) -> Option<&str> {
+        self.mail_page.get().map(|page| page.url.as_str())
+    }
+
+    /// The emails since `open_mail_page`, newest first. `None` without that page.
+    pub fn sent_emails(&self) -> Option<Vec<SentEmail>> {
+        self.mail_page.get().map(MailPage::read)
     }
 
     /// Returns once the mail server, or the outbox, has accepted the email. `id` is the same at every attempt, so that
     /// the receiver recognizes an email that arrives twice.
     pub async fn send(&self, email: &Email, id: &str) -> Result<(), MailError> {
-        let to: Address = email.to.as_str().parse().map_err(|error| MailError::permanent(&error))?;
-        let message = Message::builder()
-            .from(self.from.clone())
-            .to(Mailbox::new(None, to))
-            .subject(one_line(&email.subject))
-            .message_id(Some(format!("<{id}@{}>", self.id_domain)))
-            .header(ContentType::TEXT_PLAIN)
-            .body(email.text.clone())
-            .map_err(|error| MailError::permanent(&error))?;
+        self.send_with(email, &EmailExtras::default(), id).await
+    }
+
+    /// Like `send`, with an address for replies or a PDF.
+    pub async fn send_with(&self, email: &Email, extras: &EmailExtras, id: &str) -> Result<(), MailError> {
+        let message = self.message(email, extras, id)?;
         let failed = MailError::temporary;
         match &self.transport {
             Transport::Smtp(smtp) => match tokio::time::timeout(SEND_TIMEOUT, smtp.send(message)).await {
@@ -147,9 +187,42 @@ impl Mailer {
                 let storing = tokio::task::spawn_blocking(move || {
                     outbox::store_email(&folder, &message.formatted(), at)
                 });
-                storing.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
+                storing.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
+                if let Some(mail_page) = self.mail_page.get() {
+                    mail_page.add(SentEmail {
+                        to: email.to.as_str().to_owned(),
+                        reply_to: extras.reply_to.as_ref().map(|address| address.as_str().to_owned()),
+                        subject: one_line(&email.subject),
+                        text: email.text.clone(),
+                        attachment: extras.attachment.as_ref().map(|attachment| attachment.file_name.clone()),
+                        at,
+                    });
+                }
+                Ok(())
             }
         }
+    }
+
+    fn message(&self, email: &Email, extras: &EmailExtras, id: &str) -> Result<Message, MailError> {
+        let mut builder = Message::builder()
+            .from(self.from.clone())
+            .to(mailbox(&email.to)?)
+            .subject(one_line(&email.subject))
+            .message_id(Some(format!("<{id}@{}>", self.id_domain)));
+        if let Some(reply_to) = &extras.reply_to {
+            builder = builder.reply_to(mailbox(reply_to)?);
+        }
+        let message = match &extras.attachment {
+            None => builder.header(ContentType::TEXT_PLAIN).body(email.text.clone()),
+            Some(PdfAttachment { file_name, pdf }) => {
+                let pdf_type = ContentType::parse("application/pdf");
+                let pdf_type = pdf_type.map_err(|error| MailError::permanent(&error))?;
+                let attachment = Attachment::new(one_line(file_name)).body(pdf.clone(), pdf_type);
+                let text = SinglePart::plain(email.text.clone());
+                builder.multipart(MultiPart::mixed().singlepart(text).singlepart(attachment))
+            }
+        };
+        message.map_err(|error| MailError::permanent(&error))
     }
 
     /// Deletes emails older than a day from the outbox and returns their number. With SMTP there is nothing to delete.
@@ -163,6 +236,11 @@ impl Mailer {
         let deletion = tokio::task::spawn_blocking(move || outbox::delete_expired(&folder, now));
         deletion.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
     }
+}
+
+fn mailbox(recipient: &Recipient) -> Result<Mailbox, MailError> {
+    let address: Address = recipient.as_str().parse().map_err(|error| MailError::permanent(&error))?;
+    Ok(Mailbox::new(None, address))
 }
 
 /// Prevents header injection, and removes what lettre rejects.
@@ -194,6 +272,26 @@ mod tests {
             std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.sort();
         files
+    }
+
+    #[tokio::test]
+    async fn sent_emails_are_listed_only_after_the_mail_page_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let mailer = mailer(folder.path(), "Hale & Ward");
+        mailer.send(&email("Before", "Not listed."), "1").await.unwrap();
+        assert_eq!((mailer.sent_emails(), mailer.mail_page_url()), (None, None));
+        mailer.open_mail_page("http://localhost:8081/mail".to_owned());
+        for subject in ["First", "Second"] {
+            mailer.send(&email(subject, "Your code is 123456."), subject).await.unwrap();
+        }
+        let listed = mailer.sent_emails().unwrap();
+        let subjects: Vec<&str> = listed.iter().map(|email| email.subject.as_str()).collect();
+        assert_eq!(subjects, ["Second", "First"]);
+        assert_eq!(
+            (listed[0].to.as_str(), listed[0].text.as_str()),
+            ("ann@example.com", "Your code is 123456.")
+        );
+        assert_eq!(mailer.mail_page_url(), Some("http://localhost:8081/mail"));
     }
 
     #[tokio::test]
@@ -260,6 +358,31 @@ mod tests {
             assert!(starts.is_empty(), "{headers}");
             assert_eq!(headers.matches("\r\nTo: ").count(), 1, "{headers}");
         }
+    }
+
+    #[tokio::test]
+    async fn letter_has_a_reply_address_and_a_pdf_and_its_file_name_cannot_inject_headers() {
+        let outbox = tempfile::tempdir().unwrap();
+        let extras = EmailExtras {
+            reply_to: Some("maya@example.com".parse().unwrap()),
+            attachment: Some(PdfAttachment {
+                file_name: "letter\r\nBcc: eve@evil.example.pdf".to_owned(),
+                pdf: b"%PDF-1.7 letter".to_vec(),
+            }),
+        };
+        let mailer = mailer(outbox.path(), "Marlow & Finch");
+        mailer.send_with(&email("Your lease", "Dear Priya\n"), &extras, "eml_1").await.unwrap();
+        let text = std::fs::read_to_string(&stored_files(outbox.path())[0]).unwrap();
+        for part in [
+            "Reply-To: maya@example.com\r\n",
+            "Content-Type: multipart/mixed;",
+            "Content-Type: application/pdf\r\n",
+            "Dear Priya",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("\r\nBcc:"), "{text}");
+        assert!(!format!("{extras:?}").contains("letter"), "logs show nothing of a letter");
     }
 
     #[tokio::test]
