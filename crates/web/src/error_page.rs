@@ -33,6 +33,10 @@ pub struct ErrorMessage {
     pub internal: Option<String>,
     /// Expired cookies to delete: `Set-Cookie` values.
     pub cookies: Vec<HeaderValue>,
+    /// What to do with the typed text that the page shows.
+    pub text_hint: &'static str,
+    /// False if what was typed is saved already, so that the page does not call it unsaved.
+    pub shows_typed_text: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -73,6 +77,8 @@ impl ErrorPage {
             retry_after_s: None,
             internal: None,
             cookies: Vec::new(),
+            text_hint: "Copy it before you leave this page.",
+            shows_typed_text: true,
         }))
     }
 
@@ -91,6 +97,12 @@ impl ErrorPage {
     #[must_use]
     pub fn other_link(mut self, href: Option<String>, label: &'static str) -> Self {
         self.other_link = href.map(|href| Link { href, label });
+        self
+    }
+
+    #[must_use]
+    pub fn without_typed_text(mut self) -> Self {
+        self.shows_typed_text = false;
         self
     }
 
@@ -207,6 +219,7 @@ impl ErrorPage {
             advice: &self.advice,
             next_link: self.next_link.as_ref(),
             other_link: self.other_link.as_ref(),
+            text_hint: self.text_hint,
             typed,
         };
         self.with_status_and_headers(match page.render() {
@@ -253,5 +266,6 @@ struct ErrorTemplate<'a> {
     advice: &'a str,
     next_link: Option<&'a Link>,
     other_link: Option<&'a Link>,
+    text_hint: &'a str,
     typed: &'a [PreservedText],
 }

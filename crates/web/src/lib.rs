@@ -3,6 +3,7 @@
 
 mod bar;
 mod body;
+mod compression;
 mod cookies;
 mod error_page;
 mod favicon;
@@ -25,7 +26,7 @@ pub use error_page::{ErrorPage, Link, wants_json};
 pub use favicon::FAVICON_PATH;
 pub use forms::{Choice, Form, PostedForm, split_email};
 pub use forwarded_for::apply_forwarded_for;
-pub use notice::Notice;
+pub use notice::{Notice, NoticeForm};
 pub use page::page;
 pub use page_layer::{PageLayerConfig, with_page_layer};
 pub use pagination::{MAX_PAGE, PageLink, Pagination, page_count, parse_page};

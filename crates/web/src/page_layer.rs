@@ -1,9 +1,9 @@
 //! Wraps every request for a page: assigns a request id, rejects cross-site requests, turns panics into a 500, renders errors,
-//! adds headers, and writes one log line.
+//! adds headers, compresses, and writes one log line.
 //!
 //! We do not use tower-http's layers. Its request id accepts one from the caller, but ours goes into the audit log. Its headers
-//! take one layer each, ours one loop. Its body time-out counts between frames, ours the whole body. Compression is up to the
-//! proxy, and pages with secrets are safer without it.
+//! take one layer each, ours one loop. Its body time-out counts between frames, ours the whole body. Its compression would
+//! compress replies that other sites can probe (`compression`).
 
 use crate::bar::BarRenderer;
 use crate::error_page::{ErrorPage, wants_json};
@@ -12,7 +12,7 @@ use crate::preserved_text::{PreservedField, preserved_text};
 use crate::security_headers::{SecurityHeaders, Tls};
 use crate::stylesheet::{self, STYLESHEET_PATH};
 use crate::trusted_proxies::TrustedProxies;
-use crate::{body, forwarded_for, same_origin};
+use crate::{body, compression, forwarded_for, same_origin};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{MatchedPath, Request, State};
@@ -84,6 +84,7 @@ async fn handle(State(layer): State<PageLayer>, mut request: Request, next: Next
     let method = request.method().clone();
     let path = request.extensions().get::<MatchedPath>().map_or("(none)", MatchedPath::as_str).to_owned();
     let json = wants_json(request.headers());
+    let may_compress = compression::is_allowed(request.headers());
     let is_open = config.cross_origin_paths.contains(&path.as_str());
     let is_allowed = is_open || same_origin::is_allowed(&method, request.headers());
 
@@ -117,7 +118,10 @@ async fn handle(State(layer): State<PageLayer>, mut request: Request, next: Next
                     Some(bar_renderer) => bar_renderer.render_bar(&mut head).await,
                     None => None,
                 };
-                let typed = preserved_text(config.preserved_fields, &head.headers, &body_bytes);
+                let typed = match error.shows_typed_text {
+                    true => preserved_text(config.preserved_fields, &head.headers, &body_bytes),
+                    false => Vec::new(),
+                };
                 error.to_page(firm_name, bar.as_deref(), &typed)
             }
             None => error.to_json(),
@@ -127,6 +131,7 @@ async fn handle(State(layer): State<PageLayer>, mut request: Request, next: Next
     if let Ok(id) = HeaderValue::from_str(request_id.as_str()) {
         response.headers_mut().insert("x-request-id", id);
     }
+    response = compression::compress(response, may_compress).await;
 
     let duration = clock.monotonic().saturating_duration_since(started_at);
     let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);

@@ -6,7 +6,8 @@ use axum::response::{IntoResponse, Response};
 /// The path on both surfaces. It contains a hash of the content, so browsers may cache it indefinitely.
 pub const STYLESHEET_PATH: &str = concat!("/assets/chancery-", env!("CHANCERY_STYLESHEET_VERSION"), ".css");
 
-const TEXT: &str = include_str!("../assets/chancery.css");
+/// Without comments (`build.rs`).
+const TEXT: &str = include_str!(concat!(env!("OUT_DIR"), "/chancery.css"));
 
 pub(crate) async fn handle() -> Response {
     let headers = [

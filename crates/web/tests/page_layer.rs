@@ -5,19 +5,23 @@
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
-use axum::response::Response;
+use axum::response::{Html, Response};
 use axum::routing::{get, post};
 use chancery_domain::{ManualClock, SeededRandomness, UnixMillis};
 use chancery_web::{
     ErrorPage, PageLayerConfig, PreservedField, STYLESHEET_PATH, TrustedProxies, with_page_layer,
 };
 use http_body_util::BodyExt;
+use std::io::Read;
 use std::sync::Arc;
 use tower_service::Service;
 
 fn surface(public_url: &str) -> Router {
     let routes = Router::new()
         .route("/", get(async || "a page"))
+        .route("/long", get(async || Html("a page with a secret ".repeat(200))))
+        .route("/events", get(async || ([("content-type", "text/event-stream")], "data: {}\n\n".repeat(200))))
+        .route("/stream", get(async || Html(Body::from_stream(one_long_piece()))))
         .route("/deed", post(async || "done"))
         .route("/open", post(async || "done"))
         .route("/panic", get(async || -> &'static str { panic!("a defect") }))
@@ -51,6 +55,16 @@ async fn ask(method: Method, path: &str, headers: &[(&str, &str)]) -> Response {
         request = request.header(*name, *value);
     }
     surface("http://localhost:8081").call(request.body(Body::empty()).unwrap()).await.unwrap()
+}
+
+fn one_long_piece() -> impl futures_core::Stream<Item = Result<String, std::io::Error>> + Send {
+    futures_util::stream::iter([Ok("written while it is sent ".repeat(200))])
+}
+
+fn unzipped(bytes: &[u8]) -> String {
+    let mut unzipped = String::new();
+    flate2::read::GzDecoder::new(bytes).read_to_string(&mut unzipped).unwrap();
+    unzipped
 }
 
 async fn text(response: Response) -> String {
@@ -174,4 +188,27 @@ async fn stylesheet_is_cached_as_immutable() {
         sheet.contains("prefers-color-scheme: dark") && !sheet.contains("http"),
         "nothing from elsewhere"
     );
+}
+
+#[tokio::test]
+async fn pages_and_assets_are_compressed_for_our_own_pages_only() {
+    const GZIP: (&str, &str) = ("accept-encoding", "gzip, deflate, br");
+    let own = [GZIP, ("cookie", "session=x"), ("sec-fetch-site", "same-origin")];
+    for path in ["/long", STYLESHEET_PATH] {
+        let plain = text(ask(Method::GET, path, &[]).await).await;
+        let response = ask(Method::GET, path, &own).await;
+        assert_eq!(header(&response, "content-encoding"), "gzip", "{path}");
+        assert_eq!(header(&response, "vary"), "accept-encoding");
+        let sent = response.into_body().collect().await.unwrap().to_bytes();
+        assert!(sent.len() < plain.len() / 2, "{path}: {} of {}", sent.len(), plain.len());
+        assert_eq!(unzipped(&sent), plain);
+    }
+    let foreign = [GZIP, ("cookie", "session=x"), ("sec-fetch-site", "cross-site")];
+    let response = ask(Method::GET, "/long", &foreign).await;
+    assert_eq!(header(&response, "content-encoding"), "", "another site could probe the page by its length");
+    assert_eq!(header(&response, "vary"), "accept-encoding");
+    for path in ["/", "/events", "/stream"] {
+        let response = ask(Method::GET, path, &own).await;
+        assert_eq!(header(&response, "content-encoding"), "", "{path}: short, or a stream");
+    }
 }
