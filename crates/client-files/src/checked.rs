@@ -3,7 +3,11 @@
 use super::people::UsersByEmail;
 use super::problems::Problems;
 use super::rows::{Cell, ClientRow, EntryRow};
-use chancery_domain::{ContactDetails, Day, EntryKind, PersonId, UnixMillis, closest_match};
+use crate::FileContext;
+use chancery_domain::{
+    ContactDetails, Day, DisputeDetails, EntryKind, MinorUnits, PersonId, UnixMillis, check_client_since,
+    check_entry_day, closest_match,
+};
 use chancery_store::{MAX_ENTRIES_PER_CLIENT, NewClient, NewEntry};
 use std::fmt::Display;
 use std::str::FromStr;
@@ -19,16 +23,16 @@ pub struct CheckedClient {
 pub fn check(
     rows: Vec<ClientRow>,
     people: &UsersByEmail,
-    now: UnixMillis,
+    context: FileContext,
     problems: &mut Problems,
 ) -> Vec<CheckedClient> {
-    let mut checker = Checker { people, now, problems };
+    let mut checker = Checker { people, context, problems };
     rows.into_iter().filter_map(|row| checker.client(row)).collect()
 }
 
 struct Checker<'a> {
     people: &'a UsersByEmail,
-    now: UnixMillis,
+    context: FileContext,
     problems: &'a mut Problems,
 }
 
@@ -49,7 +53,7 @@ impl Checker<'_> {
             email: self.or_empty(position, "email", row.email)?,
             telephone: self.or_empty(position, "telephone", row.telephone)?,
             address: self.or_empty(position, "address", row.address)?,
-            since: self.optional::<Day>(position, "since", row.since),
+            since: self.since(position, row.since),
         };
         let is_archived = self.boolean(position, "archived", &row.archived);
         self.entries_bound(&row.entries);
@@ -81,7 +85,7 @@ impl Checker<'_> {
         let title = self.required(position, "title", row.title, "every entry needs a title");
         let text = self.required(position, "text", row.text, "every entry needs a text");
         let at = match row.at {
-            Cell::Absent => Some(self.now),
+            Cell::Absent => Some(self.context.now),
             at => self.moment(position, at),
         };
         let author = match row.author {
@@ -90,7 +94,16 @@ impl Checker<'_> {
             Cell::Text(address) => self.person(position, "author", self.people.author(&address)),
         };
         let is_open = self.boolean(position, "open", &row.open);
+        let has_dispute_cells = row.amount != Cell::Absent || row.due != Cell::Absent;
+        let dispute = DisputeDetails {
+            amount: self.amount(position, row.amount),
+            due: self.optional::<Day>(position, "due", row.due),
+        };
         let kind = kind?;
+        if has_dispute_cells && kind != EntryKind::BillingDispute {
+            self.report(position, "kind", "only a billing dispute has `amount` and `due`; remove them");
+            return None;
+        }
         if is_open == Some(Some(true)) && !kind.can_be_open() {
             self.report(position, "open", "not allowed for a meeting note; remove it, or use false");
             return None;
@@ -101,8 +114,9 @@ impl Checker<'_> {
             text: text?,
             at: at?,
             author: author?,
-            // Unless the file says otherwise, a dispute is not settled and a letter is not sent.
+            // Unless the file says otherwise, a dispute is not resolved and a letter is not sent.
             is_open: is_open?.unwrap_or(kind.can_be_open()),
+            dispute,
             is_archived: is_archived?.unwrap_or(false),
         })
     }
@@ -153,6 +167,17 @@ impl Checker<'_> {
             Cell::Text(text) if !text.trim().is_empty() => self.parsed(position, field, text.trim()),
             _ => None,
         }
+    }
+
+    fn amount(&mut self, position: RowPosition<'_>, cell: Cell) -> Option<MinorUnits> {
+        let Cell::Text(text) = cell else { return None };
+        let (text, currency) = (text.trim(), self.context.currency);
+        let amount = currency.parse_amount(text);
+        if amount.is_none() && !text.is_empty() {
+            let (code, example) = (currency.as_str(), currency.example_amount());
+            self.report(position, "amount", format!("not an amount in {code}; write it like {example}"));
+        }
+        amount
     }
 
     /// An absent cell is an empty text, which is valid for contact details.
@@ -217,12 +242,30 @@ impl Checker<'_> {
         }
     }
 
+    /// Today in the time zone that is furthest ahead: the file does not say where it was written.
+    fn latest_today(&self) -> Day {
+        Day(Day::containing(self.context.now).0.saturating_add(1))
+    }
+
+    fn since(&mut self, position: RowPosition<'_>, cell: Cell) -> Option<Day> {
+        let day = self.optional::<Day>(position, "since", cell)?;
+        let checked = check_client_since(day, self.latest_today());
+        checked.map_err(|error| self.report(position, "since", error)).ok()
+    }
+
     /// Accepts a timestamp, or a day, which means its start.
     fn moment(&mut self, position: RowPosition<'_>, cell: Cell) -> Option<UnixMillis> {
         let Cell::Text(text) = cell else { return None };
-        match text.trim().parse::<Day>() {
-            Ok(day) => Some(day.start()),
-            Err(_) => self.parsed(position, "at", text.trim()),
+        let at = match text.trim().parse::<Day>() {
+            Ok(day) => day.start(),
+            Err(_) => self.parsed(position, "at", text.trim())?,
+        };
+        match check_entry_day(Day::containing(at), self.latest_today()) {
+            Ok(_) => Some(at),
+            Err(error) => {
+                self.report(position, "at", error);
+                None
+            }
         }
     }
 

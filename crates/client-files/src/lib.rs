@@ -24,7 +24,7 @@ pub use people::UsersByEmail;
 pub use problems::Problems;
 pub use write::ClientWriter;
 
-use chancery_domain::UnixMillis;
+use chancery_domain::{Currency, UnixMillis};
 
 /// Limits per file.
 const MAX_CLIENTS: usize = 200_000;
@@ -55,13 +55,21 @@ impl ClientFile {
     }
 }
 
+/// What a file does not say.
+#[derive(Clone, Copy, Debug)]
+pub struct FileContext {
+    /// The time of entries without one. `at` and `since` are one day later at most.
+    pub now: UnixMillis,
+    /// The currency of all amounts.
+    pub currency: Currency,
+}
+
 /// Returns the clients of a file, or every problem in it. `progress` receives the number of bytes read so far.
-/// An entry without a time gets `now`.
 pub fn read_clients(
     text: &str,
     format: Format,
     people: &UsersByEmail,
-    now: UnixMillis,
+    context: FileContext,
     progress: impl FnMut(u64),
 ) -> Result<ClientFile, Problems> {
     let mut problems = Problems::default();
@@ -70,6 +78,6 @@ pub fn read_clients(
         Format::Csv => csv_rows::read(text, &mut problems, progress),
     };
     let has_numbers = rows.iter().any(|row| row.has_number);
-    let clients = checked::check(rows, people, now, &mut problems);
+    let clients = checked::check(rows, people, context, &mut problems);
     if problems.is_empty() { Ok(ClientFile { clients, has_numbers }) } else { Err(problems) }
 }

@@ -37,6 +37,9 @@ pub struct EntryRow {
     pub author: Cell,
     pub open: Cell,
     pub archived: Cell,
+    /// In the firm's currency.
+    pub amount: Cell,
+    pub due: Cell,
 }
 
 /// Names of a client's fields in JSON and in the CSV header, in export order.
@@ -44,10 +47,12 @@ pub const CLIENT_FIELDS: [&str; 9] =
     ["id", "name", "owner", "contact", "email", "telephone", "address", "since", "archived"];
 
 /// Names of an entry's fields in JSON.
-pub const ENTRY_FIELDS: [&str; 7] = ["kind", "title", "text", "at", "author", "open", "archived"];
+pub const ENTRY_FIELDS: [&str; 9] =
+    ["kind", "title", "text", "at", "author", "open", "archived", "amount", "due"];
 
 /// Names of an entry's columns in CSV, where `archived` is the client's column.
-pub const ENTRY_COLUMNS: [&str; 7] = ["kind", "title", "text", "at", "author", "open", "entry_archived"];
+pub const ENTRY_COLUMNS: [&str; 9] =
+    ["kind", "title", "text", "at", "author", "open", "entry_archived", "amount", "due"];
 
 impl ClientRow {
     /// Returns the cell with this name. `id` has none: numbers are not imported.
@@ -76,6 +81,8 @@ impl EntryRow {
             "author" => Some(&mut self.author),
             "open" => Some(&mut self.open),
             "archived" => Some(&mut self.archived),
+            "amount" => Some(&mut self.amount),
+            "due" => Some(&mut self.due),
             _ => None,
         }
     }

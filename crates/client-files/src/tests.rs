@@ -4,8 +4,8 @@ mod fuzz;
 
 use super::*;
 use chancery_domain::{
-    Client, ClientId, ClientName, ContactDetails, Day, Entry, EntryId, EntryKind, PersonId, PersonRef,
-    Version,
+    Client, ClientId, ClientName, ContactDetails, Currency, Day, DisputeDetails, Entry, EntryId, EntryKind,
+    MinorUnits, PersonId, PersonRef, Telephone, Version,
 };
 use chancery_store::{NewClient, NewEntry};
 use proptest::prelude::*;
@@ -29,7 +29,8 @@ fn people() -> UsersByEmail {
 }
 
 fn read(format: Format, text: &str) -> Result<ClientFile, Problems> {
-    read_clients(text, format, &people(), NOW, |_| {})
+    let context = FileContext { now: NOW, currency: Currency::USD };
+    read_clients(text, format, &people(), context, |_| {})
 }
 
 fn imported(format: Format, text: &str) -> Vec<CheckedClient> {
@@ -199,6 +200,23 @@ fn entry_can_be_archived_without_its_client() {
 }
 
 #[test]
+fn disputes_have_an_amount_and_a_due_date() {
+    let line = r#"{"name":"A","owner":"maya@example.com","entries":[{"kind":"billing_dispute","title":"T","text":"x","amount":"120.5","due":"2026-11-20"}]}"#;
+    let csv =
+        "name,owner,kind,title,text,amount,due\nA,maya@example.com,billing_dispute,T,x,120.5,2026-11-20\n";
+    for (format, text) in [(Format::Jsonl, line), (Format::Csv, csv)] {
+        let dispute = imported(format, text)[0].new.entries[0].dispute;
+        assert_eq!((dispute.amount, dispute.due), (Some(MinorUnits(12_050)), Some(parsed("2026-11-20"))));
+        let reported = problems(format, &text.replace("120.5", "120.505"));
+        assert!(reported.contains("amount`: not an amount in USD; write it like 50.00"), "{reported}");
+        let reported = problems(format, &text.replace("2026-11-20", "soon"));
+        assert!(reported.contains("due`: \"soon\" is not a day"), "{reported}");
+        let reported = problems(format, &text.replace("billing_dispute", "draft_letter"));
+        assert!(reported.contains("kind`: only a billing dispute has `amount` and `due`"), "{reported}");
+    }
+}
+
+#[test]
 fn removed_person_can_be_an_author_but_not_an_owner() {
     let line = r#"{"name":"A","owner":"maya@example.com","entries":[{"kind":"meeting_note","title":"T","text":"x","author":"ann@example.com"}]}"#;
     assert_eq!(imported(Format::Jsonl, line)[0].new.entries[0].author, ANN);
@@ -258,11 +276,13 @@ fn exported(clients: &[CheckedClient], format: Format) -> String {
             title: new.title.clone(),
             text: new.text.clone(),
             is_open: new.is_open,
+            dispute: new.dispute,
             version: Version::FIRST,
             archived_at: new.is_archived.then_some(NOW),
+            sent: None,
         };
         let entries: Vec<Entry> = new.entries.iter().zip(1..).map(entry).collect();
-        let mut writer = format.begin_client(&mut out, client).unwrap();
+        let mut writer = format.begin_client(&mut out, client, Currency::USD).unwrap();
         // A long record is written in parts.
         for part in entries.chunks(2) {
             writer.write_entries(&mut out, part).unwrap();
@@ -283,19 +303,29 @@ fn some<T: FromStr + Debug>(lines: bool) -> impl Strategy<Value = T> {
     hostile_text(lines).prop_filter_map("not taken", |text| text.parse().ok())
 }
 
+/// Empty, or a number, which may look like a formula.
+fn telephones() -> impl Strategy<Value = Telephone> {
+    "([-+(]?[0-9]{3,6}[-0-9() ./]{0,14})?".prop_map(|text: String| text.parse().unwrap())
+}
+
 fn entries() -> impl Strategy<Value = NewEntry> {
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
-    let parts = (0_usize..3, some(false), some(true), 0_i64..4_000_000_000_000, flags);
-    parts.prop_map(|(kind, title, text, at, (by_maya, is_open, is_archived))| {
+    let terms = (prop::option::of(0_i64..100_000_000), prop::option::of(-100_000_i32..100_000));
+    let parts = (0_usize..3, some(false), some(true), 0_i64..NOW.0, flags, terms);
+    parts.prop_map(|(kind, title, text, at, (by_maya, is_open, is_archived), (amount, due))| {
         let kind = EntryKind::ALL[kind];
         let author = if by_maya { MAYA } else { OMAR };
         let is_open = is_open && kind.can_be_open();
-        NewEntry { kind, title, text, at: UnixMillis(at), author, is_open, is_archived }
+        let dispute = match kind {
+            EntryKind::BillingDispute => DisputeDetails { amount: amount.map(MinorUnits), due: due.map(Day) },
+            _ => DisputeDetails::default(),
+        };
+        NewEntry { kind, title, text, at: UnixMillis(at), author, is_open, dispute, is_archived }
     })
 }
 
 fn clients() -> impl Strategy<Value = CheckedClient> {
-    let details = (some(false), some(false), some(true), prop::option::of(-100_000_i32..100_000));
+    let details = (some(false), telephones(), some(true), prop::option::of(-62_000_i32..20_000));
     let parts = (
         some::<ClientName>(false),
         details,

@@ -4,7 +4,7 @@
 use crate::Format;
 use crate::csv_line::write_csv_line;
 use crate::rows::{CLIENT_FIELDS, ENTRY_COLUMNS};
-use chancery_domain::{Client, Entry};
+use chancery_domain::{Client, Currency, Entry};
 use std::io::{self, Write};
 
 impl Format {
@@ -16,8 +16,13 @@ impl Format {
         }
     }
 
-    /// Begins a client. Its entries follow, and then `ClientWriter::finish`.
-    pub fn begin_client(self, out: &mut impl Write, client: Client) -> io::Result<ClientWriter> {
+    /// Begins a client. Its entries follow, and then `ClientWriter::finish`. Amounts are in this currency.
+    pub fn begin_client(
+        self,
+        out: &mut impl Write,
+        client: Client,
+        currency: Currency,
+    ) -> io::Result<ClientWriter> {
         if self == Self::Jsonl {
             let mut line = serde_json::to_vec(&ClientLine::new(&client))?;
             // The entries come before the closing brace.
@@ -25,7 +30,7 @@ impl Format {
             out.write_all(&line)?;
             out.write_all(b",\"entries\":[")?;
         }
-        Ok(ClientWriter { format: self, client, has_entries: false })
+        Ok(ClientWriter { format: self, client, currency, has_entries: false })
     }
 }
 
@@ -34,6 +39,7 @@ impl Format {
 pub struct ClientWriter {
     format: Format,
     client: Client,
+    currency: Currency,
     has_entries: bool,
 }
 
@@ -46,7 +52,7 @@ impl ClientWriter {
                     if self.has_entries {
                         out.write_all(b",")?;
                     }
-                    serde_json::to_writer(&mut *out, &EntryLine::new(entry))?;
+                    serde_json::to_writer(&mut *out, &EntryLine::new(entry, self.currency))?;
                 }
                 Format::Csv => self.write_csv_row(out, Some(entry))?,
             }
@@ -76,11 +82,13 @@ impl ClientWriter {
             true => [""; 6],
         };
         let Some(entry) = entry else {
-            return write_csv_line(out, identity.into_iter().chain(details).chain([""; 7]));
+            return write_csv_line(out, identity.into_iter().chain(details).chain([""; 9]));
         };
-        let entry = EntryLine::new(entry);
+        let entry = EntryLine::new(entry, self.currency);
         let (open, archived) = (entry.open.to_string(), entry.archived.to_string());
-        let cells = [entry.kind, entry.title, entry.text, &entry.at, entry.author, &open, &archived];
+        let [amount, due] = [&entry.amount, &entry.due].map(|cell| cell.as_deref().unwrap_or_default());
+        let cells =
+            [entry.kind, entry.title, entry.text, &entry.at, entry.author, &open, &archived, amount, due];
         write_csv_line(out, identity.into_iter().chain(details).chain(cells))
     }
 }
@@ -108,6 +116,10 @@ struct EntryLine<'a> {
     author: &'a str,
     open: bool,
     archived: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    amount: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    due: Option<String>,
 }
 
 impl<'a> ClientLine<'a> {
@@ -127,7 +139,7 @@ impl<'a> ClientLine<'a> {
 }
 
 impl<'a> EntryLine<'a> {
-    fn new(entry: &'a Entry) -> Self {
+    fn new(entry: &'a Entry, currency: Currency) -> Self {
         Self {
             kind: entry.kind.as_str(),
             title: entry.title.as_str(),
@@ -136,6 +148,8 @@ impl<'a> EntryLine<'a> {
             author: entry.author.email.as_str(),
             open: entry.is_open,
             archived: entry.archived_at.is_some(),
+            amount: entry.dispute.amount.map(|amount| currency.to_decimal_string(amount)),
+            due: entry.dispute.due.map(|day| day.to_string()),
         }
     }
 }
