@@ -1,11 +1,14 @@
 // Streams a draft into the letter's editor. Without this script the same button submits the same form, and the reply is a page.
 //
-// The previous text is kept until the page unloads, and one button restores it. A draft that fails restores it automatically.
+// The previous text stays in the form, so that it is stored with the rest (autosave.js), and one button restores it. So does the
+// browser's undo. A draft that fails restores it automatically.
 "use strict";
 
 (() => {
   /** The texts before each draft of a form, newest last. */
   const formerTexts = new WeakMap();
+  /** As many as the server takes back. */
+  const MAX_FORMER_TEXTS = 3;
   /** The AbortController of a form's running draft. */
   const running = new WeakMap();
 
@@ -33,6 +36,13 @@
     else putBack(form);
   });
 
+  document.addEventListener("input", (event) => {
+    const form = event.target.form;
+    if (!form || !part(form, "panel")?.contains(event.target)) return;
+    unmark(form);
+    showCost(form);
+  });
+
   // Leaving the page closes the connection, which stops the model.
   window.addEventListener("pagehide", () => document.querySelectorAll("form").forEach((form) => running.get(form)?.abort()));
 
@@ -46,8 +56,11 @@
     say(form, "Reading context…");
     text.readOnly = true;
     text.setAttribute("aria-busy", "true");
+    const isButtonFocused = document.activeElement === button;
     button.disabled = true;
     show(part(form, "stop"), true);
+    // A disabled or hidden button loses the focus.
+    if (isButtonFocused) part(form, "stop")?.focus({ preventScroll: true });
     show(part(form, "back"), false);
     let written = "";
     let ending = null;
@@ -81,6 +94,7 @@
     text.readOnly = false;
     text.removeAttribute("aria-busy");
     button.disabled = false;
+    if (document.activeElement === part(form, "stop")) button.focus({ preventScroll: true });
     show(part(form, "stop"), false);
     end(form, { mine, written, ending });
   }
@@ -89,16 +103,15 @@
     const text = editor(form);
     const isFinished = ending?.name === "finished";
     const isStopped = ending?.name === "stopped";
+    // Untouched text keeps its undo history.
+    if (written) text.value = mine;
     if (isFinished || (isStopped && written)) {
-      text.value = written;
+      replaceText(text, written);
       remember(form, mine);
     } else {
-      text.value = mine;
       // The partial draft can still be restored with one click.
-      if (written) remember(form, written);
+      remember(form, written);
     }
-    // Notifies the guard against unsaved changes (portal.js).
-    text.dispatchEvent(new Event("input", { bubbles: true }));
     if (isFinished) {
       receipt(form, ending.data.words);
       say(form, `Draft ready. Cost: ${ending.data.words.cost}.`);
@@ -110,8 +123,23 @@
       say(form, "");
       const words =
         ending?.data?.words ?? "The connection was lost. Your text is untouched. The partial draft may be billed. Try again.";
-      fail(form, words);
+      fail(form, words, ending?.data?.field);
     }
+  }
+
+  /** Replaces the text as one step that the browser's undo reverts. Only this old command adds to the undo history. */
+  function replaceText(text, draft) {
+    // As the editor itself has line breaks.
+    const value = draft.replace(/\r\n?/g, "\n");
+    const focused = document.activeElement;
+    text.focus({ preventScroll: true });
+    text.select();
+    const isDone = value ? document.execCommand("insertText", false, value) : document.execCommand("delete");
+    if (!isDone || text.value !== value) text.value = value;
+    // Notifies the guard against unsaved changes (portal.js) and autosave.js.
+    text.dispatchEvent(new Event("input", { bubbles: true }));
+    // Someone who is typing elsewhere goes on there.
+    if (focused !== text && focused?.matches("input, textarea")) focused.focus({ preventScroll: true });
   }
 
   function remember(form, former) {
@@ -125,6 +153,13 @@
   function offerBack(form) {
     const texts = formerTexts.get(form) ?? [];
     show(part(form, "back"), texts.length > 0);
+    form.querySelectorAll("[data-draft-kept]").forEach((kept) => kept.remove());
+    // The newest comes first, before those that the server has shown.
+    for (const former of texts.slice(-MAX_FORMER_TEXTS)) {
+      const kept = Object.assign(document.createElement("textarea"), { name: "former_text", value: former, hidden: true });
+      kept.dataset.draftKept = "";
+      form.prepend(kept);
+    }
   }
 
   /** Each click restores the previous text. The current one goes to the end of the rotation. */
@@ -135,14 +170,14 @@
     if (former === undefined) return;
     if (text.value.trim()) texts.unshift(text.value);
     formerTexts.set(form, texts);
-    text.value = former;
-    text.dispatchEvent(new Event("input", { bubbles: true }));
-    say(form, "Your text is back in the editor.");
     offerBack(form);
+    replaceText(text, former);
+    say(form, "Your text is back in the editor.");
     text.focus();
   }
 
   function clear(form) {
+    unmark(form);
     show(part(form, "failure"), false);
     const receiptPart = part(form, "receipt");
     if (receiptPart) show(receiptPart, false);
@@ -158,7 +193,74 @@
     show(part(form, "receipt"), true);
   }
 
-  function fail(form, words) {
+  /** Fields of the panel by their names in an event. Entries are a group, which gets its message as a description. */
+  const FIELDS = { purpose: "draft-purpose", max_output_tokens: "draft-max", entries: "draft-entries" };
+
+  /** Shows the message at the field as the server does, and moves the focus there. */
+  function markField(field, words) {
+    const isGroup = field.matches("fieldset");
+    const message = Object.assign(document.createElement("p"), { className: "error", id: `${field.id}-error` });
+    message.append(
+      Object.assign(document.createElement("span"), { className: "visually-hidden", textContent: "Error: " }),
+      words,
+    );
+    field.setAttribute("aria-describedby", `${field.getAttribute("aria-describedby") ?? ""} ${message.id}`.trim());
+    if (isGroup) field.querySelector("legend").after(message);
+    else {
+      field.before(message);
+      field.setAttribute("aria-invalid", "true");
+    }
+    (isGroup ? field.querySelector("input") : field).focus();
+  }
+
+  function unmark(form) {
+    part(form, "panel")
+      ?.querySelectorAll(".error")
+      .forEach((message) => message.remove());
+    for (const id of Object.values(FIELDS)) {
+      const field = form.querySelector(`#${id}`);
+      if (!field) continue;
+      field.removeAttribute("aria-invalid");
+      const others = (field.getAttribute("aria-describedby") ?? "").split(" ").filter((other) => other && other !== `${id}-error`);
+      if (others.length > 0) field.setAttribute("aria-describedby", others.join(" "));
+      else field.removeAttribute("aria-describedby");
+    }
+  }
+
+  /** The highest cost for what is typed and selected: the same computation as the server's (drafting/estimate.rs). */
+  function showCost(form) {
+    const place = part(form, "cost");
+    if (!place) return;
+    const numbers = Object.fromEntries(Object.entries(place.dataset).map(([name, value]) => [name, Number(value)]));
+    const output = Number(form.querySelector("#draft-max").value.replace(/[, ]/g, "") || NaN);
+    const count = (number) => `${number.toLocaleString("en-US")} ${number === 1 ? "token" : "tokens"}`;
+    if (!Number.isInteger(output) || output < numbers.min || output > numbers.max) {
+      place.textContent = `Enter a whole number from ${numbers.min.toLocaleString("en-US")} to ${numbers.max.toLocaleString("en-US")}.`;
+      return;
+    }
+    const chosen = [...form.querySelectorAll('input[name="entries"]:checked')];
+    const purpose = new TextEncoder().encode(form.querySelector("#draft-purpose").value).length;
+    const wanted = chosen.reduce((sum, choice) => sum + Number(choice.dataset.tokens), numbers.fixed + purpose);
+    const input = Math.max(0, Math.min(wanted, numbers.context - output));
+    const nanos = input * numbers.input + output * numbers.output;
+    const decimals = String(nanos % 1e9)
+      .padStart(9, "0")
+      .replace(/0+$/, "")
+      .padEnd(2, "0");
+    const cost = `${place.dataset.currency}${Math.floor(nanos / 1e9).toLocaleString("en-US")}.${decimals}`;
+    place.textContent = `At most ${cost} for ${count(output)} of output and up to ${count(input)} of input.`;
+  }
+
+  document.querySelectorAll("form").forEach((form) => showCost(form));
+
+  function fail(form, words, name) {
+    const field = name && form.querySelector(`#${FIELDS[name]}`);
+    if (field) {
+      // The hint would repeat the error.
+      const cost = part(form, "cost");
+      if (cost && name === "max_output_tokens") cost.textContent = "";
+      return markField(field, words);
+    }
     const place = part(form, "failure");
     if (!place) return;
     place.firstElementChild.textContent = words;
@@ -176,9 +278,10 @@
   }
 
   async function refusalWords(reply) {
-    if (reply.status === 401) return "You are signed out. Copy your text, sign in again and paste it.";
     try {
       const { error } = await reply.json();
+      if (error.code === "text_stored") return error.reason;
+      if (reply.status === 401) return "You are signed out. Your text is untouched. Sign in again in another tab, then try again.";
       return `${error.reason} Your text is untouched.`;
     } catch {
       return "The request failed. Your text is untouched. Try again in a moment.";

@@ -28,10 +28,10 @@
 
   addEventListener("submit", (event) => {
     // A draft is requested without leaving the page (draft.js).
-    if (!event.defaultPrevented && event.target.matches("form[data-guard]")) isSending = true;
+    if (!event.defaultPrevented && event.target.matches("form[data-guard], form[data-discards]")) isSending = true;
   });
 
-  // ── New key ───────────────────────────────────────────────────────────────
+  // ── Copy ──────────────────────────────────────────────────────────────────
 
   // Select the whole key on click or Tab.
   const take = (field) => field instanceof HTMLInputElement && "copy" in field.dataset && field.select();
@@ -39,27 +39,51 @@
   addEventListener("focusin", (event) => take(event.target));
   take(document.activeElement);
 
-  // The button is hidden without this file: then people select the key and copy it themselves.
-  const copy = async (field) => {
+  // The button is hidden without this file: then people select the text and copy it themselves.
+  const copy = async (source) => {
     try {
-      await navigator.clipboard.writeText(field.value);
+      await navigator.clipboard.writeText(source.value ?? source.textContent);
       return true;
     } catch {
       // Without HTTPS there is no clipboard API.
-      field.select();
+      if (source.select) source.select();
+      else getSelection().selectAllChildren(source);
       return document.execCommand("copy");
     }
   };
 
   for (const button of document.querySelectorAll("button[data-copies]")) {
-    const field = document.getElementById(button.dataset.copies);
+    const source = document.getElementById(button.dataset.copies);
     const status = document.querySelector(`[data-copied-by="${button.dataset.copies}"]`);
-    if (!field || !status) continue;
+    if (!source || !status) continue;
     button.hidden = false;
     button.addEventListener("click", async () => {
-      const isCopied = await copy(field);
-      status.textContent = isCopied ? "Copied." : "Could not copy. Select the key and copy it.";
+      const isCopied = await copy(source);
+      status.textContent = isCopied ? "Copied." : "Could not copy. Select the text and copy it.";
     });
+  }
+
+  // ── Time zone of the profile ──────────────────────────────────────────────
+
+  const zones = document.getElementById("time_zone");
+  const zoneButton = document.getElementById("browser-zone");
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+  if (zones && zoneButton && zones.value !== zone && [...zones.options].some((option) => option.value === zone)) {
+    zoneButton.hidden = false;
+    zoneButton.textContent = `Use this browser’s time zone (${zone.replaceAll("_", " ")})`;
+    zoneButton.addEventListener("click", () => {
+      zones.value = zone;
+      zoneButton.hidden = true;
+      zones.focus();
+    });
+  }
+
+  // ── Print ─────────────────────────────────────────────────────────────────
+
+  for (const button of document.querySelectorAll("button[data-print]")) {
+    button.hidden = false;
+    button.addEventListener("click", () => print());
   }
 
   // ── Double submission ─────────────────────────────────────────────────────
@@ -173,7 +197,7 @@
     if (!keys) return;
     cameFrom = document.activeElement;
     keys.open = true;
-    keys.querySelector("summary").focus();
+    keys.querySelector("summary")?.focus();
     keys.scrollIntoView({ block: "nearest" });
   };
 
@@ -203,6 +227,24 @@
     return Boolean(link);
   };
 
+  // Save: Ctrl+Enter or Ctrl+S, with Cmd on a Mac, in the form that has the focus.
+  addEventListener("keydown", (event) => {
+    if (event.defaultPrevented || event.isComposing || event.altKey || event.shiftKey) return;
+    if (!(event.ctrlKey || event.metaKey) || !["Enter", "s", "S"].includes(event.key)) return;
+    const form = event.target.closest?.("form[data-guard]");
+    if (!form) return;
+    event.preventDefault();
+    form.requestSubmit(form.querySelector("button.button-primary"));
+  });
+
+  // Create and edit: the page marks the links. An entry that has the focus is edited itself.
+  const follow = (key) => {
+    const entry = key === "e" && document.activeElement?.closest("[data-row]")?.querySelector("a[data-open]");
+    const link = entry || document.querySelector(`a[data-shortcut="${key}"]`);
+    link?.click();
+    return Boolean(link);
+  };
+
   addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
     if (event.key === "Escape") {
@@ -226,6 +268,10 @@
       case "?":
         if (!closeKeys()) openKeys();
         break;
+      case "n":
+      case "e":
+        if (!follow(event.key)) return;
+        break;
       case "Enter":
         if (!open()) return;
         break;
@@ -235,6 +281,6 @@
     event.preventDefault();
   });
 
-  // A form with problems gets the focus at its summary.
-  document.querySelector(".error-summary")?.focus();
+  // A form with problems gets the focus at its summary, or at the only invalid field.
+  (document.querySelector(".error-summary") ?? document.querySelector("[aria-invalid=true]"))?.focus();
 })();

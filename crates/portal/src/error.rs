@@ -4,10 +4,12 @@
 use crate::time_format::{long_month, utc_text};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use chancery_domain::{Action, ClientId, InvoiceNumber, MoneyError};
+use chancery_domain::{
+    Action, ClientId, EntryId, InvoiceNumber, KeyPrefix, MAX_LETTER_TEMPLATES, MoneyError,
+};
 use chancery_store::{
     AccountError, ClientError, DbError, FactorResetError, InvitationError, InvoiceError, LedgerError,
-    PersonError,
+    LetterTemplateError, PersonError,
 };
 use chancery_web::ErrorPage;
 use std::io;
@@ -130,10 +132,26 @@ impl From<ClientError> for PageError {
         match error {
             ClientError::NoSuchClient(_) => client_not_found().into(),
             ClientError::NoSuchPerson(_) => person_removed().with_log_detail(error.to_string()).into(),
+            ClientError::LetterSent { client, letter } => letter_sent(client, letter).into(),
             ClientError::OwnerChanged(_) | ClientError::TooManyEntries { .. } => {
                 ErrorPage::internal(error.to_string()).into()
             }
             ClientError::Database(error) => error.into(),
+        }
+    }
+}
+
+impl From<LetterTemplateError> for PageError {
+    fn from(error: LetterTemplateError) -> Self {
+        match error {
+            LetterTemplateError::TooManyTemplates => {
+                let reason = format!("There are {MAX_LETTER_TEMPLATES} letter templates. Nothing was saved.");
+                ErrorPage::conflict("too_many_templates", "Too many templates", reason)
+                    .advice("Delete a template that you no longer need, and try again.")
+                    .next_link("/templates", "Go to letter templates")
+                    .into()
+            }
+            LetterTemplateError::Database(error) => error.into(),
         }
     }
 }
@@ -244,6 +262,7 @@ pub(crate) fn forbidden(action: Action) -> ErrorPage {
         Action::ReadTeam | Action::ManageTeam | Action::InvitePerson | Action::ResetFactors => {
             "Only partners can open Team"
         }
+        Action::ManageTemplates => "Only partners can change letter templates",
         Action::ReadAudit => "Only partners can open Audit",
         Action::ListClients
         | Action::CreateClient
@@ -298,6 +317,28 @@ pub(crate) fn entry_not_found(client: ClientId) -> ErrorPage {
         .next_link(format!("/clients/{client}"), "Go to client")
 }
 
+/// Does not reveal whether the number is an entry of another kind, or of another client.
+pub(crate) fn letter_not_found(client: ClientId) -> ErrorPage {
+    ErrorPage::missing("Letter not found", "This client has no letter with this number.")
+        .advice("The link may be out of date.")
+        .next_link(format!("/clients/{client}"), "Go to client")
+}
+
+/// For a change of a letter that was sent by email.
+pub(crate) fn letter_sent(client: ClientId, letter: EntryId) -> ErrorPage {
+    let reason = "This letter was sent by email and cannot be changed. Nothing was saved.";
+    ErrorPage::conflict("letter_sent", "Letter already sent", reason)
+        .advice("Open the letter and select “Copy as new draft”.")
+        .next_link(format!("/clients/{client}/letters/{letter}"), "Open letter")
+}
+
+/// `back` is the page that lists templates.
+pub(crate) fn template_not_found(back: String) -> ErrorPage {
+    ErrorPage::missing("Template not found", "No letter template has this number.")
+        .advice("It may have been deleted. Choose another template.")
+        .next_link(back, "Show templates")
+}
+
 /// For users who may see every account.
 pub(crate) fn account_not_found() -> ErrorPage {
     invoice_account_not_found().next_link("/accounts", "Go to accounts")
@@ -308,6 +349,27 @@ pub(crate) fn invoice_account_not_found() -> ErrorPage {
     ErrorPage::missing("Account not found", "No account has this number.")
         .advice("Check the number and try again.")
         .next_link("/invoices", "Go to invoices")
+}
+
+/// A form for a new key was sent again. `page` lists the key.
+pub(crate) fn key_already_created(prefix: &KeyPrefix, page: &str) -> ErrorPage {
+    let reason = format!(
+        "This form has already created the key {prefix}. A key is shown only once, so it is not shown again. No second key was created."
+    );
+    ErrorPage::conflict("key_already_created", "Key already created", reason)
+        .advice("If you did not copy it, revoke it and create a new one.")
+        .without_typed_text()
+        .next_link(format!("{page}?key={prefix}#key-card"), "Go to key")
+}
+
+/// A form that rotates a key was sent again. `page` lists the key.
+pub(crate) fn key_already_rotated(prefix: &KeyPrefix, page: &str) -> ErrorPage {
+    let reason = format!(
+        "The key {prefix} was rotated after this form was opened. A key is shown only once, so it is not shown again. Nothing was changed."
+    );
+    ErrorPage::conflict("key_already_rotated", "Key already rotated", reason)
+        .advice("If you did not copy the new key, rotate it again.")
+        .next_link(format!("{page}?key={prefix}#key-card"), "Go to key")
 }
 
 pub(crate) fn key_not_found() -> ErrorPage {

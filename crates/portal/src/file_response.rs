@@ -1,5 +1,5 @@
-//! A file that is sent while it is generated. If generation fails halfway, the connection is aborted, so that a partial file
-//! is not mistaken for a complete one.
+//! Files: a PDF, and a file that is sent while it is generated. If generation fails halfway, the connection is aborted, so
+//! that a partial file is not mistaken for a complete one.
 
 use crate::error::PageError;
 use axum::body::Body;
@@ -61,4 +61,21 @@ pub(crate) fn file_response(
         (header::CONTENT_DISPOSITION, disposition),
     ];
     (headers, streamed_body(head, rest)).into_response()
+}
+
+/// Our PDFs load nothing. The browser's built-in viewer needs its own styles and images, which the policy of the pages would
+/// block.
+const PDF_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; object-src 'self'; \
+                          frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+
+/// A PDF that the browser shows. `name` must be plain ASCII without quotes.
+pub(crate) fn pdf_response(name: &str, pdf: Vec<u8>) -> Result<Response, PageError> {
+    let disposition = HeaderValue::from_str(&format!("inline; filename=\"{name}\""));
+    let disposition = disposition.map_err(|error| ErrorPage::internal(error.to_string()))?;
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("application/pdf")),
+        (header::CONTENT_DISPOSITION, disposition),
+        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PDF_POLICY)),
+    ];
+    Ok((headers, pdf).into_response())
 }

@@ -2,19 +2,21 @@
 //! sign-out.
 
 use crate::authz::capabilities::Capabilities;
+use crate::person_names::initials;
 use crate::sign_in::session::{MaybeSignedIn, SignedIn};
 use crate::state::Portal;
 use askama::Template;
 use async_trait::async_trait;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use chancery_domain::{PersonName, Role, TimeZoneName};
+use chancery_domain::{PersonId, PersonName, Role};
 use chancery_web::BarRenderer;
 use std::sync::Arc;
 
 /// The section that a page belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
+    Home,
     Clients,
     Invoices,
     Usage,
@@ -33,10 +35,12 @@ pub(crate) enum Section {
 #[derive(Debug)]
 pub(crate) struct Frame<'a> {
     pub(crate) firm_name: &'a str,
+    pub(crate) person_id: PersonId,
     /// The user's name, or their address.
     pub(crate) person: &'a str,
     pub(crate) email: &'a str,
-    /// `UTC`, or the time zone that the user has chosen.
+    pub(crate) initials: String,
+    /// The time zone that the user has chosen, or the firm's.
     pub(crate) time_zone: &'a str,
     pub(crate) role: &'static str,
     pub(crate) can: Capabilities,
@@ -48,9 +52,11 @@ impl<'a> Frame<'a> {
         let person = &signed_in.person;
         Self {
             firm_name: &portal.settings.firm_name,
+            person_id: person.id,
             person: person.profile.name.as_ref().map_or(person.email.as_str(), PersonName::as_str),
             email: person.email.as_str(),
-            time_zone: person.profile.time_zone.as_ref().map_or("UTC", TimeZoneName::as_str),
+            initials: initials(person.profile.name.as_ref().map(PersonName::as_str), &person.email),
+            time_zone: person.profile.time_zone.as_ref().unwrap_or(&portal.settings.time_zone).as_str(),
             role: match signed_in.person.role {
                 Role::Consultant => "Consultant",
                 Role::Partner => "Partner",

@@ -4,6 +4,7 @@ mod accounts;
 mod audit;
 mod authz;
 mod clients;
+mod demo_mail;
 mod drafting;
 mod error;
 mod export_quota;
@@ -11,6 +12,7 @@ mod file_response;
 mod frame;
 mod home;
 mod invoices;
+mod letters;
 mod maintenance;
 mod path;
 mod person_names;
@@ -25,8 +27,11 @@ mod team;
 #[cfg(test)]
 mod tests;
 mod time_format;
+mod unprintable;
 mod usage;
+mod work;
 
+pub use demo_mail::MAIL_PATH;
 pub use drafting::api::DraftingConfigError;
 pub use drafting::settings::{DRAFTING_ACCOUNT, DraftingSettings};
 pub use maintenance::run_maintenance;
@@ -62,8 +67,10 @@ const PRESERVED_FIELDS: &[PreservedField] = &[
     PreservedField { name: "title", label: "Title" },
     PreservedField { name: "text", label: "Text" },
     PreservedField { name: "at", label: "Date" },
+    PreservedField { name: "subject", label: "Subject" },
     PreservedField { name: "purpose", label: "What is the letter for?" },
-    PreservedField { name: "amount", label: "Amount to credit" },
+    PreservedField { name: "amount", label: "Amount" },
+    PreservedField { name: "due", label: "Due" },
     PreservedField { name: "reason", label: "Reason" },
     PreservedField { name: "rpm", label: "Requests per minute" },
     PreservedField { name: "tpm", label: "Tokens per minute" },

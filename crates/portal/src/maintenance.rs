@@ -1,5 +1,5 @@
-//! Deletes expired data: ended sessions, abandoned sign-ins, expired throttles and invitations, used logout tokens, and
-//! emails in the outbox older than a day. Correctness does not depend on it: expired data is rejected whether deleted or
+//! Deletes expired data: ended sessions, abandoned sign-ins, expired throttles and invitations, used logout tokens, old
+//! unsaved text, and emails in the outbox older than a day. Correctness does not depend on it: expired data is rejected whether deleted or
 //! not.
 
 use crate::state::Portal;
@@ -49,7 +49,8 @@ pub(crate) async fn run_maintenance_once(portal: &Portal) -> Result<u64, Mainten
         let throttles = portal.store.throttles.delete_expired_throttles(now, BATCH_ROWS).await?;
         let logout_tokens = portal.store.sessions.delete_expired_logout_tokens(now, BATCH_ROWS).await?;
         let invitations = portal.store.invitations.delete_expired_invitations(now, BATCH_ROWS).await?;
-        let step = sessions + sign_ins + throttles + logout_tokens + invitations;
+        let unsaved_texts = portal.store.clients.delete_expired_unsaved_texts(now, BATCH_ROWS).await?;
+        let step = sessions + sign_ins + throttles + logout_tokens + invitations + unsaved_texts;
         deleted += step;
         if step < u64::from(BATCH_ROWS) {
             break;

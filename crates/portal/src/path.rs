@@ -3,7 +3,7 @@
 
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
-use chancery_domain::{AccountId, ClientId, EntryId, KeyPrefix};
+use chancery_domain::{AccountId, ClientId, EntryId, KeyPrefix, LetterTemplateId};
 use chancery_web::ErrorPage;
 use std::collections::HashMap;
 
@@ -21,6 +21,9 @@ pub(crate) struct EntryNumber {
 /// The account in `/accounts/{account}…`. Handlers take it as a `Result` and check it after the policy has decided, so that a
 /// denial reveals nothing.
 pub(crate) struct AccountNumber(pub(crate) AccountId);
+
+/// The letter template in `/templates/{template}…`; handled like `AccountNumber`.
+pub(crate) struct TemplateNumber(pub(crate) LetterTemplateId);
 
 /// The public prefix of a key in `/accounts/keys/{prefix}/…`; handled like `AccountNumber`.
 pub(crate) struct KeyName(pub(crate) KeyPrefix);
@@ -47,6 +50,14 @@ impl<S: Send + Sync> FromRequestParts<S> for AccountNumber {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ErrorPage> {
         Ok(Self(AccountId(number(parts, state, "account").await?)))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for TemplateNumber {
+    type Rejection = ErrorPage;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ErrorPage> {
+        Ok(Self(LetterTemplateId(number(parts, state, "template").await?)))
     }
 }
 

@@ -23,6 +23,20 @@ pub(crate) struct DisplayPerson {
     pub(crate) text: String,
     pub(crate) address: String,
     pub(crate) has_name: bool,
+    /// Shown in a circle beside the name.
+    pub(crate) initials: String,
+}
+
+/// The first letters of the first and the last word: `MC` for `Maya Chen` and for `maya.chen@example.com`.
+pub(crate) fn initials(name: Option<&str>, email: &EmailAddress) -> String {
+    let text = name.unwrap_or_else(|| email.as_str().split('@').next().unwrap_or_default());
+    let words = text.split(|c: char| c.is_whitespace() || "._-+".contains(c));
+    let letters: Vec<char> = words.filter_map(|word| word.chars().find(|c| c.is_alphanumeric())).collect();
+    match letters.as_slice() {
+        [] => String::new(),
+        [only] => only.to_uppercase().collect(),
+        [first, .., last] => [first, last].into_iter().flat_map(|letter| letter.to_uppercase()).collect(),
+    }
 }
 
 impl PersonNames {
@@ -72,6 +86,7 @@ impl PersonNames {
             text: self.text(id, email),
             address: email.to_string(),
             has_name: self.0.contains_key(&id),
+            initials: initials(self.0.get(&id).map(|name| name.text.as_str()), email),
         }
     }
 }
@@ -100,5 +115,17 @@ mod tests {
         let shown = names.of_ref(&ruth);
         assert_eq!((shown.text.as_str(), shown.address.as_str()), ("Ruth Hale", "ruth@example.com"));
         assert_eq!(names.full_text(ruth.id, &ruth.email), "Ruth Hale (ruth@example.com)");
+        assert_eq!(shown.initials, "RH");
+    }
+
+    #[test]
+    fn initials_come_from_the_name_or_else_the_address() {
+        let email: EmailAddress = "maya.chen@example.com".parse().unwrap();
+        assert_eq!(initials(None, &email), "MC");
+        for (name, expected) in
+            [("Maya Chen", "MC"), ("Åsa O'Neil-Núñez", "ÅN"), ("ruth", "R"), ("山田太郎", "山"), ("(…)", "")]
+        {
+            assert_eq!(initials(Some(name), &email), expected, "{name}");
+        }
     }
 }

@@ -20,6 +20,8 @@ struct ProfilePage<'a> {
     frame: Frame<'a>,
     form: Form<ProfileInput>,
     zones: Vec<Choice>,
+    /// Used if the person chooses none.
+    firm_time_zone: &'a str,
     is_saved: bool,
     /// The current time, as the saved time zone shows it.
     now: String,
@@ -40,7 +42,7 @@ impl ProfileInput {
         }
     }
 
-    /// Empty values mean that the address and UTC are shown.
+    /// Empty values mean that the address and the firm's time zone are used.
     fn read(&self) -> Result<Profile, Problems> {
         let mut problems = Problems::default();
         let name = match self.name.trim() {
@@ -103,6 +105,7 @@ fn render(
     let shown = ProfilePage {
         frame: Frame::new(portal, signed_in, Section::Profile),
         zones: zones(&form.typed.time_zone),
+        firm_time_zone: portal.settings.time_zone.as_str(),
         form,
         is_saved,
         now: day_and_time(local.now, &local),
@@ -134,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_profile_shows_the_address_and_utc() {
+    fn empty_profile_shows_the_address_and_the_firms_time_zone() {
         assert_eq!(read(" ", ""), Ok(Profile::default()));
         let profile = read(" Maya  Chen ", "europe/berlin").unwrap();
         assert_eq!(profile.name.unwrap().as_str(), "Maya Chen");

@@ -2,7 +2,10 @@
 //! tests read it too: they fail for a route without authorization cases (`tests/routes/`).
 
 use crate::state::Portal;
-use crate::{accounts, audit, clients, drafting, home, invoices, profile, scripts, sign_in, team, usage};
+use crate::{
+    accounts, audit, clients, demo_mail, drafting, home, invoices, letters, profile, scripts, sign_in, team,
+    usage, work,
+};
 use axum::Router;
 use axum::routing::{MethodFilter, on};
 use std::sync::Arc;
@@ -36,6 +39,8 @@ routes! {
     GET "/sessions" => sign_in::session_list::handle,
     POST "/sessions/end" => sign_in::session_end::handle,
 
+    GET "/home" => work::handle,
+
     GET "/clients" => clients::list::handle,
     POST "/clients" => clients::new_client::create,
     GET "/clients/new" => clients::new_client::show,
@@ -48,17 +53,34 @@ routes! {
     POST "/clients/{id}/restore" => clients::archive::restore_client,
     POST "/clients/{id}/reassign" => clients::reassign::handle,
     GET "/clients/{id}/versions" => clients::versions::of_client,
+    POST "/clients/{id}/versions/restore" => clients::versions_restore::of_client,
     POST "/clients/{id}/entries" => clients::entry_add::handle,
     POST "/clients/{id}/entries/{entry}" => clients::entry_edit::handle,
     POST "/clients/{id}/entries/{entry}/archive" => clients::archive::archive_entry,
     POST "/clients/{id}/entries/{entry}/restore" => clients::archive::restore_entry,
     GET "/clients/{id}/entries/{entry}/versions" => clients::versions::of_entry,
+    POST "/clients/{id}/entries/{entry}/versions/restore" => clients::versions_restore::of_entry,
+    POST "/clients/{id}/unsaved" => clients::unsaved::routes::save,
+    POST "/clients/{id}/unsaved/discard" => clients::unsaved::routes::discard,
     POST "/clients/{id}/letters/draft" => drafting::endpoint::handle,
+    GET "/clients/{id}/letters/new" => letters::new_letter::handle,
+    GET "/clients/{id}/letters/{entry}" => letters::page::handle,
+    GET "/clients/{id}/letters/{entry}/pdf" => letters::pdf::handle,
+    GET "/clients/{id}/letters/{entry}/send" => letters::send::preview,
+    POST "/clients/{id}/letters/{entry}/send" => letters::send::send,
+    POST "/clients/{id}/letters/{entry}/copy" => letters::copy::handle,
+
+    GET "/templates" => letters::templates::show,
+    POST "/templates" => letters::templates::create,
+    GET "/templates/{template}" => letters::template_edit::show,
+    POST "/templates/{template}" => letters::template_edit::save,
+    POST "/templates/{template}/delete" => letters::template_edit::delete,
 
     GET "/invoices" => invoices::list::handle,
     GET "/invoices.csv" => invoices::list_csv::handle,
     GET "/invoices/drafts/{account}/{month}" => invoices::draft::handle,
-    POST "/invoices/drafts/{account}/{month}/issue" => invoices::issue::handle,
+    GET "/invoices/drafts/{account}/{month}/issue" => invoices::issue::show,
+    POST "/invoices/drafts/{account}/{month}/issue" => invoices::issue::submit,
     GET "/invoices/{document}" => invoices::document::handle,
     POST "/invoices/{number}/paid" => invoices::payment::paid,
     POST "/invoices/{number}/not-paid" => invoices::payment::mark_unpaid,
@@ -95,6 +117,8 @@ routes! {
 
     GET "/audit" => audit::page::handle,
     GET "/audit.csv" => audit::csv::handle,
+
+    GET demo_mail::MAIL_PATH => demo_mail::handle,
 
     GET scripts::HTMX_PATH => scripts::htmx,
     GET scripts::DRAFT_PATH => scripts::draft,

@@ -1,5 +1,5 @@
 //! Scripts of the signed-in pages. They are optional: everything works without them. Their URLs contain a hash of the content, so
-//! browsers may cache them indefinitely.
+//! browsers may cache them indefinitely. Ours are served without their comments (`build.rs`).
 
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -12,7 +12,7 @@ macro_rules! script_path {
 
 /// htmx 2.0.11, as published (assets/htmx-LICENSE.txt): replaces parts of a page.
 pub(crate) const HTMX_PATH: &str = script_path!("htmx.js");
-/// Streams drafts of letters.
+/// Streams drafts of letters, and stores unsaved text.
 pub(crate) const DRAFT_PATH: &str = script_path!("draft.js");
 /// Keyboard shortcuts, and the guard against unsaved changes.
 pub(crate) const PORTAL_PATH: &str = script_path!("portal.js");
@@ -26,11 +26,12 @@ pub(crate) async fn htmx() -> Response {
 }
 
 pub(crate) async fn draft() -> Response {
-    script(include_str!("../assets/draft.js"))
+    // With autosave.js: one request for what the forms of a record need.
+    script(include_str!(concat!(env!("OUT_DIR"), "/draft.js")))
 }
 
 pub(crate) async fn portal() -> Response {
-    script(include_str!("../assets/portal.js"))
+    script(include_str!(concat!(env!("OUT_DIR"), "/portal.js")))
 }
 
 fn script(text: &'static str) -> Response {

@@ -2,9 +2,10 @@
 
 use crate::drafting::settings::DraftingSettings;
 use chancery_domain::{
-    CompanyDomain, EmailAddress, Identity, InvoiceTerms, RateLimits, Role, SessionTimeouts,
+    CompanyDomain, EmailAddress, Identity, InvoiceTerms, RateLimits, Role, SessionTimeouts, TimeZoneName,
 };
 use chancery_http_client::OwnCertificates;
+use chancery_invoicing::PdfFonts;
 use chancery_web::TrustedProxies;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -16,6 +17,8 @@ pub struct PortalSettings {
     /// The portal's URL as browsers see it, without a trailing slash.
     pub public_url: String,
     pub firm_name: String,
+    /// Times are shown in it to people who have not chosen a time zone.
+    pub time_zone: TimeZoneName,
     pub company_domain: CompanyDomain,
     pub second_factor: SecondFactor,
     /// People who sign in with one of these addresses become partners.
@@ -35,6 +38,7 @@ pub struct PortalSettings {
     /// `None` if drafting is off.
     pub drafting: Option<DraftingSettings>,
     pub invoice_terms: InvoiceTerms,
+    pub pdf_fonts: PdfFonts,
     pub api: PublicApi,
     /// The identity provider and the generation API may be our own.
     pub own_certificates: OwnCertificates,

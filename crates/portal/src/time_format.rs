@@ -1,5 +1,5 @@
-//! Formats times for users: in their time zone where they have chosen one, and in UTC otherwise. Billing days, usage
-//! and invoices are in UTC for everyone.
+//! Formats times for users: in their time zone where they have chosen one, and in the firm's otherwise. Billing days,
+//! usage and invoices are in UTC for everyone.
 
 use chancery_domain::{Day, Month, Person, TimeZoneName, UnixMillis};
 use jiff::Timestamp;
@@ -19,8 +19,18 @@ impl LocalTime {
         Self { now, zone: TimeZone::UTC }
     }
 
-    pub(crate) fn of(person: &Person, now: UnixMillis) -> Self {
-        Self { now, zone: zone(person.profile.time_zone.as_ref()) }
+    /// `firm_zone` is for people who have not chosen one.
+    pub(crate) fn of(person: &Person, firm_zone: &TimeZoneName, now: UnixMillis) -> Self {
+        Self { now, zone: zone(person.profile.time_zone.as_ref().unwrap_or(firm_zone)) }
+    }
+
+    pub(crate) fn today(&self) -> Day {
+        self.day(self.now)
+    }
+
+    /// The calendar day of this time.
+    pub(crate) fn day(&self, at: UnixMillis) -> Day {
+        self.format(at, "%Y-%m-%d").parse().unwrap_or(Day::containing(at))
     }
 
     /// The time that a `datetime-local` input means. A time that a clock change skips is taken as after it, and one
@@ -28,6 +38,17 @@ impl LocalTime {
     pub(crate) fn parse_field(&self, time: DateTime) -> Option<UnixMillis> {
         let at = self.zone.to_timestamp(time).ok()?;
         Some(UnixMillis(at.as_millisecond()))
+    }
+
+    /// The first moment of a calendar day in this zone.
+    pub(crate) fn start_of(&self, day: Day) -> UnixMillis {
+        let date: Option<Date> = day.to_string().parse().ok();
+        date.and_then(|date| self.parse_field(date.at(0, 0, 0, 0))).unwrap_or(day.start())
+    }
+
+    /// The first moment of the next day.
+    pub(crate) fn end_of(&self, day: Day) -> UnixMillis {
+        self.start_of(Day(day.0.saturating_add(1)))
     }
 
     /// The abbreviation at this time, such as `CET`. `UTC+03` where a zone has none.
@@ -46,9 +67,8 @@ impl LocalTime {
     }
 }
 
-fn zone(name: Option<&TimeZoneName>) -> TimeZone {
-    let zone = name.and_then(|name| TimeZoneDatabase::bundled().get(name.as_str()).ok());
-    zone.unwrap_or(TimeZone::UTC)
+fn zone(name: &TimeZoneName) -> TimeZone {
+    TimeZoneDatabase::bundled().get(name.as_str()).unwrap_or(TimeZone::UTC)
 }
 
 /// `09:14 UTC`, for people who are not signed in, and for usage.
@@ -81,6 +101,11 @@ pub(crate) fn day_or_time(at: UnixMillis, local: &LocalTime) -> String {
 /// `4 March 2024`
 pub(crate) fn long_day(day: Day) -> String {
     format_time(day.start(), "%-d %B %Y")
+}
+
+/// `13 November 2026`, in the reader's time zone.
+pub(crate) fn long_local_day(at: UnixMillis, local: &LocalTime) -> String {
+    local.format(at, "%-d %B %Y")
 }
 
 /// `October 2026`
@@ -173,7 +198,7 @@ mod tests {
     }
 
     fn local(zone: &str, now: UnixMillis) -> LocalTime {
-        LocalTime { now, zone: super::zone(Some(&zone.parse().unwrap())) }
+        LocalTime { now, zone: super::zone(&zone.parse().unwrap()) }
     }
 
     #[test]
@@ -188,6 +213,11 @@ mod tests {
         assert_eq!(DisplayTime::exact(now, &berlin).text, "2026-11-14 00:30:00 CET");
         assert_eq!(day_and_time(now, &local("America/Sao_Paulo", now)), "today, 20:30 UTC-03");
         assert_eq!(day_or_time(at("2026-11-02T23:59:00Z"), &berlin), "3 Nov");
+        assert_eq!(berlin.today().to_string(), "2026-11-14");
+        // The day of a clock change has 25 hours.
+        let day = "2026-10-25".parse().unwrap();
+        assert_eq!(berlin.start_of(day).to_iso(), "2026-10-24T22:00:00.000Z");
+        assert_eq!(berlin.end_of(day).to_iso(), "2026-10-25T23:00:00.000Z");
     }
 
     #[test]

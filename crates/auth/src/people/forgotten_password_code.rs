@@ -35,6 +35,8 @@ struct ForgottenPasswordCodePage<'a> {
     is_resent: bool,
     problems: Problems,
     code: &'a str,
+    /// In a demo, where its email can be read.
+    mail_page_url: Option<&'a str>,
 }
 
 #[derive(Deserialize)]
@@ -58,6 +60,7 @@ fn show_page(
         is_resent: pending_proof.proof.code.sent > 1,
         problems,
         code,
+        mail_page_url: provider.mailer.mail_page_url(),
     };
     page(status, &template)
 }

@@ -27,6 +27,8 @@ struct SignUpCodePage<'a> {
     is_resent: bool,
     problems: Problems,
     code: &'a str,
+    /// In a demo, where its email can be read.
+    mail_page_url: Option<&'a str>,
 }
 
 #[derive(Deserialize)]
@@ -48,6 +50,7 @@ fn show_page(
         is_resent: pending_proof.proof.code.sent > 1,
         problems,
         code,
+        mail_page_url: provider.mailer.mail_page_url(),
     };
     page(status, &template)
 }

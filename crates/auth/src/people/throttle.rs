@@ -77,9 +77,10 @@ fn throttle_scope(key: ThrottleKey<'_>) -> ThrottleScope {
         ThrottleKey::ConsentPagePerAccount(_)
         | ThrottleKey::AuthorizationCodePerAccount(_)
         | ThrottleKey::SignInRedirect(_)
-        // Only the portal counts exports.
+        // Only the portal counts exports and letters.
         | ThrottleKey::ExportPerPerson(_)
-        | ThrottleKey::ExportPerPersonAndDay(_) => ThrottleScope::Account,
+        | ThrottleKey::ExportPerPersonAndDay(_)
+        | ThrottleKey::LetterPerPersonAndDay(_) => ThrottleScope::Account,
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::forms::{BillingInput, LabelInput, LimitsInput};
 use super::json;
-use super::key_forms::{KeyLimitsInput, NewKeyInput, RotateInput};
+use super::key_forms::{KeyLimitsInput, NewKeyInput, RotateInput, secret_id};
 use super::list::KeyCard;
 use super::view::{DisplayDate, EventRow, KeyRow, Spend, change_notice, long_date};
 use crate::drafting::settings::is_drafting;
@@ -49,6 +49,7 @@ struct AccountDetail<'a> {
     currency: String,
     limits: Form<LimitsInput>,
     billing: Form<BillingInput>,
+    is_editing_billing: bool,
     new_key: Option<Form<NewKeyInput>>,
     is_closing: bool,
     keys: Vec<KeyRow>,
@@ -66,6 +67,9 @@ struct AccountDetail<'a> {
 pub(super) struct AccountFormState {
     pub(super) limits: Option<Form<LimitsInput>>,
     pub(super) billing: Option<Form<BillingInput>>,
+    pub(super) is_editing_billing: bool,
+    /// The month of the draft invoice that needs the billing address.
+    pub(super) draft: Option<String>,
     pub(super) new_key: Option<Form<NewKeyInput>>,
     pub(super) is_closing: bool,
     pub(super) key: Option<String>,
@@ -116,8 +120,10 @@ pub(crate) async fn handle(
     let key = query.get("key").cloned();
     let is_rotating = key.is_some() && open("rotate");
     let open = AccountFormState {
-        new_key: open("key").then(Form::default),
+        new_key: open("key").then(|| Form::of(NewKeyInput::fresh(portal.randomness.as_ref()))),
         is_closing: open("close"),
+        is_editing_billing: open("billing"),
+        draft: query.get("draft").cloned(),
         is_rotating,
         step_up: (open("key") || open("close") || is_rotating)
             .then(|| uri.path_and_query().map_or_else(String::new, ToString::to_string)),
@@ -182,15 +188,18 @@ async fn show(
         spend: Spend::new(month.cost, account.spend_per_month, currency),
         address: billing.address.as_str().lines().map(str::to_owned).collect(),
         email: billing.email.as_str().to_owned(),
-        created: long_date(account.created_at),
+        created: long_date(account.created_at, &local),
         closed: match account.state {
             AccountState::Open => None,
-            AccountState::Closed { at } => Some(long_date(at)),
+            AccountState::Closed { at } => Some(long_date(at, &local)),
         },
         is_drafting: is_drafting(&account.name),
         currency: currency.to_string(),
         limits: open.limits.unwrap_or_else(|| Form::of(LimitsInput::of(account))),
-        billing: open.billing.unwrap_or_else(|| Form::of(BillingInput::of(billing))),
+        billing: open.billing.unwrap_or_else(|| {
+            Form::of(BillingInput { draft: open.draft.unwrap_or_default(), ..BillingInput::of(billing) })
+        }),
+        is_editing_billing: open.is_editing_billing,
         new_key: open.new_key,
         is_closing: open.is_closing,
         keys: keys.iter().map(row).collect(),
@@ -222,11 +231,12 @@ fn key_card(
         currency: portal.settings.invoice_terms.currency.to_string(),
         overlaps: open.key_rotate.typed.overlap_choices(),
         rotate_problems: open.key_rotate.problems.clone(),
+        secret_id: secret_id(&used.key.hash),
         attach_problems: open.key_attach.clone(),
         accounts: others.map(|choice| (choice.id.0, choice.name.to_string())).collect(),
         is_rotating: open.is_rotating,
         page: format!("/accounts/{}", record.account.id),
-        back: format!("/accounts/{}#keys", record.account.id),
+        back: format!("/accounts/{}#account-keys", record.account.id),
         is_attached: true,
         belongs_to_drafting_account: is_drafting(&record.account.name),
     })

@@ -11,7 +11,8 @@ use crate::sign_in::session::SignedIn;
 use crate::sign_in::step_up;
 use crate::state::Portal;
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse, Redirect, Response};
+use chancery_domain::Month;
 use chancery_policy::{FirmResource, ManageAccounts};
 use chancery_store::{AccountChange, AccountError, NewAccount};
 use chancery_web::{ErrorPage, Form, PostedForm, Problems};
@@ -80,7 +81,11 @@ pub(crate) async fn billing(
     match typed.read() {
         Ok(change) => {
             let account_change = AccountChange::SetBilling { account: id, change };
-            Ok(changed(portal.store.accounts.change_account(permit, account_change).await?))
+            let done = portal.store.accounts.change_account(permit, account_change).await?;
+            Ok(match typed.draft.parse::<Month>() {
+                Ok(month) => Redirect::to(&format!("/invoices/drafts/{id}/{month}")).into_response(),
+                Err(_) => changed(done),
+            })
         }
         Err(problems) => {
             let billing = Some(Form { typed, problems });

@@ -80,15 +80,23 @@ impl LimitsInput {
     }
 }
 
-/// A whole number of at least 1, as the command line accepts it.
+/// A whole number of at least 1, as the command line accepts it or with commas between thousands, as pages show it.
 pub(super) fn count(problems: &mut Problems, field: &'static str, typed: &str) -> Option<u32> {
     let is_plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let read = Some(typed.trim()).filter(|text| is_plain(text)).and_then(|text| text.parse().ok());
+    let read = Some(ungrouped(typed.trim())).filter(|text| is_plain(text)).and_then(|text| text.parse().ok());
     let read = read.filter(|number| *number >= 1);
     if read.is_none() {
-        problems.add(field, "Enter a whole number, 1 or more, without commas");
+        problems.add(field, "Enter a whole number, 1 or more");
     }
     read
+}
+
+/// `60,000` as `60000`. Commas that do not part thousands stay, and are rejected: `1,5` is not 15.
+fn ungrouped(typed: &str) -> String {
+    let mut groups = typed.split(',');
+    let is_grouped = groups.next().is_some_and(|first| (1..=3).contains(&first.len()))
+        && groups.all(|group| group.len() == 3);
+    if is_grouped { typed.replace(',', "") } else { typed.to_owned() }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -96,11 +104,17 @@ pub(super) fn count(problems: &mut Problems, field: &'static str, typed: &str) -
 pub(crate) struct BillingInput {
     pub(crate) address: String,
     pub(crate) email: String,
+    /// The month of the draft invoice that needs the address. Empty if the form was opened elsewhere.
+    pub(crate) draft: String,
 }
 
 impl BillingInput {
     pub(super) fn of(billing: &BillingContact) -> Self {
-        Self { address: billing.address.to_string(), email: billing.email.as_str().to_owned() }
+        Self {
+            address: billing.address.to_string(),
+            email: billing.email.as_str().to_owned(),
+            draft: String::new(),
+        }
     }
 
     pub(super) fn read(&self) -> Result<BillingChange, Problems> {
@@ -150,7 +164,11 @@ mod tests {
         assert_eq!((change.requests_per_min, change.tokens_per_min), (Some(60), Some(u32::MAX)));
         assert_eq!(change.spend_per_month, CapChange::Set(Nanos(1)));
         assert_eq!(limits("1", "1", " ").unwrap().spend_per_month, CapChange::Remove);
-        for bad in ["", "0", "-1", "+1", "1.5", "60,000", "4294967296", "sixty", "١"] {
+        let grouped = limits("1,200", "4,294,967,295", "").unwrap();
+        assert_eq!((grouped.requests_per_min, grouped.tokens_per_min), (Some(1_200), Some(u32::MAX)));
+        for bad in
+            ["", "0", "-1", "+1", "1.5", "1,5", "60,00", "60000,000", ",000", "4294967296", "sixty", "١"]
+        {
             assert!(limits(bad, "1", "").unwrap_err().of("rpm").is_some(), "{bad:?} was taken");
         }
         for bad in ["-1", "1,000", "0.0000000001", "1e3", "none", "9223372036.854775808", "$5"] {
@@ -163,7 +181,7 @@ mod tests {
     #[test]
     fn billing_contact_is_optional_and_bounded() {
         let read = |address: &str, email: &str| {
-            BillingInput { address: address.to_owned(), email: email.to_owned() }.read()
+            BillingInput { address: address.to_owned(), email: email.to_owned(), draft: String::new() }.read()
         };
         let change = read("", "").unwrap();
         assert_eq!((change.address.unwrap().as_str(), change.email.unwrap().as_str()), ("", ""));

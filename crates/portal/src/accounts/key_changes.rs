@@ -8,7 +8,7 @@ use super::forms::LabelInput;
 use super::key_created::{ShownKey, ShownRotation, key_created};
 use super::key_forms::{KeyLimitsForm, KeyLimitsInput, NewKeyInput, RotateInput};
 use super::list::{self, ListFormState};
-use crate::error::{PageError, key_not_found};
+use crate::error::{PageError, key_already_created, key_already_rotated, key_not_found};
 use crate::path::{AccountNumber, KeyName};
 use crate::sign_in::session::SignedIn;
 use crate::sign_in::step_up;
@@ -42,7 +42,8 @@ pub(crate) async fn create_unattached(
     create(&portal, &signed_in, Ok(None), form).await
 }
 
-/// Two keys may have the same public prefix, though it is unlikely. Then another key is drawn, which needs its own decision.
+/// Creates a key with the prefix of the form, so that sending the form again creates no second key. Without a form, two keys may
+/// draw the same public prefix, though it is unlikely. Then another key is drawn, which needs its own decision.
 async fn create(
     portal: &Portal,
     signed_in: &SignedIn,
@@ -55,7 +56,7 @@ async fn create(
     let (label, limits) = match typed.read() {
         Ok(read) => read,
         Err(problems) => {
-            let new_key = Some(Form { typed, problems });
+            let new_key = Some(Form { typed: typed.with_prefix(portal.randomness.as_ref()), problems });
             return match account {
                 Some(id) => {
                     account::render_with_errors(
@@ -77,8 +78,12 @@ async fn create(
             };
         }
     };
+    let form_prefix = typed.key_prefix();
     loop {
-        let secret = ApiKey::generate(portal.randomness.as_ref());
+        let secret = match &form_prefix {
+            Some(prefix) => ApiKey::with_new_secret(prefix, portal.randomness.as_ref()),
+            None => ApiKey::generate(portal.randomness.as_ref()),
+        };
         let new = NewKey {
             prefix: secret.prefix(),
             hash: secret.hash(),
@@ -92,6 +97,10 @@ async fn create(
                 let is_expired = limits.is_expired(portal.clock.now());
                 let shown = ShownKey { secret: &secret, account, label: &label, is_expired, rotation: None };
                 return key_created(portal, signed_in, shown).await;
+            }
+            Err(AccountError::KeyPrefixTaken(prefix)) if form_prefix.is_some() => {
+                let found = portal.store.keys.key_by_prefix(&prefix).await?.ok_or_else(key_not_found)?;
+                return Err(key_already_created(&prefix, &page_of(found.key.account)).into());
             }
             Err(AccountError::KeyPrefixTaken(_)) => {
                 permit = portal.permit::<ManageAccounts>(signed_in, FirmResource).await?;
@@ -153,14 +162,17 @@ pub(crate) async fn rotate(
     let found = portal.store.keys.key_by_prefix(&prefix).await?.ok_or_else(key_not_found)?;
     let page = format!("{}?key={prefix}&open=rotate", page_of(found.key.account));
     step_up::ensure_recent(&portal, &signed_in, &page).await?;
+    if typed.is_outdated(&found.key.hash) {
+        return Err(key_already_rotated(&prefix, &page_of(found.key.account)).into());
+    }
     let secret = ApiKey::with_new_secret(&prefix, portal.randomness.as_ref());
     let now = portal.clock.now();
-    let ends_running_overlap = typed.ends_running_overlap();
     let rotation = KeyRotation {
         key: prefix.clone(),
+        replaces: found.key.hash,
         hash: secret.hash(),
         overlap_ends_at: now.after(typed.overlap()),
-        ends_running_overlap,
+        ends_running_overlap: typed.ends_running_overlap(),
     };
     let done = match portal.store.accounts.change_account(permit, AccountChange::RotateKey(rotation)).await {
         Err(AccountError::OverlapRunning { ends_at, .. }) => {
@@ -172,18 +184,19 @@ pub(crate) async fn rotate(
             let forms = KeyForms { rotate: Form { typed, problems }, ..KeyForms::default() };
             return render_with_errors(&portal, &signed_in, &prefix, forms).await;
         }
+        Err(AccountError::KeyAlreadyRotated(_)) => {
+            return Err(key_already_rotated(&prefix, &page_of(found.key.account)).into());
+        }
         outcome => outcome?,
     };
     let AccountSubject::Key(key) = done.subject else { return Err(key_not_found().into()) };
     let old_works_until = key.overlap_ends_at(now);
-    // While the overlap runs, only a form that ends it rotates again.
-    let rotates_on_reload = ends_running_overlap || old_works_until.is_none();
     let shown = ShownKey {
         secret: &secret,
         account: key.account,
         label: &key.label,
         is_expired: key.limits.is_expired(now),
-        rotation: Some(ShownRotation { old_works_until, rotates_on_reload }),
+        rotation: Some(ShownRotation { old_works_until }),
     };
     key_created(&portal, &signed_in, shown).await
 }

@@ -1,7 +1,7 @@
 //! The page that shows a new key once. It is the direct reply to the form and has no URL of its own, so nothing that can be
 //! reopened, forwarded or logged contains the key. On a reload the browser asks whether to submit the form again; if the user
-//! confirms, there are two keys, both listed, or the key is rotated again, unless the old key still works. The page is
-//! never cached (`no-store`). If the reply is lost, the key is still listed, was never used, and can be revoked.
+//! confirms, nothing is created or rotated: the form names the key or the secret that it is for. The page is never cached
+//! (`no-store`). If the reply is lost, the key is still listed, was never used, and can be revoked.
 
 use crate::error::PageError;
 use crate::frame::{Frame, Section};
@@ -28,7 +28,6 @@ struct KeyCreated<'a> {
     is_rotated: bool,
     /// After a rotation: until when the old key works. `None` if it does not.
     old_works_until: Option<DisplayTime>,
-    rotates_on_reload: bool,
     back: String,
     curl: String,
 }
@@ -47,7 +46,6 @@ pub(super) struct ShownKey<'a> {
 pub(super) struct ShownRotation {
     /// `None`: it no longer works.
     pub(super) old_works_until: Option<UnixMillis>,
-    pub(super) rotates_on_reload: bool,
 }
 
 pub(super) async fn key_created(
@@ -67,7 +65,6 @@ pub(super) async fn key_created(
         old_works_until: rotation
             .and_then(|rotation| rotation.old_works_until)
             .map(|at| DisplayTime::new(at, &local)),
-        rotates_on_reload: rotation.is_some_and(|rotation| rotation.rotates_on_reload),
         back: account.map_or_else(|| "/accounts".to_owned(), |account| format!("/accounts/{account}")),
         curl: curl(&portal.settings.api.url, portal.settings.api.model.as_deref()),
     };

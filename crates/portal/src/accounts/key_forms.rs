@@ -2,7 +2,9 @@
 //! field that an existing key's form does not have leaves the limit as it is.
 
 use super::forms::count;
-use chancery_domain::{AllowedModels, Day, KeyLimits, Nanos, UnixMillis, parse_expiry};
+use chancery_domain::{
+    AllowedModels, Day, KeyHash, KeyLimits, KeyPrefix, Nanos, Randomness, UnixMillis, parse_expiry,
+};
 use chancery_store::{KeyLimitsChange, LimitChange};
 use chancery_web::{Problems, capitalize};
 use serde::Deserialize;
@@ -142,6 +144,9 @@ impl KeyLimitsForm {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct NewKeyInput {
+    /// The public prefix of the key that this form creates. A form that is sent twice creates one key, because a prefix is
+    /// used once. Empty if the request is not from the form.
+    pub(crate) prefix: String,
     pub(crate) label: String,
     pub(crate) rpm: String,
     pub(crate) tpm: String,
@@ -151,6 +156,22 @@ pub(crate) struct NewKeyInput {
 }
 
 impl NewKeyInput {
+    pub(super) fn fresh(randomness: &dyn Randomness) -> Self {
+        Self::default().with_prefix(randomness)
+    }
+
+    /// Generates a prefix if there is no valid one.
+    pub(super) fn with_prefix(self, randomness: &dyn Randomness) -> Self {
+        match self.key_prefix() {
+            Some(_) => self,
+            None => Self { prefix: KeyPrefix::generate(randomness).to_string(), ..self },
+        }
+    }
+
+    pub(super) fn key_prefix(&self) -> Option<KeyPrefix> {
+        KeyPrefix::parse(&self.prefix).ok()
+    }
+
     pub(super) fn read(&self) -> Result<(String, KeyLimits), Problems> {
         let label = super::forms::LabelInput { label: self.label.clone() }.read("label");
         let limits = KeyLimitsInput {
@@ -182,6 +203,14 @@ impl NewKeyInput {
 pub(crate) struct RotateInput {
     overlap_hours: String,
     end_overlap: String,
+    /// The secret that the form rotates (`secret_id`), so that a form that is sent twice rotates once. Empty if the request is
+    /// not from the form.
+    secret: String,
+}
+
+/// Tells a key's secrets apart, without the secret.
+pub(super) fn secret_id(hash: &KeyHash) -> String {
+    hash.0[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// In hours, with its text. The first is selected.
@@ -197,6 +226,11 @@ impl RotateInput {
         let hours = self.overlap_hours.trim().parse().ok();
         let known = OVERLAPS.iter().map(|(hours, _)| *hours).find(|offered| Some(*offered) == hours);
         known.unwrap_or(OVERLAPS[0].0)
+    }
+
+    /// Whether the form was for an earlier secret.
+    pub(super) fn is_outdated(&self, current: &KeyHash) -> bool {
+        !self.secret.is_empty() && self.secret != secret_id(current)
     }
 
     pub(super) fn ends_running_overlap(&self) -> bool {
@@ -254,7 +288,7 @@ mod tests {
 
     #[test]
     fn overlap_is_one_of_the_offered() {
-        let input = |text: &str| RotateInput { overlap_hours: text.to_owned(), end_overlap: String::new() };
+        let input = |text: &str| RotateInput { overlap_hours: text.to_owned(), ..RotateInput::default() };
         let overlap = |text: &str| input(text).overlap().as_secs();
         assert_eq!([overlap("0"), overlap("1"), overlap("168")], [0, 3_600, 604_800]);
         assert_eq!([overlap(""), overlap("5"), overlap("x")], [86_400; 3]);

@@ -4,7 +4,7 @@
 
 use super::forms::{LabelInput, NewAccountInput};
 use super::json;
-use super::key_forms::{KeyLimitsInput, NewKeyInput, RotateInput};
+use super::key_forms::{KeyLimitsInput, NewKeyInput, RotateInput, secret_id};
 use super::view::{AccountRow, EventRow, KeyRow, change_notice};
 use crate::error::PageError;
 use crate::frame::{Frame, Section};
@@ -50,6 +50,8 @@ pub(super) struct KeyCard {
     /// For how many hours the old secret of a rotated key can still work, with their texts and which one is selected.
     pub(super) overlaps: Vec<(u64, &'static str, bool)>,
     pub(super) rotate_problems: Problems,
+    /// Identifies the secret that the form rotates.
+    pub(super) secret_id: String,
     pub(super) attach_problems: Problems,
     /// Number and name of the accounts that the key can bill.
     pub(super) accounts: Vec<(i64, String)>,
@@ -123,7 +125,7 @@ pub(crate) async fn handle(
     let is_rotating = key.is_some() && open("rotate");
     let open = ListFormState {
         new_account: open("account").then(|| Form::of(NewAccountInput::with_limits(limits))),
-        new_key: open("key").then(Form::default),
+        new_key: open("key").then(|| Form::of(NewKeyInput::fresh(portal.randomness.as_ref()))),
         is_rotating,
         step_up: (open("key") || is_rotating)
             .then(|| uri.path_and_query().map_or_else(String::new, ToString::to_string)),
@@ -205,6 +207,7 @@ fn key_card(
         currency: portal.settings.invoice_terms.currency.to_string(),
         overlaps: open.key_rotate.typed.overlap_choices(),
         rotate_problems: open.key_rotate.problems.clone(),
+        secret_id: secret_id(&used.key.hash),
         attach_problems: open.attach_problems.clone(),
         accounts: found.open_accounts.iter().map(|choice| (choice.id.0, choice.name.to_string())).collect(),
         is_rotating: open.is_rotating,

@@ -1,7 +1,7 @@
 //! View models of accounts and keys.
 
 use crate::drafting::settings::is_drafting;
-use crate::person_names::PersonNames;
+use crate::person_names::{DisplayPerson, PersonNames};
 use crate::state::Portal;
 use crate::time_format::{DisplayTime, LocalTime, long_day, short_day};
 use chancery_domain::{
@@ -94,8 +94,8 @@ pub(super) struct DisplayDate {
 }
 
 impl DisplayDate {
-    fn new(at: UnixMillis, now: UnixMillis) -> Self {
-        Self { iso: at.to_iso(), text: day_text(Day::containing(at), now) }
+    fn new(at: UnixMillis, local: &LocalTime) -> Self {
+        Self { iso: at.to_iso(), text: day_text(local.day(at), local) }
     }
 }
 
@@ -103,21 +103,23 @@ impl KeyRow {
     pub(super) fn new(used: &KeyWithLastUse, portal: &Portal, local: &LocalTime) -> Self {
         let now = local.now;
         let Key { prefix, label, created_at, state, limits, .. } = &used.key;
-        let last_use = used.last_used_at.map(Day::containing).max(used.last_used);
+        // Days of usage are in UTC, so the last one may not have begun here.
+        let last_billed = used.last_used.map(|day| day.min(local.today()));
+        let last_use = used.last_used_at.map(|at| local.day(at)).max(last_billed);
         let last_use_day = used.last_used.map(|day| day.to_string());
         Self {
             prefix: prefix.to_string(),
             label: label.clone(),
-            created: DisplayDate::new(*created_at, now),
-            last_use: last_use.map_or_else(|| "never".to_owned(), |day| day_text(day, now)),
+            created: DisplayDate::new(*created_at, local),
+            last_use: last_use.map_or_else(|| "never".to_owned(), |day| day_text(day, local)),
             last_use_iso: used.last_used_at.map(UnixMillis::to_iso).or(last_use_day),
             is_revoked: *state != KeyState::Active,
             revoked: match state {
                 KeyState::Active => None,
-                KeyState::Revoked { at } => Some(DisplayDate::new(*at, now)),
+                KeyState::Revoked { at } => Some(DisplayDate::new(*at, local)),
             },
-            // Its last moment, because a key that expires at midnight works on the day before.
-            expires: limits.expires_at.map(|at| long_date(UnixMillis(at.0 - 1))),
+            // Its last moment, because a key that expires at midnight (UTC) works on the day before.
+            expires: limits.expires_at.map(|at| long_date(UnixMillis(at.0 - 1), &LocalTime::utc(now))),
             is_expired: limits.is_expired(now),
             limits: limits_text(limits, portal.settings.invoice_terms.currency),
             old_secret_until: used.key.overlap_ends_at(now).map(|at| DisplayTime::new(at, local)),
@@ -141,17 +143,18 @@ fn is_drafting_key(portal: &Portal, prefix: &str) -> bool {
 }
 
 /// `today`, `yesterday` or `13 Nov`, with the year unless it is the current one.
-fn day_text(day: Day, now: UnixMillis) -> String {
-    match Day::containing(now).0 - day.0 {
+fn day_text(day: Day, local: &LocalTime) -> String {
+    match local.today().0 - day.0 {
         0 => "today".to_owned(),
         1 => "yesterday".to_owned(),
-        _ => short_day(day.start(), now),
+        _ => short_day(day.start(), local.now),
     }
 }
 
 /// A history event.
 pub(super) struct EventRow {
-    pub(super) actor: String,
+    /// `None` for the command line.
+    pub(super) by: Option<DisplayPerson>,
     pub(super) description: String,
     pub(super) at: DisplayTime,
 }
@@ -159,10 +162,7 @@ pub(super) struct EventRow {
 impl EventRow {
     pub(super) fn new(event: &AccountEvent, names: &PersonNames, local: &LocalTime) -> Self {
         Self {
-            actor: match &event.by {
-                Some(by) => names.text(by.id, &by.email),
-                None => "Command line".to_owned(),
-            },
+            by: event.by.as_ref().map(|person| names.of_ref(person)),
             description: event.description.clone(),
             at: DisplayTime::new(event.at, local),
         }
@@ -180,8 +180,8 @@ pub(super) fn change_notice(query: &HashMap<String, String>, events: &[AccountEv
     Some(Notice::success("Saved.", format!("{}.", capitalize(&event.description))))
 }
 
-pub(super) fn long_date(at: UnixMillis) -> DisplayDate {
-    DisplayDate { iso: at.to_iso(), text: long_day(Day::containing(at)) }
+pub(super) fn long_date(at: UnixMillis, local: &LocalTime) -> DisplayDate {
+    DisplayDate { iso: at.to_iso(), text: long_day(local.day(at)) }
 }
 
 #[cfg(test)]
@@ -218,7 +218,8 @@ mod tests {
     fn key_dates_use_today_and_yesterday() {
         let now = UnixMillis(1_794_561_240_000);
         let today = Day::containing(now);
-        let text = |ago| day_text(Day(today.0 - ago), now);
+        let local = LocalTime::utc(now);
+        let text = |ago| day_text(Day(today.0 - ago), &local);
         assert_eq!([text(0), text(1), text(11)], ["today", "yesterday", "2 Nov"]);
         assert_eq!(text(365), "13 Nov 2025");
     }

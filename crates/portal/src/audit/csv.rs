@@ -1,8 +1,8 @@
 //! `GET /audit.csv`: all rows that match the filters, newest first. The file is read page by page while it is sent, so its length
 //! costs no memory. Rows that are written during the download are not included.
 
-use super::descriptions;
 use super::filters::Filters;
+use super::{changes, descriptions};
 use crate::error::PageError;
 use crate::export_quota::count_export;
 use crate::file_response::{Chunk, file_response};
@@ -11,14 +11,14 @@ use crate::state::Portal;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use chancery_client_files::write_csv_line;
-use chancery_domain::{Day, PersonRef, Role};
+use chancery_domain::{Currency, Day, PersonRef, Role};
 use chancery_policy::{FirmResource, Permit, ReadAudit};
-use chancery_store::{AUDIT_ROWS_PER_PAGE, AuditCursor, AuditListRow, AuditQuery};
+use chancery_store::{AUDIT_ROWS_PER_PAGE, AuditCursor, AuditListRow, AuditQuery, RecordChange};
 use futures_util::stream;
 use std::io;
 use std::sync::Arc;
 
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 15] = [
     "at",
     "person",
     "role",
@@ -32,6 +32,8 @@ const COLUMNS: [&str; 13] = [
     "old_role",
     "new_role",
     "ip_address",
+    "client_name",
+    "changes",
 ];
 
 /// Position in the download: the next page to read.
@@ -48,7 +50,7 @@ pub(crate) async fn handle(
     Query(pairs): Query<Vec<(String, String)>>,
 ) -> Result<Response, PageError> {
     let permit = portal.permit::<ReadAudit>(&signed_in, FirmResource).await?;
-    let filters = Filters::read(&pairs);
+    let filters = Filters::read(&pairs, &signed_in.local_time(&portal));
     // The file always starts at the newest row.
     let query = AuditQuery { cursor: None, ..filters.query.clone() };
     let first = portal.store.audit.read_audit(&permit, &query).await?;
@@ -56,10 +58,12 @@ pub(crate) async fn handle(
         return Err(error.into());
     }
     count_export(&portal, &signed_in).await?;
+    let changes = portal.store.audit.read_changes(&permit, &first).await?;
     let name = format!("audit-{}.csv", Day::containing(portal.clock.now()));
     let mut head = Vec::new();
     write_csv_line(&mut head, COLUMNS)?;
-    write_lines(&mut head, &first)?;
+    let currency = portal.settings.invoice_terms.currency;
+    write_lines(&mut head, (&first, &changes), currency)?;
     let rest = next_page_query(&first, &query).map(|query| CsvCursor { portal, signed_in, permit, query });
     let pages = stream::try_unfold(rest, |rest| async {
         match rest {
@@ -79,8 +83,9 @@ impl CsvCursor {
             return Err(io::Error::other("forbidden"));
         }
         let lines = portal.store.audit.read_audit_page(&permit, &query).await.map_err(io::Error::other)?;
+        let changes = portal.store.audit.read_changes(&permit, &lines).await.map_err(io::Error::other)?;
         let mut chunk = Vec::new();
-        write_lines(&mut chunk, &lines)?;
+        write_lines(&mut chunk, (&lines, &changes), portal.settings.invoice_terms.currency)?;
         let rest = next_page_query(&lines, &query).map(|query| Self { portal, signed_in, permit, query });
         Ok((chunk, rest))
     }
@@ -92,7 +97,11 @@ fn next_page_query(lines: &[AuditListRow], query: &AuditQuery) -> Option<AuditQu
     Some(AuditQuery { cursor: Some(AuditCursor::Before(last.position)), ..query.clone() })
 }
 
-fn write_lines(out: &mut Chunk, lines: &[AuditListRow]) -> io::Result<()> {
+fn write_lines(
+    out: &mut Chunk,
+    (lines, changes): (&[AuditListRow], &[RecordChange]),
+    currency: Currency,
+) -> io::Result<()> {
     for line in lines {
         let (row, email) = (&line.row, |person: &Option<PersonRef>| {
             person.as_ref().map(|person| person.email.to_string()).unwrap_or_default()
@@ -112,6 +121,8 @@ fn write_lines(out: &mut Chunk, lines: &[AuditListRow]) -> io::Result<()> {
             event.and_then(|event| event.old_role).map_or("", Role::as_str).to_owned(),
             event.and_then(|event| event.new_role).map_or("", Role::as_str).to_owned(),
             row.ip().map(|ip| ip.to_string()).unwrap_or_default(),
+            line.client_name.as_ref().map(ToString::to_string).unwrap_or_default(),
+            changes::as_text(line, changes, currency),
         ];
         write_csv_line(out, cells.each_ref().map(String::as_str))?;
     }

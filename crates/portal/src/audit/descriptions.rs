@@ -95,6 +95,7 @@ pub(super) fn name(action: Action) -> &'static str {
         Action::ManageTeam => "Manage team",
         Action::InvitePerson => "Invite people",
         Action::ResetFactors => "Reset second factors",
+        Action::ManageTemplates => "Manage letter templates",
         Action::ReadAudit => "View audit log",
         Action::ReadUsage => "View usage",
         Action::ReadInvoices => "View invoices",

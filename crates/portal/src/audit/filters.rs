@@ -1,6 +1,7 @@
 //! The audit filters in a query string: `person`, `client`, `action`, `decision`, `from`, `to`, and `before` or `after` for
 //! pagination. An empty filter is ignored. An invalid one is reported, and no rows are shown.
 
+use crate::time_format::LocalTime;
 use chancery_domain::{Action, ClientId, Day, Decision, EventKind, PersonId};
 use chancery_store::{AuditCursor, AuditQuery, AuditRowId};
 use chancery_web::{ErrorPage, Problems};
@@ -29,7 +30,8 @@ pub(super) struct Filters {
 
 impl Filters {
     /// If a name occurs several times, the last value counts.
-    pub(super) fn read(pairs: &[(String, String)]) -> Self {
+    /// Days are in the zone of `local`.
+    pub(super) fn read(pairs: &[(String, String)], local: &LocalTime) -> Self {
         let value = |name: &str| {
             let last = pairs.iter().rfind(|(key, _)| key == name);
             last.map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
@@ -68,8 +70,8 @@ impl Filters {
             action,
             event,
             decision,
-            from: from.map(Day::start),
-            until: to.map(Day::end),
+            from: from.map(|day| local.start_of(day)),
+            until: to.map(|day| local.end_of(day)),
             cursor: match (before, after) {
                 (Some(id), _) => Some(AuditCursor::Before(AuditRowId(id))),
                 (None, Some(id)) => Some(AuditCursor::After(AuditRowId(id))),
@@ -144,7 +146,7 @@ mod tests {
 
     fn read(query: &str) -> Filters {
         let pairs: Vec<_> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
-        Filters::read(&pairs)
+        Filters::read(&pairs, &LocalTime::utc(UnixMillis(1_794_561_240_000)))
     }
 
     #[test]

@@ -3,8 +3,8 @@
 
 use chancery_domain::{Client, Principal};
 use chancery_policy::{
-    ArchiveClient, ClientResource, EditClient, FirmResource, ManageInvoices, Policy, ReadAccounts, ReadAudit,
-    ReadInvoices, ReadTeam, ReadUsage, ReassignClient,
+    ArchiveClient, ClientResource, EditClient, FirmResource, ManageInvoices, ManageTemplates, Policy,
+    ReadAccounts, ReadAudit, ReadInvoices, ReadTeam, ReadUsage, ReassignClient,
 };
 
 /// Capabilities that do not concern a single client.
@@ -51,4 +51,9 @@ impl ClientCapabilities {
 /// Whether to show an invoice's buttons.
 pub(crate) fn can_manage_invoices(policy: &Policy, principal: Principal) -> bool {
     policy.is_allowed::<ManageInvoices>(principal, FirmResource)
+}
+
+/// Whether to link to the page of letter templates.
+pub(crate) fn can_manage_templates(policy: &Policy, principal: Principal) -> bool {
+    policy.is_allowed::<ManageTemplates>(principal, FirmResource)
 }

@@ -4,9 +4,10 @@
 use crate::error::{PageError, forbidden};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
+use axum::http::StatusCode;
 use chancery_domain::ClientId;
-use chancery_policy::{AuthzAction, ClientResource, Denial, Permit};
-use chancery_store::ClientError;
+use chancery_policy::{AuthzAction, ClientResource, Denial, Permit, ReadClient};
+use chancery_store::{ClientError, ClientOwner};
 use std::sync::Arc;
 
 /// Maximum number of decisions for a client whose owner keeps changing during the request.
@@ -23,6 +24,25 @@ impl Portal {
             Ok(permit) => Ok(permit),
             Err(denial) => Err(self.denied(denial).await),
         }
+    }
+
+    /// A permit to read each of the clients that the person may read, for a step that one audit row covers. A denial is
+    /// audited on its own, and that client is left out.
+    pub(crate) async fn permits_to_read(
+        &self,
+        signed_in: &SignedIn,
+        clients: &[ClientOwner],
+    ) -> Result<Vec<Permit<ReadClient>>, PageError> {
+        let mut permits = Vec::with_capacity(clients.len());
+        for ClientOwner { client, owner } in clients {
+            let resource = ClientResource { id: *client, owner: Some(*owner) };
+            match self.permit::<ReadClient>(signed_in, resource).await {
+                Ok(permit) => permits.push(permit),
+                Err(error) if error.status == StatusCode::FORBIDDEN => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(permits)
     }
 
     /// Checks the policy for a page that precedes the actual step: the form, or its problems. A denial is audited as a denial of

@@ -1,10 +1,12 @@
 //! `POST /clients/{id}`: changes a client's name and details. The previous values are stored as a version.
 
-use super::conflict::{Conflict, ConflictField};
+use super::conflict::{CONTINUE_EDITING, Conflict, ConflictField};
 use super::details_form::{DetailsForm, DetailsInput};
 use super::done::CompletedChange;
 use super::record::{self, OpenForm, RecordPageState};
-use super::record_query::{TimelineView, done_href};
+use super::record_query::{TimelineView, undoable_href};
+use super::undo::Undo;
+use super::unsaved::record_form::RecordForm;
 use crate::error::{PageError, client_not_found};
 use crate::path::ClientNumber;
 use crate::person_names::PersonNames;
@@ -22,9 +24,8 @@ use std::sync::Arc;
 
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
-    signed_in: SignedIn,
     ClientNumber(id): ClientNumber,
-    PostedForm(typed): PostedForm<DetailsInput>,
+    RecordForm { signed_in, body: PostedForm(typed), .. }: RecordForm<PostedForm<DetailsInput>>,
 ) -> Result<Response, PageError> {
     let invalid_version = || {
         ErrorPage::invalid_form(
@@ -32,7 +33,11 @@ pub(crate) async fn handle(
         )
     };
     let version = typed.version().ok_or_else(invalid_version)?;
-    let (name, details) = match typed.read() {
+    if typed.resolve == CONTINUE_EDITING {
+        portal.ensure_allowed_on_client::<EditClient>(&signed_in, id).await?;
+        return show_conflict(&portal, &signed_in, id, typed).await;
+    }
+    let (name, details) = match typed.read(&signed_in.local_time(&portal)) {
         Ok(read) => read,
         Err(problems) => {
             portal.ensure_allowed_on_client::<EditClient>(&signed_in, id).await?;
@@ -45,8 +50,11 @@ pub(crate) async fn handle(
     let change = ClientChange { version, name, details };
     let edit = |permit| portal.store.clients.edit_client(permit, change.clone());
     match portal.with_client_permit::<EditClient, _, _>(&signed_in, id, edit).await? {
-        SaveOutcome::Saved(_) => {
-            Ok(Redirect::to(&done_href(id, CompletedChange::DetailsSaved)).into_response())
+        SaveOutcome::Saved(saved) => {
+            // Saving without a change makes no version.
+            let undo = (saved.version == version.next()).then(|| Undo::of_client(saved.version));
+            let href = undoable_href(id, CompletedChange::DetailsSaved, undo);
+            Ok(Redirect::to(&href).into_response())
         }
         SaveOutcome::Conflict(_) => show_conflict(&portal, &signed_in, id, typed).await,
         SaveOutcome::NotFound => Err(client_not_found().into()),
@@ -111,21 +119,28 @@ async fn show_conflict(
         let base = base.as_ref().and_then(|base| base.get(index)).map(|(_, base)| base.as_str());
         ConflictField::new(label, yours, current, base)
     });
+    let is_merging = typed.resolve == CONTINUE_EDITING && typed.version() == Some(current.version);
+    let author = newest.and_then(|newest| newest.by.as_ref());
     let conflict = Conflict {
-        by: newest.and_then(|newest| newest.by.as_ref()).map(|person| names.text(person.id, &person.email)),
+        by: author.map(|person| names.text(person.id, &person.email)),
+        is_own: author.is_some_and(|person| person.id == signed_in.person.id),
         at: newest.map(|newest| DisplayTime::new(newest.at, &signed_in.local_time(portal))),
         version: current.version.0,
+        is_merging,
         fields: fields.collect(),
     };
-    let mut text = conflict.summary(typed.version().unwrap_or(current.version), &changes);
-    text.push_str(" Your version is below. Compare before you save.");
+    let headline = conflict.headline();
+    let mut text = conflict.notice_text(typed.version().unwrap_or(current.version), &changes);
     if current.archived_at.is_some() {
         text.push_str(" The client is archived. It stays hidden from the list until you restore it.");
     }
     let typed = DetailsInput { version: current.version.to_string(), ..typed };
     let form = DetailsForm { conflict: Some(conflict), ..DetailsForm::typed(typed) };
-    let notice = Some(Notice::warning("Someone else edited this.", text));
-    let (view, status) = (TimelineView::default(), StatusCode::CONFLICT);
+    let (notice, status) = match is_merging {
+        true => (Notice::warning("Not saved yet.", text), StatusCode::OK),
+        false => (Notice::warning(headline, text), StatusCode::CONFLICT),
+    };
+    let (view, notice) = (TimelineView::default(), Some(notice));
     record::show(
         portal,
         signed_in,

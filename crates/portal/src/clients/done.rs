@@ -14,10 +14,12 @@ pub(crate) enum CompletedChange {
     EntrySaved,
     EntryArchived,
     EntryRestored,
+    VersionRestored,
+    EntryVersionRestored,
 }
 
 impl CompletedChange {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 13] = [
         Self::Created,
         Self::DetailsSaved,
         Self::Archived,
@@ -29,6 +31,8 @@ impl CompletedChange {
         Self::EntrySaved,
         Self::EntryArchived,
         Self::EntryRestored,
+        Self::VersionRestored,
+        Self::EntryVersionRestored,
     ];
 
     /// The value of `done=`.
@@ -45,6 +49,8 @@ impl CompletedChange {
             Self::EntrySaved => "entry",
             Self::EntryArchived => "entry-archived",
             Self::EntryRestored => "entry-restored",
+            Self::VersionRestored => "version",
+            Self::EntryVersionRestored => "entry-version",
         }
     }
 
@@ -59,7 +65,7 @@ impl CompletedChange {
             Self::DetailsSaved => Notice::success("Details saved.", "Earlier versions are in the history."),
             Self::Archived => Notice::success("Client archived.", "Hidden from the list. Restore it below."),
             Self::Restored => Notice::success("Client restored.", "It is back in the list."),
-            Self::Reassigned => Notice::success("Client reassigned.", "The new owner has access now."),
+            Self::Reassigned => Notice::success("Client reassigned.", ""),
             Self::Added(EntryKind::MeetingNote) => Notice::success("Note added.", ""),
             Self::Added(EntryKind::BillingDispute) => Notice::success("Dispute added.", ""),
             Self::Added(EntryKind::DraftLetter) => Notice::success("Letter added.", ""),
@@ -70,6 +76,10 @@ impl CompletedChange {
                 notice
             }
             Self::EntryRestored => Notice::success("Entry restored.", ""),
+            Self::VersionRestored | Self::EntryVersionRestored => Notice::success(
+                "Version restored.",
+                "Nothing is lost: the other versions are in the history.",
+            ),
         }
     }
 }

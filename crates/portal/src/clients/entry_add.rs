@@ -3,7 +3,8 @@
 use super::done::CompletedChange;
 use super::entry_form::{EntryForm, EntryInput};
 use super::record::{self, OpenForm, RecordPageState};
-use super::record_query::{TimelineView, done_href};
+use super::record_query::{RecordQuery, TimelineView, entry_href};
+use super::unsaved::record_form::RecordForm;
 use crate::error::PageError;
 use crate::path::ClientNumber;
 use crate::sign_in::session::SignedIn;
@@ -19,13 +20,14 @@ use std::sync::Arc;
 
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
-    signed_in: SignedIn,
     ClientNumber(id): ClientNumber,
-    PostedForm(typed): PostedForm<EntryInput>,
+    RecordForm { signed_in, body: PostedForm(typed), previous_texts, .. }: RecordForm<PostedForm<EntryInput>>,
 ) -> Result<Response, PageError> {
+    let typed = EntryInput { previous_texts, ..typed };
     let kind: EntryKind =
         typed.kind.parse().map_err(|error| ErrorPage::invalid_form(format!("Invalid `kind`: {error}.")))?;
-    let read = match typed.read(kind, portal.clock.now(), &signed_in.local_time(&portal)) {
+    let currency = portal.settings.invoice_terms.currency;
+    let read = match typed.read(kind, portal.clock.now(), &signed_in.local_time(&portal), currency) {
         Ok(read) => read,
         Err(problems) => {
             portal.ensure_allowed_on_client::<EditClient>(&signed_in, id).await?;
@@ -40,6 +42,7 @@ pub(crate) async fn handle(
         at: read.at,
         author: signed_in.person.id,
         is_open: read.is_open,
+        dispute: read.dispute.unwrap_or_default(),
         is_archived: false,
     };
     let add = async |permit| match portal.store.clients.add_entry(permit, new.clone()).await {
@@ -48,7 +51,7 @@ pub(crate) async fn handle(
     };
     match portal.with_client_permit::<EditClient, _, _>(&signed_in, id, add).await? {
         Ok(entry) => {
-            let href = format!("{}#entry-{}", done_href(id, CompletedChange::Added(kind)), entry.id);
+            let href = entry_href(id, RecordQuery::default(), CompletedChange::Added(kind), entry.id);
             Ok(Redirect::to(&href).into_response())
         }
         Err(max) => {

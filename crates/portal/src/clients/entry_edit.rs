@@ -1,11 +1,13 @@
 //! `POST /clients/{id}/entries/{entry}`: changes an entry. The previous text is stored as a version.
 
-use super::conflict::{Conflict, ConflictField};
+use super::conflict::{CONTINUE_EDITING, Conflict, ConflictField};
 use super::done::CompletedChange;
-use super::entry_form::{EntryForm, EntryInput};
+use super::entry_form::{EntryForm, EntryInput, amount_field, day_field};
 use super::entry_view::entry_kind_labels;
 use super::record::{self, OpenForm, RecordPageState};
-use super::record_query::{RecordQuery, Tab, TimelineView};
+use super::record_query::{RecordQuery, Tab, TimelineView, entry_href};
+use super::undo::Undo;
+use super::unsaved::record_form::RecordForm;
 use crate::error::{PageError, entry_not_found};
 use crate::path::EntryNumber;
 use crate::person_names::PersonNames;
@@ -17,16 +19,16 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{ClientId, Entry, EntryId, EntryKind, Version};
 use chancery_policy::{EditClient, ReadClient};
-use chancery_store::{EntryChange, EntryVersion, SaveOutcome, VersionQuery};
+use chancery_store::{ArchiveChange, EntryChange, EntryVersion, SaveOutcome, VersionQuery};
 use chancery_web::{ErrorPage, Notice, PostedForm};
 use std::sync::Arc;
 
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
-    signed_in: SignedIn,
     EntryNumber { client, entry }: EntryNumber,
-    PostedForm(typed): PostedForm<EntryInput>,
+    RecordForm { signed_in, body: PostedForm(typed), previous_texts, .. }: RecordForm<PostedForm<EntryInput>>,
 ) -> Result<Response, PageError> {
+    let typed = EntryInput { previous_texts, ..typed };
     let invalid_version = || {
         ErrorPage::invalid_form(
             "`version` is missing or not a number. Reload the record and edit the entry again.",
@@ -35,7 +37,13 @@ pub(crate) async fn handle(
     let version = Version(typed.version.parse().map_err(|_| invalid_version())?);
     // The store knows the kind. For a form without it, assume one that can be open, so that `is_open` is not lost.
     let kind = typed.kind.parse().unwrap_or(EntryKind::DraftLetter);
-    let read = match typed.read(kind, portal.clock.now(), &signed_in.local_time(&portal)) {
+    if typed.resolve == CONTINUE_EDITING {
+        portal.ensure_allowed_on_client::<EditClient>(&signed_in, client).await?;
+        let saved = record::saved_entry(&portal, &signed_in, client, entry).await?;
+        return show_conflict(&portal, &signed_in, client, typed, version, saved).await;
+    }
+    let currency = portal.settings.invoice_terms.currency;
+    let read = match typed.read(kind, portal.clock.now(), &signed_in.local_time(&portal), currency) {
         Ok(read) => read,
         Err(problems) => {
             portal.ensure_allowed_on_client::<EditClient>(&signed_in, client).await?;
@@ -56,6 +64,7 @@ pub(crate) async fn handle(
         text: read.text,
         at: has_date.then_some(read.at),
         is_open: read.is_open,
+        dispute: read.dispute,
     };
     let edit = |permit| portal.store.clients.edit_entry(permit, change.clone());
     match portal.with_client_permit::<EditClient, _, _>(&signed_in, client, edit).await? {
@@ -66,9 +75,11 @@ pub(crate) async fn handle(
             };
             // Show the tab that contains the entry.
             let tab = if saved.archived_at.is_some() { Tab::Archived } else { Tab::default() };
-            let view = TimelineView { tab, older: None };
-            let query = RecordQuery { view, open: None, done: Some(CompletedChange::EntrySaved) };
-            Ok(Redirect::to(&format!("{}#entry-{entry}", query.href(client))).into_response())
+            let view = TimelineView { tab, ..TimelineView::default() };
+            // Saving without a change makes no version, and saving with a restore makes two.
+            let undo = (saved.version == version.next()).then(|| Undo::of_subject(saved.version, entry.0));
+            let query = RecordQuery { view, undo, ..RecordQuery::default() };
+            Ok(Redirect::to(&entry_href(client, query, CompletedChange::EntrySaved, entry)).into_response())
         }
         SaveOutcome::Conflict(current) => {
             show_conflict(&portal, &signed_in, client, typed, version, current).await
@@ -83,7 +94,7 @@ async fn restore_entry_now(
     client: ClientId,
     entry: EntryId,
 ) -> Result<Entry, PageError> {
-    let restore = |permit| portal.store.clients.set_entry_archived(permit, entry, false);
+    let restore = |permit| portal.store.clients.set_entry_archived(permit, entry, ArchiveChange::RESTORE);
     match portal.with_client_permit::<EditClient, _, _>(signed_in, client, restore).await? {
         SaveOutcome::Saved(entry) | SaveOutcome::Conflict(entry) => Ok(entry),
         SaveOutcome::NotFound => Err(entry_not_found(client).into()),
@@ -94,9 +105,8 @@ async fn restore_entry_now(
 fn changes_since(base: Option<&EntryVersion>, now: &Entry, what: &str) -> Vec<String> {
     let mut changes = Vec::new();
     if let Some(base) = base {
-        let (was, is) =
-            ((&base.title, &base.text, base.at, base.is_open), (&now.title, &now.text, now.at, now.is_open));
-        if was != is {
+        let was = (&base.title, &base.text, base.at, base.is_open, base.dispute);
+        if was != (&now.title, &now.text, now.at, now.is_open, now.dispute) {
             changes.push(format!("saved this {what}"));
         }
         match (base.is_archived, now.archived_at.is_some()) {
@@ -111,7 +121,7 @@ fn changes_since(base: Option<&EntryVersion>, now: &Entry, what: &str) -> Vec<St
     changes
 }
 
-/// Shows both versions side by side. The user's text stays in the form, which now saves over the other version.
+/// Shows how both versions differ. The user's text stays in the form, which is based on the other version now.
 async fn show_conflict(
     portal: &Portal,
     signed_in: &SignedIn,
@@ -156,18 +166,38 @@ async fn show_conflict(
         ),
     ];
     if current.kind.can_be_open() {
-        let yours = state(typed.is_open.is_some());
+        let yours = state(typed.is_open());
         let base = base.map(|base| state(base.is_open));
         fields.push(ConflictField::new(labels.open_label, yours, state(current.is_open), base));
     }
+    if current.kind == EntryKind::BillingDispute {
+        let currency = portal.settings.invoice_terms.currency;
+        let base = base.map(|base| base.dispute);
+        fields.push(ConflictField::new(
+            "Amount",
+            typed.amount.as_deref().unwrap_or_default(),
+            &amount_field(current.dispute.amount, currency),
+            base.map(|base| amount_field(base.amount, currency)).as_deref(),
+        ));
+        fields.push(ConflictField::new(
+            "Due",
+            typed.due.as_deref().unwrap_or_default(),
+            &day_field(current.dispute.due),
+            base.map(|base| day_field(base.due)).as_deref(),
+        ));
+    }
+    let is_merging = typed.resolve == CONTINUE_EDITING && current.version == base_version;
+    let author = newest.and_then(|newest| newest.by.as_ref());
     let conflict = Conflict {
-        by: newest.and_then(|newest| newest.by.as_ref()).map(|person| names.text(person.id, &person.email)),
+        by: author.map(|person| names.text(person.id, &person.email)),
+        is_own: author.is_some_and(|person| person.id == signed_in.person.id),
         at: newest.map(|newest| DisplayTime::new(newest.changed_at, &local)),
         version: current.version.0,
+        is_merging,
         fields,
     };
-    let mut text = conflict.summary(base_version, &changes_since(base, &current, labels.lower));
-    text.push_str(" Your text is below. Compare before you save.");
+    let headline = conflict.headline();
+    let mut text = conflict.notice_text(base_version, &changes_since(base, &current, labels.lower));
     let is_archived = current.archived_at.is_some();
     if is_archived {
         text.push_str(" It is archived now. Select “Restore from archive” to restore it when you save.");
@@ -182,8 +212,11 @@ async fn show_conflict(
         restore_checked,
         ..EntryForm::typed(current.kind, Some(current.id), typed)
     };
-    let notice = Some(Notice::warning("Someone else edited this.", text));
-    let (view, status) = (TimelineView::default(), StatusCode::CONFLICT);
+    let (notice, status) = match is_merging {
+        true => (Notice::warning("Not saved yet.", text), StatusCode::OK),
+        false => (Notice::warning(headline, text), StatusCode::CONFLICT),
+    };
+    let (view, notice) = (TimelineView::default(), Some(notice));
     record::show(
         portal,
         signed_in,

@@ -2,10 +2,14 @@
 //! saved, the form is shown again with everything in it.
 
 use super::conflict::Conflict;
+use super::dispute_amount::parse_amount;
 use super::entry_view::{EntryKindLabels, entry_kind_labels};
-use crate::time_format::{LocalTime, field_time};
-use chancery_domain::{Entry, EntryId, EntryKind, EntryText, EntryTitle, UnixMillis, Version};
-use chancery_web::Problems;
+use crate::time_format::{DisplayTime, LocalTime, field_time};
+use chancery_domain::{
+    Currency, Day, DisputeDetails, DisputeStatus, Entry, EntryId, EntryKind, EntryText, EntryTitle,
+    MinorUnits, UnixMillis, Version, check_due_day, check_entry_day,
+};
+use chancery_web::{Problems, capitalize};
 use serde::Deserialize;
 
 /// Accepted years of an entry. Others are typing errors.
@@ -24,6 +28,14 @@ pub(crate) struct EntryInput {
     pub(crate) at_was: String,
     /// Present if checked: browsers omit unchecked boxes.
     pub(crate) is_open: Option<String>,
+    /// `open` or `resolved`, for disputes. Takes precedence over `is_open`.
+    pub(crate) status: String,
+    /// The disputed amount, or empty. Absent from forms of other entries.
+    pub(crate) amount: Option<String>,
+    /// `2026-11-20`, or empty. Absent from forms of other entries.
+    pub(crate) due: Option<String>,
+    /// `edit` if the user wants to go on editing after a conflict.
+    pub(crate) resolve: String,
     /// The version that the page showed; empty for a new entry.
     pub(crate) version: String,
     /// Present if saving is to restore an archived entry.
@@ -31,6 +43,9 @@ pub(crate) struct EntryInput {
     /// Values of the panel beside a letter. They must survive when the letter cannot be saved.
     pub(crate) purpose: String,
     pub(crate) max_output_tokens: String,
+    /// The editor's texts before earlier drafts, newest first. Only in stored text: a submitted form has one field for each.
+    #[serde(rename = "former_texts")]
+    pub(crate) previous_texts: Vec<String>,
 }
 
 /// Validated values.
@@ -40,6 +55,8 @@ pub(crate) struct ValidEntry {
     pub(crate) text: EntryText,
     pub(crate) at: UnixMillis,
     pub(crate) is_open: bool,
+    /// `None` if the form has no such fields.
+    pub(crate) dispute: Option<DisputeDetails>,
 }
 
 /// The form as shown on a page.
@@ -54,6 +71,8 @@ pub(crate) struct EntryForm {
     pub(crate) at: String,
     pub(crate) at_was: String,
     pub(crate) is_open: bool,
+    pub(crate) amount: String,
+    pub(crate) due: String,
     /// The user decides on saving whether the entry stays archived.
     pub(crate) is_archived: bool,
     pub(crate) restore_checked: bool,
@@ -66,6 +85,9 @@ pub(crate) struct EntryForm {
     /// Values typed into that panel.
     pub(crate) purpose: String,
     pub(crate) max_output_tokens: String,
+    pub(crate) previous_texts: Vec<String>,
+    /// When the restored text was stored.
+    pub(crate) restored_at: Option<DisplayTime>,
 }
 
 impl EntryInput {
@@ -75,19 +97,66 @@ impl EntryInput {
         kind: EntryKind,
         default_at: UnixMillis,
         local: &LocalTime,
+        currency: Currency,
     ) -> Result<ValidEntry, Problems> {
         let mut problems = Problems::default();
         let title = problems.parse("title", &self.title, "Enter a title");
         let text = problems.parse("text", &self.text, "Enter the text");
         let at = self.parse_time(default_at, local);
-        if at.is_none() {
-            problems.add("at", "Enter a date and time like 2026-11-13 09:14");
+        match at {
+            None => problems.add("at", "Enter a date and time like 2026-11-13 09:14"),
+            // A time that was stored before this rule does not prevent other edits.
+            Some(at) if Some(at) == self.stored_time() => {}
+            Some(at) => {
+                if let Err(error) = check_entry_day(local.day(at), local.today()) {
+                    problems.add("at", capitalize(&error.to_string()));
+                }
+            }
         }
-        let is_open = kind.can_be_open() && self.is_open.is_some();
+        let is_open = kind.can_be_open() && self.is_open();
+        let dispute = self.parse_dispute(currency, local.today(), &mut problems);
         match (title, text, at) {
-            (Some(title), Some(text), Some(at)) => Ok(ValidEntry { title, text, at, is_open }),
+            (Some(title), Some(text), Some(at)) if !problems.any() => {
+                Ok(ValidEntry { title, text, at, is_open, dispute })
+            }
             _ => Err(problems),
         }
+    }
+
+    /// The exact time that the page showed. `None` for a new entry.
+    fn stored_time(&self) -> Option<UnixMillis> {
+        self.at_was.parse().ok().map(UnixMillis)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        match self.status.parse::<DisputeStatus>() {
+            Ok(status) => status.is_open(),
+            Err(_) => self.is_open.is_some(),
+        }
+    }
+
+    fn parse_dispute(
+        &self,
+        currency: Currency,
+        today: Day,
+        problems: &mut Problems,
+    ) -> Option<DisputeDetails> {
+        if self.amount.is_none() && self.due.is_none() {
+            return None;
+        }
+        let amount = self.amount.as_deref().unwrap_or_default().trim();
+        let due = self.due.as_deref().unwrap_or_default().trim();
+        let details = DisputeDetails { amount: parse_amount(amount, currency), due: parse_due(due) };
+        if details.amount.is_none() && !amount.is_empty() {
+            problems.add("amount", format!("Enter an amount like {}", currency.example_amount()));
+        }
+        if details.due.is_none() && !due.is_empty() {
+            problems.add("due", "Enter a date like 2026-11-20");
+        }
+        if let Some(Err(error)) = details.due.map(|due| check_due_day(due, today)) {
+            problems.add("due", capitalize(&error.to_string()));
+        }
+        Some(details)
     }
 
     pub(super) fn parse_time(&self, default_at: UnixMillis, local: &LocalTime) -> Option<UnixMillis> {
@@ -99,12 +168,26 @@ impl EntryInput {
         if !YEARS.contains(&time.year()) {
             return None;
         }
-        let was = self.at_was.parse().ok().map(UnixMillis);
-        if let Some(was) = was.filter(|was| field_time(*was, local) == typed) {
+        if let Some(was) = self.stored_time().filter(|was| field_time(*was, local) == typed) {
             return Some(was);
         }
         local.parse_field(time)
     }
+}
+
+fn parse_due(text: &str) -> Option<Day> {
+    let year: i16 = text.get(..4)?.parse().ok()?;
+    text.parse().ok().filter(|_| YEARS.contains(&year))
+}
+
+/// The value of an amount's field.
+pub(super) fn amount_field(amount: Option<MinorUnits>, currency: Currency) -> String {
+    amount.map_or_else(String::new, |amount| currency.to_decimal_string(amount))
+}
+
+/// The value of a date's field.
+pub(super) fn day_field(day: Option<Day>) -> String {
+    day.map_or_else(String::new, |day| day.to_string())
 }
 
 impl EntryForm {
@@ -124,6 +207,8 @@ impl EntryForm {
             at: String::new(),
             at_was: String::new(),
             is_open: kind.can_be_open(),
+            amount: String::new(),
+            due: String::new(),
             is_archived: false,
             restore_checked: false,
             problems: Problems::default(),
@@ -132,11 +217,13 @@ impl EntryForm {
             side_panel_html: None,
             purpose: String::new(),
             max_output_tokens: String::new(),
+            previous_texts: Vec::new(),
+            restored_at: None,
         }
     }
 
     /// The form with the saved values.
-    pub(crate) fn of(entry: &Entry, local: &LocalTime) -> Self {
+    pub(crate) fn of(entry: &Entry, local: &LocalTime, currency: Currency) -> Self {
         Self {
             entry: Some(entry.id),
             version: Some(entry.version),
@@ -145,6 +232,8 @@ impl EntryForm {
             at: field_time(entry.at, local),
             at_was: entry.at.0.to_string(),
             is_open: entry.is_open,
+            amount: amount_field(entry.dispute.amount, currency),
+            due: day_field(entry.dispute.due),
             is_archived: entry.archived_at.is_some(),
             ..Self::empty(entry.kind)
         }
@@ -155,17 +244,45 @@ impl EntryForm {
         Self {
             entry,
             version: typed.version.parse().ok().map(Version),
+            is_open: typed.is_open(),
+            amount: typed.amount.unwrap_or_default(),
+            due: typed.due.unwrap_or_default(),
             title: typed.title,
             text: typed.text,
             at: typed.at,
             at_was: typed.at_was,
-            is_open: typed.is_open.is_some(),
             is_archived: typed.restore.is_some(),
             restore_checked: typed.restore.is_some(),
             is_unsaved: true,
             purpose: typed.purpose,
             max_output_tokens: typed.max_output_tokens,
+            previous_texts: typed.previous_texts,
             ..Self::empty(kind)
+        }
+    }
+
+    /// The form with unsaved text from this time, unless that is the same.
+    pub(super) fn restored(self, typed: EntryInput, at: DisplayTime) -> Self {
+        // Browsers send line breaks as CRLF.
+        let typed = EntryInput { text: typed.text.replace("\r\n", "\n"), ..typed };
+        let has_same_state = self.entry.is_none() || (typed.at == self.at && typed.is_open() == self.is_open);
+        let [amount, due] = [&typed.amount, &typed.due].map(|field| field.as_deref().unwrap_or_default());
+        let has_same_terms = amount.trim() == self.amount && due.trim() == self.due;
+        if typed.title == self.title
+            && typed.text.trim() == self.text.trim()
+            && typed.purpose.trim().is_empty()
+            && typed.previous_texts.is_empty()
+            && has_same_state
+            && has_same_terms
+        {
+            return self;
+        }
+        let version = typed.version.parse().ok().map(Version).or(self.version);
+        Self {
+            version,
+            is_archived: self.is_archived,
+            restored_at: Some(at),
+            ..Self::typed(self.kind, self.entry, typed)
         }
     }
 
@@ -173,11 +290,25 @@ impl EntryForm {
         self.kind == EntryKind::DraftLetter
     }
 
+    /// Whether the user must first see how both versions differ.
+    pub(super) fn is_conflict(&self) -> bool {
+        self.conflict.as_ref().is_some_and(|conflict| !conflict.is_merging)
+    }
+
+    pub(super) fn is_dispute(&self) -> bool {
+        self.kind == EntryKind::BillingDispute
+    }
+
     pub(super) fn form_title(&self) -> String {
         match self.entry {
             None => format!("New {}", self.labels.lower),
             Some(_) => format!("Edit {}", self.labels.lower),
         }
+    }
+
+    /// Empty for a new entry.
+    pub(super) fn entry_number(&self) -> String {
+        self.entry.map_or_else(String::new, |entry| entry.to_string())
     }
 
     /// The form's `action` URL.
@@ -220,6 +351,29 @@ mod tests {
     }
 
     #[test]
+    fn entry_more_than_a_year_ahead_is_rejected_unless_it_was_stored() {
+        let read = |at: &str, at_was: &str| {
+            let typed = EntryInput {
+                title: "Call".to_owned(),
+                text: "They called.".to_owned(),
+                at: at.to_owned(),
+                at_was: at_was.to_owned(),
+                ..EntryInput::default()
+            };
+            let local = LocalTime::utc(NOW);
+            typed.read(EntryKind::MeetingNote, NOW, &local, Currency::USD).map(|entry| entry.at)
+        };
+        assert!(read("2027-11-14T23:59", "").is_ok(), "a year ahead");
+        let problems = read("2027-11-15T00:00", "").unwrap_err();
+        assert!(
+            problems.of("at").is_some_and(|text| text.contains("more than a year ahead")),
+            "{problems:?}"
+        );
+        let stored = UnixMillis(4_070_908_800_000);
+        assert_eq!(read("2099-01-01T00:00", &stored.0.to_string()), Ok(stored));
+    }
+
+    #[test]
     fn notes_are_never_open() {
         let typed = EntryInput {
             title: "Call".to_owned(),
@@ -228,7 +382,47 @@ mod tests {
             ..EntryInput::default()
         };
         let local = LocalTime::utc(NOW);
-        assert!(!typed.read(EntryKind::MeetingNote, NOW, &local).unwrap().is_open);
-        assert!(typed.read(EntryKind::DraftLetter, NOW, &local).unwrap().is_open);
+        assert!(!typed.read(EntryKind::MeetingNote, NOW, &local, Currency::USD).unwrap().is_open);
+        assert!(typed.read(EntryKind::DraftLetter, NOW, &local, Currency::USD).unwrap().is_open);
+    }
+
+    fn dispute(status: &str, amount: &str, due: &str) -> Result<ValidEntry, Problems> {
+        let typed = EntryInput {
+            title: "Invoice 7".to_owned(),
+            text: "Too much.".to_owned(),
+            status: status.to_owned(),
+            amount: Some(amount.to_owned()),
+            due: Some(due.to_owned()),
+            ..EntryInput::default()
+        };
+        typed.read(EntryKind::BillingDispute, NOW, &LocalTime::utc(NOW), Currency::USD)
+    }
+
+    #[test]
+    fn dispute_has_status_amount_and_due_date() {
+        let valid = dispute("open", " 120.5 ", "2026-11-20").unwrap();
+        let details = valid.dispute.unwrap();
+        assert!(valid.is_open);
+        assert_eq!(
+            (details.amount, day_field(details.due)),
+            (Some(MinorUnits(12_050)), "2026-11-20".to_owned())
+        );
+        let valid = dispute("resolved", "", "").unwrap();
+        assert!(!valid.is_open);
+        assert_eq!(valid.dispute, Some(DisputeDetails::default()));
+    }
+
+    #[test]
+    fn due_date_more_than_five_years_ahead_is_rejected() {
+        assert!(dispute("open", "", "2031-11-13").is_ok());
+        let problems = dispute("open", "", "2099-01-01").unwrap_err();
+        assert_eq!(problems.of("due"), Some("The date is more than five years ahead; check the year"));
+    }
+
+    #[test]
+    fn invalid_amount_and_due_date_are_reported_at_their_fields() {
+        let problems = dispute("open", "a lot", "9999-01-01").unwrap_err();
+        assert_eq!(problems.of("amount"), Some("Enter an amount like 50.00"));
+        assert_eq!(problems.of("due"), Some("Enter a date like 2026-11-20"));
     }
 }

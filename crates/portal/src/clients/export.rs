@@ -133,7 +133,10 @@ impl Export {
         let RecordPart { client, entries, is_last, .. } = part;
         let mut writer = match self.writer.take() {
             Some(writer) => writer,
-            None => self.format.begin_client(chunk, client)?,
+            None => {
+                let currency = self.portal.settings.invoice_terms.currency;
+                self.format.begin_client(chunk, client, currency)?
+            }
         };
         writer.write_entries(chunk, &entries)?;
         match is_last {

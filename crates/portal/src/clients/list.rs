@@ -1,8 +1,9 @@
 //! `GET /clients`: the clients that the person may read, as HTML or JSON.
 
 use super::json;
-use super::list_query::{self, href, order_name};
+use super::list_query::{self, dispute_filter_name, href, order_name};
 use super::people::{self, OwnerChoice};
+use super::search_matches::MatchView;
 use crate::error::PageError;
 use crate::frame::{Frame, Section};
 use crate::person_names::{DisplayPerson, PersonNames};
@@ -14,8 +15,9 @@ use axum::Json;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use chancery_domain::UnixMillis;
 use chancery_policy::{FirmResource, ListClients};
-use chancery_store::{CLIENTS_PER_PAGE, ClientOrder, ClientQuery, ClientSummary};
+use chancery_store::{CLIENTS_PER_PAGE, ClientOrder, ClientQuery, ClientSummary, EntryMatch};
 use chancery_web::{PageLink, Pagination, page, wants_json};
 use std::sync::Arc;
 
@@ -25,6 +27,8 @@ struct ListPage<'a> {
     frame: Frame<'a>,
     query: &'a ClientQuery,
     sort: &'static str,
+    /// The value of `disputes=`.
+    disputes: &'static str,
     heads: ColumnHeaders,
     rows: Vec<Row>,
     pages: Pagination,
@@ -42,8 +46,11 @@ struct Row {
     contact: String,
     owner: DisplayPerson,
     has_open_dispute: bool,
+    is_overdue: bool,
     has_open_letter: bool,
     last_entry: Option<DisplayTime>,
+    created: DisplayTime,
+    matches: Vec<MatchView>,
 }
 
 /// A sortable column header: its link, and the current sort order.
@@ -65,20 +72,26 @@ pub(crate) async fn handle(
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, PageError> {
-    let query = list_query::parse(query.as_deref().unwrap_or_default())?;
+    let today = signed_in.local_time(&portal).today();
+    let query = list_query::parse(query.as_deref().unwrap_or_default(), today)?;
     let permit = portal.permit::<ListClients>(&signed_in, FirmResource).await?;
     let found = portal.store.clients.list_clients(permit, &query).await?;
     let at_page = |page| href(&ClientQuery { page, ..query.clone() });
     let pages = Pagination::new(query.page, CLIENTS_PER_PAGE, found.total, found.lines.len(), at_page);
+    let mut matches = portal.find_matches(&signed_in, &found).await?;
     if wants_json(&headers) {
-        return Ok(Json(json::list(&found, query.page, pages.count)).into_response());
+        return Ok(Json(json::list(&found, &query, &matches, pages.count)).into_response());
     }
     let people = people::visible_people(&portal, &signed_in).await?;
     let names = PersonNames::read(&portal).await?;
     let owners = people::choices_with_filter(&portal, &people, &names, query.owner).await?;
     let frame = Frame::new(&portal, &signed_in, Section::Clients);
     let local = signed_in.local_time(&portal);
-    let rows = found.lines.into_iter().map(|line| Row::new(line, &names, &local)).collect();
+    let rows = found.lines.into_iter().map(|line| {
+        let matches = matches.remove(&line.client.id).unwrap_or_default();
+        Row::new(line, matches, &names, &local)
+    });
+    let rows = rows.collect();
     Ok(page(StatusCode::OK, &ListPage::new(frame, &query, (rows, pages), owners))?)
 }
 
@@ -93,6 +106,7 @@ impl<'a> ListPage<'a> {
             frame,
             query,
             sort: order_name(query.order),
+            disputes: dispute_filter_name(query.disputes),
             heads: ColumnHeaders::new(query),
             rows,
             pages,
@@ -113,23 +127,25 @@ impl<'a> ListPage<'a> {
     }
 
     fn is_filtered(&self) -> bool {
-        !self.query.words.is_empty() || self.query.owner.is_some()
+        !self.query.words.is_empty() || self.query.owner.is_some() || self.query.disputes.is_some()
     }
 }
 
 impl Row {
-    fn new(line: ClientSummary, names: &PersonNames, local: &LocalTime) -> Self {
-        let ClientSummary { client, open_disputes, open_letters } = line;
-        let last_entry =
-            client.last_entry_at.map(|at| DisplayTime { iso: at.to_iso(), text: day_or_time(at, local) });
+    fn new(line: ClientSummary, matches: Vec<EntryMatch>, names: &PersonNames, local: &LocalTime) -> Self {
+        let ClientSummary { client, open_disputes, open_letters, next_due } = line;
+        let display_time = |at: UnixMillis| DisplayTime { iso: at.to_iso(), text: day_or_time(at, local) };
         Self {
             id: client.id.0,
             name: client.name.to_string(),
             contact: client.details.contact.to_string(),
             owner: names.of_ref(&client.owner),
             has_open_dispute: open_disputes > 0,
+            is_overdue: next_due.is_some_and(|due| due < local.today()),
             has_open_letter: open_letters > 0,
-            last_entry,
+            last_entry: client.last_entry_at.map(display_time),
+            created: display_time(client.created_at),
+            matches: matches.into_iter().map(|found| MatchView::new(client.id, found, local)).collect(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Parses and writes the query string of the client list. Every view of the list has a URL.
 
-use chancery_domain::{LineMode, PersonId, TextBounds};
-use chancery_store::{ClientOrder, ClientQuery};
+use chancery_domain::{Day, LineMode, PersonId, TextBounds};
+use chancery_store::{ClientOrder, ClientQuery, DisputeFilter};
 use chancery_web::{ErrorPage, parse_page};
 use openidconnect::url::form_urlencoded;
 
@@ -26,7 +26,17 @@ pub(super) fn order_name(order: ClientOrder) -> &'static str {
     ORDERS.iter().find(|(listed, _)| *listed == order).map_or("recent", |(_, name)| name)
 }
 
-pub(super) fn parse(query: &str) -> Result<ClientQuery, ErrorPage> {
+/// The value of `disputes=`.
+pub(super) fn dispute_filter_name(filter: Option<DisputeFilter>) -> &'static str {
+    match filter {
+        None => "",
+        Some(DisputeFilter::Open) => "open",
+        Some(DisputeFilter::DueBefore(_)) => "overdue",
+    }
+}
+
+/// What was due before `today` is overdue.
+pub(super) fn parse(query: &str, today: Day) -> Result<ClientQuery, ErrorPage> {
     let mut parsed = ClientQuery { page: 1, ..ClientQuery::default() };
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         match (&*name, &*value) {
@@ -35,7 +45,12 @@ pub(super) fn parse(query: &str) -> Result<ClientQuery, ErrorPage> {
                     .take(terms)
                     .map_err(|error| invalid_parameter("q", &format!("is not valid: {error}")))?;
             }
-            ("owner" | "sort" | "page" | "archived", "") => {}
+            ("owner" | "disputes" | "sort" | "page" | "archived", "") => {}
+            ("disputes", "open") => parsed.disputes = Some(DisputeFilter::Open),
+            ("disputes", "overdue") => parsed.disputes = Some(DisputeFilter::DueBefore(today)),
+            ("disputes", _) => {
+                return Err(invalid_parameter("disputes", "must be `open` or `overdue`"));
+            }
             ("owner", number) => {
                 let number =
                     number.parse().map_err(|_| invalid_parameter("owner", "must be a person’s number"))?;
@@ -72,6 +87,9 @@ pub(super) fn href(query: &ClientQuery) -> String {
     if let Some(owner) = query.owner {
         query_string.append_pair("owner", &owner.to_string());
     }
+    if query.disputes.is_some() {
+        query_string.append_pair("disputes", dispute_filter_name(query.disputes));
+    }
     if query.order != ClientOrder::default() {
         query_string.append_pair("sort", order_name(query.order));
     }
@@ -92,6 +110,8 @@ mod tests {
     use super::*;
     use chancery_web::MAX_PAGE;
 
+    const TODAY: Day = Day(20_770);
+
     #[test]
     fn list_query_round_trips_through_the_url() {
         for (order, _) in ORDERS {
@@ -99,15 +119,16 @@ mod tests {
                 let view = ClientQuery {
                     words: "harbour & \"lane\" +1".to_owned(),
                     owner: Some(PersonId(3)),
+                    disputes: is_archived.then_some(DisputeFilter::DueBefore(TODAY)),
                     is_archived,
                     order,
                     page: 7,
                 };
                 let address = href(&view);
-                assert_eq!(parse(address.split_once('?').unwrap().1).unwrap(), view);
+                assert_eq!(parse(address.split_once('?').unwrap().1, TODAY).unwrap(), view);
             }
         }
-        assert_eq!(href(&parse("q=&owner=&sort=&page=").unwrap()), "/clients");
+        assert_eq!(href(&parse("q=&owner=&disputes=&sort=&page=", TODAY).unwrap()), "/clients");
     }
 
     #[test]
@@ -119,11 +140,12 @@ mod tests {
             ("sort=x", "`sort`"),
             ("owner=zz", "`owner`"),
             ("archived=yes", "`archived`"),
+            ("disputes=late", "`disputes`"),
             ("q=a%00b", "`q`"),
         ] {
-            let error = parse(query).unwrap_err();
+            let error = parse(query, TODAY).unwrap_err();
             assert!(error.reason.contains(name), "{query}: {}", error.reason);
         }
-        assert_eq!(parse("page=99999999999999").unwrap().page, MAX_PAGE);
+        assert_eq!(parse("page=99999999999999", TODAY).unwrap().page, MAX_PAGE);
     }
 }

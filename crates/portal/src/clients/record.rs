@@ -2,14 +2,18 @@
 //! conflicts show the record through `show`.
 
 use super::details_form::DetailsForm;
+use super::done::CompletedChange;
 use super::entry_form::EntryForm;
 use super::entry_view::EntryView;
 use super::people::{self, OwnerChoice};
 use super::record_json;
 use super::record_query::{RecordQuery, RequestedForm, Tab, TimelineView};
+use super::record_tabs::{StateLink, TabLink, count, states, tabs};
+use super::unsaved::record_form::form_session;
+use super::unsaved::restore::FormReader;
 use crate::authz::capabilities::ClientCapabilities;
 use crate::drafting::panel::{DraftPanel, PanelInput};
-use crate::error::{PageError, client_not_found, entry_not_found};
+use crate::error::{PageError, client_not_found, entry_not_found, letter_sent};
 use crate::frame::{Frame, Section};
 use crate::path::ClientNumber;
 use crate::person_names::{DisplayPerson, PersonNames};
@@ -20,9 +24,9 @@ use askama::Template;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use chancery_domain::{Client, ClientId, Entry, EntryId, EntryKind};
+use chancery_domain::{Client, ClientId, Currency, Entry, EntryId, EntryKind};
 use chancery_policy::ReadClient;
-use chancery_store::{ClientRecord, EntryCounts, EntryCursor, EntryQuery, VersionQuery};
+use chancery_store::{ClientRecord, EntryCursor, EntryQuery, VersionQuery};
 use chancery_web::{Notice, page, wants_json};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -52,7 +56,11 @@ struct RecordPage<'a> {
     can: ClientCapabilities,
     owners: Vec<OwnerChoice>,
     version: i64,
+    /// Code of the firm's currency.
+    currency: String,
     tabs: Vec<TabLink>,
+    /// Filters by status; only on the tab of disputes.
+    states: Vec<StateLink>,
     entries: Vec<EntryView>,
     details_form: Option<DetailsForm>,
     entry_form: Option<EntryForm>,
@@ -63,7 +71,10 @@ struct RecordPage<'a> {
     newest: Option<String>,
     links: Links,
     notice: Option<Notice>,
+    /// The entry that the notice is about.
+    notice_entry: Option<EntryId>,
     is_archived_tab: bool,
+    is_filtered: bool,
 }
 
 struct DetailsView {
@@ -82,14 +93,6 @@ struct Badges {
     has_open_dispute: bool,
     has_open_letter: bool,
     is_archived: bool,
-}
-
-struct TabLink {
-    id: &'static str,
-    label: &'static str,
-    count: u64,
-    href: String,
-    is_current: bool,
 }
 
 struct RecordViewRow {
@@ -114,26 +117,41 @@ pub(crate) async fn handle(
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, PageError> {
-    let RecordQuery { view, open, done } = RecordQuery::parse(query.as_deref().unwrap_or_default())?;
+    let RecordQuery { view, open, done, undo, done_entry } =
+        RecordQuery::parse(query.as_deref().unwrap_or_default())?;
     if wants_json(&headers) {
         return record_json::respond(portal, signed_in, id).await;
     }
     let record = read(&portal, &signed_in, id, &view.entry_query()).await?;
     let can = ClientCapabilities::of(&portal.policy, signed_in.principal(), &record.client);
+    let session = form_session(&portal, &headers);
+    let reader = FormReader { portal: &portal, signed_in: &signed_in, client: id, session };
     let open = match open {
         _ if !can.edit => OpenForm::Nothing,
         None => OpenForm::Nothing,
-        Some(RequestedForm::Details) => OpenForm::Details(DetailsForm::of(&record.client)),
+        Some(RequestedForm::Details) => {
+            OpenForm::Details(reader.details(DetailsForm::of(&record.client)).await?)
+        }
         Some(RequestedForm::NewEntry(kind)) => {
-            OpenForm::Entry(EntryForm::new(kind, &signed_in.local_time(&portal)))
+            let form = EntryForm::new(kind, &signed_in.local_time(&portal));
+            OpenForm::Entry(reader.entry(form).await?)
         }
         Some(RequestedForm::Entry(entry)) => {
-            OpenForm::Entry(form_of(&portal, &signed_in, &record, entry).await?)
+            let form = form_of(&portal, &signed_in, &record, entry).await?;
+            OpenForm::Entry(reader.entry(form).await?)
         }
     };
-    let notice = done.map(|done| done.notice(id));
-    render(&portal, &signed_in, (record, can), RecordPageState { view, open, notice, status: StatusCode::OK })
-        .await
+    let mut notice = done.map(|done| {
+        let mut notice = done.notice(id);
+        notice.form = undo.and_then(|undo| undo.form(done, id, can));
+        notice
+    });
+    if let (Some(CompletedChange::Reassigned), Some(notice)) = (done, &mut notice) {
+        let owner = PersonNames::read(&portal).await?.of_ref(&record.client.owner);
+        notice.text = format!("The owner is now {}.", owner.text);
+    }
+    let state = RecordPageState { view, open, notice, status: StatusCode::OK };
+    render(&portal, &signed_in, (record, can), state, done_entry).await
 }
 
 /// Reads a record, which the policy must allow, and shows it.
@@ -155,7 +173,7 @@ pub(crate) async fn show_record(
     state: RecordPageState,
 ) -> Result<Response, PageError> {
     let can = ClientCapabilities::of(&portal.policy, signed_in.principal(), &record.client);
-    render(portal, signed_in, (record, can), state).await
+    render(portal, signed_in, (record, can), state, None).await
 }
 
 pub(crate) async fn read(
@@ -178,10 +196,14 @@ async fn form_of(
     record: &ClientRecord,
     id: EntryId,
 ) -> Result<EntryForm, PageError> {
-    let local = signed_in.local_time(portal);
-    match record.entries.iter().find(|entry| entry.id == id) {
-        Some(entry) => Ok(EntryForm::of(entry, &local)),
-        None => Ok(EntryForm::of(&saved_entry(portal, signed_in, record.client.id, id).await?, &local)),
+    let (local, currency) = (signed_in.local_time(portal), portal.settings.invoice_terms.currency);
+    let entry = match record.entries.iter().find(|entry| entry.id == id) {
+        Some(entry) => entry.clone(),
+        None => saved_entry(portal, signed_in, record.client.id, id).await?,
+    };
+    match entry.sent {
+        None => Ok(EntryForm::of(&entry, &local, currency)),
+        Some(_) => Err(letter_sent(record.client.id, id).into()),
     }
 }
 
@@ -205,14 +227,15 @@ async fn draft_panel(
     view: TimelineView,
     form: &EntryForm,
 ) -> Result<String, PageError> {
-    let EntryForm { entry, purpose, max_output_tokens, .. } = form;
-    let (id, input) = (record.client.id, PanelInput { entry: *entry, purpose, max_output_tokens });
+    let EntryForm { entry, purpose, max_output_tokens, previous_texts, .. } = form;
+    let id = record.client.id;
+    let input = PanelInput { entry: *entry, purpose, max_output_tokens, previous_texts };
     let local = signed_in.local_time(portal);
     let panel = match view == TimelineView::default() {
-        true => DraftPanel::for_editor(portal, id, &record.entries, input, &local).await,
+        true => DraftPanel::for_editor(portal, &record.client, &record.entries, input, &local).await,
         false => {
             let newest = read(portal, signed_in, id, &TimelineView::default().entry_query()).await?;
-            DraftPanel::for_editor(portal, id, &newest.entries, input, &local).await
+            DraftPanel::for_editor(portal, &record.client, &newest.entries, input, &local).await
         }
     };
     Ok(panel.html()?)
@@ -223,6 +246,7 @@ async fn render(
     signed_in: &SignedIn,
     (record, can): (ClientRecord, ClientCapabilities),
     mut state: RecordPageState,
+    notice_entry: Option<EntryId>,
 ) -> Result<Response, PageError> {
     if let OpenForm::Entry(form) = &mut state.open
         && form.is_letter()
@@ -236,8 +260,9 @@ async fn render(
     let owners = people::choices_with_owner(&people, &names, &record.client.owner);
     let frame = Frame::new(portal, signed_in, Section::Clients);
     let RecordPageState { view, open, notice, status } = state;
-    let shown = RecordPage::new(frame, record, can, (view, open), (&names, &signed_in.local_time(portal)));
-    Ok(page(status, &RecordPage { owners, notice, ..shown })?)
+    let (local, currency) = (signed_in.local_time(portal), portal.settings.invoice_terms.currency);
+    let shown = RecordPage::new(frame, record, can, (view, open), (&names, &local, currency));
+    Ok(page(status, &RecordPage { owners, notice, notice_entry, ..shown })?)
 }
 
 impl<'a> RecordPage<'a> {
@@ -246,12 +271,13 @@ impl<'a> RecordPage<'a> {
         record: ClientRecord,
         can: ClientCapabilities,
         (view, open): (TimelineView, OpenForm),
-        (names, local): (&PersonNames, &LocalTime),
+        (names, local, currency): (&PersonNames, &LocalTime, Currency),
     ) -> Self {
         let ClientRecord { client, entries, has_more, counts, views } = record;
         let id = client.id;
-        let at =
-            |view: TimelineView, open: Option<RequestedForm>| RecordQuery { view, open, done: None }.href(id);
+        let at = |view: TimelineView, open: Option<RequestedForm>| {
+            RecordQuery { view, open, ..RecordQuery::default() }.href(id)
+        };
         let last = entries.last().filter(|_| has_more);
         let older = last.map(|entry| EntryCursor { at: entry.at, id: entry.id });
         let edit_href =
@@ -275,14 +301,16 @@ impl<'a> RecordPage<'a> {
             can,
             owners: Vec::new(),
             version: client.version.0,
+            currency: currency.to_string(),
             tabs: tabs(id, view.tab, &counts),
+            states: states(id, view, &counts),
             shown: entries.len(),
-            total: count(view.tab, &counts),
+            total: count(view.tab, view.dispute_status(), &counts),
             older: older.map(|older| at(TimelineView { older: Some(older), ..view }, None)),
             newest: view.older.map(|_| at(TimelineView { older: None, ..view }, None)),
             entries: entries
                 .iter()
-                .map(|entry| EntryView::new(entry, edit_href(entry.id), names, local))
+                .map(|entry| EntryView::new(entry, edit_href(entry.id), (names, local, currency)))
                 .collect(),
             details_form,
             entry_form,
@@ -302,7 +330,9 @@ impl<'a> RecordPage<'a> {
                 close: at(view, None),
             },
             notice: None,
+            notice_entry: None,
             is_archived_tab: view.tab == Tab::Archived,
+            is_filtered: view.dispute_status().is_some(),
             details: DetailsView::new(&client, names),
         }
     }
@@ -310,6 +340,24 @@ impl<'a> RecordPage<'a> {
     fn has_problems(&self) -> bool {
         self.details_form.as_ref().is_some_and(|form| form.problems.any())
             || self.entry_form.as_ref().is_some_and(|form| form.problems.any())
+    }
+
+    /// The notice about an entry that is listed on this page. It is shown there, because the page scrolls to it.
+    fn notice_at(&self, entry: &i64) -> Option<&Notice> {
+        self.notice.as_ref().filter(|_| self.notice_entry == Some(EntryId(*entry)))
+    }
+
+    /// The notice about a conflict. It is shown in the form, which gets the focus and may be far down the page.
+    fn form_notice(&self) -> Option<&Notice> {
+        let has_conflict = self.details_form.as_ref().is_some_and(|form| form.conflict.is_some())
+            || self.entry_form.as_ref().is_some_and(|form| form.conflict.is_some());
+        self.notice.as_ref().filter(|_| has_conflict)
+    }
+
+    /// Any other notice.
+    fn top_notice(&self) -> Option<&Notice> {
+        let is_listed = self.entries.iter().any(|entry| self.notice_at(&entry.id).is_some());
+        self.notice.as_ref().filter(|_| !is_listed && self.form_notice().is_none())
     }
 
     /// The form of an entry that is listed on this page.
@@ -358,43 +406,16 @@ fn mailto(email: &str) -> String {
     link
 }
 
-/// `None` if the text is not a dialable number.
+/// `None` if the text is not a dialable number. An extension is not dialed.
 fn tel(telephone: &str) -> Option<String> {
     const MIN_DIGITS: usize = 3;
-    let is_plain = telephone.chars().all(|c| c.is_ascii_digit() || " +-/().".contains(c));
-    let digits: String = telephone.chars().filter(char::is_ascii_digit).collect();
-    let plus = if telephone.trim_start().starts_with('+') { "+" } else { "" };
+    let number = telephone.split(char::is_alphabetic).next().unwrap_or_default();
+    let is_plain = number
+        .chars()
+        .all(|c| c.is_ascii_digit() || c.is_whitespace() || "+-/().\u{2010}\u{2011}\u{2013}".contains(c));
+    let digits: String = number.chars().filter(char::is_ascii_digit).collect();
+    let plus = if number.trim_start().starts_with('+') { "+" } else { "" };
     (is_plain && digits.len() >= MIN_DIGITS).then(|| format!("tel:{plus}{digits}"))
-}
-
-fn tabs(client: ClientId, shown: Tab, counts: &EntryCounts) -> Vec<TabLink> {
-    let tab = |tab: Tab, id, label| TabLink {
-        id,
-        label,
-        count: count(tab, counts),
-        href: RecordQuery { view: TimelineView { tab, older: None }, ..RecordQuery::default() }.href(client),
-        is_current: tab == shown,
-    };
-    let mut tabs = vec![
-        tab(Tab::All, "tab-everything", "Everything"),
-        tab(Tab::Of(EntryKind::MeetingNote), "tab-notes", "Meeting notes"),
-        tab(Tab::Of(EntryKind::BillingDispute), "tab-disputes", "Disputes"),
-        tab(Tab::Of(EntryKind::DraftLetter), "tab-letters", "Letters"),
-    ];
-    if counts.archived > 0 || shown == Tab::Archived {
-        tabs.push(tab(Tab::Archived, "tab-archived", "Archived"));
-    }
-    tabs
-}
-
-fn count(tab: Tab, counts: &EntryCounts) -> u64 {
-    match tab {
-        Tab::All => counts.meeting_notes + counts.billing_disputes + counts.draft_letters,
-        Tab::Of(EntryKind::MeetingNote) => counts.meeting_notes,
-        Tab::Of(EntryKind::BillingDispute) => counts.billing_disputes,
-        Tab::Of(EntryKind::DraftLetter) => counts.draft_letters,
-        Tab::Archived => counts.archived,
-    }
 }
 
 #[cfg(test)]
@@ -406,6 +427,7 @@ mod tests {
         assert_eq!(mailto("priya@harbourlane.example"), "mailto:priya@harbourlane.example");
         assert_eq!(mailto("a?cc=b@c"), "mailto:a%3Fcc%3Db@c");
         assert_eq!(tel("+1 617 555 0142").as_deref(), Some("tel:+16175550142"));
+        assert_eq!(tel("+1 617–555 0142 ext. 12").as_deref(), Some("tel:+16175550142"));
         assert_eq!(tel("ask at the desk"), None);
         assert_eq!(tel(""), None);
     }

@@ -49,7 +49,10 @@ impl ChunkSource for RecordReply {
         for part in page.map_err(|(error, _)| error)?.unwrap_or_default() {
             let mut writer = match self.writer.take() {
                 Some(writer) => writer,
-                None => RecordWriter::begin(&mut chunk, part.client)?,
+                None => {
+                    let currency = self.portal.settings.invoice_terms.currency;
+                    RecordWriter::begin(&mut chunk, part.client, currency)?
+                }
             };
             writer.write_entries(&mut chunk, &part.entries)?;
             if part.is_last {

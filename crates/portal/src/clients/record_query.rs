@@ -2,7 +2,8 @@
 
 use super::done::CompletedChange;
 use super::list_query::invalid_parameter;
-use chancery_domain::{ClientId, EntryId, EntryKind, UnixMillis};
+use super::undo::Undo;
+use chancery_domain::{ClientId, DisputeStatus, EntryId, EntryKind, UnixMillis};
 use chancery_store::{EntryCursor, EntryQuery};
 use chancery_web::ErrorPage;
 use openidconnect::url::form_urlencoded;
@@ -26,6 +27,8 @@ const TABS: [(Tab, &str); 5] = [
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TimelineView {
     pub(crate) tab: Tab,
+    /// Only disputes with this status, on the tab of disputes.
+    pub(crate) state: Option<DisputeStatus>,
     /// Only entries older than this one.
     pub(crate) older: Option<EntryCursor>,
 }
@@ -43,6 +46,9 @@ pub(crate) struct RecordQuery {
     pub(crate) view: TimelineView,
     pub(crate) open: Option<RequestedForm>,
     pub(crate) done: Option<CompletedChange>,
+    pub(crate) undo: Option<Undo>,
+    /// The entry that `done` is about. The confirmation is shown there, because the page scrolls to it.
+    pub(crate) done_entry: Option<EntryId>,
 }
 
 impl Tab {
@@ -57,7 +63,13 @@ impl TimelineView {
             Tab::Of(kind) => Some(kind),
             Tab::All | Tab::Archived => None,
         };
-        EntryQuery { kind, is_archived: self.tab == Tab::Archived, after: self.older }
+        let is_open = self.dispute_status().map(DisputeStatus::is_open);
+        EntryQuery { kind, is_open, is_archived: self.tab == Tab::Archived, after: self.older }
+    }
+
+    /// The status that the entries are filtered by.
+    pub(crate) fn dispute_status(self) -> Option<DisputeStatus> {
+        self.state.filter(|_| self.tab == Tab::Of(EntryKind::BillingDispute))
     }
 }
 
@@ -66,11 +78,16 @@ impl RecordQuery {
         let mut parsed = Self::default();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             match (&*name, &*value) {
-                ("tab" | "older" | "open", "") => {}
+                ("tab" | "state" | "older" | "open", "") => {}
                 ("tab", tab_name) => {
                     let tab = TABS.iter().find(|(_, name)| *name == tab_name).map(|(tab, _)| *tab);
                     let why = "must be `everything`, `notes`, `disputes`, `letters` or `archived`";
                     parsed.view.tab = tab.ok_or_else(|| invalid_parameter("tab", why))?;
+                }
+                ("state", status) => {
+                    let status = status.parse::<DisputeStatus>().ok();
+                    let why = "must be `open` or `resolved`";
+                    parsed.view.state = Some(status.ok_or_else(|| invalid_parameter("state", why))?);
                 }
                 ("older", cursor) => {
                     let cursor = parse_cursor(cursor);
@@ -83,6 +100,9 @@ impl RecordQuery {
                     parsed.open = Some(opened.ok_or_else(|| invalid_parameter("open", why))?);
                 }
                 ("done", done) => parsed.done = CompletedChange::parse(done),
+                ("undo", undo) => parsed.undo = Undo::parse(undo),
+                // Ignored like an unknown `done`.
+                ("at", entry) => parsed.done_entry = entry.parse().ok().map(EntryId),
                 _ => {}
             }
         }
@@ -94,6 +114,9 @@ impl RecordQuery {
         let mut query_string = form_urlencoded::Serializer::new(String::new());
         if self.view.tab != Tab::default() {
             query_string.append_pair("tab", self.view.tab.as_str());
+        }
+        if let Some(status) = self.view.state {
+            query_string.append_pair("state", status.as_str());
         }
         if let Some(EntryCursor { at, id }) = self.view.older {
             query_string.append_pair("older", &format!("{}_{id}", at.0));
@@ -111,6 +134,12 @@ impl RecordQuery {
         if let Some(done) = self.done {
             query_string.append_pair("done", done.as_str());
         }
+        if let Some(undo) = self.undo {
+            query_string.append_pair("undo", &undo.to_string());
+        }
+        if let Some(entry) = self.done_entry {
+            query_string.append_pair("at", &entry.to_string());
+        }
         match query_string.finish() {
             query_string if query_string.is_empty() => format!("/clients/{client}"),
             query_string => format!("/clients/{client}?{query_string}"),
@@ -121,6 +150,30 @@ impl RecordQuery {
 /// URL of the record's page with a confirmation.
 pub(super) fn done_href(client: ClientId, done: CompletedChange) -> String {
     RecordQuery { done: Some(done), ..RecordQuery::default() }.href(client)
+}
+
+/// URL of the record's page with a confirmation that offers to undo the change.
+pub(super) fn undoable_href(client: ClientId, done: CompletedChange, undo: Option<Undo>) -> String {
+    RecordQuery { done: Some(done), undo, ..RecordQuery::default() }.href(client)
+}
+
+/// URL of an entry with a confirmation there.
+pub(super) fn entry_href(
+    client: ClientId,
+    query: RecordQuery,
+    done: CompletedChange,
+    entry: EntryId,
+) -> String {
+    let query = RecordQuery { done: Some(done), done_entry: Some(entry), ..query };
+    format!("{}#entry-{entry}", query.href(client))
+}
+
+/// URL of a record's page that begins with this entry, however old it is.
+pub(crate) fn from_entry_href(client: ClientId, tab: Tab, EntryCursor { at, id }: EntryCursor) -> String {
+    let next = EntryCursor { at, id: EntryId(id.0.saturating_add(1)) };
+    let view = TimelineView { tab, older: Some(next), ..TimelineView::default() };
+    let page = RecordQuery { view, ..RecordQuery::default() }.href(client);
+    format!("{page}#entry-{id}")
 }
 
 fn parse_cursor(text: &str) -> Option<EntryCursor> {
@@ -143,6 +196,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn link_to_an_entry_opens_a_page_that_begins_with_it() {
+        let entry = EntryCursor { at: UnixMillis(5000), id: EntryId(7) };
+        let href = |tab| from_entry_href(ClientId(1042), tab, entry);
+        assert_eq!(href(Tab::All), "/clients/1042?older=5000_8#entry-7");
+        let letters = Tab::Of(EntryKind::DraftLetter);
+        assert_eq!(href(letters), "/clients/1042?tab=letters&older=5000_8#entry-7");
+    }
+
+    #[test]
     fn record_query_round_trips_through_the_url() {
         let client = ClientId(1042);
         for (tab, _) in TABS {
@@ -154,9 +216,11 @@ mod tests {
                     Some(RequestedForm::Entry(EntryId(7))),
                 ] {
                     let query = RecordQuery {
-                        view: TimelineView { tab, older },
+                        view: TimelineView { tab, state: Some(DisputeStatus::Resolved), older },
                         open,
                         done: Some(CompletedChange::Created),
+                        undo: Undo::parse("3_17"),
+                        done_entry: Some(EntryId(9)),
                     };
                     let address = query.href(client);
                     assert_eq!(RecordQuery::parse(address.split_once('?').unwrap().1).unwrap(), query);
@@ -168,10 +232,12 @@ mod tests {
 
     #[test]
     fn invalid_query_parameters_are_rejected_by_name() {
-        for (query, name) in [("tab=x", "`tab`"), ("older=x", "`older`"), ("open=entry-x", "`open`")] {
+        for (query, name) in
+            [("tab=x", "`tab`"), ("state=x", "`state`"), ("older=x", "`older`"), ("open=entry-x", "`open`")]
+        {
             let error = RecordQuery::parse(query).unwrap_err();
             assert!(error.reason.contains(name), "{}", error.reason);
         }
-        assert_eq!(RecordQuery::parse("done=nonsense&other=1").unwrap(), RecordQuery::default());
+        assert_eq!(RecordQuery::parse("done=nonsense&undo=x&other=1").unwrap(), RecordQuery::default());
     }
 }

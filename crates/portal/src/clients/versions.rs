@@ -3,12 +3,13 @@
 
 use super::details_edit::labelled_fields;
 use super::diff::{DiffSpan, diff_spans};
+use super::entry_form::day_field;
 use super::entry_view::{badge, entry_kind_labels};
 use super::list_query::invalid_parameter;
 use crate::error::{PageError, client_not_found, entry_not_found};
 use crate::frame::{Frame, Section};
 use crate::path::{ClientNumber, EntryNumber};
-use crate::person_names::PersonNames;
+use crate::person_names::{DisplayPerson, PersonNames};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::time_format::{DisplayTime, LocalTime, comparable_time};
@@ -16,8 +17,8 @@ use askama::Template;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use chancery_domain::{EntryKind, UnixMillis, Version};
-use chancery_policy::ReadClient;
+use chancery_domain::{ClientId, Currency, EntryKind, PersonId, UnixMillis, Version};
+use chancery_policy::{ClientResource, EditClient, ReadClient};
 use chancery_store::{ClientVersion, EntryVersion, VersionQuery};
 use chancery_web::{ErrorPage, page};
 use openidconnect::url::form_urlencoded;
@@ -37,6 +38,10 @@ struct VersionsPage<'a> {
     subject: &'static str,
     back: String,
     back_label: &'static str,
+    /// Where a version is restored. `None` if the user may not.
+    restore_action: Option<String>,
+    /// The current version.
+    current: i64,
     versions: Vec<VersionRow>,
     /// URL of the next page, with older versions.
     older: Option<String>,
@@ -44,7 +49,8 @@ struct VersionsPage<'a> {
 
 struct VersionRow {
     number: i64,
-    by: String,
+    /// `None`: the command line.
+    by: Option<DisplayPerson>,
     at: DisplayTime,
     is_newest: bool,
     is_first: bool,
@@ -61,7 +67,7 @@ struct FieldChange {
 /// A version's fields with their labels.
 struct Snapshot {
     number: i64,
-    by: Option<String>,
+    by: Option<DisplayPerson>,
     at: UnixMillis,
     fields: Vec<(&'static str, String)>,
 }
@@ -87,6 +93,9 @@ pub(crate) async fn of_client(
         subject: "the details",
         back: format!("/clients/{id}"),
         back_label: "Go to client",
+        restore_action: can_edit(&portal, &signed_in, id, Some(client.owner.id))
+            .then(|| format!("/clients/{id}/versions/restore")),
+        current: client.version.0,
         versions,
         older: older.map(|older| format!("/clients/{id}/versions?before={older}")),
     };
@@ -104,8 +113,10 @@ pub(crate) async fn of_entry(
     let found = portal.with_client_permit::<ReadClient, _, _>(&signed_in, client, read).await?;
     let (found, versions) = found.ok_or_else(|| entry_not_found(client))?;
     let (names, local) = (PersonNames::read(&portal).await?, signed_in.local_time(&portal));
-    let snapshots: Vec<Snapshot> =
-        versions.into_iter().map(|version| entry_snapshot(found.kind, version, &names, &local)).collect();
+    let owner = portal.store.clients.owner_of(client).await?;
+    let currency = portal.settings.invoice_terms.currency;
+    let snapshot = |version| entry_snapshot(found.kind, version, &names, (&local, currency));
+    let snapshots: Vec<Snapshot> = versions.into_iter().map(snapshot).collect();
     let (versions, older) = version_rows(&snapshots, found.version, &local);
     let shown = VersionsPage {
         frame: Frame::new(&portal, &signed_in, Section::Clients),
@@ -118,10 +129,19 @@ pub(crate) async fn of_entry(
         },
         back: format!("/clients/{client}#entry-{entry}"),
         back_label: "Go to record",
+        // A sent letter cannot be changed.
+        restore_action: (found.sent.is_none() && can_edit(&portal, &signed_in, client, owner))
+            .then(|| format!("/clients/{client}/entries/{entry}/versions/restore")),
+        current: found.version.0,
         versions,
         older: older.map(|older| format!("/clients/{client}/entries/{entry}/versions?before={older}")),
     };
     Ok(page(StatusCode::OK, &shown)?)
+}
+
+/// Whether to offer to restore versions.
+fn can_edit(portal: &Portal, signed_in: &SignedIn, id: ClientId, owner: Option<PersonId>) -> bool {
+    portal.policy.is_allowed::<EditClient>(signed_in.principal(), ClientResource { id, owner })
 }
 
 fn parse_before(query: &str) -> Result<VersionQuery, ErrorPage> {
@@ -142,7 +162,7 @@ fn client_snapshot(version: ClientVersion, names: &PersonNames) -> Snapshot {
     fields.push(("Archived", yes_or_no(version.is_archived).to_owned()));
     Snapshot {
         number: version.version.0,
-        by: version.by.map(|person| names.text(person.id, &person.email)),
+        by: version.by.map(|person| names.of_ref(&person)),
         at: version.at,
         fields,
     }
@@ -152,7 +172,7 @@ fn entry_snapshot(
     kind: EntryKind,
     version: EntryVersion,
     names: &PersonNames,
-    local: &LocalTime,
+    (local, currency): (&LocalTime, Currency),
 ) -> Snapshot {
     let mut fields = vec![
         ("Title", version.title.to_string()),
@@ -162,10 +182,15 @@ fn entry_snapshot(
     if let Some(badge) = badge(kind, version.is_open) {
         fields.push(("Status", badge.label.to_owned()));
     }
+    if kind == EntryKind::BillingDispute {
+        let amount = version.dispute.amount.map(|amount| currency.format_amount(amount));
+        fields.push(("Amount", amount.unwrap_or_default()));
+        fields.push(("Due", day_field(version.dispute.due)));
+    }
     fields.push(("Archived", yes_or_no(version.is_archived).to_owned()));
     Snapshot {
         number: version.version.0,
-        by: version.by.map(|person| names.text(person.id, &person.email)),
+        by: version.by.map(|person| names.of_ref(&person)),
         at: version.changed_at,
         fields,
     }
@@ -186,7 +211,7 @@ fn version_rows(
         let changes = earlier.map_or_else(Vec::new, |earlier| changes(earlier, snapshot));
         VersionRow {
             number: snapshot.number,
-            by: snapshot.by.clone().unwrap_or_else(|| "Command line".to_owned()),
+            by: snapshot.by.clone(),
             at: DisplayTime::new(snapshot.at, local),
             is_newest: snapshot.number == newest.0,
             is_first: earlier.is_none(),

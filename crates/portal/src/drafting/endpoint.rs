@@ -9,9 +9,9 @@ use super::failure::DraftFailure;
 use super::form::DraftForm;
 use super::job::{DraftJob, stream};
 use super::page::{self, Outcome};
+use crate::clients::unsaved::record_form::RecordForm;
 use crate::error::{PageError, client_not_found};
 use crate::path::ClientNumber;
-use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -23,10 +23,9 @@ use std::sync::Arc;
 
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
-    signed_in: SignedIn,
     ClientNumber(id): ClientNumber,
     headers: HeaderMap,
-    body: Bytes,
+    RecordForm { signed_in, body, .. }: RecordForm<Bytes>,
 ) -> Result<Response, PageError> {
     let mut form = DraftForm::parse(&body);
     let chosen = form.chosen();
@@ -39,6 +38,7 @@ pub(crate) async fn handle(
         portal: Arc::clone(&portal),
         request: form.check().and_then(|request| ensure_entries_exist(&form, &entries).map(|()| request)),
         writer: writer(&signed_in.person),
+        local: signed_in.local_time(&portal),
         client,
         entries,
         request_id: signed_in.request_id.clone(),

@@ -8,7 +8,7 @@ use super::limits::OUTPUT_TOKENS;
 use super::model_offer::ModelOffer;
 use super::prompt::{Brief, prompt};
 use super::token_count::tokens;
-use crate::time_format::short_day;
+use crate::time_format::short_local_day;
 use chancery_domain::{Entry, group_thousands};
 
 /// The whole prompt, or an error that names the excess entries.
@@ -78,7 +78,7 @@ impl FitSearch {
 }
 
 fn too_many(model_offer: &ModelOffer, brief: &Brief<'_>, left: &[Entry]) -> DraftFailure {
-    let named = |entry: &Entry| format!("“{}” ({})", entry.title, short_day(entry.at, brief.today));
+    let named = |entry: &Entry| format!("“{}” ({})", entry.title, short_local_day(entry.at, brief.local));
     let names = left.iter().map(named).collect::<Vec<_>>().join(", ");
     let message = format!(
         "Too much context: the model’s limit is {} tokens, {} of them for the reply. Deselect {names}, or reduce the maximum length. Nothing was billed.",

@@ -10,6 +10,7 @@ use super::prompt::Brief;
 use super::receipt::Receipt;
 use super::stream::{DraftEvent, DraftStream};
 use crate::state::Portal;
+use crate::time_format::LocalTime;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -22,6 +23,8 @@ pub(crate) struct DraftJob {
     pub(crate) portal: Arc<Portal>,
     pub(crate) request: Result<DraftRequest, DraftFailure>,
     pub(crate) writer: String,
+    /// The writer's time.
+    pub(crate) local: LocalTime,
     pub(crate) client: Client,
     pub(crate) entries: Vec<Entry>,
     pub(crate) request_id: RequestId,
@@ -40,7 +43,7 @@ impl DraftJob {
             firm_name: &self.portal.settings.firm_name,
             writer: &self.writer,
             purpose: &request.purpose,
-            today: self.portal.clock.now(),
+            local: &self.local,
             client: &self.client,
             entries: &self.entries,
             max_output_tokens: request.max_output_tokens,

@@ -45,6 +45,8 @@ pub(crate) const DEFAULT_OUTPUT_TOKENS: u32 = 600;
 pub(crate) const MAX_PURPOSE_CHARS: usize = 2_000;
 /// Entries that one draft can include.
 pub(crate) const MAX_CONTEXT_ENTRIES: usize = 50;
+/// More tokens than a heading with its fences, a person's name or a chat template's marks take.
+pub(crate) const PROMPT_FRAME_TOKENS: u32 = 256;
 /// Former texts that the page stores without scripts.
 pub(crate) const MAX_PREVIOUS_TEXTS: usize = 3;
 /// After this long without text the browser gets a comment, so that no proxy closes the connection as idle.

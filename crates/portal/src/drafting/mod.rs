@@ -11,6 +11,7 @@
 pub(crate) mod api;
 pub(crate) mod endpoint;
 mod error;
+mod estimate;
 mod failure;
 mod fit;
 mod form;

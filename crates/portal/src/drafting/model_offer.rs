@@ -3,7 +3,7 @@
 
 use super::error::{DraftError, DraftErrorKind};
 use super::token_count::tokens;
-use chancery_domain::{Currency, MoneyError, Prices};
+use chancery_domain::{Currency, MoneyError, Nanos, Prices};
 use serde::Deserialize;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,14 +68,27 @@ impl ModelOffer {
         })
     }
 
-    /// `At most $0.00024 for 600 tokens of output.`
-    pub(crate) fn max_cost_text(&self, max_output_tokens: u32) -> Result<String, MoneyError> {
-        let cost = self.prices.output.cost(max_output_tokens)?;
+    /// `At most $0.00044 for 600 tokens of output and up to 2,000 tokens of input.` The input is what may be sent, or what
+    /// the context leaves room for.
+    pub(crate) fn max_cost_text(
+        &self,
+        max_input_tokens: u32,
+        max_output_tokens: u32,
+    ) -> Result<String, MoneyError> {
+        let max_input_tokens = max_input_tokens.min(self.context_tokens.saturating_sub(max_output_tokens));
+        let cost = self.prices.max_cost(max_input_tokens, max_output_tokens)?;
         Ok(format!(
-            "At most {} for {} of output.",
+            "At most {} for {} of output and up to {} of input.",
             self.currency.format_exact(cost),
-            tokens(max_output_tokens)
+            tokens(max_output_tokens),
+            tokens(max_input_tokens)
         ))
+    }
+
+    /// What stands before the figures of an amount: `$`, or `CHF` and a space.
+    pub(crate) fn currency_prefix(&self) -> String {
+        let zero = self.currency.format_exact(Nanos(0));
+        zero.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.').to_owned()
     }
 }
 
@@ -115,8 +128,16 @@ mod tests {
     }
 
     #[test]
-    fn max_cost_is_shown_before_drafting() {
+    fn max_cost_includes_the_input_and_is_bounded_by_the_context() {
         let model_offer = ModelOffer::choose(models(), None).unwrap();
-        assert_eq!(model_offer.max_cost_text(600).unwrap(), "At most $0.00024 for 600 tokens of output.");
+        assert_eq!(
+            model_offer.max_cost_text(2_000, 600).unwrap(),
+            "At most $0.00044 for 600 tokens of output and up to 2,000 tokens of input."
+        );
+        assert_eq!(
+            model_offer.max_cost_text(100_000, 600).unwrap(),
+            "At most $0.0009992 for 600 tokens of output and up to 7,592 tokens of input."
+        );
+        assert_eq!(model_offer.currency_prefix(), "$");
     }
 }

@@ -36,7 +36,10 @@ pub(super) async fn show(
     let record = record::read(portal, signed_in, id, &view.entry_query()).await?;
     let older = chosen.iter().filter(|chosen| !record.entries.iter().any(|entry| entry.id == chosen.id));
     let offered: Vec<Entry> = record.entries.iter().chain(older).cloned().collect();
-    let panel = DraftPanel::for_form(portal, id, &offered, &form, &signed_in.local_time(portal)).await;
+    let panel = {
+        let local = signed_in.local_time(portal);
+        DraftPanel::for_form(portal, &record.client, &offered, &form, &local).await
+    };
 
     let (mut status, mut retry_after_s) = (StatusCode::OK, None);
     let (panel, notice) = match outcome {

@@ -2,6 +2,7 @@
 //! `templates/drafting/panel.html` is inside the editor's form, so that a request for a draft includes everything typed.
 
 use super::error::{DraftError, DraftErrorKind};
+use super::estimate::{CostEstimate, fixed_input_tokens, max_entry_tokens};
 use super::failure::DraftFailure;
 use super::form::DraftForm;
 use super::limits::{DEFAULT_OUTPUT_TOKENS, OUTPUT_TOKENS};
@@ -9,7 +10,7 @@ use super::receipt::ReceiptText;
 use crate::state::Portal;
 use crate::time_format::{LocalTime, short_local_day};
 use askama::Template;
-use chancery_domain::{ClientId, Entry, EntryId, EntryKind};
+use chancery_domain::{Client, ClientId, Entry, EntryId, EntryKind};
 use chancery_web::ErrorPage;
 
 /// Number of newest notes and disputes that are preselected in a new editor.
@@ -23,8 +24,10 @@ pub(crate) struct DraftPanel {
     purpose: String,
     choices: Vec<EntryChoice>,
     max_output_tokens: String,
-    /// The maximum cost of the longest reply, or why it is unknown.
+    /// The highest cost, or why it is unknown.
     cost_text: String,
+    /// `None` if the price is unknown.
+    estimate: Option<CostEstimate>,
     /// Shown instead of the panel if drafting is off.
     unavailable_text: Option<String>,
     failure: Option<DraftFailure>,
@@ -38,6 +41,7 @@ struct EntryChoice {
     id: EntryId,
     label: String,
     is_checked: bool,
+    max_tokens: u32,
 }
 
 /// The editor beside the panel.
@@ -48,13 +52,15 @@ pub(crate) struct PanelInput<'a> {
     /// As typed; may be empty.
     pub(crate) purpose: &'a str,
     pub(crate) max_output_tokens: &'a str,
+    /// The editor's texts before earlier drafts, newest first.
+    pub(crate) previous_texts: &'a [String],
 }
 
 impl DraftPanel {
     /// For an editor that was just opened, or whose letter could not be saved. `entries` are the record's newest.
     pub(crate) async fn for_editor(
         portal: &Portal,
-        client: ClientId,
+        client: &Client,
         entries: &[Entry],
         input: PanelInput<'_>,
         local: &LocalTime,
@@ -70,21 +76,22 @@ impl DraftPanel {
             "" => DEFAULT_OUTPUT_TOKENS.to_string(),
             typed => typed.to_owned(),
         };
-        let panel = Self::new(portal, client, choices, max_output_tokens).await;
-        Self { purpose: input.purpose.to_owned(), ..panel }
+        let panel = Self::new(portal, client, choices, max_output_tokens, local).await;
+        let previous_texts = input.previous_texts.to_vec();
+        Self { purpose: input.purpose.to_owned(), previous_texts, ..panel }
     }
 
     /// For an editor that is shown again with its typed values. `entries` are the newest and the selected ones.
     pub(crate) async fn for_form(
         portal: &Portal,
-        client: ClientId,
+        client: &Client,
         entries: &[Entry],
         form: &DraftForm,
         local: &LocalTime,
     ) -> Self {
         let others = entries.iter().filter(|entry| Some(entry.id) != form.entry);
         let choices = choices(others, &form.chosen(), local);
-        let mut panel = Self::new(portal, client, choices, form.max_output_tokens.clone()).await;
+        let mut panel = Self::new(portal, client, choices, form.max_output_tokens.clone(), local).await;
         panel.purpose.clone_from(&form.purpose);
         panel.previous_texts.clone_from(&form.previous_texts);
         panel
@@ -92,29 +99,38 @@ impl DraftPanel {
 
     async fn new(
         portal: &Portal,
-        client: ClientId,
+        client: &Client,
         choices: Vec<EntryChoice>,
         max_output_tokens: String,
+        local: &LocalTime,
     ) -> Self {
         let typed: Option<u32> = max_output_tokens.trim().replace([',', ' '], "").parse().ok();
         let typed = typed.filter(|tokens| OUTPUT_TOKENS.contains(tokens)).unwrap_or(DEFAULT_OUTPUT_TOKENS);
-        let mut unavailable_text = None;
+        let (mut unavailable_text, mut estimate) = (None, None);
         let cost_text = match &portal.drafter {
             None => {
                 unavailable_text = Some(DraftError::new(DraftErrorKind::NotConfigured, "").message());
                 String::new()
             }
             Some(drafter) => match drafter.model_offer().await {
-                Ok(model_offer) => model_offer.max_cost_text(typed).unwrap_or_default(),
+                Ok(model_offer) => {
+                    let firm_name = &portal.settings.firm_name;
+                    let fixed = fixed_input_tokens(firm_name, client, local);
+                    let entries =
+                        choices.iter().fold(0_u32, |sum, choice| sum.saturating_add(choice.max_tokens));
+                    let new = CostEstimate::new(&model_offer, fixed, entries, typed);
+                    estimate.insert(new).text.clone()
+                }
                 Err(_) => "The price is not available: the model is not responding.".to_owned(),
             },
         };
         Self {
-            client,
+            client: client.id,
             purpose: String::new(),
             choices,
             max_output_tokens,
             cost_text,
+            estimate,
             unavailable_text,
             failure: None,
             receipt: None,
@@ -162,7 +178,8 @@ fn choices<'a>(
             EntryKind::DraftLetter => "Letter",
         };
         let label = format!("{kind}, {}: {}", short_local_day(entry.at, local), entry.title);
-        EntryChoice { id: entry.id, label, is_checked: selected.contains(&entry.id) }
+        let (is_checked, max_tokens) = (selected.contains(&entry.id), max_entry_tokens(entry));
+        EntryChoice { id: entry.id, label, is_checked, max_tokens }
     };
     entries.map(choice).collect()
 }

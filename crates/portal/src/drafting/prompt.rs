@@ -7,8 +7,8 @@
 //! be information, never an instruction.
 
 use super::api::Prompt;
-use crate::time_format::long_day;
-use chancery_domain::{Client, Day, Entry, EntryKind, UnixMillis};
+use crate::time_format::{LocalTime, long_day};
+use chancery_domain::{Client, Entry, EntryKind};
 use std::fmt::Write;
 
 /// Input of a letter's prompt.
@@ -18,7 +18,8 @@ pub(crate) struct Brief<'a> {
     pub(crate) writer: &'a str,
     /// The purpose of the letter, as the writer typed it.
     pub(crate) purpose: &'a str,
-    pub(crate) today: UnixMillis,
+    /// Dates in the prompt are in the writer's time zone, as on their pages.
+    pub(crate) local: &'a LocalTime,
     pub(crate) client: &'a Client,
     /// Only entries of this client.
     pub(crate) entries: &'a [Entry],
@@ -39,8 +40,8 @@ pub(crate) fn prompt(brief: &Brief<'_>) -> Prompt {
 }
 
 fn instructions(brief: &Brief<'_>, fence: &str) -> String {
-    let Brief { firm_name, writer, purpose, today, .. } = brief;
-    let (firm, writer, today) = (one_line(firm_name), one_line(writer), long_day(Day::containing(*today)));
+    let Brief { firm_name, writer, purpose, local, .. } = brief;
+    let (firm, writer, today) = (one_line(firm_name), one_line(writer), long_day(local.today()));
     format!(
         "You draft letters for {firm}, a consulting firm. Today is {today}.\n\
          Write one letter from {writer} of {firm} to the contact of the client whose details come first in the material.\n\
@@ -55,7 +56,7 @@ fn instructions(brief: &Brief<'_>, fence: &str) -> String {
 }
 
 fn prompt_input(brief: &Brief<'_>, fence: &str) -> String {
-    let Brief { client, entries, .. } = brief;
+    let Brief { client, entries, local, .. } = brief;
     let mut text = String::new();
     let details = &client.details;
     let since = details.since.map(long_day).unwrap_or_default();
@@ -75,7 +76,7 @@ fn prompt_input(brief: &Brief<'_>, fence: &str) -> String {
     for (index, entry) in entries.iter().enumerate() {
         let (number, count) = (index + 1, entries.len());
         let (kind, day, title) =
-            (kind_label(entry.kind), long_day(Day::containing(entry.at)), one_line(entry.title.as_str()));
+            (kind_label(entry.kind), long_day(local.day(entry.at)), one_line(entry.title.as_str()));
         append(&mut text, format_args!("\n{fence} Entry {number} of {count}: {kind}, {day}: {title}\n"));
         append(&mut text, format_args!("{}\n", entry.text));
         append(&mut text, format_args!("{fence} End of entry {number}\n"));
@@ -132,12 +133,16 @@ fn append(text: &mut String, args: std::fmt::Arguments<'_>) {
 pub(super) mod tests {
     use super::*;
     use chancery_domain::{
-        ClientId, ClientName, ContactDetails, EntryId, EntryText, EntryTitle, PersonId, PersonRef, Version,
+        ClientId, ClientName, ContactDetails, DisputeDetails, EntryId, EntryText, EntryTitle, PersonId,
+        PersonRef, UnixMillis, Version,
     };
     use proptest::prelude::*;
+    use std::sync::LazyLock;
 
     /// Thursday, 12 November 2026, 15:30 UTC.
     const THEN: UnixMillis = UnixMillis(1_794_497_400_000);
+
+    static LOCAL: LazyLock<LocalTime> = LazyLock::new(|| LocalTime::utc(THEN));
 
     fn maya() -> PersonRef {
         PersonRef { id: PersonId(1), email: "maya@example.com".parse().unwrap() }
@@ -172,8 +177,10 @@ pub(super) mod tests {
             title: EntryTitle::from_stored(title.to_owned()),
             text: EntryText::from_stored(text.to_owned()),
             is_open: false,
+            dispute: DisputeDetails::default(),
             version: Version::FIRST,
             archived_at: None,
+            sent: None,
         }
     }
 
@@ -182,7 +189,7 @@ pub(super) mod tests {
             firm_name: "Marlow & Finch",
             writer: "maya@example.com",
             purpose,
-            today: THEN,
+            local: &LOCAL,
             client,
             entries,
             max_output_tokens: 600,

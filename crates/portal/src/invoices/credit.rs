@@ -3,6 +3,7 @@
 
 use super::credit_form::{CreditInput, ValidCredit, credit_error_message};
 use super::done::CompletedAction;
+use super::issue_check::unprintable;
 use super::path_params::{PathParams, parse_number, read, read_from_path};
 use super::sheet::{DRAFT_NUMBER, Sheet};
 use crate::error::{PageError, invoice_is_void, invoice_not_found};
@@ -10,6 +11,7 @@ use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::time_format::long_month;
+use crate::unprintable::{UNPRINTABLE_ADVICE, unprintable_sentence};
 use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -17,6 +19,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{
     Buyer, CREDIT_REASON_BOUNDS, Credited, Day, Invoice, InvoiceKind, InvoiceNumber, InvoiceState, MinorUnits,
 };
+use chancery_invoicing::printable_pdf;
 use chancery_policy::{FirmResource, ManageInvoices, ReadInvoices};
 use chancery_store::{CreditRequest, InvoiceError, InvoiceRecord};
 use chancery_web::{ErrorPage, Form, Notice, PostedForm, Problems, page};
@@ -71,9 +74,9 @@ pub(crate) async fn submit(
     form: Result<PostedForm<CreditInput>, ErrorPage>,
 ) -> Result<Response, PageError> {
     let permit = portal.permit::<ManageInvoices>(&signed_in, FirmResource).await?;
-    let (number, PostedForm(typed)) = (parse_number(number)?, form?);
+    let (number, PostedForm(mut typed)) = (parse_number(number)?, form?);
     let record = creditable(read(&portal, &signed_in, number).await?)?;
-    let ValidCredit { amount, reason } = match typed.read(&record.invoice, record.credited, record.left) {
+    let credit = match typed.read(&record.invoice, record.credited, record.left) {
         Ok(credit) => credit,
         Err(problems) => {
             let form = (Form { typed, problems }, None);
@@ -84,14 +87,25 @@ pub(crate) async fn submit(
         let form = (Form::of(typed), Some(credit_conflict_notice()));
         return render(&portal, &signed_in, &record, form, StatusCode::CONFLICT).await;
     }
+    let buyer = current_buyer(&portal, &signed_in, &record.invoice).await?;
+    let (draft, _) = draft_note(&portal, &record, &credit, buyer)?;
+    let texts = unprintable(&portal, &draft)?;
+    if !texts.is_empty() {
+        let text = format!("{} {UNPRINTABLE_ADVICE} Nothing was issued.", unprintable_sentence(&texts));
+        // A preview would offer to issue it.
+        typed.look.clear();
+        let form = (Form::of(typed), Some(Notice::warning("Text cannot be printed.", text)));
+        return render(&portal, &signed_in, &record, form, StatusCode::UNPROCESSABLE_ENTITY).await;
+    }
     if !typed.look.is_empty() {
         return render(&portal, &signed_in, &record, (Form::of(typed), None), StatusCode::OK).await;
     }
-    let terms = portal.settings.invoice_terms.clone();
+    let (ValidCredit { amount, reason }, terms) = (credit, portal.settings.invoice_terms.clone());
+    let render_pdf = |invoice: &Invoice| printable_pdf(invoice, &portal.settings.pdf_fonts);
     // `is_outdated` has checked that the page showed this credited amount.
     let request =
         CreditRequest { invoice: number, amount, expected_credited: record.credited, reason, terms };
-    match portal.store.invoices.credit_invoice(permit, &request, &chancery_invoicing::pdf).await {
+    match portal.store.invoices.credit_invoice(permit, &request, &render_pdf).await {
         Ok(note) => Ok(Redirect::to(&CompletedAction::Credited.href(note)).into_response()),
         // Someone else credited the invoice after it was read.
         Err(InvoiceError::ConcurrentCredit(_)) => {
@@ -153,7 +167,7 @@ async fn render(
     let preview = match credit {
         None => None,
         Some(credit) => {
-            Some(Preview::of(portal, record, credit, current_buyer(portal, signed_in, invoice).await?)?)
+            Some(Preview::of(portal, record, &credit, current_buyer(portal, signed_in, invoice).await?)?)
         }
     };
     let credit_page = CreditPage {
@@ -186,21 +200,43 @@ async fn current_buyer(portal: &Portal, signed_in: &SignedIn, invoice: &Invoice)
     Ok(found.map_or_else(|| invoice.buyer.clone(), |month| month.buyer))
 }
 
+/// The credit note that would be issued now, and the amount that the invoice is credited with then. It has no number yet.
+fn draft_note(
+    portal: &Portal,
+    record: &Creditable,
+    credit: &ValidCredit,
+    buyer: Buyer,
+) -> Result<(Invoice, Credited), PageError> {
+    let (invoice, now) = (&record.invoice, portal.clock.now());
+    let (bill, after) = invoice
+        .bill
+        .credit_note(credit.amount, record.credited)
+        .map_err(|error| ErrorPage::internal(error.to_string()))?;
+    let note = Invoice {
+        number: DRAFT_NUMBER,
+        kind: InvoiceKind::CreditNote { of: invoice.number, reason: credit.reason.clone() },
+        issued_at: now,
+        due: Day::containing(now),
+        seller: portal.settings.invoice_terms.seller.clone(),
+        buyer,
+        bill,
+        ..invoice.clone()
+    };
+    Ok((note, after))
+}
+
 impl Preview {
     fn of(
         portal: &Portal,
         record: &Creditable,
-        credit: ValidCredit,
+        credit: &ValidCredit,
         buyer: Buyer,
     ) -> Result<Self, PageError> {
-        let (invoice, now) = (&record.invoice, portal.clock.now());
-        let (bill, after) = invoice
-            .bill
-            .credit_note(credit.amount, record.credited)
-            .map_err(|error| ErrorPage::internal(error.to_string()))?;
-        let credited_amount = bill.total.checked_neg()?;
+        let invoice = &record.invoice;
+        let (note, after) = draft_note(portal, record, credit, buyer)?;
+        let credited_amount = note.bill.total.checked_neg()?;
         let left = after.remaining_of(&invoice.bill)?;
-        let currency = bill.currency;
+        let currency = note.bill.currency;
         let credited_amount = currency.format_amount(credited_amount);
         let effect = match after.subtotal == invoice.bill.subtotal {
             true => format!(
@@ -218,16 +254,6 @@ impl Preview {
                     invoice.number
                 )
             }
-        };
-        let note = Invoice {
-            number: DRAFT_NUMBER,
-            kind: InvoiceKind::CreditNote { of: invoice.number, reason: credit.reason },
-            issued_at: now,
-            due: Day::containing(now),
-            seller: portal.settings.invoice_terms.seller.clone(),
-            buyer,
-            bill,
-            ..invoice.clone()
         };
         Ok(Self { sheet: Sheet::credit_draft(&note), effect })
     }

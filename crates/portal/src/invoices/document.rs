@@ -8,7 +8,7 @@ use super::payment_status::{Badge, PaymentStatus};
 use super::sheet::Sheet;
 use crate::authz::capabilities::can_manage_invoices;
 use crate::error::{PageError, invoice_not_found};
-use crate::file_response::file_response;
+use crate::file_response::{file_response, pdf_response};
 use crate::frame::{Frame, Section};
 use crate::person_names::PersonNames;
 use crate::sign_in::session::SignedIn;
@@ -17,7 +17,7 @@ use crate::time_format::long_month;
 use askama::Template;
 use axum::Json;
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Day, InvoiceKind, InvoiceNumber, InvoiceState};
 use chancery_invoicing::text::file_name;
@@ -27,11 +27,6 @@ use chancery_web::{ErrorPage, Notice, page, wants_json};
 use futures_util::stream;
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// Our PDFs load nothing. The browser's built-in viewer needs its own styles and images, which the policy of the pages would
-/// block.
-const PDF_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; object-src 'self'; \
-                          frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
 #[derive(Template)]
 #[template(path = "invoices/document.html")]
@@ -82,7 +77,8 @@ pub(crate) async fn handle(
             .read_invoice_document(permit, number)
             .await?
             .ok_or_else(invoice_not_found)?;
-        return pdf_response(&read(&portal, &signed_in, number).await?, pdf);
+        let record = read(&portal, &signed_in, number).await?;
+        return pdf_response(&format!("{}.pdf", file_name(&record.invoice)), pdf);
     }
     let (number, is_csv) = match document.strip_suffix(".csv") {
         Some(number) => (parse(number)?, true),
@@ -131,7 +127,7 @@ async fn show(
         credited: (record.credited.total.0 != 0).then(|| currency.format_amount(record.credited.total)),
         left: currency.format_amount(status.outstanding),
         credit_notes: credit_notes(&record.events),
-        history: history(&record.events, &names, now),
+        history: history(&record.events, &names, &signed_in.local_time(portal)),
         draft: (record.state == InvoiceState::Void).then(draft),
         can_manage: can_manage_invoices(&portal.policy, signed_in.principal()),
     };
@@ -168,18 +164,6 @@ async fn with_invoice_outcome(
         }
     }
     Ok(notice)
-}
-
-fn pdf_response(record: &InvoiceRecord, pdf: Vec<u8>) -> Result<Response, PageError> {
-    let disposition =
-        HeaderValue::from_str(&format!("inline; filename=\"{}.pdf\"", file_name(&record.invoice)));
-    let disposition = disposition.map_err(|error| ErrorPage::internal(error.to_string()))?;
-    let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static("application/pdf")),
-        (header::CONTENT_DISPOSITION, disposition),
-        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PDF_POLICY)),
-    ];
-    Ok((headers, pdf).into_response())
 }
 
 fn csv_response(record: &InvoiceRecord) -> Result<Response, PageError> {

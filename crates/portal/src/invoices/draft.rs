@@ -1,5 +1,6 @@
 //! `GET /invoices/drafts/{account}/{month}`: a preview of a month's invoice, and whether it can be issued.
 
+use super::issue_check::{address_form, unprintable};
 use super::path_params::{PathParams, parse_month};
 use super::sheet::{Sheet, draft_invoice};
 use crate::authz::capabilities::can_manage_invoices;
@@ -9,6 +10,7 @@ use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::time_format::{DisplayTime, long_month, utc_text};
+use crate::unprintable::{UNPRINTABLE_ADVICE, unprintable_sentence};
 use askama::Template;
 use axum::Json;
 use axum::extract::State;
@@ -25,6 +27,7 @@ use std::sync::Arc;
 struct DraftPage<'a> {
     frame: Frame<'a>,
     account: i64,
+    address_form: String,
     name: String,
     month: Month,
     month_text: String,
@@ -35,6 +38,9 @@ struct DraftPage<'a> {
     is_running: bool,
     has_address: bool,
     has_email: bool,
+    /// Text that the PDF could not show.
+    unprintable: Option<String>,
+    unprintable_advice: &'static str,
     has_letterhead: bool,
     has_payment: bool,
     is_drafting: bool,
@@ -61,9 +67,11 @@ pub(crate) async fn handle(
         return Ok(Json(as_json(&draft)).into_response());
     }
     let from = month.invoiceable_from();
+    let unprintable = unprintable(&portal, &draft)?;
     let draft_page = DraftPage {
         frame: Frame::new(&portal, &signed_in, Section::Invoices),
         account: account.0,
+        address_form: address_form(account, month),
         name: found.buyer.name.to_string(),
         month,
         month_text: long_month(month),
@@ -72,6 +80,8 @@ pub(crate) async fn handle(
         is_running: Month::containing(now) <= month,
         has_address: !found.buyer.address.as_str().is_empty(),
         has_email: !found.buyer.email.as_str().is_empty(),
+        unprintable: (!unprintable.is_empty()).then(|| unprintable_sentence(&unprintable)),
+        unprintable_advice: UNPRINTABLE_ADVICE,
         has_letterhead: !terms.seller.letterhead.trim().is_empty(),
         has_payment: !terms.seller.payment.trim().is_empty(),
         is_drafting: is_drafting(&found.buyer.name),

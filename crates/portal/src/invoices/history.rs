@@ -2,7 +2,7 @@
 
 use crate::person_names::{DisplayPerson, PersonNames};
 use crate::time_format::{DisplayTime, LocalTime};
-use chancery_domain::{InvoiceEvent, InvoiceEventKind, InvoiceNumber, UnixMillis};
+use chancery_domain::{InvoiceEvent, InvoiceEventKind, InvoiceNumber};
 
 pub(super) struct HistoryRow {
     /// `Marked as paid`
@@ -11,13 +11,12 @@ pub(super) struct HistoryRow {
     pub(super) note: Option<InvoiceNumber>,
     /// `None` for the command line.
     pub(super) by: Option<DisplayPerson>,
-    /// In UTC, as everything about invoices.
     pub(super) at: DisplayTime,
 }
 
-pub(super) fn history(events: &[InvoiceEvent], names: &PersonNames, now: UnixMillis) -> Vec<HistoryRow> {
-    let utc = LocalTime::utc(now);
-    events.iter().rev().map(|event| HistoryRow::new(event, names, &utc)).collect()
+/// Times are in the reader's zone: they say when a colleague did something, and decide nothing about the invoice.
+pub(super) fn history(events: &[InvoiceEvent], names: &PersonNames, local: &LocalTime) -> Vec<HistoryRow> {
+    events.iter().rev().map(|event| HistoryRow::new(event, names, local)).collect()
 }
 
 /// The credit notes of this invoice, oldest first.
@@ -30,7 +29,7 @@ pub(super) fn credit_notes(events: &[InvoiceEvent]) -> Vec<InvoiceNumber> {
 }
 
 impl HistoryRow {
-    fn new(event: &InvoiceEvent, names: &PersonNames, utc: &LocalTime) -> Self {
+    fn new(event: &InvoiceEvent, names: &PersonNames, local: &LocalTime) -> Self {
         let (description, note) = match event.kind {
             InvoiceEventKind::Issued => ("Issued", None),
             InvoiceEventKind::Paid => ("Marked as paid", None),
@@ -39,6 +38,6 @@ impl HistoryRow {
             InvoiceEventKind::Voided(note) => ("Fully credited and voided", Some(note)),
         };
         let by = event.by.as_ref().map(|person| names.of_ref(person));
-        Self { description, note, by, at: DisplayTime::new(event.at, utc) }
+        Self { description, note, by, at: DisplayTime::new(event.at, local) }
     }
 }

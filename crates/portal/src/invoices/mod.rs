@@ -8,6 +8,7 @@ mod done;
 pub(crate) mod draft;
 mod history;
 pub(crate) mod issue;
+mod issue_check;
 pub(crate) mod list;
 pub(crate) mod list_csv;
 mod list_query;

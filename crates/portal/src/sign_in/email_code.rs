@@ -37,6 +37,8 @@ pub(crate) struct CodePage<'a> {
     error: Option<String>,
     notice: Option<String>,
     someone_else: String,
+    /// In a demo, where its email can be read.
+    mail_page_url: Option<&'a str>,
 }
 
 impl<'a> CodePage<'a> {
@@ -51,6 +53,7 @@ impl<'a> CodePage<'a> {
             error: None,
             notice: None,
             someone_else: someone_else_url(&pending.return_to),
+            mail_page_url: portal.mailer.mail_page_url(),
         }
     }
 

@@ -73,9 +73,9 @@ impl SignedIn {
         AuthzRequest { by: self.principal(), at: portal.clock.now(), request_id: self.request_id.clone() }
     }
 
-    /// The current time in the person's time zone.
+    /// The current time in the person's time zone, or in the firm's.
     pub(crate) fn local_time(&self, portal: &Portal) -> LocalTime {
-        LocalTime::of(&self.person, portal.clock.now())
+        LocalTime::of(&self.person, &portal.settings.time_zone, portal.clock.now())
     }
 
     /// What the pages of this request may offer. The policy is evaluated on first use.

@@ -38,6 +38,8 @@ struct TeamPage<'a> {
     /// Roles come from the firm's directory.
     has_directory_roles: bool,
     done: Option<&'static str>,
+    /// In a demo, where its email can be read.
+    mail_page_url: Option<&'a str>,
 }
 
 /// The page whose form can invite partners.
@@ -102,6 +104,7 @@ impl Team {
             can_invite_partner: step_up::is_recent_for_page(signed_in.session.authenticated_at, local.now),
             has_directory_roles: portal.settings.identity.roles.is_some(),
             done,
+            mail_page_url: portal.mailer.mail_page_url(),
         };
         Ok(page(status, &shown)?)
     }

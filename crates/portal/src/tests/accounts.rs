@@ -59,12 +59,12 @@ async fn created_account_shows_its_limits() {
     let created = firm.ruth.browser.post("/accounts", "name=Hale+%26+Ward&rpm=120&tpm=200000").await;
     let page = follow(&mut firm, &created).await;
     for part in [
-        "Hale &#38; Ward <span class=\"badge badge-paid\">Open</span>",
+        "Hale &#38; Ward</span> <span class=\"badge badge-paid\">Open</span>",
         "Created the account with 120 requests and 200,000 tokens per minute.",
         "November so far (UTC)",
         "no cap",
         "Not set",
-        "ruth@company.com created the account",
+        "ruth@<wbr>company.com</span> created the account",
     ] {
         assert!(page.contains(part), "{part}: {page}");
     }
@@ -73,7 +73,10 @@ async fn created_account_shows_its_limits() {
         assert!(page.contains(&part), "{part}");
     }
     let list = firm.ruth.browser.get("/accounts").await.body;
-    assert!(list.contains(&format!("<a href=\"/accounts/{id}\" data-row>Hale &#38; Ward</a>")), "{list}");
+    assert!(
+        list.contains(&format!("<a href=\"/accounts/{id}\" data-row dir=\"auto\">Hale &#38; Ward</a>")),
+        "{list}"
+    );
     firm.ruth.browser.accept = "application/json";
     let json: Value = serde_json::from_str(&firm.ruth.browser.get("/accounts").await.body).unwrap();
     assert_eq!((&json["total"], &json["accounts"][0]["rpm"]), (&1.into(), &120.into()));
@@ -496,7 +499,6 @@ async fn rotated_key_is_shown_once_and_the_old_one_works_until_the_overlap_ends(
     let new = shown(&reply.body).unwrap();
     assert_eq!((new.prefix(), reply.body.matches(new.reveal()).count()), (old.prefix(), 1));
     assert!(reply.body.contains("The old key works until") && reply.body.contains("data-copies"));
-    assert!(!reply.body.contains("Reloading this page rotates the key again"), "the old key still works");
     let stored = firm.portal.portal.store.keys.key_by_prefix(&old.prefix()).await.unwrap().unwrap().key;
     let now = firm.portal.portal.clock.now();
     let after = now.after(std::time::Duration::from_secs(3_600));
@@ -510,6 +512,61 @@ async fn rotated_key_is_shown_once_and_the_old_one_works_until_the_overlap_ends(
     assert_eq!(revoked.status, StatusCode::SEE_OTHER);
     let rejected = firm.ruth.browser.post(&path, "overlap_hours=1").await;
     assert!(rejected.status.is_client_error() && shown(&rejected.body).is_none(), "{}", rejected.status);
+}
+
+/// The value of the hidden field with this name.
+fn hidden_field(page: &str, name: &str) -> String {
+    let start = format!("<input type=\"hidden\" name=\"{name}\" value=\"");
+    let (_, rest) = page.split_once(&start).unwrap_or_else(|| panic!("no {name} in {page}"));
+    rest.split('"').next().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn form_that_is_sent_again_creates_no_second_key() {
+    let mut firm = Firm::open().await;
+    let id = account(&mut firm, "Hale").await.id;
+    for (page, path) in [
+        (format!("/accounts/{id}?open=key"), format!("/accounts/{id}/keys")),
+        ("/accounts?open=key".to_owned(), "/accounts/keys".to_owned()),
+    ] {
+        let prefix = hidden_field(&firm.ruth.browser.get(&page).await.body, "prefix");
+        let other = hidden_field(&firm.ruth.browser.get(&page).await.body, "prefix");
+        assert_ne!(prefix, other, "each form creates a key of its own");
+        let fields = form(&[("prefix", prefix.as_str()), ("label", "backend")]);
+        let created = firm.ruth.browser.post(&path, &fields).await;
+        assert_eq!(created.status, StatusCode::OK, "{}", created.body);
+        let key = shown(&created.body).unwrap();
+        assert_eq!(key.prefix().as_str(), prefix);
+
+        let again = firm.ruth.browser.post(&path, &fields).await;
+        assert_eq!(again.status, StatusCode::CONFLICT, "{}", again.body);
+        assert!(again.body.contains("No second key was created."), "{}", again.body);
+        assert!(!again.body.contains("Your unsaved text"), "the label is saved: {}", again.body);
+        assert!(shown(&again.body).is_none(), "the secret is not shown again");
+        let stored = firm.portal.portal.store.keys.key_by_prefix(&key.prefix()).await.unwrap().unwrap().key;
+        assert!(stored.has_secret(&key.hash()), "the first key still works");
+    }
+    let page = firm.ruth.browser.get(&format!("/accounts/{id}")).await.body;
+    assert_eq!(page.matches("<span class=\"sub\" dir=\"auto\">backend</span>").count(), 1, "{page}");
+}
+
+#[tokio::test]
+async fn rotation_form_that_is_sent_again_rotates_once() {
+    let mut firm = Firm::open().await;
+    let id = account(&mut firm, "Hale").await.id;
+    let (old, _) = create_key(&mut firm, &format!("/accounts/{id}/keys"), "backend").await;
+    let page = format!("/accounts/{id}?key={}&open=rotate", old.prefix());
+    let secret = hidden_field(&firm.ruth.browser.get(&page).await.body, "secret");
+    let path = format!("/accounts/keys/{}/rotate", old.prefix());
+    let fields = form(&[("secret", secret.as_str()), ("overlap_hours", "0")]);
+    let rotated = firm.ruth.browser.post(&path, &fields).await;
+    assert_eq!(rotated.status, StatusCode::OK, "{}", rotated.body);
+    let new = shown(&rotated.body).unwrap();
+    let again = firm.ruth.browser.post(&path, &fields).await;
+    assert_eq!(again.status, StatusCode::CONFLICT, "{}", again.body);
+    assert!(again.body.contains("Key already rotated") && shown(&again.body).is_none(), "{}", again.body);
+    let stored = firm.portal.portal.store.keys.key_by_prefix(&old.prefix()).await.unwrap().unwrap().key;
+    assert!(stored.accepts(&new.hash(), firm.portal.portal.clock.now()), "the new key still works");
 }
 
 /// Servers may still use the secret before the last rotation.

@@ -21,7 +21,7 @@ async fn audit_log_describes_actions_and_results() {
     let page = firm.ruth.browser.get("/audit").await;
     assert_eq!(page.status, StatusCode::OK);
     for part in [
-        "ann@<wbr>company.com <span class=\"badge badge-role\">Consultant</span>",
+        "ann@<wbr>company.com</span> <span class=\"badge badge-role\">Consultant</span>",
         "only-phone\">View team</span>",
         "Denied</span>",
         "only-phone\">View audit log</span>",
@@ -72,7 +72,7 @@ async fn audit_log_has_sign_ins_and_team_changes() {
         ),
         "{line}"
     );
-    assert!(line.ends_with(",roleChanged,ann@company.com,consultant,partner,"), "{line}");
+    assert!(line.ends_with(",roleChanged,ann@company.com,consultant,partner,,,"), "{line}");
 
     // The command line appointed the firm's partners; only this change was made by a person.
     let changed = rows(&mut firm, &format!("?action=roleChanged&person={ruth}")).await;
@@ -151,6 +151,92 @@ async fn invalid_audit_filter_shows_a_field_error_and_no_rows() {
 }
 
 #[tokio::test]
+async fn audit_log_names_clients_and_says_what_changed() {
+    let mut firm = Firm::open().await;
+    let client = firm.client(firm.ann.id, "Harbour Lane Bakery").await.client;
+    firm.portal.pass(Duration::from_secs(60));
+    let form = "version=1&name=Harbour+Lane+Bakers&telephone=%2B1+617+555+0142";
+    let reply = firm.ann.browser.post(&format!("/clients/{client}"), form).await;
+    assert_eq!(reply.status, StatusCode::SEE_OTHER, "{}", reply.body);
+    firm.portal.pass(Duration::from_secs(60));
+    let form = "kind=meeting_note&title=Flour+prices&text=Up+again.";
+    let reply = firm.ann.browser.post(&format!("/clients/{client}/entries"), form).await;
+    assert_eq!(reply.status, StatusCode::SEE_OTHER, "{}", reply.body);
+
+    let page = firm.ruth.browser.get(&format!("/audit?client={client}&action=editClient")).await;
+    for part in [
+        format!(
+            "<a href=\"/clients/{client}\" dir=\"auto\">Harbour Lane Bakers</a><span class=\"sub\">{client}</span>"
+        ),
+        "<bdi>Name</bdi>: <del dir=\"auto\">Harbour Lane Bakery</del> → <ins dir=\"auto\">Harbour Lane Bakers</ins>"
+            .to_owned(),
+        "<bdi>Telephone</bdi>: <del dir=\"auto\">(empty)</del> → <ins dir=\"auto\">+1 617 555 0142</ins>".to_owned(),
+        "Note “Flour prices” added".to_owned(),
+        format!("href=\"/clients/{client}/versions\""),
+    ] {
+        assert!(page.body.contains(&part), "{part}: {}", page.body);
+    }
+    let csv = firm.ruth.browser.get(&format!("/audit.csv?client={client}&action=editClient")).await;
+    let line = csv.body.split("\r\n").find(|line| line.contains("Name: ")).unwrap();
+    assert!(
+        line.contains(",Harbour Lane Bakers,")
+            && line.contains("Name: Harbour Lane Bakery → Harbour Lane Bakers; "),
+        "{line}"
+    );
+    let json = rows(&mut firm, &format!("?client={client}&action=editClient")).await;
+    let edited = json.iter().find(|row| row["changes"][0]["entry"].is_null()).unwrap();
+    assert_eq!(edited["client_name"], "Harbour Lane Bakers");
+    assert_eq!(
+        edited["changes"][0]["fields"][0],
+        serde_json::json!({"field": "name", "old": "Harbour Lane Bakery", "new": "Harbour Lane Bakers"})
+    );
+    // A number without a client has no name.
+    firm.ruth.browser.get("/clients/987654").await;
+    let missing = rows(&mut firm, "?client=987654").await;
+    assert_eq!((&missing[0]["client_name"], &missing[0]["changes"]), (&Value::Null, &serde_json::json!([])));
+}
+
+#[tokio::test]
+async fn consecutive_views_of_a_client_are_one_line_of_the_page() {
+    let mut firm = Firm::open().await;
+    let client = firm.client(firm.ann.id, "Harbour Lane Bakery").await.client;
+    for _ in 0..3 {
+        firm.ann.browser.get(&format!("/clients/{client}")).await;
+        firm.portal.pass(Duration::from_secs(60));
+    }
+    let filter = format!("?client={client}&action=readClient");
+    let page = firm.ruth.browser.get(&format!("/audit{filter}")).await;
+    for part in
+        ["Viewed 3 times", "2026-11-13 09:14–09:16 UTC", "Show each view", ">2026-11-13 09:15:00 UTC</time>"]
+    {
+        assert!(page.body.contains(part), "{part}: {}", page.body);
+    }
+    assert_eq!(rows(&mut firm, &filter).await.len(), 3, "JSON has every view");
+}
+
+#[tokio::test]
+async fn audit_filters_are_remembered_until_they_are_cleared() {
+    let mut firm = Firm::open().await;
+    let filtered = "/audit?client=987654&decision=refused";
+    assert_eq!(firm.ruth.browser.get(filtered).await.status, StatusCode::OK);
+    firm.ruth.browser.get("/clients").await;
+    let again = firm.ruth.browser.get("/audit").await;
+    assert_eq!((again.status, again.location()), (StatusCode::SEE_OTHER, filtered));
+    let page = firm.ruth.browser.get(filtered).await;
+    assert!(page.body.contains("<a href=\"/audit?clear=1\">Clear filters</a>"), "{}", page.body);
+    assert!(!rows(&mut firm, "").await.is_empty(), "programs say what they want");
+
+    firm.ruth.browser.accept = super::routes::HTML;
+    let cleared = firm.ruth.browser.get("/audit?clear=1").await;
+    assert_eq!((cleared.status, cleared.location()), (StatusCode::SEE_OTHER, "/audit"));
+    assert_eq!(firm.ruth.browser.get("/audit").await.status, StatusCode::OK);
+    // The form without any filter forgets them too.
+    firm.ruth.browser.get(filtered).await;
+    firm.ruth.browser.get("/audit?person=&client=&action=&decision=&from=&to=").await;
+    assert_eq!(firm.ruth.browser.get("/audit").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
 async fn audit_pages_have_every_row_once() {
     let mut firm = Firm::open().await;
     let (per_page, ann) = (AUDIT_ROWS_PER_PAGE as usize, firm.ann.id);
@@ -192,8 +278,8 @@ async fn audit_csv_has_all_matching_rows_and_no_formulas() {
     assert_eq!(reply.headers["content-type"], "text/csv; charset=utf-8; header=present");
     assert_eq!(reply.headers["content-disposition"], "attachment; filename=\"audit-2026-11-13.csv\"");
     let lines: Vec<_> = reply.body.split("\r\n").collect();
-    let columns =
-        "at,person,role,action,words,client,decision,request_id,event,subject,old_role,new_role,ip_address";
+    let columns = "at,person,role,action,words,client,decision,request_id,event,subject,old_role,new_role,ip_address,\
+        client_name,changes";
     assert_eq!(lines[0], columns);
     assert_eq!(lines.len(), requests + 2, "a head, the rows, and the end of the last");
     assert!(lines[1].starts_with(

@@ -110,7 +110,7 @@ impl Browser {
         proven: Option<AuthenticatedIdentity>,
     ) -> Reply {
         let (status, headers, body) = self.send_for_bytes(routes, method, path, form, proven).await;
-        Reply { status, headers, body: String::from_utf8(body).unwrap() }
+        Reply { status, headers, body: String::from_utf8_lossy(&body).into_owned() }
     }
 
     async fn send_for_bytes(

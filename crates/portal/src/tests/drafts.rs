@@ -89,7 +89,8 @@ async fn letter_editor_shows_max_cost_and_context() {
     let page = fixture.ann.get(&format!("/clients/{}?open=letter", fixture.client)).await;
     for part in [
         "Draft with AI",
-        "At most $0.00024 for 600 tokens of output.",
+        " for 600 tokens of output and up to ",
+        " tokens of input.",
         "Note, 13 Nov: Call about the invoice",
         &format!("formaction=\"{}\"", fixture.path()),
         "draft.js",
@@ -221,7 +222,7 @@ async fn invalid_letter_keeps_the_draft_panel_input() {
     ];
     let page = fixture.ann.post(&format!("/clients/{}/entries", fixture.client), &encoded(&form)).await;
     assert_eq!(page.status, StatusCode::UNPROCESSABLE_ENTITY);
-    for part in ["Offer a credit.", "value=\"321\"", "for 321 tokens of output.", "mine"] {
+    for part in ["Offer a credit.", "value=\"321\"", "for 321 tokens of output and", "mine"] {
         assert!(page.body.contains(part), "{part}: {}", page.body);
     }
 }

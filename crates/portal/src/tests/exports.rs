@@ -206,7 +206,7 @@ async fn client_reassigned_during_download_is_aborted_or_left_out() {
     for client in [long, next] {
         let resource = ClientResource { id: client, owner: Some(firm.ann.id) };
         let permit = portal.permit::<ReassignClient>(&ruth, resource).await.unwrap();
-        portal.store.clients.reassign_client(permit, firm.ben.id).await.unwrap();
+        portal.store.clients.reassign_client(permit, firm.ben.id, None).await.unwrap();
     }
     let aborted = portal.next_export_page(&ann, &mut anns).await.unwrap_err();
     assert_eq!(aborted.status, StatusCode::FORBIDDEN, "a part of it was sent");

@@ -5,8 +5,8 @@ use super::TestPortal;
 use super::browser::{Browser, claims};
 use crate::state::Portal;
 use chancery_domain::{
-    Action, AuditedDecision, ClientId, ContactDetails, Decision, EntryId, EntryKind, MAX_ENTRY_TEXT_CHARS,
-    OsRandomness, PersonId, Principal, RequestId, Role, SecretToken, TokenHash,
+    Action, AuditedDecision, ClientId, ContactDetails, Decision, DisputeDetails, EntryId, EntryKind,
+    MAX_ENTRY_TEXT_CHARS, OsRandomness, PersonId, Principal, RequestId, Role, SecretToken, TokenHash,
 };
 use chancery_policy::{
     AuthzRequest, ClientResource, CreateClient, EditClient, FirmResource, ManageTeam, NewClientResource,
@@ -78,6 +78,7 @@ impl Firm {
             at: portal.clock.now(),
             author: owner,
             is_open: kind != EntryKind::MeetingNote,
+            dispute: DisputeDetails::default(),
             is_archived: false,
         };
         let new = NewClient {
@@ -109,6 +110,7 @@ impl Firm {
             at: portal.clock.now(),
             author: owner,
             is_open: false,
+            dispute: DisputeDetails::default(),
             is_archived: false,
         };
         let mut entries = vec![entry(EntryKind::DraftLetter, "A letter".to_owned())];

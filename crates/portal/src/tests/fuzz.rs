@@ -25,6 +25,8 @@ fn portal_forms() {
         let forms = cases.map(|case| format!("POST {}\n{}", fill(case.path), fill(case.form)));
         let queries = [
             "GET /clients?q=bakery&page=2&archived=yes\n",
+            "GET /clients?disputes=overdue&sort=owner\n",
+            "GET /home?view=mine\n",
             "GET /usage?from=2026-09&to=2026-11&account=1\n",
             "GET /invoices?state=open&page=1\n",
             "GET /audit?from=2026-11-01&to=2026-11-13&page=1&person=1\n",

@@ -52,7 +52,9 @@ async fn invited_person_joins_with_the_offered_role() {
     let emails = firm.portal.emails_when(1).await;
     let [text] = &emails[..] else { panic!("{emails:?}") };
     assert!(text.contains("To: nora@company.com"), "{text}");
-    for part in ["Ruth Hale (ruth@company.com)", "http://localhost:8081/", "Marlow & Finch", "2026-11-26"] {
+    for part in
+        ["Ruth Hale (ruth@company.com)", "http://localhost:8081/", "Marlow & Finch", "2026-11-27 09:14 UTC"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
     let page = firm.ruth.browser.get("/team?done=invited").await;

@@ -15,6 +15,7 @@ mod first_sign_in;
 mod fuzz;
 mod invitations;
 mod invoices;
+mod letters;
 mod mail_server;
 mod navigation;
 mod no_enumeration;
@@ -204,6 +205,7 @@ fn settings(second_factor: SecondFactor) -> PortalSettings {
         trusted_proxies: TrustedProxies::default(),
         drafting: None,
         invoice_terms: invoice_terms(),
+        pdf_fonts: chancery_invoicing::PdfFonts::default(),
         api: PublicApi {
             url: "http://localhost:8080".to_owned(),
             model: Some("smollm2-135m".to_owned()),
@@ -212,6 +214,7 @@ fn settings(second_factor: SecondFactor) -> PortalSettings {
         own_certificates: OwnCertificates::default(),
         public_url: "http://localhost:8081".to_owned(),
         firm_name: "Marlow & Finch".to_owned(),
+        time_zone: "UTC".parse().unwrap(),
         company_domain: "company.com".parse().unwrap(),
         second_factor,
         partners: vec!["ruth@company.com".parse().unwrap()],

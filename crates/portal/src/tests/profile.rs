@@ -27,12 +27,12 @@ async fn saved_name_and_time_zone_are_used_on_pages() {
 
     let record = format!("/clients/{client}");
     let own = firm.ann.browser.get(&record).await;
-    for part in ["<dd><span title=\"ann@company.com\">Ann Lee</span></dd>", "today, 10:14 CET"] {
+    for part in ["data-initials=\"AL\" title=\"ann@company.com\">Ann Lee</span></dd>", "today, 10:14 CET"] {
         assert!(own.body.contains(part), "{part}: {}", own.body);
     }
     // A colleague sees the name, and times in their own zone.
     let colleagues = firm.ruth.browser.get(&record).await;
-    for part in ["<span title=\"ann@company.com\">Ann Lee</span>", "today, 09:14 UTC"] {
+    for part in ["data-initials=\"AL\" title=\"ann@company.com\">Ann Lee</span>", "today, 09:14 UTC"] {
         assert!(colleagues.body.contains(part), "{part}: {}", colleagues.body);
     }
     let choice = "Ann Lee (ann@company.com)</option>";
@@ -46,6 +46,22 @@ async fn saved_name_and_time_zone_are_used_on_pages() {
     for part in ["Ann Lee</span></a>", "<span class=\"sub\">ann@<wbr>company.com</span>"] {
         assert!(team.body.contains(part), "{part}: {}", team.body);
     }
+}
+
+#[tokio::test]
+async fn people_without_a_time_zone_get_the_firms() {
+    let berlin = |settings: &mut crate::PortalSettings| settings.time_zone = "Europe/Berlin".parse().unwrap();
+    let mut firm = Firm::at(super::TestPortal::open_changed(berlin).await).await;
+    let client = firm.client(firm.ann.id, "Harbour Lane Bakery").await.client;
+    let page = firm.ann.browser.get(&format!("/clients/{client}?open=note")).await;
+    for part in ["today, 10:14 CET", "Time in Europe/Berlin.", "value=\"2026-11-13T10:14\""] {
+        assert!(page.body.contains(part), "{part}: {}", page.body);
+    }
+    let profile = firm.ann.browser.get("/profile").await;
+    assert!(profile.body.contains("The firm’s time zone (Europe/Berlin)"), "{}", profile.body);
+    firm.ann.browser.post("/profile", "name=&time_zone=UTC").await;
+    let page = firm.ann.browser.get(&format!("/clients/{client}")).await;
+    assert!(page.body.contains("today, 09:14 UTC"), "{}", page.body);
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ async fn team_lists_role_clients_sessions_and_last_activity() {
     assert_eq!(page.status, StatusCode::OK);
     for part in [
         "ann@<wbr>company.com",
-        "ruth@<wbr>company.com</a> <span class=\"badge badge-issued\">You</span>",
+        "ruth@<wbr>company.com</span></a> <span class=\"badge badge-issued\">You</span>",
         "Partner</span>",
         "today, 09:14 UTC",
         "Removed",

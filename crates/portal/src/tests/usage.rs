@@ -179,7 +179,7 @@ async fn usage_matches_the_settled_ledger() {
             "<title>Thu 1 Oct: 1,284,320 in, 96,205 out</title>",
             "The busiest day was Thursday 1 October with 1,380,525 tokens.",
             "<td class=\"right\">0.1669126</td>",
-            "Claims intake <span class=\"sub\"><code>",
+            "<span dir=\"auto\">Claims intake</span> <span class=\"sub\"><code>",
             "<option value=\"2026-10\" selected>October 2026</option>",
             "aria-current=\"page\">Usage</a>",
         ],

@@ -93,6 +93,7 @@ impl Harness {
                 tax: None,
                 payment_days: 30,
             },
+            pdf_fonts: chancery_invoicing::PdfFonts::default(),
             api: PublicApi {
                 url: "http://localhost:8080".to_owned(),
                 model: None,
@@ -101,6 +102,7 @@ impl Harness {
             own_certificates: OwnCertificates::default(),
             public_url: portal_url.clone(),
             firm_name: "Hale & Partners".to_owned(),
+            time_zone: "UTC".parse().unwrap(),
             company_domain: "example.com".parse().unwrap(),
             second_factor: SecondFactor::None,
             partners: Vec::new(),

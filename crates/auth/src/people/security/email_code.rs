@@ -41,6 +41,8 @@ struct EmailCodePage<'a> {
     problems: Problems,
     code: &'a str,
     return_to: &'a LocalPath,
+    /// In a demo, where its email can be read.
+    mail_page_url: Option<&'a str>,
 }
 
 #[derive(Deserialize)]
@@ -113,6 +115,7 @@ fn show_page(
         problems,
         code,
         return_to,
+        mail_page_url: provider.mailer.mail_page_url(),
     };
     page(status, &template)
 }

@@ -166,7 +166,8 @@ async fn reassignment_changes_access_on_the_next_request() {
     assert!(firm.ruth.get(&path).await.body.contains(&format!("action=\"{path}/reassign\"")));
     let owner = form(&[("owner", &firm.number_of("ben@company.com").await.to_string())]);
     let reply = firm.ruth.post(&format!("{path}/reassign"), &owner).await;
-    assert_eq!(reply.location(), format!("{path}?done=reassigned"));
+    let ann = firm.number_of("ann@company.com").await;
+    assert_eq!(reply.location(), format!("{path}?done=reassigned&undo=2_{ann}"));
     assert_eq!(firm.ann.get(&path).await.status, StatusCode::FORBIDDEN);
     assert_eq!(firm.ben.get(&path).await.status, StatusCode::OK);
     let gone = firm.ruth.post(&format!("{path}/reassign"), &form(&[("owner", "424242")])).await;
@@ -183,7 +184,7 @@ async fn record_shows_who_viewed_it() {
     assert_eq!(firm.ben.get(&path).await.status, StatusCode::FORBIDDEN);
     firm.ruth.get(&path).await;
     let seen = firm.ann.get(&path).await.body;
-    let seen = seen.split("Opened by").nth(1).unwrap().split("</ul>").next().unwrap();
+    let seen = seen.split("Viewed by").nth(1).unwrap().split("</ul>").next().unwrap();
     assert!(seen.contains("ruth@<wbr>company.com") && seen.contains("ann@<wbr>company.com"), "{seen}");
     assert!(!seen.contains("ben@"), "who was refused has not opened it: {seen}");
 }

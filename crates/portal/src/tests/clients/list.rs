@@ -139,7 +139,7 @@ async fn archived_clients_have_their_own_list() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
     let reply = firm.ann.post(&format!("/clients/{client}/archive"), "").await;
-    assert_eq!(reply.location(), format!("/clients/{client}?done=archived"));
+    assert_eq!(reply.location(), format!("/clients/{client}?done=archived&undo=2"));
     let record = firm.ann.get(reply.location()).await;
     assert_has(
         &record,

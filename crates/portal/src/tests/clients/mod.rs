@@ -3,11 +3,16 @@
 mod access;
 mod changes;
 mod conflicts;
+mod creation;
+mod disputes;
 mod forms;
 mod html_escaping;
 mod list;
 mod record;
 mod scripts;
+mod search;
+mod undo;
+mod unsaved;
 mod versions;
 
 use super::TestPortal;

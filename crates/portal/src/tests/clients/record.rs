@@ -22,9 +22,13 @@ async fn record_json_uses_the_specified_fields() {
     assert_eq!(record["owner"], "ann@company.com");
     let notes = value!([entry(note, "ann@company.com", "Call", "They called.\nTwice.")]);
     assert_eq!(record["meeting_notes"], notes);
-    let disputes = value!([open(entry(dispute, "ruth@company.com", "Invoice 7", "Too much."))]);
-    assert_eq!(record["billing_disputes"], disputes);
-    let letters = value!([open(entry(letter, "ann@company.com", "Credit", "Dear Ms Raman"))]);
+    let mut dispute = open(entry(dispute, "ruth@company.com", "Invoice 7", "Too much."));
+    (dispute["status"], dispute["amount"]) = (value!("open"), value!(null));
+    (dispute["currency"], dispute["due"]) = (value!("USD"), value!(null));
+    assert_eq!(record["billing_disputes"], value!([dispute]));
+    let mut draft = open(entry(letter, "ann@company.com", "Credit", "Dear Ms Raman"));
+    (draft["status"], draft["sent_at"], draft["sent_to"]) = (value!("draft"), value!(null), value!(null));
+    let letters = value!([draft]);
     assert_eq!(record["draft_letters"], letters);
     assert_eq!((&record["archived"], &record["version"]), (&value!(false), &value!(1)));
 }
@@ -46,12 +50,12 @@ async fn record_shows_known_details_only() {
         &page,
         &[
             "<strong>Client created.</strong>",
-            "<dd>Priya Raman, owner</dd>",
+            "<dd dir=\"auto\">Priya Raman, owner</dd>",
             "<a href=\"mailto:priya@harbourlane.example\">priya@<wbr>harbourlane.example</a>",
             "href=\"tel:+16175550142\"",
             "12 Harbour Lane<br>Boston",
             "<time datetime=\"2024-03-04\">4 March 2024</time>",
-            "<dd>ann@<wbr>company.com</dd>",
+            "ann@<wbr>company.com</span></dd>",
         ],
     );
     let bare = new_client(&mut firm.ann, "Bare").await;
@@ -127,6 +131,10 @@ async fn long_text_folds_without_scripts() {
     let page = firm.ann.get(&format!("/clients/{client}")).await;
     assert_has(
         &page,
-        &["<ul><li>a credit</li><li>no refund</li></ul>", "<summary>Show more", "<p>The end.</p>"],
+        &[
+            "<ul dir=\"auto\"><li dir=\"auto\">a credit</li><li dir=\"auto\">no refund</li></ul>",
+            "<summary>Show more",
+            "<p dir=\"auto\">The end.</p>",
+        ],
     );
 }

@@ -28,6 +28,7 @@ async fn consultants_get_the_same_403_for_every_invoice() {
             "/invoices/2026-0001/credit".to_owned(),
             "/invoices/2026-0002/credit".to_owned(),
             format!("/invoices/drafts/{account}/2026-10"),
+            format!("/invoices/drafts/{account}/2026-10/issue"),
             format!("/invoices/drafts/{account}/2026-13"),
             "/invoices/drafts/987654/2026-10".to_owned(),
         ] {

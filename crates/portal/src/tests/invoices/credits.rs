@@ -9,6 +9,7 @@ async fn with_an_invoice() -> Firm {
     let firm = Firm::open().await;
     let payer = firm.payer("Brightwater Claims").await;
     firm.settle(payer, "2026-10-14", "smollm2-135m", (1_000_000_000, 0)).await;
+    firm.bill_to(payer, "210 Pier Road", "accounts@brightwater.example").await;
     firm.issued(payer, "2026-10").await;
     firm
 }
@@ -69,7 +70,7 @@ async fn partial_credit_includes_tax_after_preview() {
             "$63.75 due on 13 December 2026.",
             "<dt>Credited</dt><dd>$42.50</dd>",
             "<dt>Amount due</dt><dd>$63.75</dd>",
-            "Partly credited by credit note <a class=\"num\" href=\"/invoices/2026-0002\">2026-0002</a>, by ruth@<wbr>company.com",
+            "Partly credited by credit note <a class=\"num\" href=\"/invoices/2026-0002\">2026-0002</a>, by <span class=\"person\" dir=\"auto\" data-initials=\"R\" title=\"ruth@company.com\">ruth@<wbr>company.com",
         ],
     );
     let (list, found) = (page(&mut firm, "/invoices").await, json(&mut firm, "/invoices").await);
@@ -107,11 +108,27 @@ async fn full_credit_voids_the_invoice_and_reopens_the_month() {
 
     let account = json(&mut firm, "/invoices/2026-0001").await["account"]["id"].clone();
     let draft = format!("/invoices/drafts/{account}/2026-10");
-    assert_has(&page(&mut firm, &draft).await, &["Issue invoice</button>", "$106.25"]);
+    assert_has(&page(&mut firm, &draft).await, &["Issue invoice</a>", "$106.25"]);
     let (again, _) = done(&mut firm, &format!("{draft}/issue"), "").await;
     assert_eq!(again, "/invoices/2026-0003");
     let sums = &json(&mut firm, "/invoices").await["sums"][0];
     assert_eq!((&sums["billed"], &sums["outstanding"]), (&"106.25".into(), &"106.25".into()));
+}
+
+#[tokio::test]
+async fn reason_that_cannot_be_printed_is_named_and_nothing_is_issued() {
+    let mut firm = with_an_invoice().await;
+    let fields = [("credit", "whole"), ("reason", "誤り")];
+    for form in [form(&fields), form(&[&fields[..], &[("look", "1")]].concat())] {
+        let reply = firm.ruth.browser.post(CREDIT, &form).await;
+        rejected(
+            &reply,
+            StatusCode::UNPROCESSABLE_ENTITY,
+            &["Text cannot be printed.", "The reason contains", "誤 (U+8AA4)", "value=\"誤り\""],
+        );
+        assert_has_not(&reply.body, &["Issue credit note</button>"]);
+    }
+    assert_eq!(json(&mut firm, "/invoices").await["total"], 1);
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ async fn paid_and_unpaid_are_recorded_with_author() {
         &[
             "Marked as paid.</strong> Invoice 2026-0001: $0.18.",
             "badge-paid\">Paid",
-            "Marked as paid by ruth@<wbr>company.com",
+            "Marked as paid by <span class=\"person\" dir=\"auto\" data-initials=\"R\" title=\"ruth@company.com\">ruth@<wbr>company.com",
             "action=\"/invoices/2026-0001/not-paid\"",
         ],
     );
@@ -28,7 +28,11 @@ async fn paid_and_unpaid_are_recorded_with_author() {
     let (_, shown) = done(&mut firm, "/invoices/2026-0001/not-paid", "").await;
     assert_has(
         &shown,
-        &["Marked as unpaid.", "badge-issued\">Issued", "Marked as unpaid by ruth@<wbr>company.com"],
+        &[
+            "Marked as unpaid.",
+            "badge-issued\">Issued",
+            "Marked as unpaid by <span class=\"person\" dir=\"auto\" data-initials=\"R\" title=\"ruth@company.com\">ruth@<wbr>company.com",
+        ],
     );
     assert_eq!(shown.matches("Marked as paid by").count(), 1, "doing it again changes nothing");
     let changes: Vec<String> = json(&mut firm, "/invoices/2026-0001").await["events"]

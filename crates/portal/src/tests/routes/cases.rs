@@ -1,6 +1,6 @@
 //! The expected response of every route, by principal.
 
-use crate::scripts;
+use crate::{demo_mail, scripts};
 use chancery_domain::Action;
 
 pub(in crate::tests) struct Case {
@@ -148,11 +148,12 @@ pub(in crate::tests) const CASES: &[Case] = &[
     post("/profile", Guard::SignedIn, None, "name=Somebody&time_zone=Europe%2FBerlin"),
     read("/sessions", Guard::SignedIn, None),
     post("/sessions/end", Guard::SignedIn, None, "end=0"),
+    read("/home", Guard::SignedIn, Some(Action::ListClients)),
     read("/clients", Guard::SignedIn, Some(Action::ListClients)),
     read("/clients/export", Guard::SignedIn, None),
     read("/clients/export.jsonl", Guard::SignedIn, Some(Action::ExportClient)),
     read("/clients/export.csv", Guard::SignedIn, Some(Action::ExportClient)),
-    post("/clients", Guard::NewClient, Some(Action::CreateClient), "name=Fresh&owner={owner}"),
+    post("/clients", Guard::NewClient, Some(Action::CreateClient), "name=Fresh+{prefix}&owner={owner}"),
     read("/clients/new", Guard::SignedIn, None),
     read("/clients/{id}", Guard::OwnerOrPartner, Some(Action::ReadClient)),
     post("/clients/{id}", Guard::OwnerOrPartner, Some(Action::EditClient), "name=Renamed&version=1"),
@@ -160,6 +161,12 @@ pub(in crate::tests) const CASES: &[Case] = &[
     post("/clients/{id}/restore", Guard::OwnerOrPartner, Some(Action::ArchiveClient), "version=1"),
     post("/clients/{id}/reassign", Guard::PartnerOfClient, Some(Action::ReassignClient), "owner={person}"),
     read("/clients/{id}/versions", Guard::OwnerOrPartner, Some(Action::ReadClient)),
+    post(
+        "/clients/{id}/versions/restore",
+        Guard::OwnerOrPartner,
+        Some(Action::EditClient),
+        "version=1&current=1",
+    ),
     post(
         "/clients/{id}/entries",
         Guard::OwnerOrPartner,
@@ -185,6 +192,27 @@ pub(in crate::tests) const CASES: &[Case] = &[
         "version=1",
     ),
     read("/clients/{id}/entries/{entry}/versions", Guard::OwnerOrPartner, Some(Action::ReadClient)),
+    post(
+        "/clients/{id}/entries/{entry}/versions/restore",
+        Guard::OwnerOrPartner,
+        Some(Action::EditClient),
+        "version=1&current=1",
+    ),
+    Case {
+        done: 204,
+        ..post(
+            "/clients/{id}/unsaved",
+            Guard::OwnerOrPartner,
+            Some(Action::EditClient),
+            "kind=meeting_note&title=A+call&text=We+spo",
+        )
+    },
+    post(
+        "/clients/{id}/unsaved/discard",
+        Guard::OwnerOrPartner,
+        Some(Action::EditClient),
+        "kind=meeting_note&entry={entry}",
+    ),
     // Drafting is off in these tests.
     Case {
         method: "POST",
@@ -194,10 +222,37 @@ pub(in crate::tests) const CASES: &[Case] = &[
         form: "purpose=Say+thank+you.&entries={entry}&text=Dear",
         done: 503,
     },
+    read("/clients/{id}/letters/new", Guard::OwnerOrPartner, Some(Action::EditClient)),
+    read("/clients/{id}/letters/{entry}", Guard::OwnerOrPartner, Some(Action::ReadClient)),
+    read("/clients/{id}/letters/{entry}/pdf", Guard::OwnerOrPartner, Some(Action::ReadClient)),
+    read("/clients/{id}/letters/{entry}/send", Guard::OwnerOrPartner, Some(Action::EditClient)),
+    post(
+        "/clients/{id}/letters/{entry}/send",
+        Guard::OwnerOrPartner,
+        Some(Action::EditClient),
+        "version=1&to=priya%40harbourlane.example&subject=Your+lease",
+    ),
+    post("/clients/{id}/letters/{entry}/copy", Guard::OwnerOrPartner, Some(Action::EditClient), ""),
+    read("/templates", Guard::Partner, Some(Action::ManageTemplates)),
+    post(
+        "/templates",
+        Guard::Partner,
+        Some(Action::ManageTemplates),
+        "title=Thank+you&text=Dear+%7B%7Bclient.contact%7D%7D",
+    ),
+    read("/templates/{template}", Guard::Partner, Some(Action::ManageTemplates)),
+    post(
+        "/templates/{template}",
+        Guard::Partner,
+        Some(Action::ManageTemplates),
+        "version=1&title=Thank+you&text=Dear+client",
+    ),
+    post("/templates/{template}/delete", Guard::Partner, Some(Action::ManageTemplates), ""),
     read("/usage", Guard::Partner, Some(Action::ReadUsage)),
     read("/invoices", Guard::Partner, Some(Action::ReadInvoices)),
     read("/invoices.csv", Guard::Partner, Some(Action::ReadInvoices)),
     read("/invoices/drafts/{account}/{month}", Guard::Partner, Some(Action::ReadInvoices)),
+    read("/invoices/drafts/{account}/{month}/issue", Guard::Partner, Some(Action::ReadInvoices)),
     post("/invoices/drafts/{account}/{month}/issue", Guard::Partner, Some(Action::ManageInvoices), ""),
     read("/invoices/{document}", Guard::Partner, Some(Action::ReadInvoices)),
     post("/invoices/{number}/paid", Guard::Partner, Some(Action::ManageInvoices), ""),
@@ -263,6 +318,8 @@ pub(in crate::tests) const CASES: &[Case] = &[
     post("/team/invitations/cancel", Guard::Partner, Some(Action::InvitePerson), "email={invited}"),
     read("/audit", Guard::Partner, Some(Action::ReadAudit)),
     read("/audit.csv", Guard::Partner, Some(Action::ReadAudit)),
+    // Only a demo has this page.
+    open("GET", demo_mail::MAIL_PATH, "", 404, 404),
     open("GET", scripts::HTMX_PATH, "", 200, 200),
     open("GET", scripts::DRAFT_PATH, "", 200, 200),
     open("GET", scripts::PORTAL_PATH, "", 200, 200),
