@@ -35,6 +35,7 @@ use crate::caller::OptionalAuthenticated;
 use crate::error::ApiError;
 use axum::Router;
 use axum::http::{Method, Uri};
+use axum::routing::get;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -54,13 +55,15 @@ fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(receipts::handle))
         .routes(routes!(openapi::handle))
         .routes(routes!(docs_page::handle))
-        .routes(routes!(docs_page::handle_style))
 }
 
-/// The endpoints, plus errors for unknown paths and methods.
+/// The endpoints and the files of `/docs`, plus errors for unknown paths and methods.
 fn endpoints() -> Router<ApiState> {
     let (described, _) = routes().split_for_parts();
+    // What the page at `/docs` loads; no endpoints, so not described.
     described
+        .route(docs_page::STYLE_PATH, get(docs_page::style))
+        .route(docs_page::SCRIPT_PATH, get(docs_page::script))
         .method_not_allowed_fallback(async |_: OptionalAuthenticated, method: Method, uri: Uri| {
             ApiError::method_not_allowed(&method, uri.path())
         })

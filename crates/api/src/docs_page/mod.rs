@@ -1,6 +1,8 @@
-//! `GET /docs`: `/openapi.json` rendered on the server as a page for people. It uses no scripts and no external assets,
-//! and says nothing that the document does not.
+//! `GET /docs`: `/openapi.json` rendered on the server as a page for people. It uses no external assets, says nothing
+//! that the document does not, and is complete without its script, which only adds copy buttons. Its stylesheet and its
+//! script are parts of the page, not endpoints: the document does not list them.
 
+mod client_code;
 mod prose;
 mod sample;
 mod schema_text;
@@ -16,15 +18,16 @@ use std::sync::LazyLock;
 use view::Page;
 
 const PATH: &str = "/docs";
-const STYLE_PATH: &str = "/docs/style.css";
+pub(crate) const STYLE_PATH: &str = "/docs/style.css";
+pub(crate) const SCRIPT_PATH: &str = "/docs/script.js";
 
-/// The page may load only its own stylesheet and may not be framed.
-const CONTENT_SECURITY_POLICY: &str =
-    "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/// The page may load only its own stylesheet and script, and may not be framed.
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Paths that need no key and so may be opened in a browser.
 pub(crate) fn is_for_browsers(method: &Method, path: &str) -> bool {
-    matches!(*method, Method::GET | Method::HEAD) && [openapi::PATH, PATH, STYLE_PATH].contains(&path)
+    matches!(*method, Method::GET | Method::HEAD)
+        && [openapi::PATH, PATH, STYLE_PATH, SCRIPT_PATH].contains(&path)
 }
 
 #[utoipa::path(
@@ -44,17 +47,12 @@ pub(crate) async fn handle() -> Result<Response, ApiError> {
     }
 }
 
-#[utoipa::path(
-    get,
-    path = STYLE_PATH,
-    operation_id = "docs_style",
-    tag = "This description",
-    summary = "The stylesheet of that page",
-    description = "How `/docs` looks.",
-    responses((status = 200, description = "The stylesheet.", body = String, content_type = "text/css"), OpenErrors)
-)]
-pub(crate) async fn handle_style() -> Response {
+pub(crate) async fn style() -> Response {
     open_to_browsers("text/css; charset=utf-8", include_str!("../../assets/docs.css"))
+}
+
+pub(crate) async fn script() -> Response {
+    open_to_browsers("text/javascript; charset=utf-8", include_str!("../../assets/docs.js"))
 }
 
 fn open_to_browsers(media_type: &'static str, text: &'static str) -> Response {
@@ -92,19 +90,39 @@ mod tests {
     }
 
     #[test]
-    fn docs_page_loads_only_its_stylesheet_and_runs_no_script() {
+    fn docs_page_loads_only_its_own_stylesheet_and_script() {
         let page = page();
-        for forbidden in
-            ["<script", "<style", " style=", " onclick=", "http://", "https://", "//cdn", "@import"]
-        {
+        for forbidden in ["<style", " style=", " onclick=", "http://", "https://", "//cdn", "@import"] {
             let outside = page.replace("http://localhost:8080", "");
             assert!(!outside.contains(forbidden), "{forbidden}");
         }
         assert_eq!(page.matches("<link ").count(), 1);
+        assert_eq!(page.matches("<script").count(), 1);
+        assert!(page.contains("<script src=\"/docs/script.js\" defer></script>"));
         assert!(
             !include_str!("../../assets/docs.css").contains("url("),
             "nor does the stylesheet load anything"
         );
+    }
+
+    #[test]
+    fn docs_page_lists_no_stylesheet_or_script_as_an_endpoint() {
+        let (page, document) = (page(), document());
+        for path in [STYLE_PATH, SCRIPT_PATH] {
+            assert!(document["paths"].get(path).is_none(), "{path}");
+            assert!(!page.contains(&format!("<code>{path}</code>")), "{path}");
+        }
+    }
+
+    #[test]
+    fn every_endpoint_has_a_curl_a_python_and_a_javascript_example() {
+        let (page, document) = (page(), document());
+        let operations =
+            document["paths"].as_object().unwrap().values().map(|item| item.as_object().unwrap().len());
+        let operations: usize = operations.sum();
+        for opening in ["<code>curl ", "<summary>Python</summary>", "<summary>JavaScript</summary>"] {
+            assert_eq!(page.matches(opening).count(), operations, "{opening}");
+        }
     }
 
     #[test]

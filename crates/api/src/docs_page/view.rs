@@ -1,5 +1,6 @@
 //! The template context of the page, extracted from the document.
 
+use super::client_code::{self, Example};
 use super::prose::{self, Paragraph};
 use super::sample;
 use super::schema_text::{Document, Field};
@@ -13,6 +14,7 @@ const EVENT_STREAM: &str = "text/event-stream";
 #[template(path = "docs.html")]
 pub(super) struct Page {
     style_path: &'static str,
+    script_path: &'static str,
     title: String,
     version: String,
     introduction: Vec<Paragraph>,
@@ -35,6 +37,8 @@ struct Operation {
     description: Vec<Paragraph>,
     needs_key: bool,
     curl: String,
+    python: String,
+    javascript: String,
     parameters: Vec<Field>,
     body: Option<Body>,
     replies: Vec<Reply>,
@@ -113,6 +117,7 @@ impl Page {
         });
         Self {
             style_path: super::STYLE_PATH,
+            script_path: super::SCRIPT_PATH,
             title: text(&document["info"]["title"]),
             version: text(&document["info"]["version"]),
             introduction: prose::paragraphs(&text(&document["info"]["description"])),
@@ -144,6 +149,13 @@ fn operation(document: Document<'_>, path: &str, method: &str, spec: &Value) -> 
     let replies = spec["responses"]["200"]["content"].as_object().into_iter().flatten();
     let streams = replies.clone().filter(|(media_type, _)| *media_type == EVENT_STREAM);
     let events = streams.map(|(_, content)| &document.resolve(&content["schema"])["oneOf"]);
+    let example_path = with_examples(path, &spec["parameters"]);
+    let example = Example {
+        path: &example_path,
+        needs_key,
+        body: body_sample.as_deref(),
+        returns_json: !spec["responses"]["200"]["content"]["application/json"].is_null(),
+    };
     Operation {
         id: text(&spec["operationId"]),
         method: method.to_uppercase(),
@@ -151,7 +163,9 @@ fn operation(document: Document<'_>, path: &str, method: &str, spec: &Value) -> 
         summary: prose::line(&text(&spec["summary"])),
         description: prose::paragraphs(&text(&spec["description"])),
         needs_key,
-        curl: sample::curl(&with_examples(path, &spec["parameters"]), needs_key, body_sample.as_deref()),
+        curl: sample::curl(&example_path, needs_key, body_sample.as_deref()),
+        python: client_code::python(&example),
+        javascript: client_code::javascript(&example),
         parameters: parameters.map(|parameter| self::parameter(document, parameter)).collect(),
         body: body_schema.map(|schema| body(document, schema)),
         events: events

@@ -176,8 +176,13 @@ async fn rotated_key_has_two_secrets_with_one_limit() {
     let old = ApiKey::parse(server.key()).unwrap();
     let new = ApiKey::with_new_secret(&old.prefix(), &OsRandomness);
     let overlap_ends_at = SystemClock.now().after(Duration::from_secs(3_600));
-    let rotation =
-        KeyRotation { key: old.prefix(), hash: new.hash(), overlap_ends_at, ends_running_overlap: false };
+    let rotation = KeyRotation {
+        key: old.prefix(),
+        replaces: old.hash(),
+        hash: new.hash(),
+        overlap_ends_at,
+        ends_running_overlap: false,
+    };
     server.store().rotate_key(rotation).await.unwrap();
     assert_eq!(generate(&server, &json!({})).await.status(), 200);
     let server = server.with_key(new.reveal().to_owned());
