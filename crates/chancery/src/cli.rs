@@ -113,6 +113,9 @@ pub struct Serve {
     /// Create a demo firm in an empty data directory and print its URLs and credentials
     #[arg(long)]
     pub demo: bool,
+    /// With --demo: only people, clients and a key; no names, past usage, invoices or page with the email
+    #[arg(long, requires = "demo", hide = true)]
+    pub minimal: bool,
     /// Run only these services, comma-separated [default: all; possible values: api, portal, auth]
     #[arg(long, value_name = "SERVICES", value_delimiter = ',')]
     pub only: Vec<Service>,

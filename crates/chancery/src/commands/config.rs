@@ -25,6 +25,7 @@ pub fn run(global_args: &GlobalArgs, command: &Command) -> anyhow::Result<()> {
                     upstream.token_counter().with_context(|| format!("model {}", model.name))?;
                 }
             }
+            loaded.config.billing.pdf_fonts()?;
             Certificates::load(&loaded.config, ServedListeners { api: true, portal: true, auth: true })?;
             outln!("configuration OK");
         }

@@ -67,6 +67,7 @@ pub async fn run(global_args: &GlobalArgs, command: Command) -> anyhow::Result<(
             let previous = PreviousSecret { hash: found.hash, expires_at: now.after(overlap) };
             let rotation = KeyRotation {
                 key: found.prefix.clone(),
+                replaces: found.hash,
                 hash: key.hash(),
                 overlap_ends_at: previous.expires_at,
                 ends_running_overlap: end_overlap,

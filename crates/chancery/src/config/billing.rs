@@ -2,10 +2,15 @@
 
 use super::bounds;
 use super::reader::Reader;
+use super::source::Origin;
+use anyhow::anyhow;
 use chancery_domain::{Currency, LineMode, TaxRate, TextBounds};
+use chancery_invoicing::PdfFonts;
+use std::path::{Path, PathBuf};
 
 const LETTERHEAD: &str = "billing.letterhead";
 const PAYMENT: &str = "billing.payment";
+const FONTS: &str = "billing.fonts";
 const TAX_NAME: &str = "billing.tax_name";
 const TAX_PERCENT: &str = "billing.tax_percent";
 
@@ -20,9 +25,18 @@ pub struct Billing {
     pub payment_days: u16,
     /// Name and rate.
     pub tax: Option<(String, TaxRate)>,
+    /// Fonts for scripts that the embedded fonts lack.
+    pub fonts: Vec<PathBuf>,
 }
 
-pub fn billing(reader: &mut Reader) -> Billing {
+impl Billing {
+    /// Reads the font files.
+    pub fn pdf_fonts(&self) -> anyhow::Result<PdfFonts> {
+        PdfFonts::read(&self.fonts).map_err(|error| anyhow!("{FONTS}: {error}"))
+    }
+}
+
+pub fn billing(reader: &mut Reader, folder: &Path) -> Billing {
     let currency = reader.parsed("billing.currency", Currency::USD, "USD");
     let letterhead = lines(reader, LETTERHEAD, "the letterhead", bounds::LETTERHEAD_CHARS);
     let payment = lines(reader, PAYMENT, "the payment instructions", bounds::PAYMENT_CHARS);
@@ -33,7 +47,18 @@ pub fn billing(reader: &mut Reader) -> Billing {
         payment,
         payment_days: u16::try_from(payment_days).unwrap_or(u16::MAX),
         tax: tax(reader),
+        fonts: fonts(reader, folder),
     }
+}
+
+fn fonts(reader: &mut Reader, folder: &Path) -> Vec<PathBuf> {
+    let paths = reader.texts(FONTS);
+    if paths.len() > bounds::FONTS {
+        reader.problem(FONTS, format!("has {} fonts; at most {} allowed", paths.len(), bounds::FONTS));
+    }
+    let is_in_file = matches!(reader.origin(FONTS), Origin::File { .. });
+    let path = |path: String| if is_in_file { folder.join(path) } else { PathBuf::from(path) };
+    paths.into_iter().map(path).collect()
 }
 
 /// Reads a text of a few lines; empty if not set.
@@ -67,7 +92,7 @@ fn tax(reader: &mut Reader) -> Option<(String, TaxRate)> {
         };
         bounds.take(&name).map_err(|error| reader.problem(TAX_NAME, error)).ok()
     });
-    let is_set = |reader: &Reader, key| reader.origin(key) != super::source::Origin::Default;
+    let is_set = |reader: &Reader, key| reader.origin(key) != Origin::Default;
     match (is_set(reader, TAX_NAME), is_set(reader, TAX_PERCENT)) {
         (true, false) => {
             reader.problem(TAX_PERCENT, format!("required when {TAX_NAME} is set, for example \"6.25\""));

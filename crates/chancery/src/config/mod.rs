@@ -68,6 +68,7 @@ mod bounds {
     pub const PAYMENT_CHARS: usize = 1_000;
     /// Applies to the letterhead and to the payment instructions.
     pub const BILLING_LINES: usize = 12;
+    pub const FONTS: usize = 8;
     pub const PAYMENT_DAYS: RangeInclusive<u64> = 0..=365;
     pub const TAX_NAME_CHARS: usize = 60;
 }
@@ -97,7 +98,7 @@ pub struct Config {
 
 impl Config {
     pub fn invoice_terms(&self) -> InvoiceTerms {
-        let Billing { currency, letterhead, payment, payment_days, tax } = &self.billing;
+        let Billing { currency, letterhead, payment, payment_days, tax, .. } = &self.billing;
         let seller = Seller {
             name: self.portal.firm_name.clone(),
             letterhead: letterhead.clone(),
@@ -208,7 +209,7 @@ impl Loaded {
             tokens_per_min: per_minute(&mut reader, "limits.default_tpm", 60_000),
         };
         let limit_store = limit_store(&mut reader);
-        let billing = billing::billing(&mut reader);
+        let billing = billing::billing(&mut reader, folder);
         let secrets = secrets::secrets(&mut reader, folder);
         let webhooks = webhooks::webhooks(&mut reader);
         let checkpoints = checkpoints::checkpoints(&mut reader);
@@ -265,7 +266,7 @@ fn public_url(reader: &mut Reader, key: &str) -> Option<String> {
 }
 
 /// Returns whether the host is a loopback address.
-fn is_on_this_machine(url: &str) -> bool {
+pub fn is_on_this_machine(url: &str) -> bool {
     is_loopback_host(host(url))
 }
 
@@ -411,6 +412,17 @@ mod tests {
     }
 
     #[test]
+    fn fonts_that_cannot_be_used_are_named_with_their_key() {
+        let billing = |text: &str, variables: &[(&str, &str)]| read(text, variables).unwrap().config.billing;
+        assert!(billing("", &[]).pdf_fonts().is_ok());
+        let missing = billing("[billing]\nfonts = [\"/nowhere/cjk.ttc\"]", &[]);
+        let error = missing.pdf_fonts().unwrap_err().to_string();
+        assert!(error.starts_with("billing.fonts: cannot read the font /nowhere/cjk.ttc"), "{error}");
+        let several = billing("", &[("CHANCERY_BILLING__FONTS", "/nowhere/a.ttf, /nowhere/b.ttf")]);
+        assert_eq!(several.fonts, [Path::new("/nowhere/a.ttf"), Path::new("/nowhere/b.ttf")]);
+    }
+
+    #[test]
     fn unknown_config_key_error_has_line_and_suggestion() {
         let error = problem("data = \"d\"\n\n[api]\nlistn = \"127.0.0.1:1\"\n");
         assert!(
@@ -450,6 +462,7 @@ mod tests {
                 "[billing]\nletterhead = \"a\\nb\\nc\\nd\\ne\\nf\\ng\\nh\\ni\\nj\\nk\\nl\\nm\"",
                 "line 2: billing.letterhead: the letterhead has 13 lines; at most 12 allowed",
             ),
+            ("[billing]\nfonts = \"cjk.ttc\"", "line 2: billing.fonts: must be a list of strings"),
             (
                 "[billing]\npayment = \"a\\u202eb\"",
                 "line 2: billing.payment: the payment instructions contains an invisible character (U+202E); remove it",

@@ -7,7 +7,7 @@ use super::reader::Reader;
 use super::source::Origin;
 use super::{is_on_this_machine, listen, public_url};
 use chancery_auth::SecondFactorPolicy;
-use chancery_domain::{CompanyDomain, EmailAddress, SessionTimeouts};
+use chancery_domain::{CompanyDomain, EmailAddress, SessionTimeouts, TimeZoneName};
 use chancery_mail::MailRoute;
 use chancery_portal::{DEFAULT_PERSON_REQUESTS_PER_MIN, DirectoryRoles, SecondFactor, SignInRequirements};
 use chancery_web::{ProxyNetwork, TrustedProxies};
@@ -22,6 +22,8 @@ pub struct Portal {
     pub public_url: Option<String>,
     pub company_domain: CompanyDomain,
     pub firm_name: String,
+    /// For people who have not chosen one.
+    pub time_zone: TimeZoneName,
     pub second_factor: SecondFactor,
     pub partners: Vec<EmailAddress>,
     pub session_times: SessionTimeouts,
@@ -73,6 +75,7 @@ pub fn portal(reader: &mut Reader, folder: &Path) -> Option<Portal> {
         let max = bounds::FIRM_NAME_CHARS;
         reader.problem("portal.firm_name", format!("must be one line of at most {max} characters"));
     }
+    let time_zone = parsed(reader, "portal.time_zone", "UTC");
     let second_factor = match reader.text("portal.second_factor", "none").as_str() {
         "none" => SecondFactor::None,
         "email-code" => SecondFactor::EmailCode,
@@ -104,6 +107,7 @@ pub fn portal(reader: &mut Reader, folder: &Path) -> Option<Portal> {
         public_url,
         company_domain: company_domain?,
         firm_name,
+        time_zone: time_zone?,
         second_factor,
         partners,
         session_times,

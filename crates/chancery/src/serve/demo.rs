@@ -3,17 +3,17 @@
 //! one.
 
 use super::Services;
-use super::demo_clients;
 use super::drafting;
 use super::people::{Addresses, SharedDeps};
+use super::{demo_clients, demo_history};
 use crate::commands::{change_account, create_key};
 use crate::config::{Config, ConfigError};
 use crate::data_dir::DataDir;
 use anyhow::{Context, bail};
 use chancery_auth::add_account;
 use chancery_domain::{
-    AccountName, Clock, CompanyDomain, EmailAddress, EventOrigin, Identity, KeyLimits, PersonId, RateLimits,
-    Role, SecretToken, SystemClock,
+    AccountName, Clock, CompanyDomain, EmailAddress, EventOrigin, Identity, KeyLimits, PersonId, Profile,
+    RateLimits, Role, SecretToken, SystemClock,
 };
 use chancery_metering::{Authenticator, MeterError};
 use chancery_store::{AccountChange, AdminStore, NewAccount, PersonError, Store, VerifiedIdentity};
@@ -25,12 +25,28 @@ use std::sync::Arc;
 const FILE: &str = "demo.json";
 /// Used if no name is configured. The letters in the demo records are signed with it.
 pub const FIRM_NAME: &str = "Marlow & Finch";
+/// On the invoices and letters of the demo if none is configured.
+pub const LETTERHEAD: &str = "48 Commercial Wharf\nBoston, MA 02110\nbilling@marlowfinch.example";
+pub const PAYMENT: &str = "By bank transfer to Marlow & Finch LLP, First Harbor Bank, account 000 123 456.";
 const ACCOUNT: &str = "Demo";
 const LIMITS: RateLimits = RateLimits { requests_per_min: 6_000, tokens_per_min: 10_000_000 };
-const PEOPLE: [(&str, Role); 3] =
-    [("maya", Role::Consultant), ("omar", Role::Consultant), ("ruth", Role::Partner)];
+/// The local part of the address, the name, and the role.
+const PEOPLE: [(&str, &str, Role); 3] = [
+    ("maya", "Maya Lindgren", Role::Consultant),
+    ("omar", "Omar Haddad", Role::Consultant),
+    ("ruth", "Ruth Marlow", Role::Partner),
+];
 /// Random characters per password. At six bits each they cannot be guessed, but can still be typed.
 const PASSWORD_CHARS: usize = 16;
+
+/// How much the demo creates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DemoExtent {
+    /// People, clients and a key: for tests that start many demos.
+    Minimal,
+    /// Also names, past usage and invoices, and a page with the email.
+    Full,
+}
 
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub struct Demo {
@@ -39,6 +55,9 @@ pub struct Demo {
     auth_url: String,
     api_key: String,
     model: String,
+    /// The page that shows the email of the demo. `None` if the portal does not run here, or a mail server is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mail_url: Option<String>,
     /// Empty if an external identity provider signs people in.
     users: Vec<User>,
 }
@@ -61,10 +80,14 @@ struct SavedDemo {
 /// The text printed at every start, with a command to paste.
 impl fmt::Display for Demo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { api_url, portal_url, auth_url, api_key, model, users } = self;
+        let Self { api_url, portal_url, auth_url, api_key, model, mail_url, users } = self;
         writeln!(f, "\nThe demo firm is ready.\n")?;
         writeln!(f, "  API      {api_url}\n  API key  {api_key}\n  model    {model}")?;
-        writeln!(f, "  portal   {portal_url}\n  sign-in  {auth_url}\n")?;
+        writeln!(f, "  portal   {portal_url}\n  sign-in  {auth_url}")?;
+        if let Some(mail_url) = mail_url {
+            writeln!(f, "  email    {mail_url}")?;
+        }
+        writeln!(f)?;
         if !users.is_empty() {
             writeln!(f, "Open the portal in a browser and sign in as:\n")?;
             for User { email, password, role } in users {
@@ -116,6 +139,7 @@ pub async fn prepare(
     data: &DataDir,
     config: &Config,
     deps: &SharedDeps,
+    extent: DemoExtent,
     api_url: &str,
     addresses: &Addresses,
 ) -> anyhow::Result<Demo> {
@@ -141,18 +165,22 @@ pub async fn prepare(
         auth_url: addresses.issuer.clone(),
         api_key,
         model: config.models[0].name.clone(),
+        mail_url: deps.mailer.mail_page_url().map(str::to_owned),
         users,
     };
     data.write_owner_only(FILE, &serde_json::to_vec_pretty(&demo)?)?;
     let mut people = Vec::new();
-    for (user, (name, _)) in demo.users.iter().zip(PEOPLE) {
-        people.extend(
-            ensure_user(user, deps, &config.portal.firm_name, &addresses.issuer).await?.map(|id| (name, id)),
-        );
+    for (user, (local_part, name, _)) in demo.users.iter().zip(PEOPLE) {
+        let name = (extent == DemoExtent::Full).then_some(name);
+        let id = ensure_user(user, name, deps, &config.portal.firm_name, &addresses.issuer).await?;
+        people.extend(id.map(|id| (local_part, id)));
     }
     // The demo clients need all of their owners, so skip them if one of the people was removed.
     if people.len() == PEOPLE.len() {
         demo_clients::prepare(deps, &people).await?;
+    }
+    if extent == DemoExtent::Full {
+        demo_history::prepare(deps, config).await?;
     }
     Ok(demo)
 }
@@ -181,8 +209,8 @@ async fn still_valid(api_key: &str, store: &Store) -> anyhow::Result<Option<Stri
 async fn create_firm(data: &DataDir, store: &AdminStore) -> anyhow::Result<String> {
     let name: AccountName = ACCOUNT.parse()?;
     let mut accounts = store.account_lookup.list_accounts().await?;
-    // Every data directory that was served from has the server's own account.
-    accounts.retain(|account| account.name.as_str() != drafting::ACCOUNT);
+    // Every data directory that was served from has the server's own account, and a demo one with a past.
+    accounts.retain(|account| ![drafting::ACCOUNT, demo_history::ACCOUNT].contains(&account.name.as_str()));
     let account = match accounts.as_slice() {
         [] => {
             let new = NewAccount { name, limits: LIMITS, created_at: SystemClock.now() };
@@ -203,8 +231,8 @@ async fn create_firm(data: &DataDir, store: &AdminStore) -> anyhow::Result<Strin
 
 /// Returns the firm's people, with their passwords from earlier starts.
 fn users(domain: &CompanyDomain, saved: &[User], deps: &SharedDeps) -> anyhow::Result<Vec<User>> {
-    let user = |(name, role): (&str, Role)| {
-        let email = format!("{name}@{domain}").parse::<EmailAddress>()?.to_string();
+    let user = |(local_part, _, role): (&str, &str, Role)| {
+        let email = format!("{local_part}@{domain}").parse::<EmailAddress>()?.to_string();
         Ok(saved.iter().find(|user| user.email == email).cloned().unwrap_or_else(|| {
             let token = SecretToken::generate(deps.randomness.as_ref());
             let password = token.reveal().chars().take(PASSWORD_CHARS).collect();
@@ -214,10 +242,11 @@ fn users(domain: &CompanyDomain, saved: &[User], deps: &SharedDeps) -> anyhow::R
     PEOPLE.into_iter().map(user).collect()
 }
 
-/// Creates a provider account and a portal user for the person, if missing. Later changes, such as another role or removal,
-/// are preserved. Returns `None` if the person was removed.
+/// Creates a provider account and a portal user for the person, if missing. Later changes, such as another role, name or
+/// removal, are preserved. Returns `None` if the person was removed.
 async fn ensure_user(
     user: &User,
+    name: Option<&str>,
     deps: &SharedDeps,
     firm_name: &str,
     issuer: &str,
@@ -237,9 +266,14 @@ async fn ensure_user(
         return Ok(Some(person.id));
     }
     let origin = EventOrigin::local(deps.clock.now(), deps.randomness.as_ref());
-    match store.people.sign_in(VerifiedIdentity { identity, email, role, origin }).await {
-        Ok(person) => Ok(Some(person.id)),
-        Err(PersonError::PersonRemoved(_)) => Ok(None),
-        Err(error) => Err(error.into()),
+    let person = match store.people.sign_in(VerifiedIdentity { identity, email, role, origin }).await {
+        Ok(person) => person.id,
+        Err(PersonError::PersonRemoved(_)) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(name) = name {
+        let profile = Profile { name: Some(name.parse()?), time_zone: None };
+        store.people.set_profile(person, &profile).await?;
     }
+    Ok(Some(person))
 }

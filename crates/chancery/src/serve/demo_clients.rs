@@ -1,16 +1,19 @@
 //! The demo firm's clients: `demo/clients.jsonl`, an ordinary import file, shifted in time so that its newest entry falls
 //! within the last day. Does nothing if the firm already has clients.
 
+use super::demo_templates;
 use super::people::SharedDeps;
 use crate::commands::import_clients;
 use anyhow::bail;
-use chancery_client_files::{ClientFile, Format, UsersByEmail, read_clients};
-use chancery_domain::{Day, EmailAddress, PersonId, UnixMillis};
+use chancery_client_files::{ClientFile, FileContext, Format, UsersByEmail, read_clients};
+use chancery_domain::{Currency, Day, EmailAddress, PersonId, UnixMillis};
 
 const CLIENTS: &str = include_str!("../../demo/clients.jsonl");
 /// The email domain in the file; it is replaced by the firm's own domain.
 const DOMAIN: &str = "example.com";
 const DAY_MS: i64 = 86_400_000;
+/// 1 December 2026, after all dates in the file: on a clock that is behind, they are not in the future.
+const FILE_WRITTEN_AT: UnixMillis = UnixMillis(1_796_083_200_000);
 
 /// `people` maps the names of owners and authors in the file to person ids.
 pub async fn prepare(deps: &SharedDeps, people: &[(&str, PersonId)]) -> anyhow::Result<()> {
@@ -19,15 +22,17 @@ pub async fn prepare(deps: &SharedDeps, people: &[(&str, PersonId)]) -> anyhow::
         return Ok(());
     }
     import_clients(&store.admin(), clients(people, deps.clock.now())?).await?;
-    Ok(())
+    demo_templates::prepare(&store.admin()).await
 }
 
 fn clients(people: &[(&str, PersonId)], now: UnixMillis) -> anyhow::Result<ClientFile> {
+    // The file's amounts have two decimals, whatever the firm's currency.
+    let context = FileContext { now: now.max(FILE_WRITTEN_AT), currency: Currency::USD };
     let mut by_address = UsersByEmail::default();
     for (name, id) in people {
         by_address.add(format!("{name}@{DOMAIN}").parse::<EmailAddress>()?, *id);
     }
-    let mut file = match read_clients(CLIENTS, Format::Jsonl, &by_address, now, |_| {}) {
+    let mut file = match read_clients(CLIENTS, Format::Jsonl, &by_address, context, |_| {}) {
         Ok(file) => file,
         Err(problems) => bail!("invalid demo clients:\n{problems}"),
     };
@@ -43,7 +48,11 @@ fn shift_dates(now: UnixMillis, file: &mut ClientFile) {
     for client in &mut file.clients {
         let since = &mut client.new.details.since;
         *since = since.map(|day| Day::containing(UnixMillis(day.start().0 + days * DAY_MS)));
-        client.new.entries.iter_mut().for_each(|entry| entry.at.0 += days * DAY_MS);
+        for entry in &mut client.new.entries {
+            entry.at.0 += days * DAY_MS;
+            let due = &mut entry.dispute.due;
+            *due = due.map(|day| Day::containing(UnixMillis(day.start().0 + days * DAY_MS)));
+        }
     }
 }
 
@@ -55,7 +64,8 @@ mod tests {
     const NOW: UnixMillis = UnixMillis(1_830_000_000_000);
 
     fn demo() -> ClientFile {
-        clients(&[("maya", PersonId(1)), ("omar", PersonId(2)), ("ruth", PersonId(3))], NOW).unwrap()
+        let people = [("maya", PersonId(1)), ("omar", PersonId(2)), ("ruth", PersonId(3))];
+        clients(&people, NOW).unwrap()
     }
 
     #[test]
@@ -63,6 +73,19 @@ mod tests {
         let file = demo();
         let newest = file.clients.iter().flat_map(|client| &client.new.entries).map(|entry| entry.at).max();
         assert!((NOW.0 - DAY_MS..=NOW.0).contains(&newest.unwrap().0), "{newest:?}");
+    }
+
+    #[test]
+    fn demo_has_overdue_disputes_and_some_due_this_week() {
+        let (file, today) = (demo(), Day::containing(NOW));
+        let entries = file.clients.iter().flat_map(|client| &client.new.entries);
+        let due: Vec<i32> = entries
+            .filter(|entry| entry.is_open)
+            .filter_map(|entry| entry.dispute.due)
+            .map(|day| day.0 - today.0)
+            .collect();
+        assert!(due.iter().any(|days| *days < 0), "{due:?}");
+        assert!(due.iter().any(|days| (0..7).contains(days)), "{due:?}");
     }
 
     #[test]

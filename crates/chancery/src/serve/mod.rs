@@ -15,6 +15,8 @@ mod connection;
 mod connections;
 mod demo;
 mod demo_clients;
+mod demo_history;
+mod demo_templates;
 mod dependencies;
 mod descriptors;
 mod drafting;
@@ -32,7 +34,7 @@ mod shutdown;
 pub mod tls;
 
 use crate::cli::{GlobalArgs, Serve, Service};
-use crate::config::{Config, EngineConfig, Loaded, ModelConfig, scheme};
+use crate::config::{Config, EngineConfig, Loaded, ModelConfig, is_on_this_machine, scheme};
 use crate::data_dir::{DataDir, ServerLock};
 use crate::encryption_keys;
 use anyhow::{Context, bail};
@@ -45,6 +47,7 @@ use chancery_metering::{GuardedLimiter, Journal, LimitStoreUrl, Meter, ReplaySum
 use chancery_store::{LimitStorage, ServingLock, Store};
 use chancery_web::{TrustedProxies, apply_forwarded_for};
 use checkpoints::Checkpoints;
+use demo::DemoExtent;
 use descriptors::{ConnectionLimits, MAX_OPS_CONNECTIONS, ServersPerRequest};
 use listener::Listener;
 use models::{LoadedModels, UpstreamModel};
@@ -65,6 +68,14 @@ pub fn run(global_args: &GlobalArgs, options: &Serve) -> anyhow::Result<()> {
     let mut loaded = Loaded::read(global_args.config.as_deref(), global_args.data.as_deref())?;
     if options.demo && loaded.is_default("portal.firm_name") {
         demo::FIRM_NAME.clone_into(&mut loaded.config.portal.firm_name);
+        let billing = &mut loaded.config.billing;
+        for (text, of_demo) in
+            [(&mut billing.letterhead, demo::LETTERHEAD), (&mut billing.payment, demo::PAYMENT)]
+        {
+            if text.is_empty() {
+                of_demo.clone_into(text);
+            }
+        }
     }
     let services = Services::from_options(&loaded.config, &options.only)?;
     if options.demo {
@@ -73,7 +84,8 @@ pub fn run(global_args: &GlobalArgs, options: &Serve) -> anyhow::Result<()> {
     logging::start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.context("cannot start the async runtime")?;
-    let outcome = runtime.block_on(serve(loaded, global_args, services, options.demo));
+    let demo = options.demo.then_some(if options.minimal { DemoExtent::Minimal } else { DemoExtent::Full });
+    let outcome = runtime.block_on(serve(loaded, global_args, services, demo));
     // An interrupted start may have left a model loading; do not wait for it.
     runtime.shutdown_background();
     outcome
@@ -83,7 +95,7 @@ async fn serve(
     loaded: Loaded,
     global_args: &GlobalArgs,
     services: Services,
-    demo: bool,
+    demo: Option<DemoExtent>,
 ) -> anyhow::Result<()> {
     let (mut signals, hang_ups) = (Signals::watch()?, HangUps::watch()?);
     let Loaded { config, settings } = loaded;
@@ -163,7 +175,7 @@ impl Server {
         config: Config,
         certificates: &Certificates,
         services: Services,
-        demo: bool,
+        demo: Option<DemoExtent>,
     ) -> anyhow::Result<(Self, Vec<UpstreamModel>)> {
         let data = DataDir::open(&config.data)?;
         let lock = data.lock_for_serving()?;
@@ -232,11 +244,16 @@ impl Server {
         let deps =
             SharedDeps::new(&config, Arc::clone(&store), Arc::new(SystemClock), Arc::new(OsRandomness))
                 .await?;
+        // The page answers only under a name of this machine.
+        if demo == Some(DemoExtent::Full) && services.portal && is_on_this_machine(&addresses.portal) {
+            deps.mailer.open_mail_page(format!("{}{}", addresses.portal, chancery_portal::MAIL_PATH));
+        }
         warn_about_config(&config, services);
         let (meter, upstreams) = match services.api {
             true => {
                 let journal = Journal::open(data.path())?;
-                let (meter, upstreams) = open_meter(&config, &store, journal, &serving_lock, demo).await?;
+                let (meter, upstreams) =
+                    open_meter(&config, &store, journal, &serving_lock, demo.is_some()).await?;
                 replay_journal(&meter).await;
                 (Some(meter), upstreams)
             }
@@ -246,9 +263,11 @@ impl Server {
             Checkpoints::start(&data, config.checkpoints.clone(), &api_url, &deps, &shutdown_tokens)?;
         let api_url = services.api.then_some(api_url);
         let demo = match (demo, &api_url) {
-            (true, Some(api_url)) => Some(demo::prepare(&data, &config, &deps, api_url, &addresses).await?),
-            (true, None) => bail!("--demo needs the API; remove --only, or add api to it"),
-            (false, _) => None,
+            (Some(extent), Some(api_url)) => {
+                Some(demo::prepare(&data, &config, &deps, extent, api_url, &addresses).await?)
+            }
+            (Some(_), None) => bail!("--demo needs the API; remove --only, or add api to it"),
+            (None, _) => None,
         };
 
         if let (Some(listener), Some(meter)) = (api_listener, &meter) {

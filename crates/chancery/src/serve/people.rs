@@ -86,6 +86,7 @@ impl SharedDeps {
         let settings = PortalSettings {
             public_url: addresses.portal.clone(),
             firm_name: config.portal.firm_name.clone(),
+            time_zone: config.portal.time_zone.clone(),
             company_domain: config.portal.company_domain.clone(),
             second_factor: config.portal.second_factor,
             partners: config.portal.partners.clone(),
@@ -105,6 +106,7 @@ impl SharedDeps {
             trusted_proxies: config.portal.trusted_proxies.clone(),
             drafting,
             invoice_terms: config.invoice_terms(),
+            pdf_fonts: config.billing.pdf_fonts()?,
             api: PublicApi {
                 url: addresses.api.clone(),
                 model: config.models.first().map(|model| model.name.clone()),

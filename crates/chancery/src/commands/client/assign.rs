@@ -23,7 +23,7 @@ pub async fn run(store: &AdminStore, id: ClientId, selector: &UserSelector) -> a
         }
         let resource = ClientResource { id, owner: Some(owner) };
         let permit = operator.authorize::<ReassignClient>(store, resource).await?;
-        match store.clients.reassign_client(permit, to.id).await {
+        match store.clients.reassign_client(permit, to.id, None).await {
             Ok(SaveOutcome::Saved(client)) => {
                 outln!("client {id} ({}) assigned to {}", client.name, to.email);
                 return Ok(());

@@ -8,7 +8,7 @@ use crate::output::counting_progress;
 use crate::output_file;
 use anyhow::{Context, bail};
 use chancery_client_files::{ClientWriter, Format};
-use chancery_domain::group_thousands;
+use chancery_domain::{Currency, group_thousands};
 use chancery_policy::{ClientResource, ExportClient, FirmResource, ListClients};
 use chancery_store::{AdminStore, ClientError, ClientOwner, RecordPart, RecordReader};
 use std::io::{BufWriter, Write};
@@ -19,21 +19,30 @@ const EXPORT_PAGE_SIZE: u32 = 100;
 /// Attempts for a client whose owner changes during the read.
 const ATTEMPTS: usize = 3;
 
+/// How the file is written.
+#[derive(Clone, Copy)]
+struct FileTarget {
+    format: Format,
+    /// Of the amounts of disputes.
+    currency: Currency,
+}
+
 #[derive(Default)]
 struct ExportSummary {
     clients: u64,
     entries: u64,
 }
 
-pub async fn run(store: &AdminStore, options: &Options) -> anyhow::Result<()> {
-    let (path, format) = (&options.file, format_of(&options.file, options.format)?);
+pub async fn run(store: &AdminStore, currency: Currency, options: &Options) -> anyhow::Result<()> {
+    let path = &options.file;
+    let target = FileTarget { format: format_of(path, options.format)?, currency };
     let summary = if is_stdio(path) {
         let mut out = BufWriter::new(std::io::stdout());
-        let summary = write_all(store, format, &mut out).await?;
+        let summary = write_all(store, target, &mut out).await?;
         out.flush().context("standard output cannot be written")?;
         summary
     } else {
-        write_file(store, format, path, options.force).await?
+        write_file(store, target, path, options.force).await?
     };
     // Standard output may be the exported file.
     let ExportSummary { clients, entries } = summary;
@@ -47,12 +56,12 @@ pub async fn run(store: &AdminStore, options: &Options) -> anyhow::Result<()> {
 
 async fn write_file(
     store: &AdminStore,
-    format: Format,
+    target: FileTarget,
     path: &Path,
     overwrite: bool,
 ) -> anyhow::Result<ExportSummary> {
     let mut out = BufWriter::new(output_file::create(path, overwrite)?);
-    let summary = write_all(store, format, &mut out).await?;
+    let summary = write_all(store, target, &mut out).await?;
     let file = out.into_inner().map_err(|error| error.into_error());
     let file = file.with_context(|| output_file::write_error(path))?;
     output_file::persist(file, path, overwrite)?;
@@ -61,7 +70,7 @@ async fn write_file(
 
 async fn write_all(
     store: &AdminStore,
-    format: Format,
+    FileTarget { format, currency }: FileTarget,
     out: &mut impl Write,
 ) -> anyhow::Result<ExportSummary> {
     let operator = Operator::new()?;
@@ -80,7 +89,7 @@ async fn write_all(
             for RecordPart { client, entries, is_last, .. } in parts {
                 let mut current = match writer.take() {
                     Some(current) => current,
-                    None => format.begin_client(out, client)?,
+                    None => format.begin_client(out, client, currency)?,
                 };
                 current.write_entries(out, &entries)?;
                 summary.entries += entries.len() as u64;

@@ -3,13 +3,14 @@
 use super::import_lock::{ImportSize, lock_if_large};
 use crate::cli::ImportClients;
 use crate::client_file::{format_of, is_stdio, read_source};
+use crate::config::Config;
 use crate::operator::Operator;
 use crate::output::{byte_progress, outln, print_json, row_progress};
 use anyhow::bail;
-use chancery_client_files::{CheckedClient, ClientFile, UsersByEmail, read_clients};
+use chancery_client_files::{CheckedClient, ClientFile, FileContext, UsersByEmail, read_clients};
 use chancery_domain::{ClientId, Clock, Person, SystemClock, group_thousands};
 use chancery_policy::NewClientResource;
-use chancery_store::{AdminStore, DatabaseUrl};
+use chancery_store::AdminStore;
 
 #[derive(serde::Serialize)]
 struct Summary {
@@ -22,12 +23,13 @@ struct Summary {
     dry_run: bool,
 }
 
-pub async fn run(store: &AdminStore, database: &DatabaseUrl, options: &ImportClients) -> anyhow::Result<()> {
+pub async fn run(store: &AdminStore, config: &Config, options: &ImportClients) -> anyhow::Result<()> {
     let format = format_of(&options.file, options.format)?;
     let text = read_source(&options.file)?;
     let people = people(store).await?;
     let progress = byte_progress(text.len() as u64, "reading");
-    let file = read_clients(&text, format, &people, SystemClock.now(), |bytes| progress.set_position(bytes));
+    let context = FileContext { now: SystemClock.now(), currency: config.billing.currency };
+    let file = read_clients(&text, format, &people, context, |bytes| progress.set_position(bytes));
     progress.finish_and_clear();
     let file = match file {
         Ok(file) => file,
@@ -51,7 +53,7 @@ pub async fn run(store: &AdminStore, database: &DatabaseUrl, options: &ImportCli
         dry_run: options.dry_run,
     };
     let size = ImportSize { clients: summary.clients, entries: summary.entries, bytes: text.len() as u64 };
-    let serving_lock = lock_if_large(database, size).await;
+    let serving_lock = lock_if_large(&config.database_url, size).await;
     if options.dry_run {
         // A dry run only warns: the obstacle may be gone by the time of the import.
         if let Err(error) = &serving_lock {

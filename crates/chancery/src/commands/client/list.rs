@@ -17,6 +17,8 @@ struct Row {
     archived: bool,
     open_disputes: u32,
     open_letters: u32,
+    /// The earliest due date of the open disputes.
+    next_due: Option<String>,
     last_entry_at: Option<String>,
 }
 
@@ -70,7 +72,7 @@ pub async fn run(store: &AdminStore, options: &Options) -> anyhow::Result<()> {
 }
 
 fn row(line: ClientSummary) -> Row {
-    let ClientSummary { client, open_disputes, open_letters } = line;
+    let ClientSummary { client, open_disputes, open_letters, next_due } = line;
     Row {
         id: client.id.0,
         name: client.name.to_string(),
@@ -79,6 +81,7 @@ fn row(line: ClientSummary) -> Row {
         archived: client.archived_at.is_some(),
         open_disputes,
         open_letters,
+        next_due: next_due.map(|day| day.to_string()),
         last_entry_at: client.last_entry_at.map(UnixMillis::to_iso),
     }
 }

@@ -16,10 +16,10 @@ pub async fn run(global_args: &GlobalArgs, command: Command) -> anyhow::Result<(
     let (config, store) = open(global_args, IfMissing::Fail).await?;
     let admin = store.admin();
     match command {
-        Command::Import(options) => import::run(&admin, &config.database_url, &options).await?,
+        Command::Import(options) => import::run(&admin, &config, &options).await?,
         Command::Assign { id, selector } => assign::run(&admin, id, &selector).await?,
         Command::List(options) => list::run(&admin, &options).await?,
-        Command::Export(options) => export::run(&admin, &options).await?,
+        Command::Export(options) => export::run(&admin, config.billing.currency, &options).await?,
     }
     store.close().await;
     Ok(())

@@ -4,12 +4,17 @@ use crate::cli::CreditInvoice as Options;
 use crate::operator::Operator;
 use crate::output::{outln, print_json};
 use anyhow::bail;
-use chancery_domain::{CreditAmount, Currency, InvoiceState, InvoiceTerms, MinorUnits, Nanos};
+use chancery_domain::{CreditAmount, Currency, Invoice, InvoiceState, InvoiceTerms, MinorUnits, Nanos};
+use chancery_invoicing::{PdfFonts, printable_pdf};
 use chancery_policy::{FirmResource, ManageInvoices, ReadInvoices};
 use chancery_store::{AdminStore, CreditRequest, InvoiceError};
 use serde_json::json;
 
-pub async fn run(store: &AdminStore, terms: InvoiceTerms, options: &Options) -> anyhow::Result<()> {
+pub async fn run(
+    store: &AdminStore,
+    (terms, fonts): (InvoiceTerms, PdfFonts),
+    options: &Options,
+) -> anyhow::Result<()> {
     let number = options.number;
     let operator = Operator::new()?;
     let permit = operator.authorize::<ReadInvoices>(store, FirmResource).await?;
@@ -24,7 +29,8 @@ pub async fn run(store: &AdminStore, terms: InvoiceTerms, options: &Options) -> 
     let permit = operator.authorize::<ManageInvoices>(store, FirmResource).await?;
     let request =
         CreditRequest { invoice: number, amount, expected_credited, reason: options.reason.clone(), terms };
-    let note = store.invoices.credit_invoice(permit, &request, &chancery_invoicing::pdf).await?;
+    let render = |invoice: &Invoice| printable_pdf(invoice, &fonts);
+    let note = store.invoices.credit_invoice(permit, &request, &render).await?;
     if options.json {
         return print_json(&json!({ "number": note, "credit_of": number }));
     }

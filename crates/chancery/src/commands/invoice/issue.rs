@@ -4,9 +4,11 @@
 use crate::cli::IssueInvoice as Options;
 use crate::operator::Operator;
 use crate::output::{outln, print_json};
-use chancery_domain::{InvoiceNumber, InvoiceTerms};
+use chancery_domain::{Invoice, InvoiceNumber, InvoiceTerms};
+use chancery_invoicing::{PdfFonts, printable_pdf};
 use chancery_policy::{FirmResource, ManageInvoices};
 use chancery_store::{AdminStore, IssueOutcome, IssueRequest};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(serde::Serialize)]
 struct IssueOutput {
@@ -15,16 +17,30 @@ struct IssueOutput {
     is_new: bool,
 }
 
-pub async fn run(store: &AdminStore, terms: InvoiceTerms, options: &Options) -> anyhow::Result<()> {
+pub async fn run(
+    store: &AdminStore,
+    (terms, fonts): (InvoiceTerms, PdfFonts),
+    options: &Options,
+) -> anyhow::Result<()> {
     let Options { account, month, json } = options;
     let account_id = store.account_lookup.account_by_name(account).await?.id;
     let permit = Operator::new()?.authorize::<ManageInvoices>(store, FirmResource).await?;
     let request = IssueRequest { account: account_id, month: *month, terms };
-    let (number, is_new) =
-        match store.invoices.issue_invoice(permit, &request, &chancery_invoicing::pdf).await? {
-            IssueOutcome::New(number) => (number, true),
-            IssueOutcome::AlreadyIssued(number) => (number, false),
-        };
+    let has_address = AtomicBool::new(true);
+    let render = |invoice: &Invoice| {
+        has_address.store(!invoice.buyer.address.as_str().is_empty(), Ordering::Relaxed);
+        printable_pdf(invoice, &fonts)
+    };
+    let (number, is_new) = match store.invoices.issue_invoice(permit, &request, &render).await? {
+        IssueOutcome::New(number) => (number, true),
+        IssueOutcome::AlreadyIssued(number) => (number, false),
+    };
+    // A warning only: scheduled jobs issue invoices with nobody to ask.
+    if !has_address.into_inner() {
+        eprintln!(
+            "warning: {account} has no billing address, so invoice {number} shows only its name; set one with: chancery account billing"
+        );
+    }
     if *json {
         return print_json(&IssueOutput { number, is_new });
     }

@@ -14,11 +14,17 @@ pub async fn run(global_args: &GlobalArgs, command: Command) -> anyhow::Result<(
     let (config, store) = open(global_args, IfMissing::Fail).await?;
     let admin = store.admin();
     match command {
-        Command::Issue(options) => issue::run(&admin, config.invoice_terms(), &options).await?,
+        Command::Issue(options) => {
+            let terms = (config.invoice_terms(), config.billing.pdf_fonts()?);
+            issue::run(&admin, terms, &options).await?;
+        }
         Command::List(options) => list::run(&admin, &options).await?,
         Command::Show(options) => show::run(&admin, &options).await?,
         Command::Paid { number, json } => paid::run(&admin, number, json).await?,
-        Command::Credit(options) => credit::run(&admin, config.invoice_terms(), &options).await?,
+        Command::Credit(options) => {
+            let terms = (config.invoice_terms(), config.billing.pdf_fonts()?);
+            credit::run(&admin, terms, &options).await?;
+        }
     }
     store.close().await;
     Ok(())
