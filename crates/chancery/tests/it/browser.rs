@@ -339,8 +339,18 @@ impl Browser {
             Scheme::Light => "light",
             Scheme::Dark => "dark",
         };
-        let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        let features = json!({"media": "", "features": [{"name": "prefers-color-scheme", "value": scheme}]});
         self.devtools("Emulation.setEmulatedMedia", features).await;
+    }
+
+    /// The time zone of the computer, for the pages from now on.
+    pub async fn set_time_zone(&self, zone: &str) {
+        self.devtools("Emulation.setTimezoneOverride", json!({"timezoneId": zone})).await;
+    }
+
+    /// Shows pages as on paper, until `show_on`.
+    pub async fn show_in_print(&self) {
+        self.devtools("Emulation.setEmulatedMedia", json!({"media": "print"})).await;
     }
 
     /// Returns a PNG of the screen.

@@ -185,7 +185,7 @@ async fn import_reads_stdin_with_an_explicit_format() {
 
 /// Names and texts that attempt injection wherever they are displayed.
 const HOSTILE: &str = concat!(
-    r#"{"name":"=HYPERLINK(\"http://evil.example\",\"x\")","owner":"maya@example.com","contact":"@SUM(1+1)","telephone":"-2+3","address":"'=1\n\t=2","#,
+    r#"{"name":"=HYPERLINK(\"http://evil.example\",\"x\")","owner":"maya@example.com","contact":"@SUM(1+1)","telephone":"-2+300","address":"'=1\n\t=2","#,
     r#""entries":[{"kind":"draft_letter","title":"<script>alert(1)</script>","text":"- one\n- \"two\", three; 'four'","at":"2026-11-12T15:30:00Z"}]}"#,
     "\n",
     r#"{"name":"Mill;=1+1","owner":"maya@example.com","contact":"Ann;@SUM(1+1)","address":"Mill Road;\"=1\"\n=2;+3","#,

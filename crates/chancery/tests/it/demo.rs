@@ -1,5 +1,6 @@
 //! `serve --demo`.
 
+use crate::browser::Browser;
 use crate::server::{Firm, clean_command, file_mode};
 use serde_json::Value;
 use std::time::Duration;
@@ -51,6 +52,78 @@ async fn demo_curl_command_works_and_restarts_print_the_same_key() {
     })
     .await;
     assert_eq!(server.get("/v1/models", &key).await.status, 200);
+}
+
+#[tokio::test]
+async fn demo_has_a_past_on_another_account_and_readable_email() {
+    let firm = Firm::new();
+    let server = firm.start_with(&["--demo"]);
+    let listed = firm.json(&["invoice", "list", "--json"]);
+    let invoices = listed["invoices"].as_array().unwrap();
+    assert!(invoices.iter().all(|invoice| invoice["account"]["name"] == "Harbor Lane Legal"), "{listed}");
+    // Newest first: the open one, the corrected one, its credit note, the one that it voids, and the overdue one.
+    let states: Vec<_> = invoices.iter().map(|invoice| (&invoice["kind"], &invoice["state"])).collect();
+    assert_eq!(
+        serde_json::json!(states),
+        serde_json::json!([
+            ["invoice", "issued"],
+            ["invoice", "paid"],
+            ["credit_note", "issued"],
+            ["invoice", "void"],
+            ["invoice", "issued"],
+        ])
+    );
+    assert_ne!(listed["sums"][0]["overdue"], "0.00", "{listed}");
+    let usage = |account: &str| firm.json(&["usage", "--account", account, "--by", "model", "--json"]);
+    assert_eq!(usage("Demo")["total"]["requests"], 0, "the printed key is unused");
+    assert_eq!(usage("Harbor Lane Legal")["data"].as_array().unwrap().len(), 2);
+    let verified = firm.run(&["verify"]);
+    for part in ["ledger: ", "invoices: ", "audit: "] {
+        let is_ok = |line: &str| line.starts_with(part) && line.ends_with("OK");
+        assert!(verified.lines().any(is_ok), "{verified}");
+    }
+
+    let demo: Value = serde_json::from_slice(&std::fs::read(firm.data().join("demo.json")).unwrap()).unwrap();
+    let mail_url = demo["mail_url"].as_str().unwrap();
+    assert_eq!(mail_url, format!("{}/mail", server.portal));
+    crate::server::eventually("the address is printed", Duration::from_secs(5), async || {
+        server.stdout().contains(mail_url)
+    })
+    .await;
+    let browser = Browser::start().await;
+    browser.open(mail_url).await;
+    browser.shows("No email yet").await;
+    browser.open(&format!("{}/forgotten-password", server.auth)).await;
+    browser.fill("#email", "ruth@example.com").await;
+    browser.follow("form button.button-primary").await;
+    browser.shows("Read its email").await;
+    let link = browser.script("return document.querySelector('a[target=_blank]').href").await;
+    assert_eq!(link, mail_url);
+    crate::server::eventually("the email is sent", Duration::from_secs(10), async || {
+        browser.open(mail_url).await;
+        browser.page_text().await.contains("Your password reset code")
+    })
+    .await;
+    let text = browser.text("article").await;
+    let digits = text.split(|c: char| !c.is_ascii_digit()).any(|run| run.len() == 6);
+    assert!(text.contains("ruth@example.com") && digits, "{text}");
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
+
+    drop(server);
+    drop(firm.start_with(&["--demo"]));
+    assert_eq!(firm.json(&["invoice", "list", "--json"]), listed, "a later start adds nothing");
+}
+
+#[tokio::test]
+async fn email_can_be_read_on_a_page_only_in_a_full_demo() {
+    let firm = Firm::new();
+    let server = firm.start_with(&["--demo", "--minimal"]);
+    let page = crate::server::client().get(format!("{}/mail", server.portal)).send().await.unwrap();
+    assert_eq!(page.status().as_u16(), 404);
+    let demo: Value = serde_json::from_slice(&std::fs::read(firm.data().join("demo.json")).unwrap()).unwrap();
+    assert_eq!(demo.get("mail_url"), None);
+    let invoices = firm.json(&["invoice", "list", "--json"]);
+    assert_eq!(invoices["total"], 0, "{invoices}");
 }
 
 #[test]

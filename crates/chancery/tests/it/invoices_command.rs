@@ -183,6 +183,32 @@ async fn invalid_invoice_commands_are_rejected_with_a_hint() {
 }
 
 #[tokio::test]
+async fn unprintable_address_is_rejected_and_a_missing_one_only_warned_about() {
+    let firm = firm_with_usage(Firm::new()).await;
+    let command = ["invoice", "issue", "--account", ACCOUNT, "--month", MONTH];
+    firm.run(&["account", "billing", ACCOUNT, "--address", "東京都千代田区"]);
+    let printed = firm.fail(&command);
+    assert!(printed.contains("The billing address contains 東 (U+6771), 京 (U+4EAC)"), "{printed}");
+    assert!(printed.contains("billing.fonts") && printed.contains("nothing was issued"), "{printed}");
+    let font = concat!(env!("CARGO_MANIFEST_DIR"), "/../invoicing/fonts/NotoSansCJK-sample.otf");
+    let firm = firm.with("CHANCERY_BILLING__FONTS", "/nowhere/cjk.ttc");
+    for command in [&command[..], &["config", "check"]] {
+        let printed = firm.fail(command);
+        assert!(printed.contains("billing.fonts: cannot read the font /nowhere/cjk.ttc"), "{printed}");
+    }
+    let firm = firm.with("CHANCERY_BILLING__FONTS", font);
+    firm.run(&command);
+
+    let firm = firm_with_usage(Firm::new()).await;
+    let output = firm.output(&command);
+    assert!(output.status.success());
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(printed.contains("has no billing address"), "{printed}");
+    let again = firm.output(&command);
+    assert!(!String::from_utf8_lossy(&again.stderr).contains("billing address"), "it was issued before");
+}
+
+#[tokio::test]
 async fn invoice_is_paid_credited_voided_and_its_month_reissued() {
     let firm = firm_with_usage(Firm::new()).await;
     let number = number_of(&issue(&firm));

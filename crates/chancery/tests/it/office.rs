@@ -40,7 +40,7 @@ pub struct PortalResponse {
 impl Office {
     pub fn open() -> Self {
         let firm = Firm::new().with("CHANCERY_PORTAL__FIRM_NAME", "Marlow & Finch");
-        let server = firm.start_with(&["--demo"]);
+        let server = firm.start_with(&["--demo", "--minimal"]);
         Self { firm, server }
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Where `scripts/openai-clients` installs them.
-fn clients() -> PathBuf {
+pub fn clients() -> PathBuf {
     let folder = std::env::var_os("CHANCERY_TEST_OPENAI_CLIENTS");
     let folder = folder.expect(
         "run `make test`, which fetches OpenAI's clients, or set CHANCERY_TEST_OPENAI_CLIENTS to what \

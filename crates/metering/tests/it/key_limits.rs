@@ -57,8 +57,13 @@ async fn old_secret_works_until_the_overlap_ends() {
     let old = &fixture.key;
     let new = ApiKey::with_new_secret(&old.prefix(), &OsRandomness);
     let overlap_ends_at = fixture.clock.now().after(Duration::from_secs(10));
-    let rotation =
-        KeyRotation { key: old.prefix(), hash: new.hash(), overlap_ends_at, ends_running_overlap: false };
+    let rotation = KeyRotation {
+        key: old.prefix(),
+        replaces: old.hash(),
+        hash: new.hash(),
+        overlap_ends_at,
+        ends_running_overlap: false,
+    };
     fixture.store.rotate_key(rotation).await.unwrap();
     let key_of = async |secret: &ApiKey| {
         fixture.meter.authenticate(Some(secret.reveal())).await.map(|caller| caller.key)

@@ -43,7 +43,7 @@ pub fn office_that_bills() -> Office {
         .with("CHANCERY_BILLING__PAYMENT", PAYMENT)
         .with("CHANCERY_BILLING__TAX_NAME", TAX_NAME)
         .with("CHANCERY_BILLING__TAX_PERCENT", TAX_PERCENT);
-    let server = firm.start_with(&["--demo"]);
+    let server = firm.start_with(&["--demo", "--minimal"]);
     Office { firm, server }
 }
 

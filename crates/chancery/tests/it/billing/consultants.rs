@@ -16,10 +16,10 @@ async fn consultant_can_neither_see_nor_open_billing_pages() {
     open_as(&office, &browser, &ruth, "/clients").await;
     assert_eq!(
         browser.script(links).await,
-        json!(["Clients", "Invoices", "Usage", "Accounts", "Team", "Audit"])
+        json!(["Home", "Clients", "Invoices", "Usage", "Accounts", "Team", "Audit"])
     );
     open_as(&office, &browser, &maya, "/clients").await;
-    assert_eq!(browser.script(links).await, json!(["Clients"]));
+    assert_eq!(browser.script(links).await, json!(["Home", "Clients"]));
 
     let (account, last, running) = (past.brightwater.account, past.last, past.running);
     for path in [
@@ -33,6 +33,7 @@ async fn consultant_can_neither_see_nor_open_billing_pages() {
         format!("/invoices/{}", documents.credit_note),
         "/invoices/2026-9999".to_owned(),
         format!("/invoices/drafts/{account}/{last}"),
+        format!("/invoices/drafts/{account}/{last}/issue"),
         format!("/invoices/drafts/{account}/{running}"),
         "/usage".to_owned(),
         format!("/usage?account={account}&month={last}"),
@@ -46,6 +47,6 @@ async fn consultant_can_neither_see_nor_open_billing_pages() {
         assert_eq!(browser.status().await, 403, "{path}");
         let shown = browser.page_text().await;
         assert!(!shown.contains(BRIGHTWATER), "{path}: {shown}");
-        assert_eq!(browser.script(links).await, json!(["Clients"]), "{path}");
+        assert_eq!(browser.script(links).await, json!(["Home", "Clients"]), "{path}");
     }
 }

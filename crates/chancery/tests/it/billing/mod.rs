@@ -3,6 +3,7 @@
 
 pub mod billing_history;
 mod consultants;
+mod final_actions;
 mod tour;
 mod without_scripts;
 

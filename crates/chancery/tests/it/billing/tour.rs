@@ -54,6 +54,11 @@ async fn invoice_pages_are_accessible() {
             "You cannot change an invoice after you issue it.",
         ),
         (
+            "confirmation before issuing",
+            format!("/invoices/drafts/{account}/{last}/issue"),
+            "You cannot change or delete it.",
+        ),
+        (
             "draft that runs",
             format!("/invoices/drafts/{account}/{running}"),
             "You can issue this invoice from",

@@ -33,6 +33,8 @@ async fn invoices_accounts_and_keys_work_without_scripts() {
 /// Issues the draft that the browser shows; returns its number.
 async fn it_is_issued(office: &Office, browser: &Browser) -> String {
     browser.shows("You cannot change an invoice after you issue it.").await;
+    browser.follow("a[href$='/issue']").await;
+    browser.shows("You cannot change or delete it.").await;
     browser.follow("form[action$='/issue'] button").await;
     browser.shows("can no longer be changed").await;
     let url = browser.wait_for_url(&office.portal("/invoices/")).await;

@@ -49,22 +49,16 @@ async fn hostile_text_is_shown_escaped_and_runs_nothing() {
     );
     let name = name.chars().take(200).collect::<String>();
     let address = "</textarea><script>window.harm=3</script>\n<!-- ]]> ${7*7}\n=HYPERLINK(\"http://x\")";
-    let (contact, telephone) = ("javascript:alert(1)//\" onmouseover=\"window.harm=4", "javascript:alert(2)");
+    let contact = "javascript:alert(1)//\" onmouseover=\"window.harm=4";
     let email = "\"><svg/onload=window.harm=5>@x.example";
-    let details = [
-        ("name", &*name),
-        ("contact", contact),
-        ("telephone", telephone),
-        ("address", address),
-        ("email", email),
-    ];
+    let details = [("name", &*name), ("contact", contact), ("address", address), ("email", email)];
     turned_around(&browser, &details).await;
     send(&browser, "main form", &details).await;
     browser.wait_for_url(&office.portal("/clients/1039")).await;
     ready(&browser).await;
     assert_eq!(browser.text("h1").await, name);
     let shown = browser.page_text().await;
-    for text in [contact, telephone, "</textarea><script>window.harm=3</script>", email] {
+    for text in [contact, "</textarea><script>window.harm=3</script>", email] {
         assert!(shown.contains(text), "{text} is not shown as it was written: {shown}");
     }
     unharmed(&browser, "record").await;

@@ -41,10 +41,12 @@ async fn client_list_and_record_work_with_the_keyboard_only() {
     question_mark_opens_shortcuts_and_escape_closes_them(&browser).await;
     tab_goes_through_the_page_in_its_order(&office, &browser).await;
     add_and_save_note(&office, &browser).await;
+    n_e_and_control_s_create_edit_and_save(&office, &browser).await;
 
     let record = maya.json("/clients/1037").await.value();
-    assert_eq!(record["meeting_notes"][0]["title"], "By keyboard");
-    assert_eq!(record["meeting_notes"][0]["text"], "No mouse was near.");
+    assert_eq!(record["meeting_notes"][0]["title"], "By shortcut");
+    assert_eq!(record["meeting_notes"][1]["title"], "By keyboard");
+    assert_eq!(record["meeting_notes"][1]["text"], "No mouse was near.");
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
@@ -142,4 +144,34 @@ async fn add_and_save_note(office: &Office, browser: &Browser) {
     keys(browser, ENTER).await;
     browser.wait_for_url(&office.portal("/clients/1037?done=")).await;
     browser.shows("By keyboard").await;
+}
+
+async fn n_e_and_control_s_create_edit_and_save(office: &Office, browser: &Browser) {
+    browser.open(&office.portal("/clients/1037")).await;
+    super::ready(browser).await;
+    keys(browser, "n").await;
+    browser.wait_for_url(&office.portal("/clients/1037?open=note")).await;
+    browser.until("document.activeElement.id === 'title'").await;
+    keys(browser, format!("By shortcut{TAB}Neat.")).await;
+    save_with_control_s(browser).await;
+    browser.wait_for_url(&office.portal("/clients/1037?done=note")).await;
+    browser.shows("By shortcut").await;
+
+    browser.open(&office.portal("/clients/1037")).await;
+    super::ready(browser).await;
+    keys(browser, "e").await;
+    browser.wait_for_url(&office.portal("/clients/1037?open=facts")).await;
+    super::ready(browser).await;
+    browser.open(&office.portal("/clients")).await;
+    super::ready(browser).await;
+    keys(browser, "n").await;
+    browser.wait_for_url(&office.portal("/clients/new")).await;
+}
+
+/// The driver cannot hold Control down while it types.
+async fn save_with_control_s(browser: &Browser) {
+    let press = "const press = new KeyboardEvent('keydown', \
+        { key: 's', ctrlKey: true, bubbles: true, cancelable: true }); \
+        return document.activeElement.dispatchEvent(press)";
+    assert_eq!(browser.script(press).await, false, "the browser's own dialog stays closed");
 }

@@ -3,9 +3,12 @@
 
 mod html_escaping;
 mod keyboard;
+mod layout;
+mod letters;
 mod object_authorization;
 mod scripts;
 mod tour;
+mod unsaved_text;
 mod url_swap;
 mod without_scripts;
 

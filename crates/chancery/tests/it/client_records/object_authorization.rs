@@ -57,7 +57,7 @@ fn run_as(office: &Office, folder: &Path, person: &SignedInUser, configuration: 
 async fn schemathesis_finds_no_access_to_other_consultants_clients() {
     // One person sends all requests of a run, as fast as they are answered.
     let firm = Firm::new().with("CHANCERY_PORTAL__PERSON_RPM", "1000000");
-    let server = firm.start_with(&["--demo"]);
+    let server = firm.start_with(&["--demo", "--minimal"]);
     let office = Office { firm, server };
     let (maya, omar, ruth) =
         (office.sign_in("maya").await, office.sign_in("omar").await, office.sign_in("ruth").await);

@@ -18,6 +18,7 @@ async fn scripts_enhance_pages_without_losing_data() {
     open_as(&office, &browser, &maya, "/clients").await;
 
     client_list_filters_while_typing(&browser).await;
+    search_marks_matches_in_entries_and_opens_them(&office, &browser).await;
     tabs_and_sort_orders_swap_part_of_the_page(&office, &browser).await;
     unsaved_changes_are_guarded(&office, &browser).await;
     draft_fills_the_editor_and_counts_as_unsaved(&office, &browser).await;
@@ -42,19 +43,33 @@ async fn client_list_filters_while_typing(browser: &Browser) {
     browser.until("document.querySelectorAll('[data-row]').length === 1").await;
     let state = "return [document.activeElement.id, document.querySelector('#q').value, location.search, \
         document.querySelector('#total').innerText, document.querySelector('[data-row]').innerText, window.isTheSamePage]";
-    let expected = json!(["q", "harb", "?q=harb", "1", "Harbour Lane Bakery", true]);
+    let expected = json!(["q", "harb", "?q=harb&disputes=", "1", "Harbour Lane Bakery", true]);
     assert_eq!(browser.script(state).await, expected);
     browser.type_keys("zzz").await;
     browser.shows("Nothing matches “harbzzz”").await;
     assert_eq!(
         browser.script("return [document.activeElement.id, location.search]").await,
-        json!(["q", "?q=harbzzz"])
+        json!(["q", "?q=harbzzz&disputes="])
     );
     // The URL that the script wrote also works on reload.
     browser.script("location.reload()").await;
     browser.until("!window.isTheSamePage").await;
     ready(browser).await;
     browser.shows("Nothing matches “harbzzz”").await;
+}
+
+async fn search_marks_matches_in_entries_and_opens_them(office: &Office, browser: &Browser) {
+    browser.open(&office.portal("/clients?q=credit")).await;
+    ready(browser).await;
+    let marks = "const marks = [...document.querySelectorAll('.found-in mark')]; \
+        return [marks.length > 0, marks.every(mark => /^credit/i.test(mark.innerText))]";
+    assert_eq!(browser.script(marks).await, json!([true, true]));
+    let entry = browser.script("return document.querySelector('.found-in a').hash").await;
+    browser.follow(".found-in a").await;
+    browser.wait_for_url(&office.portal("/clients/1")).await;
+    assert_eq!(browser.script("return location.hash").await, entry);
+    let target = "return /credit/i.test(document.querySelector(':target').innerText)";
+    assert_eq!(browser.script(target).await, true);
 }
 
 async fn tabs_and_sort_orders_swap_part_of_the_page(office: &Office, browser: &Browser) {
@@ -89,7 +104,7 @@ async fn draft_fills_the_editor_and_counts_as_unsaved(office: &Office, browser: 
     browser.script(WATCH).await;
     browser.fill("#text", "My own words.").await;
     browser.press("[data-draft]").await;
-    browser.until("!document.querySelector('[data-draft-failure]').hidden").await; // the purpose is missing
+    browser.until("document.querySelector('#draft-purpose[aria-invalid=true]')").await; // the purpose is missing
     assert_eq!(browser.script("return document.querySelector('#text').value").await, "My own words.");
 
     browser.fill("#draft-purpose", "Thank her for the meeting of yesterday.").await;
@@ -103,7 +118,7 @@ async fn draft_fills_the_editor_and_counts_as_unsaved(office: &Office, browser: 
     browser.press("[data-draft-back]").await;
     assert_eq!(browser.script("return document.querySelector('#text').value").await, "My own words.");
     browser.press("a.wordmark").await;
-    browser.until("location.pathname === '/clients'").await;
+    browser.until("location.pathname === '/home'").await;
     assert_eq!(browser.script(CONFIRMATION_SHOWN).await, "true", "a draft is not saved by itself");
 }
 
@@ -123,11 +138,12 @@ async fn unsaved_changes_are_guarded(office: &Office, browser: &Browser) {
         browser.until("!location.search.includes('open=note')").await;
         assert_eq!(browser.script(CONFIRMATION_SHOWN).await, "true", "left by {by}");
     }
-    browser.open(&form).await;
+    // What was typed into the note is restored, so this is another form.
+    browser.open(&office.portal("/clients/1037?open=dispute")).await;
     ready(browser).await;
     browser.script(WATCH).await;
     browser.press("a.button-quiet").await;
-    browser.until("!location.search.includes('open=note')").await;
+    browser.until("!location.search.includes('open=dispute')").await;
     assert_eq!(browser.script(CONFIRMATION_SHOWN).await, "false", "nothing was typed");
 
     browser.open(&form).await;
@@ -139,7 +155,7 @@ async fn unsaved_changes_are_guarded(office: &Office, browser: &Browser) {
     assert_eq!(browser.script(CONFIRMATION_SHOWN).await, "false", "saving is not leaving");
     browser.script(WATCH).await;
     browser.press("a.wordmark").await;
-    browser.until("location.pathname === '/clients'").await;
+    browser.until("location.pathname === '/home'").await;
     assert_eq!(
         browser.script(CONFIRMATION_SHOWN).await,
         "true",

@@ -30,10 +30,14 @@ async fn consultant_pages_are_accessible() {
     open_as(&office, &browser, &maya, "/clients").await;
     tour.look_everywhere("list", CLIENT).await;
     tour.picture("01-list").await;
+    browser.open(&office.portal("/home")).await;
+    tour.look_everywhere("home", "Disputes due").await;
     for (page, path, text) in [
         ("empty search", "/clients?q=zeppelin", "Nothing matches “zeppelin”"),
+        ("search of entries", "/clients?q=credit", "Credit for September"),
         ("empty archive", "/clients?archived=1", "No archived clients"),
         ("past the last page", "/clients?page=99", "No page 99"),
+        ("overdue", "/clients?disputes=overdue", "Dispute overdue"),
         ("invalid link", "/clients?page=x", "Invalid link"),
         ("new client", "/clients/new", "Only the name is required."),
         ("not yours", "/clients/999999", "You cannot open this page"),
@@ -142,22 +146,26 @@ async fn visit_conflict_and_history(
     ];
     assert_eq!(ruth.post(&format!("{record}/entries/{id}"), &form).await.status.as_u16(), 303);
     browser.press(".editor button.button-primary").await;
-    tour.look_everywhere("conflict", "Save my version").await;
+    tour.look_everywhere("conflict", "Continue editing").await;
     assert_eq!(browser.status().await, 409);
     tour.picture_from("04-conflict", ".entry-open").await;
-    browser.press(".editor button.button-primary").await;
+    browser.follow(".editor button.button-primary").await;
+    tour.look_everywhere("merging", "Not saved yet.").await;
+    browser.follow(".editor button.button-primary").await;
     browser.shows("3 versions").await;
     browser.open(&office.portal(&format!("{record}/entries/{id}/versions"))).await;
     browser.script("document.querySelectorAll('details').forEach(details => { details.open = true })").await;
     tour.look_everywhere("versions of a letter", "Version 3").await;
 
     browser.open(&office.portal(&format!("{record}?open=facts"))).await;
+    // The form has what was typed into it before, an empty name.
+    browser.fill("#name", CLIENT).await;
     browser.fill("#contact", "Priya Raman and her brother").await;
     let details = [("version", "1"), ("name", CLIENT), ("contact", "Priya Raman"), ("address", "Boston")];
     assert_eq!(ruth.post(record, &details).await.status.as_u16(), 303);
     browser.press("#facts-form button.button-primary").await;
-    tour.look_everywhere("conflict of facts", "Save my version").await;
-    browser.press("#facts-form button.button-primary").await;
+    tour.look_everywhere("conflict of facts", "Continue editing").await;
+    browser.follow("#facts-form button.button-danger").await;
     browser.shows("Version 3").await;
     browser.open(&office.portal(&format!("{record}/versions"))).await;
     tour.look_everywhere("versions of the facts", "Version 3").await;
@@ -175,6 +183,8 @@ async fn partner_pages_are_accessible() {
 
     open_as(&office, &browser, &ruth, "/clients").await;
     tour.look_everywhere("list of all", "All owners").await;
+    browser.open(&office.portal("/home")).await;
+    tour.look_everywhere("home of the firm", "Letters not sent").await;
     browser.open(&office.portal(&format!("/clients/{client}"))).await;
     tour.look_everywhere("record of another", "Reassign").await;
     for (page, path, text) in [
@@ -192,7 +202,8 @@ async fn partner_pages_are_accessible() {
         maya.page(path).await;
         omar.page(path).await;
     }
-    browser.open(&office.portal("/audit")).await;
+    // The page remembers the filter above.
+    browser.open(&office.portal("/audit?clear=1")).await;
     tour.look_everywhere("audit", "Denied").await;
     tour.picture("06-audit").await;
 

@@ -89,13 +89,27 @@ async fn add_edit_and_conflict_note(office: &Office, browser: &Browser, record: 
     browser.follow(".editor button.button-primary").await;
     browser.shows("Someone else edited this.").await;
     assert_eq!(browser.status().await, 409);
-    browser.shows("They like it plain, and blue.").await;
+    // The form is below other entries, so the page scrolls to it.
+    browser.until(&format!("document.activeElement.id === 'entry-{}'", note["id"])).await;
+    browser.shows("blue.").await;
+    let mine = browser.script("return document.querySelector('#text').value").await;
+    assert_eq!(mine, "They like it plain, and grey.");
+    let danger = browser.text(".editor .button-danger").await;
+    assert_eq!(danger, "Overwrite saved version", "it is not the primary button");
+    browser.follow(".editor button.button-primary").await;
+    browser.shows("Not saved yet.").await;
     let mine = browser.script("return document.querySelector('#text').value").await;
     assert_eq!(mine, "They like it plain, and grey.");
     browser.follow(".editor button.button-primary").await;
     browser.shows("They like it plain, and grey.").await;
+    browser.follow(".notice button").await;
+    browser.shows("Version restored.").await;
+    browser.shows("They like it plain, and blue.").await;
     browser.follow("a[href$='/versions']:not([href='/clients/1039/versions'])").await;
-    browser.shows("Version 4").await;
+    browser.shows("Version 5").await;
+    // The second on the page is the one before the current version.
+    browser.follow("article:nth-of-type(2) form button").await;
+    browser.shows("They like it plain, and grey.").await;
 }
 
 /// Uses the real model; the draft comes back in the page and is saved like any other text.
@@ -118,6 +132,11 @@ async fn draft_letter_in_browser(office: &Office, browser: &Browser, record: &st
 
 async fn it_is_archived_and_restored(office: &Office, browser: &Browser, record: &str) {
     browser.open(&office.portal(record)).await;
+    browser.follow("#tab-notes").await;
+    browser.follow("article form[action$='/archive'] button").await;
+    browser.shows("Entry archived.").await;
+    browser.follow(".notice button").await;
+    browser.shows("Entry restored.").await;
     browser.follow("#tab-notes").await;
     browser.follow("article form[action$='/archive'] button").await;
     browser.shows("Entry archived.").await;

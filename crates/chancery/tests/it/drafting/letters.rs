@@ -20,7 +20,7 @@ struct Scene {
 impl Scene {
     async fn open() -> Self {
         let firm = Firm::new();
-        let server = firm.start_with(&["--demo"]);
+        let server = firm.start_with(&["--demo", "--minimal"]);
         let cookie = sign_in(&firm, "maya@example.com").await;
         let list = get_json(&server, &cookie, "/clients").await;
         let client = list["clients"][0]["id"].as_i64().unwrap();

@@ -17,7 +17,7 @@ fn run(program: &str, script: &str) {
         .with("CHANCERY_IDENTITY__CLIENT_SECRET_FILE", "secret")
         .with("CHANCERY_PORTAL__PUBLIC_URL", &format!("http://localhost:{}", free_port()));
     write_secret(&firm.folder.path().join("secret"), SECRET);
-    let _server = firm.start_with(&["--demo"]);
+    let _server = firm.start_with(&["--demo", "--minimal"]);
     let demo = std::fs::read(firm.data().join("demo.json")).unwrap();
     let demo: Value = serde_json::from_slice(&demo).unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();

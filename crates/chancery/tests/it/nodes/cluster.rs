@@ -139,7 +139,7 @@ impl Node {
         let firm = plan.settings.iter().fold(firm, |firm, (name, value)| firm.with(name, value));
         let options: &[&str] = match plan.parts {
             Parts::ApiAlone => API_ALONE,
-            Parts::All if is_first => &["--demo"],
+            Parts::All if is_first => &["--demo", "--minimal"],
             Parts::All => &[],
         };
         let server = firm.start_with(options);

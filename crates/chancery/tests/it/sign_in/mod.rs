@@ -45,7 +45,7 @@ impl Scene {
     }
 
     async fn start_firm(firm: Firm) -> Self {
-        let server = firm.start_with(&["--demo"]);
+        let server = firm.start_with(&["--demo", "--minimal"]);
         Self { firm, server, browser: Browser::start().await }
     }
 

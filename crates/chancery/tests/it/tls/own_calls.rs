@@ -16,7 +16,7 @@ fn trusting_client() -> reqwest::Client {
 #[tokio::test]
 async fn portal_provider_and_api_reach_each_other_over_tls() {
     let firm = secured(Firm::new(), &TestCertificate::named(&["portal.example.com"]));
-    let server = firm.start_with(&["--demo"]);
+    let server = firm.start_with(&["--demo", "--minimal"]);
     let (portal, auth, api) = (https(&server.portal), https(&server.auth), https(&server.api));
     let demo: Value = serde_json::from_slice(&std::fs::read(firm.data().join("demo.json")).unwrap()).unwrap();
     assert_eq!(demo["portal_url"], portal);
