@@ -5,7 +5,7 @@ use chancery_domain::{
     RequestId, StopReason, SystemClock, TokenPrice, UsageRow,
 };
 use chancery_policy::{AuthzRequest, FirmResource, ManageAccounts, Policy};
-use chancery_store::{AccountChange, AccountSubject, NewAccount, NewKey, Store};
+use chancery_store::{AccountChange, AccountSubject, BillingChange, NewAccount, NewKey, Store};
 use std::sync::LazyLock;
 
 static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::load().unwrap());
@@ -24,6 +24,12 @@ pub async fn create_account(store: &Store, name: &str, limits: RateLimits) -> Ac
         AccountSubject::Account(account) => account.id,
         AccountSubject::Key(key) => panic!("{key:?}"),
     }
+}
+
+/// An invoice needs an address.
+pub async fn set_billing_address(store: &Store, account: AccountId, address: &str) {
+    let billing = BillingChange { address: Some(address.parse().unwrap()), email: None };
+    change(store, AccountChange::SetBilling { account, change: billing }).await;
 }
 
 pub async fn create_key(store: &Store, account: AccountId, label: &str) -> (KeyId, ApiKey) {

@@ -8,8 +8,9 @@
 use chancery_bench::accounts::{create_account, create_key, usage_row};
 use chancery_bench::people::create_person;
 use chancery_domain::{
-    AccountId, ClientId, Clock, ContactDetails, EntryId, EntryKind, KeyId, MAX_ENTRY_TEXT_CHARS,
-    OsRandomness, Person, Principal, Randomness, RateLimits, RequestId, Role, SystemClock,
+    AccountId, ClientId, Clock, ContactDetails, DisputeDetails, EntryId, EntryKind, KeyId,
+    MAX_ENTRY_TEXT_CHARS, OsRandomness, Person, Principal, Randomness, RateLimits, RequestId, Role,
+    SystemClock,
 };
 use chancery_policy::{
     AuthzAction, AuthzRequest, ClientResource, CreateClient, EditClient, FirmResource, NewClientResource,
@@ -159,6 +160,7 @@ impl Firm {
             at: SystemClock.now(),
             author: self.consultant.id,
             is_open: false,
+            dispute: DisputeDetails::default(),
             is_archived: false,
         }
     }

@@ -1,6 +1,6 @@
 //! A year of requests: four accounts with two keys each, three models, and prices that change every fifteen days.
 
-use chancery_bench::accounts::{create_account, create_key};
+use chancery_bench::accounts::{create_account, create_key, set_billing_address};
 use chancery_bench::people::{SignedIn, create_person, sign_in};
 use chancery_domain::{AccountId, Clock, Day, KeyId, Month, RateLimits, Role, SystemClock};
 use chancery_store::Store;
@@ -29,6 +29,7 @@ impl Year {
         for number in 0..ACCOUNTS {
             let limits = RateLimits { requests_per_min: 6_000, tokens_per_min: 10_000_000 };
             let account = create_account(&store, &format!("Account {number}"), limits).await;
+            set_billing_address(&store, account, "210 Pier Road\nSalem, MA 01970").await;
             accounts.push(account);
             for label in 0..KEYS {
                 keys.push(create_key(&store, account, &format!("Key {label}")).await.0);

@@ -2,8 +2,8 @@
 
 use chancery_bench::people::{SignedIn, create_person, sign_in};
 use chancery_domain::{
-    ClientId, Clock, ContactDetails, EntryKind, OsRandomness, Person, Principal, RequestId, Role,
-    SystemClock, UnixMillis,
+    ClientId, Clock, ContactDetails, DisputeDetails, EntryKind, OsRandomness, Person, Principal, RequestId,
+    Role, SystemClock, UnixMillis,
 };
 use chancery_policy::{AuthzRequest, NewClientResource, Policy};
 use chancery_store::{NewClient, NewEntry, Store};
@@ -64,7 +64,7 @@ impl Firm {
     }
 }
 
-/// No two are alike, and one of them is a harbourmaster.
+/// No two are alike. One of them is a harbourmaster, and one has an entry about a lighthouse.
 fn client(number: u64, owner: chancery_domain::PersonId, now: UnixMillis) -> NewClient {
     const TRADES: [&str; 7] =
         ["Bakery", "Joinery", "Lettings", "Brewery", "Dental Group", "Freight", "Optical"];
@@ -79,9 +79,10 @@ fn client(number: u64, owner: chancery_domain::PersonId, now: UnixMillis) -> New
     };
     let entry = |index: i64| {
         let kind = EntryKind::ALL[(index % 3) as usize];
+        let subject = if (number, index) == (8, 0) { "Lighthouse" } else { "Entry" };
         NewEntry {
             kind,
-            title: format!("Entry {index} of client {number}").parse().unwrap(),
+            title: format!("{subject} {index} of client {number}").parse().unwrap(),
             text: "Went through the figures of the last quarter. The margin is where it was expected to be, and the two open \
                    questions are with the bookkeeper.\n\n- Send the estimate before the 20th.\n- Ask about the second van."
                 .parse()
@@ -89,6 +90,7 @@ fn client(number: u64, owner: chancery_domain::PersonId, now: UnixMillis) -> New
             at: UnixMillis(now.0 - (number as i64 % 5_000 * ENTRIES + index) * HOUR_MS),
             author: owner,
             is_open: kind.can_be_open() && index == 1,
+            dispute: DisputeDetails::default(),
             is_archived: false,
         }
     };

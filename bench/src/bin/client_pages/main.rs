@@ -117,6 +117,8 @@ fn pages(firm: &Firm) -> Vec<Page> {
         page("list by name", "/clients?sort=name", partner, HTML),
         page("list, fourth page", "/clients?page=4", partner, HTML),
         page("search, one finds it", "/clients?q=harbourmaster", partner, HTML),
+        page("search, one entry", "/clients?q=lighthouse", partner, HTML),
+        page("search, one of theirs", "/clients?q=lighthouse", consultant, HTML),
         page(ALL_FIT, "/clients?q=client", partner, HTML),
         page("record, owner", &record, consultant, HTML),
         page("record as JSON", &record, consultant, JSON),
