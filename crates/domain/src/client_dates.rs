@@ -23,7 +23,7 @@ pub enum ClientDateError {
     DueInFuture,
 }
 
-/// Checks the day on which somebody became a client.
+/// Checks the day of `since` in a client's details.
 pub fn check_client_since(day: Day, today: Day) -> Result<Day, ClientDateError> {
     match day {
         day if day > today => Err(ClientDateError::SinceInFuture),

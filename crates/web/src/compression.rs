@@ -1,7 +1,7 @@
 //! Compresses pages, styles, scripts and JSON with gzip. Streams are sent as they are written, and never compressed.
 //!
 //! A page that repeats what a request said and that also has a secret can be probed through its compressed length
-//! (BREACH), if somebody else's page can make the request with the user's cookies. So a reply to a request with cookies
+//! (BREACH), if another site's page can make the request with the user's cookies. So a reply to a request with cookies
 //! is compressed only if the browser says that our own page, or nobody's, caused it.
 
 use axum::body::{Body, HttpBody};

@@ -80,7 +80,7 @@ pub(crate) async fn create(
     }
 }
 
-/// The user's own clients for a consultant, and all clients for a partner: nobody learns of a client that they may not
+/// The user's own clients for a consultant, and all clients for a partner: no one learns of a client that they may not
 /// read.
 async fn clients_with_name(
     portal: &Portal,

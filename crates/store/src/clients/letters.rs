@@ -1,7 +1,7 @@
 //! Letters that leave the firm: reads one letter with its client, and sends it by email.
 //!
 //! 1. The sender saw a version of the letter and an address of the client. If either has changed, nothing is sent.
-//! 2. One transaction counts the letter against the sender's quota, marks it as sent, records to whom, and puts the email
+//! 2. One transaction counts the letter against the sender's quota, marks it as sent, records the recipient, and puts the email
 //!    into the outbox, next to the decision in the audit log. So a letter is sent once, however often it is submitted.
 //! 3. A sent letter cannot be changed (`edit_entry`, and triggers on both databases).
 

@@ -1,7 +1,7 @@
 //! Entries that match a search, with excerpts. The list finds the clients; their entries are read here, with a permit for
 //! each record. One audit row covers the search: that of the list, which is committed first. Permits of another request
 //! or for a client that the list does not have read nothing. A row for each excerpt would fill the log with records that
-//! nobody has opened, 25 of them with every letter that somebody types.
+//! were not opened, 25 of them with each letter typed.
 
 use crate::ClientError;
 use crate::audit::principal::ensure_principal_unchanged;

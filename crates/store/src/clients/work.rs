@@ -1,7 +1,7 @@
 //! What waits for a person: disputes that are due, unsent letters, and the clients that they viewed last. It is read in
 //! two steps. The first records the decision to list clients and finds the numbers of what waits. The second reads titles,
 //! amounts and names, with a permit for each client. Permits of another request or for another client read nothing. One
-//! audit row covers both steps: a row for each client would fill the log with records that nobody has opened.
+//! audit row covers both steps: a row for each client would fill the log with records that were not opened.
 //!
 //! Statements for one owner start with that owner's clients, so that their time does not depend on other people's.
 

@@ -35,7 +35,7 @@ pub async fn run(
         IssueOutcome::New(number) => (number, true),
         IssueOutcome::AlreadyIssued(number) => (number, false),
     };
-    // A warning only: scheduled jobs issue invoices with nobody to ask.
+    // A warning only: scheduled jobs issue invoices without a person who could answer.
     if !has_address.into_inner() {
         eprintln!(
             "warning: {account} has no billing address, so invoice {number} shows only its name; set one with: chancery account billing"
