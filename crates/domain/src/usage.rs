@@ -21,10 +21,12 @@ pub enum StopReason {
     Deadline,
     /// An upstream server's filter ended it; the tokens passed on until then are billed.
     ContentFilter,
+    /// The reply repeated itself, and the request asked to end it then.
+    Repetition,
 }
 
 impl StopReason {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Complete,
         Self::MaxOutputTokens,
         Self::StopSequence,
@@ -32,6 +34,7 @@ impl StopReason {
         Self::Cancelled,
         Self::Deadline,
         Self::ContentFilter,
+        Self::Repetition,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -43,6 +46,7 @@ impl StopReason {
             Self::Cancelled => "cancelled",
             Self::Deadline => "deadline",
             Self::ContentFilter => "content_filter",
+            Self::Repetition => "repetition",
         }
     }
 

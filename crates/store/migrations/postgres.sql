@@ -63,7 +63,7 @@ CREATE TABLE ledger (
     cost_nanos         BIGINT NOT NULL CHECK (cost_nanos >= 0),
     at_ms              BIGINT NOT NULL CHECK (at_ms >= 0),
     stop_reason              TEXT   NOT NULL
-        CHECK (stop_reason IN ('complete', 'max_output_tokens', 'stop_sequence', 'context_length', 'cancelled', 'deadline', 'content_filter')),
+        CHECK (stop_reason IN ('complete', 'max_output_tokens', 'stop_sequence', 'context_length', 'cancelled', 'deadline', 'content_filter', 'repetition')),
     writer_id          BIGINT NOT NULL,
     position              BIGINT NOT NULL CHECK (position >= 0),
     hash               BYTEA  NOT NULL CHECK (octet_length(hash) = 32),
@@ -167,8 +167,9 @@ END;
 $$;
 
 -- Idempotency keys: sending a request again does not run it again. While the request runs, its row has the process that
--- runs it. Afterwards it has the reasoning and the text; the rest of the reply is in the ledger row. Both texts are
--- BYTEA, because a model may generate a NUL character, which PostgreSQL cannot store as text.
+-- runs it. Afterwards it has the reasoning, the text and, if the request asked for them, the log probabilities of its
+-- tokens, encoded; the rest of the reply is in the ledger row. Both texts are BYTEA, because a model may generate a NUL
+-- character, which PostgreSQL cannot store as text.
 CREATE TABLE idempotency_keys (
     account_id      BIGINT NOT NULL REFERENCES accounts (id),
     idempotency_key TEXT COLLATE "C" NOT NULL,
@@ -177,11 +178,12 @@ CREATE TABLE idempotency_keys (
     writer_id       BIGINT,
     reasoning_text  BYTEA,
     output_text     BYTEA,
+    logprobs        BYTEA,
     reasoning_tokens BIGINT CHECK (reasoning_tokens >= 0),
     expires_at_ms   BIGINT NOT NULL,
     PRIMARY KEY (account_id, idempotency_key),
     CHECK ((writer_id IS NULL) = (output_text IS NOT NULL) AND (writer_id IS NULL) = (reasoning_text IS NOT NULL)
-        AND (writer_id IS NULL) = (reasoning_tokens IS NOT NULL))
+        AND (writer_id IS NULL) = (reasoning_tokens IS NOT NULL) AND (writer_id IS NULL OR logprobs IS NULL))
 );
 
 CREATE INDEX idempotency_keys_expiry ON idempotency_keys (expires_at_ms);

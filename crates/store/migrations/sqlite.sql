@@ -61,7 +61,7 @@ CREATE TABLE ledger (
     cost_nanos         INTEGER NOT NULL CHECK (cost_nanos >= 0),
     at_ms              INTEGER NOT NULL CHECK (at_ms >= 0),
     stop_reason              TEXT    NOT NULL
-        CHECK (stop_reason IN ('complete', 'max_output_tokens', 'stop_sequence', 'context_length', 'cancelled', 'deadline', 'content_filter')),
+        CHECK (stop_reason IN ('complete', 'max_output_tokens', 'stop_sequence', 'context_length', 'cancelled', 'deadline', 'content_filter', 'repetition')),
     writer_id          INTEGER NOT NULL,
     position              INTEGER NOT NULL CHECK (position >= 0),
     hash               BLOB    NOT NULL CHECK (length(hash) = 32),
@@ -112,8 +112,9 @@ CREATE TABLE writer_leases (
 ) STRICT;
 
 -- Idempotency keys: sending a request again does not run it again. While the request runs, its row has the process that
--- runs it. Afterwards it has the reasoning and the text; the rest of the reply is in the ledger row. Both texts are
--- BLOB, because a model may generate a NUL character, which not every database can store as text.
+-- runs it. Afterwards it has the reasoning, the text and, if the request asked for them, the log probabilities of its
+-- tokens, encoded; the rest of the reply is in the ledger row. Both texts are BLOB, because a model may generate a NUL
+-- character, which not every database can store as text.
 CREATE TABLE idempotency_keys (
     account_id      INTEGER NOT NULL REFERENCES accounts (id),
     idempotency_key TEXT    NOT NULL,
@@ -122,11 +123,12 @@ CREATE TABLE idempotency_keys (
     writer_id       INTEGER,
     reasoning_text  BLOB,
     output_text     BLOB,
+    logprobs        BLOB,
     reasoning_tokens INTEGER CHECK (reasoning_tokens >= 0),
     expires_at_ms   INTEGER NOT NULL,
     PRIMARY KEY (account_id, idempotency_key),
     CHECK ((writer_id IS NULL) = (output_text IS NOT NULL) AND (writer_id IS NULL) = (reasoning_text IS NOT NULL)
-        AND (writer_id IS NULL) = (reasoning_tokens IS NOT NULL))
+        AND (writer_id IS NULL) = (reasoning_tokens IS NOT NULL) AND (writer_id IS NULL OR logprobs IS NULL))
 ) STRICT;
 
 CREATE INDEX idempotency_keys_expiry ON idempotency_keys (expires_at_ms);

@@ -82,10 +82,14 @@ impl LeasedConnection<'_> {
 }
 
 impl Pool {
+    /// Boxed, because the future of a new connection is large and seldom needed.
     async fn acquire(&self) -> Result<LeasedConnection<'static>, sqlx::Error> {
         Ok(match self {
-            Self::Sqlite(pool) => LeasedConnection::Sqlite(pool.acquire().await?),
-            Self::Postgres(pool) => LeasedConnection::Postgres(pool.acquire().await?),
+            Self::Sqlite(pool) => match pool.try_acquire() {
+                Some(connection) => LeasedConnection::Sqlite(connection),
+                None => LeasedConnection::Sqlite(Box::pin(pool.acquire()).await?),
+            },
+            Self::Postgres(pool) => LeasedConnection::Postgres(Box::pin(pool.acquire()).await?),
         })
     }
 
@@ -307,8 +311,8 @@ impl Db {
             return Err(sqlx::Error::PoolClosed);
         }
         Ok(match &self.writers {
-            WritePool::Slot(slot) => LeasedConnection::Slot(slot.acquire().await?),
-            WritePool::Pool(pool) => LeasedConnection::Postgres(pool.acquire().await?),
+            WritePool::Slot(slot) => LeasedConnection::Slot(Box::pin(slot.acquire()).await?),
+            WritePool::Pool(pool) => LeasedConnection::Postgres(Box::pin(pool.acquire()).await?),
         })
     }
 }

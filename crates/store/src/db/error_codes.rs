@@ -5,6 +5,7 @@ use crate::DbError;
 use crate::OpenError;
 use crate::SecretError;
 use crate::db::Corrupt;
+use futures_util::{FutureExt, TryFutureExt};
 use sqlx::error::{DatabaseError, ErrorKind};
 use sqlx::postgres::PgDatabaseError;
 use std::future::Future;
@@ -63,28 +64,31 @@ const MONTH_INVOICED: &str = "CH002";
 const MONTH_INVOICED_SQLITE: &str = "the month is already invoiced for this account";
 
 /// Waits for a statement's result, up to `RESPONSE_TIMEOUT`.
-pub(crate) async fn with_timeout<T>(
+pub(crate) fn with_timeout<T>(
     statement: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, sqlx::Error> {
-    within(RESPONSE_TIMEOUT, statement).await
+) -> impl Future<Output = Result<T, sqlx::Error>> {
+    with_timeout_of(RESPONSE_TIMEOUT, statement)
 }
 
-pub(crate) async fn with_timeout_of<T>(
+/// Not an `async fn`, nor are the others: that would store the statement twice, and callers' futures add up to many
+/// kilobytes, which are copied for every request.
+pub(crate) fn with_timeout_of<T>(
     limit: Duration,
     statement: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, sqlx::Error> {
-    within(limit, statement).await
+) -> impl Future<Output = Result<T, sqlx::Error>> {
+    let timed = tokio::time::timeout(limit, statement);
+    timed.map(move |outcome| outcome.unwrap_or_else(|_| Err(response_timeout(limit))))
 }
 
 /// Like `with_timeout`, for a query over the whole ledger.
-pub(crate) async fn with_long_timeout<T>(
+pub(crate) fn with_long_timeout<T>(
     query: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, sqlx::Error> {
+) -> impl Future<Output = Result<T, sqlx::Error>> {
     let timed_out = |error: &sqlx::Error| {
         let error = error.as_database_error();
         error.is_some_and(|error| matches!(code(error), Code::Postgres(QUERY_CANCELED)))
     };
-    within(LONG_RESPONSE_TIMEOUT, query).await.map_err(|error| match timed_out(&error) {
+    with_timeout_of(LONG_RESPONSE_TIMEOUT, query).map_err(move |error| match timed_out(&error) {
         true => response_timeout(LONG_STATEMENT_TIMEOUT),
         false => error,
     })
@@ -92,13 +96,6 @@ pub(crate) async fn with_long_timeout<T>(
 
 fn response_timeout(limit: Duration) -> sqlx::Error {
     sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, ResponseTimeout { limit }))
-}
-
-async fn within<T>(
-    limit: Duration,
-    statement: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, sqlx::Error> {
-    tokio::time::timeout(limit, statement).await.unwrap_or_else(|_| Err(response_timeout(limit)))
 }
 
 fn timeout_of(error: &io::Error) -> Option<Duration> {

@@ -27,8 +27,8 @@ const DELETE_ORPHANED: &str = "DELETE FROM idempotency_keys AS k WHERE k.account
     (k.expires_at_ms <= $3 OR (k.writer_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM writer_leases w \
     WHERE w.writer_id = k.writer_id AND w.lease_expires_at_ms > $3)))";
 
-const FIND_RECORD: &str = "SELECT k.fingerprint, k.request_id, k.reasoning_text, k.output_text, k.reasoning_tokens \
-    FROM idempotency_keys k \
+const FIND_RECORD: &str = "SELECT k.fingerprint, k.request_id, k.reasoning_text, k.output_text, k.logprobs, \
+    k.reasoning_tokens FROM idempotency_keys k \
     WHERE k.account_id = $1 AND k.idempotency_key = $2 AND NOT \
     (k.expires_at_ms <= $3 OR (k.writer_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM writer_leases w \
     WHERE w.writer_id = k.writer_id AND w.lease_expires_at_ms > $3)))";
@@ -37,7 +37,8 @@ const RELEASE_KEY: &str = "DELETE FROM idempotency_keys \
     WHERE account_id = $1 AND idempotency_key = $2 AND request_id = $3 AND writer_id IS NOT NULL";
 
 pub(crate) const FINISH: &str = "UPDATE idempotency_keys \
-    SET writer_id = NULL, reasoning_text = $4, output_text = $5, reasoning_tokens = $6, expires_at_ms = $7 \
+    SET writer_id = NULL, reasoning_text = $4, output_text = $5, logprobs = $6, reasoning_tokens = $7, \
+        expires_at_ms = $8 \
     WHERE account_id = $1 AND idempotency_key = $2 AND request_id = $3 AND writer_id IS NOT NULL";
 
 /// Keys of dead processes also stay until they expire, which is soon and does no harm. The time is compared again at
@@ -62,6 +63,7 @@ struct StoredRecord {
 struct StoredText {
     reasoning_text: String,
     output_text: String,
+    logprobs: Option<Vec<u8>>,
     reasoning_tokens: u32,
 }
 
@@ -86,6 +88,7 @@ impl FromRow for StoredRecord {
             ((Some(reasoning_text), Some(output_text)), Some(reasoning_tokens)) => Some(StoredText {
                 reasoning_text: text(reasoning_text)?,
                 output_text: text(output_text)?,
+                logprobs: row.get("logprobs")?,
                 reasoning_tokens: tokens(reasoning_tokens)?,
             }),
             _ => None,
@@ -127,14 +130,14 @@ impl IdempotencyKeys {
         let record = query(FIND_RECORD).bind(account.0).bind(key.as_str()).bind(now.0);
         let Some(record) = self.db.fetch_optional(record).await? else { return Ok(None) };
         let StoredRecord { fingerprint, request_id, reply } = record;
-        let Some(StoredText { reasoning_text, output_text, reasoning_tokens }) = reply else {
+        let Some(StoredText { reasoning_text, output_text, logprobs, reasoning_tokens }) = reply else {
             return Ok(Some(IdempotencyRecord { fingerprint, reply: None }));
         };
         let row = self.db.fetch_optional(query(ROW).bind(request_id.as_str())).await?;
         let row = row.ok_or_else(|| corrupt_reply(&request_id, "it is not in the ledger"))?;
         Ok(Some(IdempotencyRecord {
             fingerprint,
-            reply: Some(FinishedReply { row, reasoning_text, output_text, reasoning_tokens }),
+            reply: Some(FinishedReply { row, reasoning_text, output_text, logprobs, reasoning_tokens }),
         }))
     }
 

@@ -34,6 +34,8 @@ pub struct FinishedReply {
     /// Empty if the model did not reason.
     pub reasoning_text: String,
     pub output_text: String,
+    /// As they were encoded when the reply was stored.
+    pub logprobs: Option<Vec<u8>>,
     pub reasoning_tokens: u32,
 }
 

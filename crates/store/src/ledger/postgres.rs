@@ -64,11 +64,11 @@ const APPEND_WITH_REPLIES: &str = append!(
     ", kept AS ( \
         UPDATE idempotency_keys k \
         SET writer_id = NULL, reasoning_text = r.reasoning_text, output_text = r.output_text, \
-            reasoning_tokens = r.reasoning_tokens, expires_at_ms = r.expires_at_ms \
-        FROM unnest($34::bigint[], $35::text[], $36::text[], $37::bytea[], $38::bytea[], $39::bigint[], \
-                $40::bigint[]) \
-            AS r (account_id, idempotency_key, request_id, reasoning_text, output_text, reasoning_tokens, \
-                expires_at_ms) \
+            logprobs = r.logprobs, reasoning_tokens = r.reasoning_tokens, expires_at_ms = r.expires_at_ms \
+        FROM unnest($34::bigint[], $35::text[], $36::text[], $37::bytea[], $38::bytea[], $39::bytea[], \
+                $40::bigint[], $41::bigint[]) \
+            AS r (account_id, idempotency_key, request_id, reasoning_text, output_text, logprobs, \
+                reasoning_tokens, expires_at_ms) \
         WHERE k.account_id = r.account_id AND k.idempotency_key = r.idempotency_key \
             AND k.request_id = r.request_id AND k.writer_id IS NOT NULL \
         RETURNING 1 \
@@ -176,6 +176,13 @@ impl LedgerDatabase for PostgresLedger {
                             .stored_replies
                             .iter()
                             .map(|(_, stored_reply)| stored_reply.output_text.as_bytes())
+                            .collect::<Vec<_>>(),
+                    )
+                    .bind(
+                        batch
+                            .stored_replies
+                            .iter()
+                            .map(|(_, stored_reply)| stored_reply.logprobs.as_deref())
                             .collect::<Vec<_>>(),
                     )
                     .bind(reply_numbers(|stored_reply| i64::from(stored_reply.reasoning_tokens)))

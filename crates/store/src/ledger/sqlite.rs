@@ -123,6 +123,7 @@ impl SqliteLedger {
                 .bind(row.request_id.as_str())
                 .bind(stored_reply.reasoning_text.as_bytes())
                 .bind(stored_reply.output_text.as_bytes())
+                .bind(stored_reply.logprobs.as_deref())
                 .bind(i64::from(stored_reply.reasoning_tokens))
                 .bind(stored_reply.expires_at.0);
             if finish.execute(&mut *connection).await?.rows_affected() != 1 {

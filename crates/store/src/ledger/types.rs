@@ -32,8 +32,17 @@ pub struct StoredReply {
     /// Empty if the model did not reason.
     pub reasoning_text: String,
     pub output_text: String,
+    /// The log probabilities of its tokens, as the caller encodes them; `None` if the request did not ask for them.
+    pub logprobs: Option<Vec<u8>>,
     pub reasoning_tokens: u32,
     pub expires_at: UnixMillis,
+}
+
+impl StoredReply {
+    /// Size of what the model generated, with its log probabilities.
+    pub(crate) fn content_bytes(&self) -> usize {
+        self.reasoning_text.len() + self.output_text.len() + self.logprobs.as_ref().map_or(0, Vec::len)
+    }
 }
 
 impl From<UsageRow> for Settlement {

@@ -22,7 +22,7 @@ use crate::db::error_codes::{
 };
 use crate::ledger::batch::Batch;
 use crate::ledger::write_gaps::WriteGaps;
-use crate::{LedgerError, Settlement};
+use crate::{LedgerError, Settlement, StoredReply};
 use async_trait::async_trait;
 use chancery_domain::{ChainHead, Clock, Month, RequestId, UsageRow, WriterId};
 use std::collections::HashSet;
@@ -32,6 +32,10 @@ use tokio::sync::{Mutex, Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 pub(crate) const MAX_BATCH: usize = 256;
+
+/// Most bytes of stored replies in one transaction, unless one alone has more. Log probabilities can make a reply
+/// megabytes long, and PostgreSQL rejects a statement of a gigabyte.
+const MAX_BATCH_REPLY_BYTES: usize = 16 * 1024 * 1024;
 
 /// Most rows that wait during a commit. Beyond that, `settle` waits before it queues its row.
 const MAX_QUEUE: usize = 4096;
@@ -183,7 +187,7 @@ impl<D: LedgerDatabase, C: Clock> BatchWriter<D, C> {
         indices: Vec<usize>,
         respond: &mut (impl FnMut(usize, Result<(), LedgerError>) + Send),
     ) {
-        let mut parts = vec![SubBatch { indices, attempts: 1 }];
+        let mut parts = split_by_size(settlements, indices);
         while let Some(SubBatch { indices, attempts }) = parts.pop() {
             match self.append(settlements, &indices).await {
                 Ok(AppendOutcome::Appended) => indices.into_iter().for_each(|index| respond(index, Ok(()))),
@@ -300,6 +304,25 @@ impl<D: LedgerDatabase, C: Clock> BatchWriter<D, C> {
     }
 }
 
+/// Parts with at most `MAX_BATCH_REPLY_BYTES` each. The last part comes first, because parts are taken from the end.
+fn split_by_size(settlements: &[Settlement], indices: Vec<usize>) -> Vec<SubBatch> {
+    let mut parts: Vec<SubBatch> = Vec::with_capacity(1);
+    let mut part_bytes = 0_usize;
+    for index in indices {
+        let bytes = settlements[index].stored_reply.as_ref().map_or(0, StoredReply::content_bytes);
+        part_bytes = part_bytes.saturating_add(bytes);
+        match parts.last_mut() {
+            Some(part) if part_bytes <= MAX_BATCH_REPLY_BYTES => part.indices.push(index),
+            _ => {
+                parts.push(SubBatch { indices: vec![index], attempts: 1 });
+                part_bytes = bytes;
+            }
+        }
+    }
+    parts.reverse();
+    parts
+}
+
 /// The second half comes first, because parts are taken from the end.
 fn split_in_half(mut indices: Vec<usize>) -> [SubBatch; 2] {
     let second = indices.split_off(indices.len() / 2);
@@ -343,7 +366,9 @@ pub(crate) trait LedgerDatabase: Send + Sync + 'static {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use chancery_domain::{AccountId, KeyId, Nanos, Prices, StopReason, SystemClock, TokenPrice, UnixMillis};
+    use chancery_domain::{
+        AccountId, IdempotencyKey, KeyId, Nanos, Prices, StopReason, SystemClock, TokenPrice, UnixMillis,
+    };
     use std::collections::{BTreeMap, VecDeque};
     use std::io;
 
@@ -459,6 +484,27 @@ mod tests {
         *database.head.lock().await = moved;
         writer.settle(row(2).into()).await.unwrap();
         assert_eq!(*database.head.lock().await, moved.with_row(WriterId(7), &row(2)));
+    }
+
+    #[test]
+    fn large_replies_are_split_over_transactions_in_order() {
+        let settlement = |(number, bytes): (u32, usize)| {
+            let stored_reply = StoredReply {
+                key: IdempotencyKey::from_stored(format!("order-{number}")),
+                reasoning_text: String::new(),
+                output_text: String::new(),
+                logprobs: Some(vec![0; bytes]),
+                reasoning_tokens: 0,
+                expires_at: UnixMillis(0),
+            };
+            Settlement { stored_reply: Some(stored_reply), ..Settlement::from(row(number)) }
+        };
+        let sizes = [1, MAX_BATCH_REPLY_BYTES - 1, 1, 2 * MAX_BATCH_REPLY_BYTES, 0, 1];
+        let mut settlements: Vec<Settlement> = (0..).zip(sizes).map(settlement).collect();
+        settlements.push(row(6).into());
+        let parts = split_by_size(&settlements, (0..settlements.len()).collect());
+        let parts: Vec<Vec<usize>> = parts.into_iter().rev().map(|part| part.indices).collect();
+        assert_eq!(parts, [vec![0, 1], vec![2], vec![3], vec![4, 5, 6]]);
     }
 
     #[tokio::test]

@@ -37,10 +37,16 @@ fn settlement(number: usize, billed_key: (AccountId, KeyId), text: &str) -> Sett
         key: name("order-17"),
         reasoning_text: format!("They want {text}"),
         output_text,
+        logprobs: logprobs(number),
         reasoning_tokens: 3,
         expires_at,
     };
     Settlement { row: row(number, billed_key), is_reserved: false, stored_reply: Some(stored_reply) }
+}
+
+/// Of every second request, with bytes that are no text.
+fn logprobs(number: usize) -> Option<Vec<u8>> {
+    (number % 2 == 1).then(|| vec![1, 0, 0xff, number as u8])
 }
 
 fn in_progress() -> IdempotencyRecord {
@@ -52,6 +58,7 @@ fn finished(number: usize, billed_key: (AccountId, KeyId), text: &str) -> Idempo
         row: row(number, billed_key),
         reasoning_text: format!("They want {text}"),
         output_text: text.to_owned(),
+        logprobs: logprobs(number),
         reasoning_tokens: 3,
     };
     IdempotencyRecord { fingerprint: Fingerprint([7; 32]), reply: Some(reply) }

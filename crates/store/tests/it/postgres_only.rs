@@ -699,6 +699,7 @@ async fn request_lookup_scans_one_partition() {
                 key: key.clone(),
                 reasoning_text: String::new(),
                 output_text: "text".to_owned(),
+                logprobs: None,
                 reasoning_tokens: 0,
                 expires_at,
             };

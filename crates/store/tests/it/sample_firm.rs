@@ -228,6 +228,7 @@ async fn in_progress(store: &Store, rng: &SeededRng, payers: &[(AccountId, KeyId
                 // A model may generate a NUL character.
                 reasoning_text: format!("{}\0", rng.text()),
                 output_text: format!("{}\0", rng.text()),
+                logprobs: (number % 4 == 0).then(|| vec![1, 0, number as u8]),
                 reasoning_tokens: 2,
                 expires_at: after_s(86_400),
             };

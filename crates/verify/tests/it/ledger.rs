@@ -73,6 +73,7 @@ async fn stored_reply_for(store: &Arc<Store>, row: &UsageRow) -> StoredReply {
         key,
         reasoning_text: String::new(),
         output_text: "A ledger is a book.".to_owned(),
+        logprobs: None,
         reasoning_tokens: 0,
         expires_at,
     }
