@@ -18,6 +18,8 @@ pub struct Detokenizer {
     /// The text that the last token released, followed by characters that may be the start of a stop string.
     text: String,
     emitted: usize,
+    /// Bytes of text that tokens before the last one released.
+    emitted_before: usize,
     stops: Vec<StopMatcher>,
 }
 
@@ -28,12 +30,14 @@ impl Detokenizer {
             partial: Vec::new(),
             text: String::new(),
             emitted: 0,
+            emitted_before: 0,
             stops: stops.iter().filter(|stop| !stop.is_empty()).map(|stop| StopMatcher::new(stop)).collect(),
         }
     }
 
     pub fn push(&mut self, bytes: &[u8]) -> Emitted<'_> {
         self.text.drain(..self.emitted);
+        self.emitted_before += self.emitted;
         let scanned = self.text.len();
         self.partial.extend_from_slice(bytes);
         let consumed = decode_complete(&self.partial, &mut self.text);
@@ -55,6 +59,21 @@ impl Detokenizer {
     /// The withheld text, for a reply that ends without a stop string.
     pub fn pending_text(&self) -> &str {
         &self.text[self.emitted..]
+    }
+
+    /// Bytes of all text that was released.
+    pub fn emitted_bytes(&self) -> usize {
+        self.emitted_before + self.emitted
+    }
+
+    /// Bytes of all text of complete characters, released or withheld.
+    pub fn decoded_bytes(&self) -> usize {
+        self.emitted_before + self.text.len()
+    }
+
+    /// Bytes of the last character if it is incomplete; otherwise 0.
+    pub fn partial_bytes(&self) -> usize {
+        self.partial.len()
     }
 }
 
@@ -218,6 +237,8 @@ mod tests {
                 let Emitted { text, stopped } = detokenizer.push(token);
                 emitted += text;
                 let whole = complete_text(&bytes);
+                prop_assert_eq!(detokenizer.emitted_bytes(), emitted.len());
+                prop_assert_eq!(detokenizer.decoded_bytes(), whole.len());
                 if let Some(at) = first_stop(&whole, &stops) {
                     prop_assert!(stopped);
                     prop_assert_eq!(&emitted, &whole[..at]);

@@ -25,7 +25,9 @@ pub struct CpuEngine {
     template: ChatTemplate,
     job_queue: Arc<JobQueue>,
     context_tokens: u32,
+    parameters: u64,
     memory_bytes: u64,
+    kv_page_bytes: u64,
     worker: Option<JoinHandle<()>>,
 }
 
@@ -94,16 +96,19 @@ impl CpuEngine {
             "weights exceed the plan"
         );
         let fingerprint = file.fingerprint();
+        let parameters = file.parameters();
         drop(file);
         let load_time = clock.monotonic().saturating_duration_since(started);
 
         let hyperparameters = &model.hyperparameters;
         let memory_bytes = plan.memory_estimate.total_bytes();
         let worker_limits = plan.worker_limits;
+        let kv_page_bytes =
+            plan.memory_estimate.kv_bytes / (worker_limits.pages + SHORT_POOL_PAGES).max(1) as u64;
         tracing::info!(
             model = %hyperparameters.name,
             architecture = hyperparameters.architecture.name(),
-            parameters = model.parameters(),
+            parameters,
             context_tokens,
             slots = worker_limits.slots,
             threads = plan.threads,
@@ -122,7 +127,7 @@ impl CpuEngine {
         let supervisor = Supervisor {
             tokenizer: Arc::clone(&tokenizer),
             job_queue: Arc::clone(&job_queue),
-            clock,
+            clock: Arc::clone(&clock),
             load_time,
             metrics: SupervisorMetrics {
                 worker: WorkerMetrics {
@@ -140,18 +145,32 @@ impl CpuEngine {
         let source =
             ModelSource { plan, header_fingerprint, fingerprint, vocab_size: tokenizer.vocab_size() };
         let step_lock = source.plan.step_lock.clone();
-        let wrap = move |forward| Exclusive::new(wrap(forward), step_lock.clone());
+        let wrap = move |forward| Exclusive::new(wrap(forward), &step_lock, Arc::clone(&clock));
         let first = wrap(source.forward(model, kernels)?);
         let worker = thread::Builder::new()
             .name("engine-0".to_owned())
             .spawn(move || supervisor.run(first, || source.build().map(&wrap)))
             .map_err(LoadError::Threads)?;
-        Ok(Self { tokenizer, template, job_queue, context_tokens, memory_bytes, worker: Some(worker) })
+        Ok(Self {
+            tokenizer,
+            template,
+            job_queue,
+            context_tokens,
+            parameters,
+            memory_bytes,
+            kv_page_bytes,
+            worker: Some(worker),
+        })
     }
 
     /// Memory at full load; the KV cache is allocated only as it is used.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes
+    }
+
+    /// The part of `memory_bytes` that the system has not committed yet: KV cache pages that no job has written.
+    pub fn uncommitted_bytes(&self) -> u64 {
+        self.kv_page_bytes.saturating_mul(self.job_queue.untouched_pages() as u64)
     }
 
     /// KV cache usage as of the last step.
@@ -210,6 +229,10 @@ impl Engine for CpuEngine {
 
     fn start(&self, job: Job) -> Result<Generation, EngineError> {
         self.job_queue.submit(job)
+    }
+
+    fn parameters(&self) -> Option<u64> {
+        Some(self.parameters)
     }
 
     fn outage(&self) -> Option<String> {

@@ -34,7 +34,7 @@ pub enum LoadError {
     #[error("cannot load model file {}: {error}", path.display())]
     Rejected { path: PathBuf, error: ModelFileError },
     #[error(
-        "model file {} changed since it was loaded; restore it, or restart the server to load the new one",
+        "model file {} changed since it was loaded; restore it, or send SIGHUP to the server to load the new one",
         path.display()
     )]
     Changed { path: PathBuf },

@@ -39,6 +39,10 @@ impl Logits<'_> {
         self.values.chunks_exact(self.stride).map(|row| &row[..self.vocab_size])
     }
 
+    pub fn row_mut(&mut self, row: usize) -> &mut [f32] {
+        &mut self.values[row * self.stride..][..self.vocab_size]
+    }
+
     /// Computes statistics of each row; if its temperature is above zero, softmax weights replace the logits.
     pub fn logit_stats(&mut self, temperatures: &[f32], logit_stats: &mut Vec<LogitStats>) {
         let Self { stride, vocab_size, kernels, .. } = *self;
@@ -55,6 +59,11 @@ pub trait ForwardModel: Send + 'static {
 
     /// Rows up to which one more adds little to a step's time; 1 if each costs as much as the first.
     fn draft_rows(&self) -> usize;
+
+    /// Whether another model computes on the same cores right now, so that steps should be short.
+    fn shares_cores(&self) -> bool {
+        false
+    }
 }
 
 /// A model with its KV cache and scratch buffers.

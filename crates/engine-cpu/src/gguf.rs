@@ -96,6 +96,13 @@ impl<R: Read + Seek> Gguf<R> {
         self.tensors.get(name)
     }
 
+    /// How many parameters the model has: the elements of all tensors.
+    pub fn parameters(&self) -> u64 {
+        let elements =
+            |info: &TensorInfo| info.dimensions.iter().map(|length| *length as u64).product::<u64>();
+        self.tensors.values().map(elements).fold(0, u64::saturating_add)
+    }
+
     pub fn tensor_names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
     }

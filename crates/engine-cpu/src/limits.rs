@@ -82,6 +82,12 @@ pub const MIXED_PREFILL_TOKENS: usize = 64;
 /// Prompt tokens per step while no sequence decodes.
 pub const PREFILL_ONLY_TOKENS: usize = 256;
 
+/// Compute time that one step counts for at most, when several models share the cores: bounds how long a model waits for its
+/// next step after a very long one.
+pub const MAX_STEP_CHARGE: Duration = Duration::from_millis(500);
+/// How long a model that has had less time may take between two steps before another one steps instead. Sampling takes less.
+pub const RETURN_GRACE: Duration = Duration::from_millis(2);
+
 /// Maximum rows of a step that is filled up with drafted tokens.
 pub const MAX_DRAFT_ROWS: usize = 64;
 /// Maximum tokens drafted for one sequence in one step.

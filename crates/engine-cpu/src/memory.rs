@@ -28,19 +28,37 @@ pub struct AvailableMemory {
     pub bound: MemoryBound,
 }
 
+/// What running models change about the memory that the system reports as available.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunningModelMemory {
+    /// KV cache that no job has written yet. The system counts it as available; only the address space has it already.
+    pub uncommitted_bytes: u64,
+    /// Memory of a model that is dropped before anything is loaded: what it has committed, and with what it has not.
+    pub freed_bytes: u64,
+    pub freed_address_bytes: u64,
+}
+
 impl AvailableMemory {
     /// `None` if the system does not report it.
     pub fn read() -> Option<Self> {
-        Self::read_under(Path::new("/"))
+        Self::read_beside(RunningModelMemory::default())
     }
 
-    fn read_under(root: &Path) -> Option<Self> {
+    /// The memory for further models beside those that run.
+    pub fn read_beside(running: RunningModelMemory) -> Option<Self> {
+        Self::read_under(Path::new("/"), running)
+    }
+
+    fn read_under(root: &Path, running: RunningModelMemory) -> Option<Self> {
         let machine =
             value_of(&root.join("proc/meminfo"), "MemAvailable:").map(|kib| kib.saturating_mul(1024));
+        let committed =
+            |bytes: u64| bytes.saturating_add(running.freed_bytes).saturating_sub(running.uncommitted_bytes);
+        let addresses = |bytes: u64| bytes.saturating_add(running.freed_address_bytes);
         let bounds = [
-            (machine, MemoryBound::Machine),
-            (cgroup_available(root), MemoryBound::Cgroup),
-            (address_space_available(root), MemoryBound::AddressSpace),
+            (machine.map(committed), MemoryBound::Machine),
+            (cgroup_available(root).map(committed), MemoryBound::Cgroup),
+            (address_space_available(root).map(addresses), MemoryBound::AddressSpace),
         ];
         let known = bounds.into_iter().filter_map(|(bytes, bound)| Some(Self { bytes: bytes?, bound }));
         known.min_by_key(|available| available.bytes)
@@ -148,13 +166,17 @@ mod tests {
 
     /// Reads a fake machine, given as files under `/proc` and `/sys`.
     fn machine(files: &[(&str, &str)]) -> Option<AvailableMemory> {
+        machine_beside(files, RunningModelMemory::default())
+    }
+
+    fn machine_beside(files: &[(&str, &str)], running: RunningModelMemory) -> Option<AvailableMemory> {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = root.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        AvailableMemory::read_under(root.path())
+        AvailableMemory::read_under(root.path(), running)
     }
 
     const MEMINFO: (&str, &str) =
@@ -225,6 +247,36 @@ mod tests {
         assert_eq!(
             machine(&limited),
             Some(AvailableMemory { bytes: 1_488_000_000, bound: MemoryBound::AddressSpace })
+        );
+    }
+
+    #[test]
+    fn running_models_keep_the_memory_they_may_still_write() {
+        let limited = [
+            MEMINFO,
+            (
+                "proc/self/limits",
+                "Max address space         20000000000          unlimited            bytes\n",
+            ),
+            ("proc/self/status", "VmSize:\t  500000 kB\n"),
+        ];
+        let running =
+            RunningModelMemory { uncommitted_bytes: 1_000_000_000, ..RunningModelMemory::default() };
+        assert_eq!(
+            machine_beside(&limited, running),
+            Some(AvailableMemory { bytes: 7_192_000_000, bound: MemoryBound::Machine })
+        );
+        let replacing =
+            RunningModelMemory { freed_bytes: 500_000_000, freed_address_bytes: 2_000_000_000, ..running };
+        assert_eq!(
+            machine_beside(&limited, replacing),
+            Some(AvailableMemory { bytes: 7_692_000_000, bound: MemoryBound::Machine })
+        );
+        let only_addresses = machine_beside(&limited[1..], replacing);
+        assert_eq!(
+            only_addresses,
+            Some(AvailableMemory { bytes: 21_488_000_000, bound: MemoryBound::AddressSpace }),
+            "what is not written yet has its addresses already"
         );
     }
 

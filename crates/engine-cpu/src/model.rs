@@ -176,11 +176,6 @@ impl Model {
         in_layers.chain([&self.output])
     }
 
-    /// Number of weights in all matrices; an embedding tied to the output counts once.
-    pub fn parameters(&self) -> usize {
-        self.matrices().map(|matrix| matrix.inputs() * matrix.columns()).sum()
-    }
-
     pub fn memory_bytes(&self) -> usize {
         self.matrices().map(Matrix::memory_bytes).sum::<usize>() + self.embedding.bytes.len()
     }

@@ -55,7 +55,7 @@ pub struct Plan {
     pub(crate) threads: usize,
     pub(crate) draft_rows: Option<usize>,
     pub(crate) memory_estimate: MemoryEstimate,
-    /// Shared with the models planned together with this one.
+    /// Shared with the models planned together with this one, or by the same `EngineGroup`.
     pub(crate) step_lock: StepLock,
 }
 
@@ -65,7 +65,7 @@ impl Plan {
         Self::fit(models, AvailableMemory::read())
     }
 
-    fn fit(
+    pub(crate) fn fit(
         models: &[(PathBuf, LoadOptions)],
         available: Option<AvailableMemory>,
     ) -> Result<Vec<Self>, LoadError> {
@@ -73,14 +73,7 @@ impl Plan {
             .iter()
             .map(|(path, options)| ModelRequirements::read(path, options))
             .collect::<Result<Vec<_>, LoadError>>()?;
-        let usable_bytes = available.map_or(u64::MAX, |available| {
-            let reserve = (available.bytes / MEMORY_RESERVE_DIVISOR).max(MIN_MEMORY_RESERVE_BYTES);
-            let for_threads = match available.bound {
-                MemoryBound::AddressSpace => ADDRESS_SPACE_RESERVE_BYTES,
-                MemoryBound::Machine | MemoryBound::Cgroup => 0,
-            };
-            available.bytes.saturating_sub(reserve + for_threads)
-        });
+        let usable_bytes = available.map_or(u64::MAX, usable_bytes);
         let minimum = requirements.iter().map(ModelRequirements::min_bytes).fold(0, u64::saturating_add);
         let share = usable_bytes.saturating_sub(minimum) / (models.len() as u64).max(1);
         let step_lock = StepLock::default();
@@ -89,7 +82,8 @@ impl Plan {
         let needed = plans.iter().map(|plan| plan.memory_estimate.total_bytes()).fold(0, u64::saturating_add);
         match available {
             Some(available) if needed > usable_bytes => {
-                Err(LoadError::Memory(InsufficientMemory { plans, usable_bytes, available }))
+                let reserved_bytes = 0;
+                Err(LoadError::Memory(InsufficientMemory { plans, usable_bytes, available, reserved_bytes }))
             }
             _ => Ok(plans),
         }
@@ -122,6 +116,7 @@ impl Plan {
                     plans: vec![self.clone()],
                     usable_bytes,
                     available,
+                    reserved_bytes: 0,
                 }))
             }
             _ => Ok(()),
@@ -148,12 +143,25 @@ impl fmt::Display for Plan {
     }
 }
 
+/// Memory that models may use on this machine now; `None` if the system does not report it.
+pub fn usable_memory_bytes() -> Option<u64> {
+    AvailableMemory::read().map(usable_bytes)
+}
+
 /// The models do not fit into memory.
 #[derive(Debug)]
 pub struct InsufficientMemory {
     plans: Vec<Plan>,
     usable_bytes: u64,
     available: AvailableMemory,
+    /// KV cache of running models that is not written yet, and is not in `available`.
+    reserved_bytes: u64,
+}
+
+impl InsufficientMemory {
+    pub(crate) fn beside(self, reserved_bytes: u64) -> Self {
+        Self { reserved_bytes, ..self }
+    }
 }
 
 impl fmt::Display for InsufficientMemory {
@@ -162,17 +170,33 @@ impl fmt::Display for InsufficientMemory {
             self.plans.iter().map(|plan| plan.memory_estimate.total_bytes()).fold(0, u64::saturating_add);
         write!(
             f,
-            "insufficient memory: {} needed, {} usable ({} {}, part of it reserved for other processes): ",
+            "insufficient memory: {} needed, {} usable ({} {}",
             HumanBytes(needed),
             HumanBytes(self.usable_bytes),
             HumanBytes(self.available.bytes),
             self.available.bound,
         )?;
+        if self.reserved_bytes > 0 {
+            write!(f, " beside {} for the KV caches of running models", HumanBytes(self.reserved_bytes))?;
+        }
+        f.write_str(", part of it reserved for other processes): ")?;
         for plan in &self.plans {
             write!(f, "{plan}; ")?;
         }
-        f.write_str("lower `context_tokens` or `slots`, serve fewer or smaller models, or add memory")
+        f.write_str(
+            "lower `context_tokens` or `slots`, serve fewer or smaller models (`chancery model list` shows what fits), or add memory",
+        )
     }
+}
+
+/// The part of the available memory that models may use.
+pub(crate) fn usable_bytes(available: AvailableMemory) -> u64 {
+    let reserve = (available.bytes / MEMORY_RESERVE_DIVISOR).max(MIN_MEMORY_RESERVE_BYTES);
+    let for_threads = match available.bound {
+        MemoryBound::AddressSpace => ADDRESS_SPACE_RESERVE_BYTES,
+        MemoryBound::Machine | MemoryBound::Cgroup => 0,
+    };
+    available.bytes.saturating_sub(reserve + for_threads)
 }
 
 /// A model's header and options.
@@ -268,6 +292,8 @@ impl<'a> ModelRequirements<'a> {
 
     fn memory_estimate(&self, slots: usize, pages: usize) -> MemoryEstimate {
         let rows = PREFILL_ONLY_TOKENS.max(MIXED_PREFILL_TOKENS + slots);
+        // A sequence that reports log probabilities keeps a copy of its logits.
+        let saved_logits_bytes = (4 * slots * self.hyperparameters.vocab_size) as u64;
         MemoryEstimate {
             weights_bytes: self.weights_bytes,
             kv_bytes: self.kv_bytes(pages.saturating_add(SHORT_POOL_PAGES)),
@@ -276,7 +302,8 @@ impl<'a> ModelRequirements<'a> {
                 &self.hyperparameters,
                 rows,
                 slots.max(MAX_DRAFT_ROWS),
-            ),
+            )
+            .saturating_add(saved_logits_bytes),
             tokenizer_bytes: self.tokenizer_bytes,
         }
     }
@@ -349,4 +376,6 @@ fn ensure_in_range(
 }
 
 #[cfg(test)]
-mod tests;
+mod catalogue_models;
+#[cfg(test)]
+pub(crate) mod tests;

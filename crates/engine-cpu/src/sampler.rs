@@ -404,7 +404,8 @@ mod tests {
             min_p in prop_oneof![Just(0.0_f32), 0.0_f32..1.0, Just(1.0)],
             seed in any::<u64>(),
         ) {
-            let sampling = Sampling { temperature, top_k: top_k.and_then(NonZeroU32::new), top_p, min_p, seed };
+            let top_k_count = top_k.and_then(NonZeroU32::new);
+            let sampling = Sampling { temperature, top_k: top_k_count, top_p, min_p, seed, ..Sampling::GREEDY };
             let mut harness = Harness::new(sampling);
             let sampled = harness.sample(&logits);
             prop_assert!((sampled as usize) < logits.len());

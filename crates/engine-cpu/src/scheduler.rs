@@ -21,12 +21,18 @@ pub struct PendingWork<P> {
 /// If several sequences would fill the same page, one computes it and the others wait: the oldest prompt if it is among
 /// them, otherwise the shortest. So no sequence waits for one that is served after itself.
 ///
+/// The prefill budget is small while a sequence decodes, and while another model waits for the cores (`shares_cores`).
+///
 /// The shares go into the caller's buffer; without prefill work, nothing else is allocated.
-pub fn plan_step<P: Eq + Hash>(running: &[PendingWork<P>], token_counts: &mut Vec<usize>) {
+pub fn plan_step<P: Eq + Hash>(
+    running: &[PendingWork<P>],
+    shares_cores: bool,
+    token_counts: &mut Vec<usize>,
+) {
     token_counts.clear();
     token_counts.extend(running.iter().map(|pending| usize::from(pending.remaining_prompt == 0)));
     let decoding = token_counts.contains(&1);
-    let mut budget = if decoding { MIXED_PREFILL_TOKENS } else { PREFILL_ONLY_TOKENS };
+    let mut budget = if decoding || shares_cores { MIXED_PREFILL_TOKENS } else { PREFILL_ONLY_TOKENS };
     let Some(oldest) = running.iter().position(|pending| pending.remaining_prompt > 0) else { return };
     token_counts[oldest] = running[oldest].remaining_prompt.min(budget.div_ceil(2));
     budget -= token_counts[oldest];
@@ -68,7 +74,7 @@ mod tests {
     fn token_counts(running: &[PendingWork<u32>]) -> Vec<usize> {
         // Leftovers from an earlier step must not count.
         let mut token_counts = vec![7; 3];
-        plan_step(running, &mut token_counts);
+        plan_step(running, false, &mut token_counts);
         token_counts
     }
 
@@ -89,6 +95,14 @@ mod tests {
         assert_eq!(plan(&[5_000]), [PREFILL_ONLY_TOKENS]);
         assert_eq!(plan(&[0, 5_000, 10]), [1, MIXED_PREFILL_TOKENS - 10, 10]);
         assert_eq!(plan(&[]), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn prefill_is_short_while_another_model_shares_the_cores() {
+        let mut token_counts = Vec::new();
+        let pending = PendingWork::<u32> { remaining_prompt: 5_000, next_page: None };
+        plan_step(&[pending], true, &mut token_counts);
+        assert_eq!(token_counts, [MIXED_PREFILL_TOKENS]);
     }
 
     #[test]

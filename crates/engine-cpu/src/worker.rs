@@ -2,7 +2,8 @@
 //! 1. `JobQueue::submit` adds the job to the bounded queue, or rejects it immediately.
 //! 2. The worker starts it when it is its account's turn, a slot is free, and the maximum number of pages it may need
 //!    can be reserved. A job that has waited too long fails instead.
-//! 3. Each step advances all running sequences together: the next chunk of a prompt, or the next token of a reply. With
+//! 3. Each step advances all running sequences together: the next chunk of a prompt, or the next token of a reply. Penalties
+//!    change a sequence's logits before a token is chosen, and its log probabilities are taken before that. With
 //!    few sequences, tokens are drafted and verified in the same step (see `speculation`). At the start and between
 //!    steps, prompt pages that are in the account's prefix cache are reused instead of computed. Every page that a step
 //!    completes is added to that cache, including generated tokens: they are a prefix of the next prompt when the
@@ -16,6 +17,7 @@ mod supervisor;
 
 pub use supervisor::{Supervisor, SupervisorMetrics};
 
+mod logprobs;
 mod sequence;
 
 use crate::fair_queue::{DequeuedJob, FairQueue, JobPosition};
@@ -70,6 +72,9 @@ struct State {
     running: usize,
     /// As of the start of the last step.
     kv_pages: KvPageUsage,
+    /// Maximum pages that were in use at once since the cache was created. The rest was never written: the pages that were
+    /// freed last are taken first.
+    max_used_pages: usize,
     mean_job_s: f64,
 }
 
@@ -100,6 +105,7 @@ impl JobQueue {
             is_stopping: false,
             running: 0,
             kv_pages: KvPageUsage::default(),
+            max_used_pages: 0,
             mean_job_s: 1.0,
         };
         Self {
@@ -150,6 +156,11 @@ impl JobQueue {
 
     pub fn kv_pages(&self) -> KvPageUsage {
         self.lock().kv_pages
+    }
+
+    /// Pages that no job has written yet, so that the system has not committed memory for them.
+    pub fn untouched_pages(&self) -> usize {
+        (self.worker_limits.pages + SHORT_POOL_PAGES).saturating_sub(self.lock().max_used_pages)
     }
 
     /// Rejects new jobs from now on.
@@ -203,8 +214,8 @@ pub struct Worker<M> {
     accepted_tokens: Counter,
 }
 
-/// Buffers reused from step to step. A step allocates nothing if no job starts or ends, no prompt is prefilled, and no
-/// page is started or completed.
+/// Buffers reused from step to step. A step allocates nothing if no job starts or ends, no prompt is prefilled, no page is
+/// started or completed, and no job asks for log probabilities.
 #[derive(Default)]
 struct Scratch {
     pending: Vec<PendingWork<PageKey>>,
@@ -244,6 +255,8 @@ impl<M: ForwardModel> Worker<M> {
         metrics: WorkerMetrics,
     ) -> Self {
         let allocator = PageAllocator::new(job_queue.worker_limits.pages, SHORT_POOL_PAGES);
+        // The cache of a worker before this one is gone, with the pages that it had written.
+        job_queue.lock().max_used_pages = 0;
         let WorkerMetrics { running: running_gauge, steps, cached_tokens, drafted_tokens, accepted_tokens } =
             metrics;
         Self {
@@ -293,6 +306,7 @@ impl<M: ForwardModel> Worker<M> {
         let job_queue = Arc::clone(&self.job_queue);
         let mut state = job_queue.lock();
         state.kv_pages = self.allocator.usage();
+        state.max_used_pages = state.max_used_pages.max(state.kv_pages.total - state.kv_pages.free);
         while self.running.is_empty() && state.queue.is_empty() && !state.is_stopping {
             self.running_gauge.set(0.0);
             state.running = 0;
@@ -404,6 +418,14 @@ impl<M: ForwardModel> Worker<M> {
         }
         let mut logits = model.step(&batch);
         scratch.batch = clear_borrows(batch);
+        let mut first_row = 0;
+        for (sequence, token_count) in running.iter_mut().zip(&scratch.token_counts) {
+            let logits_rows = sequence.logits_rows(*token_count);
+            if logits_rows > 0 && sequence.prepares_logits() {
+                sequence.prepare_logits(logits.row_mut(first_row), tokenizer);
+            }
+            first_row += logits_rows;
+        }
         logits.logit_stats(&scratch.temperatures, &mut scratch.logit_stats);
 
         let mut rows = scratch.logit_stats.iter().zip(logits.rows());
@@ -439,7 +461,7 @@ impl<M: ForwardModel> Worker<M> {
         let Self { model, running, scratch, .. } = self;
         scratch.pending.clear();
         scratch.pending.extend(running.iter().map(Sequence::pending));
-        plan_step(&scratch.pending, &mut scratch.token_counts);
+        plan_step(&scratch.pending, model.shares_cores(), &mut scratch.token_counts);
         let ready = running.iter().filter(|sequence| sequence.can_draft()).count();
         let max_drafts = drafts_per_sequence(scratch.token_counts.iter().sum(), ready, model.draft_rows());
         for (sequence, token_count) in running.iter_mut().zip(&mut scratch.token_counts) {
@@ -448,16 +470,11 @@ impl<M: ForwardModel> Worker<M> {
     }
 
     fn end(&mut self, index: usize, reason: StopReason) {
-        let sequence = self.running.remove(index);
+        let mut sequence = self.running.remove(index);
+        sequence.emit_rest(reason);
         let unused = sequence.charged.saturating_sub(sequence.used_tokens());
         let prefilled_tokens = sequence.prefilled_tokens();
         self.allocator.release(sequence.pages);
-        if reason != StopReason::StopSequence {
-            let rest = sequence.text.pending_text();
-            if !rest.is_empty() {
-                sequence.sink.text(rest);
-            }
-        }
         let duration: Duration = self.clock.monotonic().saturating_duration_since(sequence.started);
         let mut state = self.job_queue.lock();
         state.queue.refund(sequence.account, unused);

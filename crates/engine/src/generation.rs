@@ -1,20 +1,23 @@
 //! The two ends of one running generation: the engine holds the sink, the caller holds the `Generation`. Dropping the
 //! `Generation`, or calling `cancel`, tells the engine to stop at its next step.
 
-use crate::{EngineError, StopReason};
+use crate::{EngineError, StopReason, TokenLogprobs};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// An event of a running generation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// New reasoning before the answer, as whole characters. It is billed as output, but is no part of the text.
     Reasoning(String),
     /// New text: whole characters only, never part of a stop string. It covers several tokens if the caller polls less
     /// often than the engine generates.
     Text(String),
+    /// Log probabilities of the tokens of the answer, if the job asks for them: those of a text follow it, and all of them
+    /// precede `Finished`. Reasoning has none.
+    Logprobs(Vec<TokenLogprobs>),
     /// The last event.
     Finished(Finished),
 }
@@ -45,6 +48,7 @@ pub fn channel() -> (GenerationSink, Generation) {
             earlier: VecDeque::new(),
             channel: Channel::Text,
             text: String::with_capacity(TEXT_BUFFER_BYTES),
+            logprobs: Vec::new(),
             outcome: Outcome::Running,
         }),
         notify: Notify::new(),
@@ -76,6 +80,8 @@ struct Pending {
     /// The channel of `text`.
     channel: Channel,
     text: String,
+    /// Of tokens whose text came before; returned after all pending text.
+    logprobs: Vec<TokenLogprobs>,
     outcome: Outcome,
 }
 
@@ -157,6 +163,10 @@ impl Generation {
             let text = std::mem::replace(&mut pending.text, spare_buffer);
             return Some(Ok(pending.channel.event(text)));
         }
+        if !pending.logprobs.is_empty() {
+            self.spare_buffer = Some(spare_buffer);
+            return Some(Ok(Event::Logprobs(std::mem::take(&mut pending.logprobs))));
+        }
         match std::mem::replace(&mut pending.outcome, Outcome::Taken) {
             Outcome::Running => {
                 pending.outcome = Outcome::Running;
@@ -211,6 +221,12 @@ impl GenerationSink {
         self.push(Channel::Reasoning, text);
     }
 
+    /// Appends log probabilities that the caller takes after the text so far.
+    pub fn logprobs(&self, logprobs: impl IntoIterator<Item = TokenLogprobs>) {
+        self.shared.lock().logprobs.extend(logprobs);
+        self.shared.notify.notify_one();
+    }
+
     fn push(&self, channel: Channel, text: &str) {
         self.shared.lock().push(channel, text);
         self.shared.notify.notify_one();
@@ -240,6 +256,7 @@ impl Drop for GenerationSink {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::TokenLogprob;
 
     #[tokio::test]
     async fn dropped_sink_fails_the_generation() {
@@ -287,6 +304,20 @@ mod tests {
         ] {
             assert_eq!(generation.next().await, Ok(expected));
         }
+        assert!(matches!(generation.next().await, Err(EngineError::Failed(_))));
+    }
+
+    #[tokio::test]
+    async fn logprobs_follow_the_text_so_far_and_precede_the_end() {
+        let token = TokenLogprob { bytes: b"Dear".to_vec(), logprob: -0.5 };
+        let logprobs = TokenLogprobs { token: token.clone(), top: vec![token] };
+        let (sink, mut generation) = channel();
+        sink.logprobs([logprobs.clone()]);
+        sink.text("Dear");
+        sink.logprobs([logprobs.clone()]);
+        drop(sink);
+        assert_eq!(generation.next().await, Ok(Event::Text("Dear".to_owned())));
+        assert_eq!(generation.next().await, Ok(Event::Logprobs(vec![logprobs.clone(), logprobs])));
         assert!(matches!(generation.next().await, Err(EngineError::Failed(_))));
     }
 

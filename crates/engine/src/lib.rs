@@ -3,12 +3,18 @@
 
 mod endpoint_status;
 mod generation;
+mod logprobs;
+mod penalties;
+mod repetition;
 mod scripted;
 mod turn;
 
 pub use chancery_domain::StopReason;
 pub use endpoint_status::{EndpointState, EndpointStatus};
 pub use generation::{Event, Finished, Generation, GenerationSink, channel};
+pub use logprobs::{MAX_TOP_LOGPROBS, TokenLogprob, TokenLogprobs};
+pub use penalties::{Dry, Penalties};
+pub use repetition::RepetitionDetector;
 pub use scripted::ScriptedEngine;
 pub use turn::{MAX_TURNS, Role, Turn};
 
@@ -33,6 +39,11 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Queues a job and returns immediately: with the event stream, or with an error if the queue is full.
     fn start(&self, job: Job) -> Result<Generation, EngineError>;
+
+    /// How many parameters the model has; `None` if this process does not know.
+    fn parameters(&self) -> Option<u64> {
+        None
+    }
 
     /// Why no job can start right now, for operators and never for a caller; `None` if jobs can start.
     fn outage(&self) -> Option<String> {
@@ -102,12 +113,17 @@ pub struct Job {
     pub sampling: Sampling,
     /// Stop strings: each ends the reply when it appears, and is not part of the reply.
     pub stop: Vec<String>,
+    /// Whether a reply that loops ends with `StopReason::Repetition`.
+    pub stop_on_repetition: bool,
+    /// How many of the most likely tokens to report with every token of the reply; `None` reports no log
+    /// probabilities at all.
+    pub top_logprobs: Option<u8>,
 }
 
-/// How the next token is chosen. Filters apply in this order: logits are divided by the temperature; `top_k` keeps the
-/// most likely tokens; `top_p` keeps the smallest set of the most likely ones that reaches this share of the remaining
-/// probability; `min_p` keeps those at least `min_p` times as likely as the most likely. The token is sampled from the
-/// rest, in proportion to probability.
+/// How the next token is chosen. Penalties change logits first, which are then divided by the temperature. Filters apply
+/// in this order: `top_k` keeps the most likely tokens; `top_p` keeps the smallest set of the most likely ones that
+/// reaches this share of the remaining probability; `min_p` keeps those at least `min_p` times as likely as the most
+/// likely. The token is sampled from the rest, in proportion to probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     /// 0 means greedy: always the most likely token.
@@ -120,10 +136,12 @@ pub struct Sampling {
     pub min_p: f32,
     /// The same seed and the same job sample the same tokens.
     pub seed: u64,
+    pub penalties: Penalties,
 }
 
 impl Sampling {
-    pub const GREEDY: Self = Self { temperature: 0.0, top_k: None, top_p: 1.0, min_p: 0.0, seed: 0 };
+    pub const GREEDY: Self =
+        Self { temperature: 0.0, top_k: None, top_p: 1.0, min_p: 0.0, seed: 0, penalties: Penalties::NONE };
 }
 
 fn token_count_suffix(tokens: Option<u32>) -> String {

@@ -12,14 +12,14 @@ const EMBEDDING_BYTES: u64 = 4_000_000;
 
 /// Model files of 32 layers with 8 KV heads of 128 values, as in a typical 8B model: a page of the KV cache is 2.1 MB,
 /// and a context of 32,768 tokens 4.3 GB. The matrices are much smaller.
-struct Folder(tempfile::TempDir);
+pub(crate) struct Folder(tempfile::TempDir);
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn model(&self, name: &str, trained_context: u32) -> PathBuf {
+    pub(crate) fn model(&self, name: &str, trained_context: u32) -> PathBuf {
         let tokens = vec!["a"; 1_008];
         let bytes = GgufWriter::new()
             .string("general.architecture", "llama")
@@ -108,6 +108,7 @@ fn oversized_model_is_rejected_with_sizes_and_a_fix() {
         "big needs",
         "context up to 32768 tokens",
         "lower `context_tokens` or `slots`",
+        "`chancery model list` shows what fits",
     ] {
         assert!(text.contains(part), "{text}");
     }

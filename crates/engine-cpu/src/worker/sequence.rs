@@ -1,16 +1,18 @@
 //! One running generation: its tokens, how many are computed, and how sampled tokens become text.
 
+use super::logprobs::LogprobState;
 use crate::detokenizer::Detokenizer;
 use crate::forward::BatchEntry;
 use crate::kernels::LogitStats;
 use crate::paging::{PageAllocator, PageTable};
+use crate::penalties::{PenaltyState, is_dry_breaker};
 use crate::prefix_cache::PageKey;
 use crate::sampler::{Sampler, SamplerScratch};
 use crate::scheduler::PendingWork;
 use crate::speculation::DraftState;
 use crate::tokenizer::Tokenizer;
 use chancery_domain::AccountId;
-use chancery_engine::{GenerationSink, Job, StopReason};
+use chancery_engine::{GenerationSink, Job, RepetitionDetector, StopReason};
 use std::time::Instant;
 
 pub struct Sequence {
@@ -33,10 +35,16 @@ pub struct Sequence {
     limit_reason: StopReason,
     pub pages: PageTable,
     sampler: Sampler,
+    /// `None` if the job has no penalties.
+    penalties: Option<PenaltyState>,
+    /// `None` if a loop does not end the reply.
+    repetition: Option<RepetitionDetector>,
+    /// `None` if the job does not ask for log probabilities.
+    logprobs: Option<LogprobState>,
     pub draft_state: DraftState,
     /// How many of the last tokens are drafted.
     drafted: usize,
-    pub text: Detokenizer,
+    text: Detokenizer,
     pub started: Instant,
 }
 
@@ -55,7 +63,8 @@ impl Sequence {
         let (limit, limit_reason) = reply_limit(job, context_tokens);
         let prompt = job.prompt.token_ids();
         // Capacity for all tokens it may ever hold, so that it never reallocates.
-        let mut tokens = Vec::with_capacity(prompt.len() + limit as usize);
+        let max_tokens = prompt.len() + limit as usize;
+        let mut tokens = Vec::with_capacity(max_tokens);
         tokens.extend_from_slice(prompt);
         Self {
             account,
@@ -71,6 +80,9 @@ impl Sequence {
             limit_reason,
             pages,
             sampler: Sampler::new(job.sampling),
+            penalties: PenaltyState::new(job.sampling.penalties, prompt, max_tokens),
+            repetition: job.stop_on_repetition.then(|| RepetitionDetector::new(limit as usize)),
+            logprobs: job.top_logprobs.map(LogprobState::new),
             draft_state: DraftState::default(),
             drafted: 0,
             text: Detokenizer::new(&job.stop),
@@ -121,10 +133,11 @@ impl Sequence {
     }
 
     /// Whether it could use rows for drafts in this step. Not if tokens are sampled, because then earlier tokens do not
-    /// determine the next one, and not if at most one more token may follow.
+    /// determine the next one, not if its rows are prepared one by one, and not if at most one more token may follow.
     pub fn can_draft(&self) -> bool {
         self.remaining_prompt() == 0
             && self.temperature() <= 0.0
+            && !self.prepares_logits()
             && self.draft_limit() > 0
             && self.draft_state.is_ready()
     }
@@ -148,6 +161,23 @@ impl Sequence {
     /// The temperature for the softmax of its rows.
     pub fn temperature(&self) -> f32 {
         self.sampler.temperature()
+    }
+
+    /// Whether `prepare_logits` is due before the statistics of its row. Such a sequence never has more than one row in a
+    /// step: what a row needs depends on the token before it.
+    pub fn prepares_logits(&self) -> bool {
+        self.penalties.is_some() || self.logprobs.is_some()
+    }
+
+    /// Saves the model's logits for log probabilities, then applies the penalties to them.
+    pub fn prepare_logits(&mut self, logits: &mut [f32], tokenizer: &Tokenizer) {
+        debug_assert_eq!(self.drafted, 0, "penalties depend on every token before");
+        if let Some(logprobs) = &mut self.logprobs {
+            logprobs.save_logits(logits);
+        }
+        if let Some(penalties) = &mut self.penalties {
+            penalties.apply(logits, &self.tokens, |token| is_dry_breaker(tokenizer.token_bytes(token)));
+        }
     }
 
     /// How many rows of logits a step over its next `token_count` tokens must return.
@@ -211,14 +241,44 @@ impl Sequence {
     /// Counts a token and emits its text; returns the stop reason if it was the last.
     fn emit(&mut self, token: u32, tokenizer: &Tokenizer) -> Option<StopReason> {
         self.generated += 1;
+        if let Some(penalties) = &mut self.penalties {
+            penalties.push(token);
+        }
+        let is_loop = self.repetition.as_mut().is_some_and(|repetition| repetition.push(token));
+        let start = self.text.decoded_bytes();
         let emitted = self.text.push(tokenizer.token_bytes(token));
         if !emitted.text.is_empty() {
             self.sink.text(emitted.text);
         }
-        if emitted.stopped {
+        let is_stopped = emitted.stopped;
+        if let Some(logprobs) = &mut self.logprobs {
+            let of_token = logprobs.of(token, tokenizer);
+            logprobs.push(of_token, start, &self.text);
+            if !is_stopped {
+                logprobs.report(&self.text, &self.sink);
+            }
+        }
+        if is_stopped {
             return Some(StopReason::StopSequence);
         }
+        if is_loop {
+            // The text of the loop stays in the reply: it was streamed, and it is billed like any other.
+            return Some(StopReason::Repetition);
+        }
         (self.generated >= self.limit).then_some(self.limit_reason)
+    }
+
+    /// Emits the text that was withheld, if the reply ends without a stop string, and the rest of the log probabilities.
+    pub fn emit_rest(&mut self, reason: StopReason) {
+        let is_stopped = reason == StopReason::StopSequence;
+        let rest = self.text.pending_text();
+        if !is_stopped && !rest.is_empty() {
+            self.sink.text(rest);
+        }
+        if let Some(logprobs) = self.logprobs.take() {
+            let reply_bytes = if is_stopped { self.text.emitted_bytes() } else { self.text.decoded_bytes() };
+            logprobs.report_rest(reply_bytes, &self.sink);
+        }
     }
 }
 

@@ -96,7 +96,10 @@ impl Supervisor {
                 Ok(Ok(built)) => {
                     tracing::info!(model, took_ms = took.as_millis() as u64, "engine restarted");
                     self.load_time = took;
-                    self.job_queue.lock().outage = None;
+                    let mut state = self.job_queue.lock();
+                    state.outage = None;
+                    // The new KV cache is not written yet.
+                    state.max_used_pages = 0;
                     return Some(built);
                 }
                 Ok(Err(error)) => error.to_string(),

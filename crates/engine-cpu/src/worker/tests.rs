@@ -153,6 +153,8 @@ impl Drop for Harness {
 }
 
 mod allocations;
+mod logprobs;
+mod penalties;
 mod prefix_cache;
 mod recovery;
 mod speculation;
@@ -169,6 +171,8 @@ fn job(prompt: &[u32], max_output_tokens: u32) -> Job {
         max_output_tokens,
         sampling: Sampling::GREEDY,
         stop: Vec::new(),
+        stop_on_repetition: false,
+        top_logprobs: None,
     }
 }
 
@@ -178,7 +182,7 @@ async fn collect_reply(mut generation: Generation) -> (String, Finished) {
         match generation.next().await.unwrap() {
             Event::Text(more) => text += &more,
             Event::Finished(ended) => return (text, ended),
-            event @ Event::Reasoning(_) => panic!("{event:?}"),
+            event @ (Event::Reasoning(_) | Event::Logprobs(_)) => panic!("{event:?}"),
         }
     }
 }

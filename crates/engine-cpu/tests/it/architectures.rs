@@ -249,6 +249,8 @@ async fn every_architecture_serves_jobs() {
             max_output_tokens: 4,
             sampling: Sampling::GREEDY,
             stop: Vec::new(),
+            stop_on_repetition: false,
+            top_logprobs: None,
         };
         let mut generation = engine.start(job).unwrap();
         let ended = loop {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// `accuracy`).
 const CLOSE: f64 = 0.3;
 /// Instructions on which the model repeats itself endlessly when there is no input.
-const ENDLESS: &str = "Translate to French.";
+pub(crate) const ENDLESS: &str = "Translate to French.";
 
 pub(crate) fn job(engine: &CpuEngine, instructions: &str, input: &str, max_output_tokens: u32) -> Job {
     Job {
@@ -20,6 +20,8 @@ pub(crate) fn job(engine: &CpuEngine, instructions: &str, input: &str, max_outpu
         max_output_tokens,
         sampling: Sampling::GREEDY,
         stop: Vec::new(),
+        stop_on_repetition: false,
+        top_logprobs: None,
     }
 }
 
@@ -29,7 +31,7 @@ pub(crate) async fn collect_reply(mut generation: Generation) -> (String, Finish
         match generation.next().await.unwrap() {
             Event::Text(more) => text += &more,
             Event::Finished(ended) => return (text, ended),
-            event @ Event::Reasoning(_) => panic!("{event:?}"),
+            event @ (Event::Reasoning(_) | Event::Logprobs(_)) => panic!("{event:?}"),
         }
     }
 }

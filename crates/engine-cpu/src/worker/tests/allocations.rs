@@ -1,14 +1,15 @@
 //! Allocations of the worker's thread while it generates. The model here allocates nothing, so the count covers
-//! planning, drafting, sampling, detokenization and handing over the text.
+//! planning, drafting, penalties, sampling, loop detection, detokenization and handing over the text.
 
 use super::*;
 use crate::limits::PAGE_TOKENS;
+use chancery_engine::{Dry, Penalties};
 use std::num::NonZeroU32;
 
-/// Generates the alphabet over and over.
-struct SteadyModel {
-    logits: Vec<f32>,
-    draft_rows: usize,
+/// Generates the letters a to x over and over.
+pub(super) struct SteadyModel {
+    pub(super) logits: Vec<f32>,
+    pub(super) draft_rows: usize,
 }
 
 impl ForwardModel for SteadyModel {
@@ -75,34 +76,56 @@ async fn take_texts(generations: &mut [Generation]) {
     }
 }
 
+/// Runs the jobs together, and checks every step in which no page begins or ends.
+async fn assert_decode_steps_allocate_nothing(jobs: impl IntoIterator<Item = Job>, draft_rows: usize) {
+    let mut worker = worker(draft_rows);
+    let mut generations: Vec<_> = jobs.into_iter().map(|job| worker.job_queue.submit(job).unwrap()).collect();
+    // Prefill, then decode until every buffer has reached its final size.
+    for _ in 0..60 {
+        allocations_of_a_step(&mut worker);
+        take_texts(&mut generations).await;
+    }
+    let (mut steps, mut at_ends_of_pages) = (0, 0);
+    for _ in 0..60 {
+        let before = pages(&worker);
+        let allocations = allocations_of_a_step(&mut worker);
+        if pages(&worker) == before {
+            assert_eq!(allocations, 0, "{before:?} with {draft_rows} free rows");
+            steps += 1;
+        } else {
+            at_ends_of_pages += allocations;
+        }
+        take_texts(&mut generations).await;
+    }
+    println!("{draft_rows} free rows: {at_ends_of_pages} allocations where pages began or ended");
+    assert_eq!(worker.running.len(), generations.len(), "every reply is still running");
+    assert!(steps > 20, "only {steps} steps were counted");
+    // The cache's hash tables grow when they are full, ever more rarely.
+    assert!(at_ends_of_pages <= 8, "{at_ends_of_pages} allocations where pages began or ended");
+}
+
 #[tokio::test]
 async fn decode_step_allocates_nothing() {
     for draft_rows in [1, 16] {
-        let mut worker = worker(draft_rows);
-        let mut generations: Vec<_> =
-            jobs(1_500).into_iter().map(|job| worker.job_queue.submit(job).unwrap()).collect();
-        // Prefill, then decode until every buffer has reached its final size.
-        for _ in 0..60 {
-            allocations_of_a_step(&mut worker);
-            take_texts(&mut generations).await;
-        }
-        let (mut steps, mut at_ends_of_pages) = (0, 0);
-        for _ in 0..60 {
-            let before = pages(&worker);
-            let allocations = allocations_of_a_step(&mut worker);
-            if pages(&worker) == before {
-                assert_eq!(allocations, 0, "{before:?} with {draft_rows} free rows");
-                steps += 1;
-            } else {
-                at_ends_of_pages += allocations;
-            }
-            take_texts(&mut generations).await;
-        }
-        println!("{draft_rows} free rows: {at_ends_of_pages} allocations where pages began or ended");
-        assert!(steps > 20, "only {steps} steps were counted");
-        // The cache's hash tables grow when they are full, ever more rarely.
-        assert!(at_ends_of_pages <= 8, "{at_ends_of_pages} allocations where pages began or ended");
+        assert_decode_steps_allocate_nothing(jobs(1_500), draft_rows).await;
     }
+}
+
+/// Small penalties, so that the letters stay far likelier than the end marker.
+#[tokio::test]
+async fn decode_step_with_penalties_and_loop_detection_allocates_nothing() {
+    let dry = Dry { multiplier: 0.1, base: 1.01, allowed_length: 2 };
+    let penalties = Penalties { repetition: 1.1, frequency: 0.05, presence: 0.2, dry };
+    let plain = job(&[FIRST; PROMPT_TOKENS], 1_500);
+    let greedy = Sampling { penalties, ..Sampling::GREEDY };
+    let sampled = Sampling { temperature: 0.7, min_p: 0.05, seed: 3, ..greedy };
+    let jobs = [
+        Job { sampling: greedy, ..plain.clone() },
+        Job { sampling: sampled, ..plain.clone() },
+        Job { stop_on_repetition: true, ..plain },
+    ];
+    // Without drafts, which would reach the end of the loop before the last step.
+    assert_decode_steps_allocate_nothing(jobs, 1).await;
 }
 
 #[tokio::test]
