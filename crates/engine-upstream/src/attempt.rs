@@ -4,13 +4,19 @@
 //! 1. Prompt and cap together are too long: the cap is reduced to what the context has room for.
 //! 2. The server rejects an option or an empty turn: it is left out.
 //!
+//! A sampling field that a server does not support is never left out: the job goes to a server that supports it, or the
+//! caller gets the reason.
+//!
 //! `transport` replaces a connection that the server has closed. All other failures go to another server, or to the caller.
 
+use super::capabilities::{self, ServerKind};
 use super::chat::{self, BodyOptions};
 use super::endpoint::{Endpoint, Lease};
 use super::error::{UpstreamError, UpstreamErrorKind};
+use super::health;
 use super::limits::MIN_BYTES_PER_TOKEN;
 use super::run::RunningJob;
+use super::sampling_params::{is_kind_dependent, missing_logprobs, rejected_field, unsupported};
 use super::stream::{Reply, ReplyLimits};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -68,11 +74,16 @@ impl RunningJob<'_> {
     }
 
     async fn send_with_fallbacks(&self, endpoint: &Arc<Endpoint>) -> Result<Reply, UpstreamError> {
+        let server_kind = self.server_kind(endpoint).await;
+        if let Some(error) = self.known_unsupported(endpoint) {
+            return Err(error);
+        }
         let options = BodyOptions {
             max_tokens: self.max_tokens,
             has_continuous_usage: self.upstream.counter.is_none() && endpoint.supports_continuous_usage(),
             has_empty_turns: true,
             has_cache_salt: endpoint.capabilities.accepts_cache_salt(),
+            server_kind,
         };
         let mut variant = RequestVariant { options, is_shortened: false, removed: None };
         loop {
@@ -83,14 +94,51 @@ impl RunningJob<'_> {
                         Some(RemovedOption::CacheSalt) => endpoint.capabilities.disable_cache_salt(),
                         None => {}
                     }
+                    if reply.received.has_logprobs() {
+                        endpoint.capabilities.record_logprobs();
+                    }
                     return Ok(reply);
                 }
                 Err(error) => match self.next_variant(endpoint, variant, &error) {
                     Some(next_variant) => variant = next_variant,
-                    None => return Err(error),
+                    None => {
+                        if error.kind == UpstreamErrorKind::UnsupportedParam {
+                            endpoint.capabilities.disable_logprobs();
+                        }
+                        return Err(self.with_rejected_field(error));
+                    }
                 },
             }
         }
+    }
+
+    /// Why the server cannot run the job, as far as is known without asking it.
+    pub(super) fn known_unsupported(&self, endpoint: &Endpoint) -> Option<UpstreamError> {
+        let ignored = endpoint.capabilities.server_kind().and_then(|kind| unsupported(self.job, kind));
+        let lacks_logprobs = self.job.top_logprobs.is_some() && !endpoint.capabilities.has_logprobs();
+        ignored.or_else(|| lacks_logprobs.then(missing_logprobs))
+    }
+
+    /// A server that has just started may not have been asked what it is.
+    async fn server_kind(&self, endpoint: &Arc<Endpoint>) -> ServerKind {
+        if endpoint.capabilities.server_kind().is_none() && is_kind_dependent(self.job) {
+            let checks = health::check_all(&self.upstream.transport, vec![Arc::clone(endpoint)]).await;
+            capabilities::detect(self.upstream, &checks).await;
+        }
+        endpoint.capabilities.server_kind().unwrap_or_default()
+    }
+
+    /// Names the field that the server rejects, as the caller named it. The server may have another name for it.
+    fn with_rejected_field(&self, mut error: UpstreamError) -> UpstreamError {
+        if error.kind == UpstreamErrorKind::Rejected
+            && let Some(response) = &mut error.error_response
+            && let Some(field) = rejected_field(&response.named_params, self.job)
+        {
+            let reason = response.reason.take();
+            let reason = reason.unwrap_or_else(|| "not supported; leave it out".to_owned());
+            response.reason = Some(format!("`{field}`: {reason}"));
+        }
+        error
     }
 
     async fn send(&self, endpoint: &Arc<Endpoint>, options: BodyOptions) -> Result<Reply, UpstreamError> {
@@ -102,6 +150,8 @@ impl RunningJob<'_> {
             idle: timeouts.idle,
             retains_text: upstream.counter.is_some() || endpoint.capabilities.tokenize_format().is_some(),
             isolates_cache: options.has_cache_salt && endpoint.capabilities.isolates_cache(),
+            stops_on_repetition: self.job.stop_on_repetition,
+            top_logprobs: self.job.top_logprobs,
         };
         let authorization = endpoint.authorization();
         self.record_sent(endpoint);
@@ -157,6 +207,9 @@ impl RunningJob<'_> {
         if options.has_continuous_usage && response.is_some_and(|response| response.names_continuous_usage) {
             let options = BodyOptions { has_continuous_usage: false, ..options };
             return changed(options, Some(RemovedOption::ContinuousUsage));
+        }
+        if response.is_some_and(|response| rejected_field(&response.named_params, self.job).is_some()) {
+            return None;
         }
         if options.has_empty_turns && self.turns.iter().any(|turn| turn.text.is_empty()) {
             return changed(BodyOptions { has_empty_turns: false, ..options }, None);

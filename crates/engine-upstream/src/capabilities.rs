@@ -1,5 +1,6 @@
-//! What a server offers beyond Chat Completions: a `/tokenize`, and a prefix cache that keeps salted prompts apart.
-//! Asked at start and whenever the server may have been replaced. What is unknown counts as not offered.
+//! What a server offers beyond Chat Completions: a `/tokenize`, a prefix cache that keeps salted prompts apart, and the
+//! kind of server, which decides how sampling fields are sent (`sampling_params`). Asked at start and whenever the server
+//! may have been replaced. What is unknown counts as not offered.
 
 use super::context;
 use super::endpoint::Endpoint;
@@ -20,6 +21,32 @@ use tokio::time::timeout;
 /// The owner that vLLM gives in its list of models.
 const VLLM_OWNER: &str = "vllm";
 
+/// The software of a server, as far as it decides which sampling fields the server knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum ServerKind {
+    Vllm,
+    Sglang,
+    LlamaServer,
+    Ollama,
+    /// Also another Chancery, and every gateway that has a name of its own.
+    #[default]
+    Other,
+}
+
+impl ServerKind {
+    /// By the owner that the server gives in its list of models.
+    fn from_owner(owner: Option<&str>) -> Self {
+        match owner {
+            Some(VLLM_OWNER) => Self::Vllm,
+            Some("sglang") => Self::Sglang,
+            Some("llamacpp") => Self::LlamaServer,
+            // The namespace of the models that Ollama itself publishes.
+            Some("library") => Self::Ollama,
+            _ => Self::Other,
+        }
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Capabilities {
     state: Mutex<State>,
@@ -31,6 +58,8 @@ struct State {
     /// The server did not respond since. It may be another when it does.
     is_outdated: bool,
     rejects_cache_salt: bool,
+    /// Whether it sends log probabilities to jobs that ask for them. `None`: none has run yet.
+    sends_logprobs: Option<bool>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +86,29 @@ impl Capabilities {
     /// The server rejected a job only because of the salt.
     pub(super) fn disable_cache_salt(&self) {
         self.lock().rejects_cache_salt = true;
+    }
+
+    /// `None` if it is not known now.
+    pub(super) fn server_kind(&self) -> Option<ServerKind> {
+        let state = self.lock();
+        let detected = state.detected.as_ref().filter(|_| !state.is_outdated)?;
+        Some(ServerKind::from_owner(detected.owner.as_deref()))
+    }
+
+    pub(super) fn has_logprobs(&self) -> bool {
+        self.lock().sends_logprobs != Some(false)
+    }
+
+    pub(super) fn record_logprobs(&self) {
+        self.lock().sends_logprobs = Some(true);
+    }
+
+    /// The server sent none where they were requested. It is not sent such jobs again before its capabilities are detected
+    /// again: each would cost the server a prompt that nobody pays for. If it has sent some before, an unusual reply of one
+    /// caller must not take them from the others.
+    pub(super) fn disable_logprobs(&self) {
+        let mut state = self.lock();
+        state.sends_logprobs = state.sends_logprobs.or(Some(false));
     }
 
     /// Whether a salted prompt shares its cache with no other account.
@@ -86,7 +138,7 @@ impl Capabilities {
         if state.detected.as_ref().is_some_and(|last| last.owner != detected.owner) {
             state.rejects_cache_salt = false;
         }
-        *state = State { detected: Some(detected), is_outdated: false, ..*state };
+        *state = State { detected: Some(detected), is_outdated: false, sends_logprobs: None, ..*state };
     }
 
     fn is_without_tokenize(&self) -> bool {
@@ -198,6 +250,43 @@ mod tests {
             assert_eq!(major_minor(version), expected, "{version}");
         }
         assert!((0, 9) < MIN_SALTED_VLLM_VERSION && (0, 32) >= MIN_SALTED_VLLM_VERSION);
+    }
+
+    #[test]
+    fn kind_of_server_is_known_by_its_owner_and_unknown_while_it_is_silent() {
+        for (owner, kind) in [
+            (Some("vllm"), ServerKind::Vllm),
+            (Some("sglang"), ServerKind::Sglang),
+            (Some("llamacpp"), ServerKind::LlamaServer),
+            (Some("library"), ServerKind::Ollama),
+            (Some("chancery"), ServerKind::Other),
+            (None, ServerKind::Other),
+        ] {
+            let capabilities = Capabilities::default();
+            assert_eq!(capabilities.server_kind(), None);
+            let owner = owner.map(str::to_owned);
+            capabilities.record(Detected { owner, tokenize: None, honours_cache_salt: Some(false) });
+            assert_eq!(capabilities.server_kind(), Some(kind));
+            capabilities.mark_outdated();
+            assert_eq!(capabilities.server_kind(), None);
+        }
+    }
+
+    #[test]
+    fn server_without_logprobs_may_have_them_once_it_is_detected_again() {
+        let capabilities = Capabilities::default();
+        capabilities.disable_logprobs();
+        assert!(!capabilities.has_logprobs());
+        capabilities.record(Detected { owner: None, tokenize: None, honours_cache_salt: Some(false) });
+        assert!(capabilities.has_logprobs());
+    }
+
+    #[test]
+    fn one_reply_without_logprobs_does_not_disable_those_of_a_server_that_has_sent_some() {
+        let capabilities = Capabilities::default();
+        capabilities.record_logprobs();
+        capabilities.disable_logprobs();
+        assert!(capabilities.has_logprobs());
     }
 
     #[test]

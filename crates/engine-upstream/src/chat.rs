@@ -1,8 +1,11 @@
 //! Chat Completions as spoken to upstream servers: the request body of a job and the chunks of its stream. Unknown
 //! fields are ignored.
 
+use super::capabilities::ServerKind;
 use super::error::{UpstreamError, UpstreamErrorKind};
-use chancery_engine::{Job, Turn};
+use super::logprobs;
+use super::sampling_params::SamplingParams;
+use chancery_engine::{Job, TokenLogprobs, Turn};
 use serde::{Deserialize, Serialize};
 
 /// Terminates the stream.
@@ -21,6 +24,7 @@ pub(super) struct BodyOptions {
     /// system turn. Some servers reject them.
     pub(super) has_empty_turns: bool,
     pub(super) has_cache_salt: bool,
+    pub(super) server_kind: ServerKind,
 }
 
 #[derive(Serialize)]
@@ -41,6 +45,8 @@ struct Body<'a> {
     seed: Option<u64>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     stop: &'a [String],
+    #[serde(flatten)]
+    sampling_params: SamplingParams,
     stream: bool,
     stream_options: StreamOptions,
     /// Keeps the server's prefix cache apart between accounts.
@@ -85,6 +91,7 @@ pub(super) fn body(
         // Servers expect a signed integer. Greedy decoding needs no seed.
         seed: is_sampled.then_some(sampling.seed & i64::MAX.cast_unsigned()),
         stop: &job.stop,
+        sampling_params: SamplingParams::new(job, options.server_kind),
         stream: true,
         stream_options: StreamOptions {
             include_usage: true,
@@ -118,6 +125,8 @@ struct Choice {
     /// SGLang: the same.
     #[serde(default)]
     matched_stop: Option<serde_json::Value>,
+    #[serde(default)]
+    logprobs: Option<serde_json::Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -178,6 +187,12 @@ impl Chunk {
         let delta = self.choice()?.delta.as_ref()?;
         let names = [&delta.reasoning_content, &delta.reasoning];
         names.into_iter().find_map(|value| value.as_ref()?.as_str().filter(|text| !text.is_empty()))
+    }
+
+    /// The log probabilities of the chunk's tokens, of reasoning too. Empty if there are none, whatever is there instead.
+    pub(super) fn logprobs(&self, max_top: u8) -> Vec<TokenLogprobs> {
+        let logprobs = self.choice().and_then(|choice| choice.logprobs.as_ref());
+        logprobs.map_or_else(Vec::new, |value| logprobs::parse(value, max_top))
     }
 
     pub(super) fn finish_reason(&self) -> Result<Option<ServerFinishReason>, UpstreamError> {

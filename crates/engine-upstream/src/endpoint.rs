@@ -359,7 +359,8 @@ impl Lease {
                 drop(state);
                 self.record(CallOutcome::Unknown);
             }
-            UpstreamErrorKind::UnsupportedFinish => {
+            // The server may not even have been asked.
+            UpstreamErrorKind::UnsupportedFinish | UpstreamErrorKind::UnsupportedParam => {
                 outcomes.rejected.increment(1);
                 self.record(CallOutcome::Unknown);
             }

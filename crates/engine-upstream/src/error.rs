@@ -31,6 +31,8 @@ pub(super) enum UpstreamErrorKind {
     UnsupportedFinish,
     /// The server rejected the job, as any other would.
     Rejected,
+    /// The server does not support a field of the job. Another kind of server may.
+    UnsupportedParam,
     /// The prompt does not fit into the context.
     ContextExceeded,
 }
@@ -47,6 +49,8 @@ pub(super) struct ErrorResponse {
     pub(super) names_continuous_usage: bool,
     /// Whether it names `cache_salt`. It may also quote a caller who does.
     pub(super) names_cache_salt: bool,
+    /// The names of sampling fields in it. It may also quote a caller who has them in a text.
+    pub(super) named_params: Vec<&'static str>,
 }
 
 impl UpstreamError {
@@ -58,6 +62,16 @@ impl UpstreamError {
         Self::new(UpstreamErrorKind::ServerFailure, detail)
     }
 
+    /// The reason is for the caller, and follows the words "rejected by the model's server".
+    pub(super) fn unsupported_param(reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        let error_response = ErrorResponse { reason: Some(reason.clone()), ..ErrorResponse::default() };
+        Self {
+            error_response: Some(error_response),
+            ..Self::new(UpstreamErrorKind::UnsupportedParam, reason)
+        }
+    }
+
     /// Whether the same job may succeed on another server.
     pub(super) fn is_retryable(&self) -> bool {
         matches!(
@@ -67,6 +81,7 @@ impl UpstreamError {
                 | UpstreamErrorKind::TimedOut
                 | UpstreamErrorKind::Busy { .. }
                 | UpstreamErrorKind::ServerFailure
+                | UpstreamErrorKind::UnsupportedParam
         )
     }
 
@@ -110,7 +125,9 @@ impl UpstreamError {
             UpstreamErrorKind::ContextExceeded => {
                 EngineError::InputTooLong { prompt_tokens: error_response.prompt_tokens, context_tokens }
             }
-            UpstreamErrorKind::Rejected => EngineError::InputRejected { reason: error_response.reason },
+            UpstreamErrorKind::Rejected | UpstreamErrorKind::UnsupportedParam => {
+                EngineError::InputRejected { reason: error_response.reason }
+            }
             UpstreamErrorKind::Unreachable
             | UpstreamErrorKind::ConnectionClosed
             | UpstreamErrorKind::ServerFailure

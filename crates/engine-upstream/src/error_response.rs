@@ -4,6 +4,7 @@ use super::cache_salt::CACHE_SALT_FIELD;
 use super::chat::{CONTINUOUS_USAGE_OPTION, error_code_suffix};
 use super::error::{ErrorResponse, UpstreamError, UpstreamErrorKind};
 use super::limits::MAX_REASON_CHARS;
+use super::sampling_params::names_in;
 use reqwest::StatusCode;
 
 /// Texts that mean the prompt is too long: vLLM's and SGLang's, llama-server's, and OpenAI's code.
@@ -47,6 +48,7 @@ pub(super) fn read(status: StatusCode, retry_after_s: Option<u32>, body: &str) -
         prompt_tokens: prompt_tokens(body),
         names_continuous_usage: body.contains(CONTINUOUS_USAGE_OPTION),
         names_cache_salt: body.contains(CACHE_SALT_FIELD),
+        named_params: names_in(body),
     };
     let detail = format!("HTTP status {}{}", status.as_u16(), error_code_suffix(&response["error"]));
     UpstreamError { error_response: Some(error_response), ..UpstreamError::new(kind, detail) }

@@ -47,6 +47,22 @@ pub(super) const CAP_CHECK_FRACTION: u32 = 16;
 pub(super) const CAP_SLACK_CHUNKS: u32 = 8;
 pub(super) const CAP_SLACK_STOP_FRACTION: u32 = 16;
 
+/// Log probabilities that are passed on for a reply past those of its cap, and of the fraction above: a few tokens are in
+/// no text.
+pub(super) const MAX_EXTRA_LOGPROBS: usize = 64;
+/// Longer tokens get no log probabilities: no vocabulary has any, and a server could fill the memory with them.
+pub(super) const MAX_TOKEN_BYTES: usize = 1024;
+/// After this many pieces of an answer, or at its end, a server that has sent no log probabilities has none. Some send
+/// them after the text.
+pub(super) const MAX_CHUNKS_WITHOUT_LOGPROBS: u32 = 8;
+
+/// `stop_on_repetition` watches this many words for each token of the cap, and at once no more than the maximum: then it
+/// starts again. A token mostly has a part of a word, but may have several characters of a script without spaces.
+pub(super) const WATCHED_WORDS_PER_TOKEN: usize = 4;
+pub(super) const MAX_WATCHED_WORDS: usize = 8 * 1024;
+/// Longer words, and longer runs of spaces, are watched in parts of this length.
+pub(super) const MAX_WATCHED_WORD_BYTES: usize = 64;
+
 /// Maximum size of a tokenizer file.
 pub(super) const MAX_TOKENIZER_BYTES: u64 = 256 * 1024 * 1024;
 

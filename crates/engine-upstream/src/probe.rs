@@ -97,8 +97,14 @@ async fn send(
     let authorization = endpoint.authorization();
     let first_token = async {
         let response = transport.chat(endpoint.address(authorization.as_ref()), body).await?;
-        let reply_limits =
-            ReplyLimits { max_tokens: 1, idle: limit, retains_text: false, isolates_cache: false };
+        let reply_limits = ReplyLimits {
+            max_tokens: 1,
+            idle: limit,
+            retains_text: false,
+            isolates_cache: false,
+            stops_on_repetition: false,
+            top_logprobs: None,
+        };
         let mut reply = Reply::new(response, reply_limits);
         reply.wait_for_text().await?;
         Ok::<_, UpstreamError>(reply)
@@ -135,6 +141,7 @@ mod tests {
             (UpstreamErrorKind::Rejected, ProbeOutcome::Passed),
             (UpstreamErrorKind::ContextExceeded, ProbeOutcome::Passed),
             (UpstreamErrorKind::UnsupportedFinish, ProbeOutcome::Passed),
+            (UpstreamErrorKind::UnsupportedParam, ProbeOutcome::Passed),
         ] {
             assert_eq!(failed(kind), expected, "{kind:?}");
         }

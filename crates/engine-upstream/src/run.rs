@@ -5,8 +5,9 @@
 //! 3. If hedging is configured and the first text is slow to arrive, a second server gets the job too. The first to
 //!    yield text wins. The other connection is closed, and nothing of it is passed on or billed.
 //! 4. From the first text on, text is passed on as it arrives. Any failure then fails the job, because text that was
-//!    sent cannot be taken back. If the server goes past the cap, the job is stopped there (`cap`). Reasoning before
-//!    the answer is text in all these steps.
+//!    sent cannot be taken back. If the server goes past the cap, the job is stopped there (`cap`), and so it is where
+//!    the reply loops, if the job asks for that (`repetition_watch`). Reasoning before the answer is text in all these
+//!    steps.
 //! 5. If the caller disconnects, the connection is closed at once, which tells the server to stop. Only if the reply
 //!    has already ended, and nothing runs any more, is its usage still awaited, briefly. The total timeout does the
 //!    same.
@@ -71,6 +72,8 @@ pub(super) enum JobEnd {
     DeadlineExceeded,
     /// The server went past the cap.
     OverCap,
+    /// The reply looped, and the job asked to end it then.
+    Repetition,
 }
 
 impl Upstream {
@@ -180,21 +183,42 @@ impl<'a> RunningJob<'a> {
 
     async fn start_with_retries(&self) -> Result<StartedReply, UpstreamError> {
         let request = self.lease_request();
-        let mut attempted: Vec<Arc<Endpoint>> = Vec::new();
+        let mut attempted = self.unsuitable_endpoints()?;
+        let max_attempted = attempted.len() + MAX_ATTEMPTS;
         let mut last = None;
-        while attempted.len() < MAX_ATTEMPTS {
+        while attempted.len() < max_attempted {
             let Some(lease) = self.upstream.pool.lease(request, &attempted) else { break };
             if last.is_some() {
                 self.increment_counter("chancery_upstream_retries_total");
             }
             attempted.push(Arc::clone(lease.endpoint()));
-            match self.start_hedged(lease, request, &mut attempted).await {
+            match self.start_hedged(lease, request, &mut attempted, max_attempted).await {
                 Ok(started) => return Ok(started),
                 Err(error) if !error.is_retryable() => return Err(error),
+                // A server that has failed may yet run the job, unlike one that does not support it.
+                Err(error) if error.kind == UpstreamErrorKind::UnsupportedParam && last.is_some() => {}
                 Err(error) => last = Some(error),
             }
         }
         Err(last.unwrap_or_else(|| self.no_endpoint_error()))
+    }
+
+    /// Servers that are known not to support a field of the job: they cost no attempt, and do not hide that the others are
+    /// busy. Fails if there are no others.
+    fn unsuitable_endpoints(&self) -> Result<Vec<Arc<Endpoint>>, UpstreamError> {
+        let mut endpoints = self.upstream.pool.serving();
+        let serving_count = endpoints.len();
+        let mut reason = None;
+        endpoints.retain(|endpoint| {
+            let error = self.known_unsupported(endpoint);
+            let is_unsupported = error.is_some();
+            reason = reason.take().or(error);
+            is_unsupported
+        });
+        match reason {
+            Some(error) if endpoints.len() == serving_count => Err(error),
+            _ => Ok(endpoints),
+        }
     }
 
     /// Step 3 above.
@@ -203,6 +227,7 @@ impl<'a> RunningJob<'a> {
         lease: Lease,
         request: LeaseRequest,
         attempted: &mut Vec<Arc<Endpoint>>,
+        max_attempted: usize,
     ) -> Result<StartedReply, UpstreamError> {
         let mut first = pin!(self.start(lease));
         if let Some(hedge_after) = self.upstream.hedge_after {
@@ -212,7 +237,7 @@ impl<'a> RunningJob<'a> {
                 () = sleep(hedge_after) => {}
             }
             let second =
-                (attempted.len() < MAX_ATTEMPTS).then(|| self.upstream.pool.lease(request, attempted));
+                (attempted.len() < max_attempted).then(|| self.upstream.pool.lease(request, attempted));
             if let Some(lease) = second.flatten() {
                 attempted.push(Arc::clone(lease.endpoint()));
                 self.increment_counter("chancery_upstream_hedges_total");
@@ -265,7 +290,7 @@ impl<'a> RunningJob<'a> {
                 if reply.received.finish_reason.is_some() {
                     return Ok(());
                 }
-                if reply.received.is_over_cap {
+                if reply.received.is_over_cap || reply.received.is_looping {
                     return Ok(());
                 }
                 if self.is_over_cap(&reply.received, max_tokens, &mut cap_check).await {
@@ -309,7 +334,17 @@ impl<'a> RunningJob<'a> {
                 let end = JobEnd::OverCap;
                 Ok(JobResult { received: reply.received, max_tokens, end, completed_reply: None })
             }
+            Some(Ok(())) if reply.received.is_looping => {
+                let (model, endpoint) = (&self.upstream.model, lease.url());
+                tracing::debug!(model, endpoint, "reply repeats itself, job stopped");
+                lease.succeeded();
+                let end = JobEnd::Repetition;
+                Ok(JobResult { received: reply.received, max_tokens, end, completed_reply: None })
+            }
             Some(Err(error)) => {
+                if error.kind == UpstreamErrorKind::UnsupportedParam {
+                    lease.endpoint().capabilities.disable_logprobs();
+                }
                 self.record_failure(lease, &error);
                 Err(error)
             }

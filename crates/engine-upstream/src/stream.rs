@@ -7,10 +7,14 @@ mod fuzz;
 use super::chat::{Chunk, DONE, ServerFinishReason, Usage};
 use super::error::{UpstreamError, UpstreamErrorKind};
 use super::limits::{
-    CANCELLED_USAGE_TIMEOUT, DRAIN_TIMEOUT, MAX_BYTES_PER_TOKEN, MAX_EVENT_BYTES, USAGE_TIMEOUT,
+    CANCELLED_USAGE_TIMEOUT, DRAIN_TIMEOUT, MAX_BYTES_PER_TOKEN, MAX_CHUNKS_WITHOUT_LOGPROBS,
+    MAX_EVENT_BYTES, USAGE_TIMEOUT,
 };
+use super::logprobs::{ChunkText, LogprobBuffer};
+use super::repetition_watch::RepetitionWatch;
+use super::sampling_params::missing_logprobs;
 use super::transport::from_read_error;
-use chancery_engine::GenerationSink;
+use chancery_engine::{GenerationSink, TokenLogprobs};
 use chancery_http_client::EventReader;
 use reqwest::Response;
 use std::time::Duration;
@@ -28,6 +32,10 @@ pub(super) struct ReplyLimits {
     /// Whether the server's cache is not shared between accounts. Cached tokens of a shared one reveal what others
     /// sent.
     pub(super) isolates_cache: bool,
+    /// Whether the reply ends where it loops.
+    pub(super) stops_on_repetition: bool,
+    /// How many likely tokens the job wants for each token. `None`: no log probabilities at all.
+    pub(super) top_logprobs: Option<u8>,
 }
 
 /// What has arrived so far.
@@ -44,6 +52,10 @@ pub(super) struct Received {
     pub(super) reasoning_chunks: u32,
     /// Whether the job is stopped because the server went past the cap. Nothing is taken from the server then.
     pub(super) is_over_cap: bool,
+    /// Whether the job is stopped because the reply loops. Nothing is taken from the server then.
+    pub(super) is_looping: bool,
+    repetition_watch: Option<RepetitionWatch>,
+    logprobs: LogprobBuffer,
     pub(super) finish_reason: Option<ServerFinishReason>,
     /// The latest usage report.
     pub(super) usage: Option<Usage>,
@@ -68,6 +80,8 @@ pub(super) struct Reply {
 enum Piece {
     Reasoning(String),
     Text(String),
+    /// Of the text before it.
+    Logprobs(Vec<TokenLogprobs>),
 }
 
 impl Reply {
@@ -76,7 +90,7 @@ impl Reply {
             response,
             events: EventReader::new(MAX_EVENT_BYTES),
             reply_limits,
-            received: Received::default(),
+            received: Received::new(reply_limits),
             pending: Vec::new(),
         }
     }
@@ -91,13 +105,16 @@ impl Reply {
             match piece {
                 Piece::Reasoning(text) => sink.reasoning(&text),
                 Piece::Text(text) => sink.text(&text),
+                Piece::Logprobs(logprobs) => sink.logprobs(logprobs),
             }
         }
     }
 
-    /// Reads until the first reasoning or text, or the end if there is none.
+    /// Reads until the first reasoning or text, or the end if there is none. Text whose log probabilities are requested
+    /// counts once some have come: before that, another server may have to run the job.
     pub(super) async fn wait_for_text(&mut self) -> Result<(), UpstreamError> {
-        while self.received.text_chunks == 0 && self.received.finish_reason.is_none() {
+        let needs_logprobs = self.reply_limits.top_logprobs.is_some();
+        while !self.received.has_begun(needs_logprobs) {
             self.read_chunk().await?;
         }
         Ok(())
@@ -153,13 +170,35 @@ impl Reply {
 }
 
 impl Received {
+    fn new(reply_limits: ReplyLimits) -> Self {
+        let ReplyLimits { max_tokens, stops_on_repetition, .. } = reply_limits;
+        let repetition_watch = stops_on_repetition.then(|| RepetitionWatch::new(max_tokens));
+        Self { repetition_watch, ..Self::default() }
+    }
+
+    fn has_begun(&self, needs_logprobs: bool) -> bool {
+        let is_over = self.finish_reason.is_some() || self.is_over_cap || self.is_looping;
+        let lacks_logprobs = needs_logprobs && self.answer_chunks() > 0 && !self.has_logprobs();
+        is_over || (self.text_chunks > 0 && !lacks_logprobs)
+    }
+
+    /// Whether log probabilities have come that the job asked for.
+    pub(super) fn has_logprobs(&self) -> bool {
+        self.logprobs.has_any
+    }
+
+    /// Events with text of the answer.
+    fn answer_chunks(&self) -> u32 {
+        self.text_chunks.saturating_sub(self.reasoning_chunks)
+    }
+
     fn handle_event(
         &mut self,
         data: &str,
         reply_limits: ReplyLimits,
         pending: &mut Vec<Piece>,
     ) -> Result<(), UpstreamError> {
-        if self.is_over_cap {
+        if self.is_over_cap || self.is_looping {
             return Ok(());
         }
         if data == DONE {
@@ -170,10 +209,16 @@ impl Received {
             return Ok(());
         }
         let chunk = Chunk::parse(data)?;
-        if self.finish_reason.is_none() {
+        let is_running = self.finish_reason.is_none();
+        if is_running {
             self.push_chunk(chunk.reasoning(), chunk.text(), reply_limits, pending)?;
         }
         self.finish_reason = self.finish_reason.or(chunk.finish_reason()?);
+        if is_running {
+            self.push_logprobs(&chunk, reply_limits, pending)?;
+        }
+        // A reply that has ended need not be stopped.
+        self.is_looping &= self.finish_reason.is_none();
         if self.finish_reason == Some(ServerFinishReason::ContentFilter) && self.text_chunks == 0 {
             let detail = "content_filter before any text";
             return Err(UpstreamError::new(UpstreamErrorKind::UnsupportedFinish, detail));
@@ -234,6 +279,39 @@ impl Received {
         self.text_chunks = self.text_chunks.saturating_add(1);
         if text.is_none() {
             self.reasoning_chunks = self.reasoning_chunks.saturating_add(1);
+        }
+        if let Some(watch) = &mut self.repetition_watch {
+            let is_looping_reasoning = reasoning.is_some_and(|reasoning| watch.push_reasoning(reasoning));
+            let is_looping_text = text.is_some_and(|text| watch.push_text(text));
+            self.is_looping = is_looping_reasoning || is_looping_text;
+        }
+        Ok(())
+    }
+
+    /// Call this after `push_chunk`. A server that sends text without any log probabilities fails a job that asked for
+    /// them: before anything was passed on, unless the model has reasoned.
+    fn push_logprobs(
+        &mut self,
+        chunk: &Chunk,
+        reply_limits: ReplyLimits,
+        pending: &mut Vec<Piece>,
+    ) -> Result<(), UpstreamError> {
+        let Some(max_top) = reply_limits.top_logprobs.filter(|_| !self.is_over_cap) else { return Ok(()) };
+        let has_reasoning = chunk.reasoning().is_some();
+        let chunk_text = ChunkText {
+            text: chunk.text(),
+            has_reasoning,
+            follows_reasoning: has_reasoning || (self.reasoning_chunks > 0 && self.answer_chunks() == 1),
+            finish_reason: self.finish_reason,
+        };
+        let ready = self.logprobs.push(chunk.logprobs(max_top), chunk_text, reply_limits.max_tokens);
+        let is_ended = self.finish_reason.is_some() && self.answer_chunks() > 0;
+        let is_overdue = is_ended || self.answer_chunks() >= MAX_CHUNKS_WITHOUT_LOGPROBS;
+        if is_overdue && !self.has_logprobs() {
+            return Err(missing_logprobs());
+        }
+        if !ready.is_empty() {
+            pending.push(Piece::Logprobs(ready));
         }
         Ok(())
     }

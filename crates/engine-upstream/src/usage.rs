@@ -45,6 +45,7 @@ impl RunningJob<'_> {
         let reason = match (end, received.finish_reason) {
             (JobEnd::Cancelled, _) => StopReason::Cancelled,
             (JobEnd::DeadlineExceeded, _) => StopReason::Deadline,
+            (JobEnd::Repetition, _) => StopReason::Repetition,
             (JobEnd::OverCap, _) | (JobEnd::Completed, Some(ServerFinishReason::Length)) => {
                 self.length_stop_reason(&received, max_tokens, output_tokens, counts.prompt_tokens)
             }

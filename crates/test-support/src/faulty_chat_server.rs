@@ -1,6 +1,7 @@
 //! A Chat Completions server that follows a test's script byte by byte, on its own port. It implements plain HTTP itself,
 //! because a proper HTTP library would not let it misbehave.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -77,6 +78,12 @@ impl OtherRoutes {
         }
     }
 
+    /// A server whose models have this owner, which names the kind of server.
+    pub fn owned_by(owner: &str) -> Self {
+        let list = serde_json::json!({"data": [{"id": "m", "owned_by": owner, "max_model_len": 4096}]});
+        Self { list: list.to_string(), ..Self::default() }
+    }
+
     pub fn llama_server() -> Self {
         let list = r#"{"data":[{"id":"m","owned_by":"llamacpp","meta":{"n_ctx":4096}}]}"#.to_owned();
         Self { list, version: None, tokenize: Some(TokenizeRoute::LlamaServer) }
@@ -121,11 +128,28 @@ impl FaultyServer {
         Self::start_scripted(OtherRoutes::default(), move |_, body| script(body)).await
     }
 
+    /// Starts a server on a port that the test has chosen.
+    pub async fn start_at(
+        address: SocketAddr,
+        routes: OtherRoutes,
+        script: impl Fn(usize) -> Vec<Step> + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        Self::accept_on(listener, routes, move |number, _| script(number))
+    }
+
     async fn start_scripted(
         routes: OtherRoutes,
         script: impl Fn(usize, &str) -> Vec<Step> + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::accept_on(TcpListener::bind("127.0.0.1:0").await.unwrap(), routes, script)
+    }
+
+    fn accept_on(
+        listener: TcpListener,
+        routes: OtherRoutes,
+        script: impl Fn(usize, &str) -> Vec<Step> + Send + Sync + 'static,
+    ) -> Self {
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
         let state = Arc::new(State { routes, ..State::default() });
         let (script, shared): (Script, _) = (Arc::new(script), Arc::clone(&state));
@@ -335,6 +359,31 @@ pub fn text(text: &str) -> Step {
     let delta =
         serde_json::json!({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": null}]});
     Step::Event(delta.to_string())
+}
+
+/// The `logprobs` of these tokens, as OpenAI has them. Each has two alternatives, the chosen token first.
+pub fn token_logprobs(tokens: &[&str]) -> serde_json::Value {
+    let token = |token: &str, logprob: f64| {
+        let bytes = token.as_bytes();
+        serde_json::json!({"token": token, "logprob": logprob, "bytes": bytes})
+    };
+    let entry = |&chosen: &&str| {
+        let mut entry = token(chosen, -1.5);
+        entry["top_logprobs"] = serde_json::json!([token(chosen, -1.5), token("likely", -0.5)]);
+        entry
+    };
+    serde_json::json!({"content": tokens.iter().map(entry).collect::<Vec<_>>()})
+}
+
+/// An event with this delta and these `logprobs`.
+pub fn delta_with_logprobs(delta: &serde_json::Value, logprobs: &serde_json::Value) -> Step {
+    let choice = serde_json::json!({"index": 0, "delta": delta, "logprobs": logprobs});
+    Step::Event(serde_json::json!({"choices": [choice]}).to_string())
+}
+
+/// A text event with the log probabilities of its tokens.
+pub fn text_with_logprobs(text: &str, tokens: &[&str]) -> Step {
+    delta_with_logprobs(&serde_json::json!({"content": text}), &token_logprobs(tokens))
 }
 
 /// The model's reasoning before its answer.

@@ -1,7 +1,9 @@
 //! Engines and jobs for these tests.
 
 use chancery_domain::{AccountId, ManualClock, SecretToken, SeededRandomness, SystemClock, UnixMillis};
-use chancery_engine::{EndpointState, Engine, EngineError, Event, Finished, Generation, Job, Sampling, Turn};
+use chancery_engine::{
+    EndpointState, Engine, EngineError, Event, Finished, Generation, Job, Sampling, TokenLogprobs, Turn,
+};
 use chancery_engine_upstream::{Servers, Timeouts, TokenCounter, UpstreamEngine, UpstreamSettings};
 use chancery_test_support::faulty_chat_server::FaultyServer;
 use std::sync::Arc;
@@ -96,6 +98,8 @@ pub fn instructed_job(
         max_output_tokens,
         sampling: Sampling::GREEDY,
         stop: Vec::new(),
+        stop_on_repetition: false,
+        top_logprobs: None,
     }
 }
 
@@ -133,6 +137,25 @@ pub async fn collect_reply(generation: Generation) -> Result<(String, Finished),
     Ok((text, ended))
 }
 
+/// Returns the whole text, its log probabilities and the end. They never precede the text.
+pub async fn collect_with_logprobs(
+    mut generation: Generation,
+) -> Result<(String, Vec<TokenLogprobs>, Finished), EngineError> {
+    let (mut text, mut logprobs) = (String::new(), Vec::new());
+    loop {
+        match generation.next().await? {
+            Event::Reasoning(_) => {}
+            Event::Text(more) => text += &more,
+            Event::Logprobs(more) => {
+                logprobs.extend(more);
+                let bytes: usize = logprobs.iter().map(|entry: &TokenLogprobs| entry.token.bytes.len()).sum();
+                assert!(bytes <= text.len(), "{bytes} bytes of tokens for {text:?}");
+            }
+            Event::Finished(ended) => return Ok((text, logprobs, ended)),
+        }
+    }
+}
+
 /// Returns the whole reasoning, the whole text and the end.
 pub async fn collect_with_reasoning(
     mut generation: Generation,
@@ -142,6 +165,7 @@ pub async fn collect_with_reasoning(
         match generation.next().await? {
             Event::Reasoning(more) => reasoning += &more,
             Event::Text(more) => text += &more,
+            Event::Logprobs(_) => {}
             Event::Finished(ended) => return Ok((reasoning, text, ended)),
         }
     }

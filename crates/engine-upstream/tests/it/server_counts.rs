@@ -23,7 +23,7 @@ async fn cancel(mut generation: Generation) -> Finished {
     generation.cancel();
     match generation.next().await.unwrap() {
         Event::Finished(finished) => finished,
-        Event::Reasoning(text) | Event::Text(text) => panic!("more text: {text}"),
+        other => panic!("more of the reply: {other:?}"),
     }
 }
 
