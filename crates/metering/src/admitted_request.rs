@@ -41,6 +41,7 @@ use crate::prepared_request::PreparedRequest;
 use crate::running::ResponseSender;
 use crate::{Call, Meter, MeterError, Reply};
 use open_request::{Delivery, GenerationState, OpenRequest, StoreReservations};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,7 +88,7 @@ impl AdmittedRequest {
         match settled {
             Ok(_) => self.0 = None,
             Err(_) if settles_in_background => drop(self),
-            Err(_) => self.release().await,
+            Err(_) => Box::pin(self.release()).await,
         }
         settled.map_err(|error| match error {
             error if error.is_store_error() => {
@@ -134,13 +135,13 @@ impl OpenRequest {
             let caller = ResponseSender::disconnected();
             // It is unknown when the lease was last renewed.
             let first_renewal = (!self.store_reservations.is_empty()).then_some(Duration::ZERO);
-            let settled = with_lease_renewal(&meter, first_renewal, async {
+            let work = pin!(async {
                 match self.collect(&caller).await {
                     Ok(()) => self.settle(None).await.is_ok(),
                     Err(_) => false,
                 }
             });
-            if settled.await {
+            if with_lease_renewal(&meter, first_renewal, work).await {
                 return;
             }
         }

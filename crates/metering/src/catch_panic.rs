@@ -6,10 +6,10 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 
 /// Returns a panic as an error. A panic in one part of a settlement then stops no other part, and is retried like any error.
-pub(crate) async fn catch_panic<T>(
+pub(crate) fn catch_panic<T>(
     work: impl Future<Output = Result<T, MeterError>>,
-) -> Result<T, MeterError> {
+) -> impl Future<Output = Result<T, MeterError>> {
     // A future that panicked is never polled again, so its inconsistent state is never observed.
-    let outcome = AssertUnwindSafe(work).catch_unwind().await;
-    outcome.unwrap_or_else(|_| Err(MeterError::Internal("task panicked".to_owned())))
+    let outcome = AssertUnwindSafe(work).catch_unwind();
+    outcome.map(|outcome| outcome.unwrap_or_else(|_| Err(MeterError::Internal("task panicked".to_owned()))))
 }

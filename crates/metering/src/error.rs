@@ -18,6 +18,8 @@ pub enum MeterError {
     ModelNotAllowed(String),
     #[error("max_output_tokens {requested} exceeds the model's context length of {context_tokens}")]
     MaxTokensAboveContext { requested: u64, context_tokens: u32 },
+    #[error("max_output_tokens {requested} with log probabilities exceeds {max_logprob_tokens}")]
+    TooManyLogprobs { requested: u32, max_logprob_tokens: u32 },
     #[error("spending cap reached: {0:?}")]
     SpendingCapReached(SpendingCapDetails),
     /// Over a per-minute limit for now. `tokens` is the maximum that the request may use.

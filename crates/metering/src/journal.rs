@@ -7,7 +7,8 @@
 //! 3. An append adds a line and flushes it. Everything else writes a new file, flushes it and renames it over the old one. So a
 //!    crash can damage only the last line, whose append has not returned; it is skipped.
 //! 4. An entry that the ledger can never take is moved to `usage-journal.rejected`, for a person to decide.
-//! 5. The file exists only while it has entries. It is owner-only: it has the reply's text if the request has an idempotency key.
+//! 5. When half of the journal is full, entries are added without log probabilities, and a replay of their replies has none.
+//! 6. The file exists only while it has entries. It is owner-only: it has the reply's text if the request has an idempotency key.
 //!
 //! One process uses the directory at a time; the server's lock on it ensures that.
 
@@ -15,7 +16,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-use crate::limits::{MAX_JOURNAL_BYTES, MAX_JOURNAL_ENTRIES};
+use crate::limits::{MAX_JOURNAL_BYTES, MAX_JOURNAL_BYTES_WITH_LOGPROBS, MAX_JOURNAL_ENTRIES};
 use chancery_domain::{Fingerprint, RequestId, UnixMillis};
 use chancery_store::{KeyClaim, Settlement};
 use std::collections::BTreeMap;
@@ -42,6 +43,12 @@ pub(crate) struct JournalEntry {
 impl JournalEntry {
     pub(crate) fn request_id(&self) -> &RequestId {
         &self.settlement.row.request_id
+    }
+
+    /// Removes the log probabilities of the stored reply, and returns whether there were any.
+    fn remove_logprobs(&mut self) -> bool {
+        let stored_reply = self.settlement.stored_reply.as_mut();
+        stored_reply.is_some_and(|reply| reply.logprobs.take().is_some())
     }
 
     /// The claim to the idempotency key, if there is one. Its times are set when it is claimed again.
@@ -172,13 +179,19 @@ impl Journal {
         outcome.unwrap_or_else(|error| Err(self.io_error(io::Error::other(error))))
     }
 
-    fn append_blocking(&self, entry: JournalEntry) -> Result<(), JournalError> {
-        let line = record::encode(&entry).map_err(|error| self.io_error(error.into()))?;
-        let (request_id, length) = (entry.request_id().clone(), line.len() as u64);
+    fn append_blocking(&self, mut entry: JournalEntry) -> Result<(), JournalError> {
+        let encode =
+            |entry: &JournalEntry| record::encode(entry).map_err(|error| self.io_error(error.into()));
+        let mut line = encode(&entry)?;
+        let request_id = entry.request_id().clone();
         let mut state = self.state();
         if state.entries.contains_key(&request_id) {
             return Ok(());
         }
+        if state.bytes + line.len() as u64 > MAX_JOURNAL_BYTES_WITH_LOGPROBS && entry.remove_logprobs() {
+            line = encode(&entry)?;
+        }
+        let length = line.len() as u64;
         if state.entries.len() >= MAX_JOURNAL_ENTRIES || state.bytes + length > MAX_JOURNAL_BYTES {
             return Err(JournalError::Full);
         }

@@ -17,7 +17,8 @@ pub(crate) async fn with_lease_renewal<T>(
     first_renewal: Option<Duration>,
     work: impl Future<Output = T>,
 ) -> T {
-    let renewal = async {
+    // Most requests never need it, and all of them would carry its size.
+    let renewal = Box::pin(async {
         tokio::time::sleep(first_renewal.unwrap_or_default()).await;
         loop {
             let renewed = catch_panic(async { Ok(meter.store.leases.renew_lease(meter.clock.now()).await?) });
@@ -26,7 +27,7 @@ pub(crate) async fn with_lease_renewal<T>(
             }
             tokio::time::sleep(LEASE_RENEWAL_INTERVAL).await;
         }
-    };
+    });
     tokio::select! {
         outcome = work => outcome,
         never = renewal, if first_renewal.is_some() => never,

@@ -12,6 +12,7 @@ mod journal_replay;
 mod key_status;
 mod lease;
 pub mod limits;
+mod logprobs;
 mod maintenance;
 mod meter;
 mod models;

@@ -27,6 +27,22 @@ pub const GENERATION_TIMEOUT: Duration = Duration::from_secs(600);
 /// the text that was passed on is counted.
 pub const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How long a text of a stream waits for its log probabilities, which the engine reports right after it. Later ones come
+/// in an event of their own.
+pub const LOGPROBS_WAIT: Duration = Duration::from_millis(20);
+
+/// Number of tokens from which on an event of a stream takes no more log probabilities. It has fewer than twice as many,
+/// so that readers need no large buffer: another Chancery takes events of 256 KiB.
+pub const EVENT_LOGPROB_TOKENS: usize = 32;
+
+/// Most log probabilities of one reply, those of the likely tokens included. In memory each takes about 64 bytes, several
+/// times over where a stream is read slowly, and every replay takes the same again.
+pub const MAX_REPLY_LOGPROBS: u32 = 131_072;
+
+/// Maximum length of a token in reported log probabilities. The longest tokens of real vocabularies are shorter; what an
+/// upstream server calls one may be anything.
+pub const MAX_LOGPROB_TOKEN_BYTES: usize = 512;
+
 /// Longer texts and conversations are tokenized on a separate thread, so that they do not delay other requests. They count as a
 /// request of their minute before they are tokenized.
 pub const INLINE_TEXT_BYTES: usize = 8 * 1024;
@@ -64,7 +80,11 @@ pub const ABANDONED_JOURNAL_DELAY: Duration = Duration::from_millis(500);
 /// Maximum size of the journal. Admission stops at `MAX_UNRECORDED_REQUESTS`, so only requests that were running by then can
 /// take it further.
 pub const MAX_JOURNAL_ENTRIES: usize = 10_000;
-pub const MAX_JOURNAL_BYTES: u64 = 64 * 1024 * 1024;
+pub const MAX_JOURNAL_BYTES: u64 = 128 * 1024 * 1024;
+
+/// Size of the journal from which on log probabilities are left out of it. They are far larger than the text, and must not
+/// take the room of usage that has to be billed.
+pub const MAX_JOURNAL_BYTES_WITH_LOGPROBS: u64 = MAX_JOURNAL_BYTES / 2;
 
 /// Number of journaled rows that are written to the ledger at once.
 pub const JOURNAL_REPLAY_BATCH: usize = 64;

@@ -5,6 +5,7 @@ use crate::authentication::ValidKey;
 use crate::fair_semaphore::FairSemaphore;
 use crate::journal::Journal;
 use crate::limits::{MAX_UNRECORDED_REQUESTS, RATE_LIMIT_STATUS_TIMEOUT, TOKENIZE_QUEUE_LIMITS};
+use crate::models::ModelRegistry;
 use crate::rate_limits::Bucket;
 use crate::replays::Replays;
 use crate::spending::SpendingCaps;
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub struct Meter {
-    pub(crate) models: Models,
+    models: ModelRegistry,
     pub(crate) store: Arc<MeteringStore>,
     authenticator: Authenticator,
     pub(crate) limiter: Arc<dyn Limiter>,
@@ -50,7 +51,7 @@ impl Meter {
         randomness: Arc<dyn Randomness>,
     ) -> Self {
         Self {
-            models,
+            models: ModelRegistry::new(models),
             authenticator: Authenticator::new(Arc::clone(&store), Arc::clone(&clock)),
             limiter,
             spending: SpendingCaps::new(Arc::clone(&store), Arc::clone(&clock)),
@@ -75,15 +76,27 @@ impl Meter {
         Self { journal: Some(Arc::new(journal)), ..self }
     }
 
-    pub fn models(&self) -> &Models {
-        &self.models
+    /// The models that are offered right now.
+    pub fn models(&self) -> Arc<Models> {
+        self.models.current()
+    }
+
+    /// Offers a model from now on, instead of one of the same name. Requests that were prepared with that one finish with it.
+    pub fn offer_model(&self, model: Model) {
+        self.models.insert(model);
+    }
+
+    /// From now on the model is unknown. Requests that were prepared with it finish.
+    pub fn withdraw_model(&self, name: &str) {
+        self.models.remove(name);
     }
 
     /// The model of this name, if the caller's key may use it.
-    pub fn model_for(&self, caller: &Caller, name: &str) -> Result<&Arc<Model>, MeterError> {
-        let model = self.models.named(name)?;
+    pub fn model_for(&self, caller: &Caller, name: &str) -> Result<Arc<Model>, MeterError> {
+        let models = self.models.current();
+        let model = models.named(name)?;
         match caller.key_limits.allows_model(name) {
-            true => Ok(model),
+            true => Ok(Arc::clone(model)),
             false => Err(MeterError::ModelNotAllowed(name.to_owned())),
         }
     }

@@ -9,6 +9,7 @@
 //!    permit, so a caller who disconnects does not free it before the work has ended.
 
 use crate::limits::{INLINE_TEXT_BYTES, INLINE_TURNS, TOKENIZE_QUEUE_TIMEOUT};
+use crate::logprobs;
 use crate::rate_limits::{Decision, Reservation};
 use crate::{Call, Caller, GenerateRequest, Meter, MeterError, Model};
 use chancery_domain::{AccountId, MoneyError, Nanos, UnixMillis};
@@ -27,9 +28,11 @@ pub(crate) struct PreparedRequest {
 }
 
 /// A request before its prompt is tokenized.
-struct CheckedRequest<'a> {
-    model: &'a Arc<Model>,
+struct CheckedRequest {
+    model: Arc<Model>,
     cap: Option<u32>,
+    /// What the requested log probabilities allow; `cap` is no higher.
+    max_logprob_tokens: u32,
     is_long: bool,
     at: UnixMillis,
 }
@@ -74,13 +77,17 @@ impl Meter {
         Ok(checked.prepared(prompt?, &call.caller, reservation.is_some()))
     }
 
-    fn check(&self, caller: &Caller, request: &GenerateRequest) -> Result<CheckedRequest<'_>, MeterError> {
+    fn check(&self, caller: &Caller, request: &GenerateRequest) -> Result<CheckedRequest, MeterError> {
         let at = self.clock.now();
         let model = self.model_for(caller, &request.model)?;
         let context_tokens = model.engine.context_tokens();
+        let max_logprob_tokens = logprobs::max_output_tokens(request.top_logprobs);
         let cap = match request.max_output_tokens {
             None => None,
             Some(requested) => match u32::try_from(requested) {
+                Ok(cap) if cap > max_logprob_tokens && cap <= context_tokens => {
+                    return Err(MeterError::TooManyLogprobs { requested: cap, max_logprob_tokens });
+                }
                 Ok(cap) if cap <= context_tokens => Some(cap),
                 _ => return Err(MeterError::MaxTokensAboveContext { requested, context_tokens }),
             },
@@ -90,7 +97,7 @@ impl Meter {
             return Err(EngineError::InputTooLong { prompt_tokens: None, context_tokens }.into());
         }
         let is_long = text_bytes > INLINE_TEXT_BYTES || request.turns.len() > INLINE_TURNS;
-        Ok(CheckedRequest { model, cap, is_long, at })
+        Ok(CheckedRequest { model, cap, max_logprob_tokens, is_long, at })
     }
 
     /// If the request is dropped after this, its reservation stays, so it counts as one request for one minute.
@@ -107,7 +114,7 @@ impl Meter {
     async fn tokenize(
         &self,
         account: AccountId,
-        checked: &CheckedRequest<'_>,
+        checked: &CheckedRequest,
         turns: &[Turn],
     ) -> Result<Prompt, MeterError> {
         if !checked.is_long {
@@ -125,16 +132,15 @@ impl Meter {
     }
 }
 
-impl CheckedRequest<'_> {
+impl CheckedRequest {
     fn prepared(self, prompt: Prompt, caller: &Caller, has_request_reserved: bool) -> PreparedRequest {
         let max_output_tokens = self.cap.unwrap_or_else(|| {
             let context_room = self.model.engine.context_tokens().saturating_sub(prompt.prompt_tokens());
             let (_, tokens_per_min) = caller.tokens_per_min();
             let minute_room = tokens_per_min.saturating_sub(prompt.input_tokens);
             // Without room for a single token, the rejection names one.
-            context_room.min(minute_room).max(1)
+            context_room.min(minute_room).min(self.max_logprob_tokens).max(1)
         });
-        let model = Arc::clone(self.model);
-        PreparedRequest { model, prompt, max_output_tokens, at: self.at, has_request_reserved }
+        PreparedRequest { model: self.model, prompt, max_output_tokens, at: self.at, has_request_reserved }
     }
 }

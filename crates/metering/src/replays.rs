@@ -5,6 +5,7 @@
 
 use crate::lease::expiry;
 use crate::limits::{KEY_CLAIM_TTL, STORED_REPLY_TTL};
+use crate::logprobs;
 use crate::{Call, Idempotency, MeterError, Reply};
 use chancery_domain::{Clock, Fingerprint, UsageRow};
 use chancery_store::{ClaimOutcome, FinishedReply, IdempotencyRecord, KeyClaim, MeteringStore, StoredReply};
@@ -48,6 +49,7 @@ impl Replays {
             key: claim.key.clone(),
             reasoning_text: reply.reasoning_text.clone(),
             output_text: reply.output_text.clone(),
+            logprobs: reply.logprobs.as_deref().map(logprobs::encode),
             reasoning_tokens: reply.reasoning_tokens,
             expires_at: expiry(self.clock.now(), STORED_REPLY_TTL),
         }
@@ -59,7 +61,7 @@ pub(crate) fn replay(holder: IdempotencyRecord, fingerprint: Fingerprint) -> Res
     if holder.fingerprint != fingerprint {
         return Err(MeterError::IdempotencyMismatch);
     }
-    let FinishedReply { row, reasoning_text, output_text, reasoning_tokens } =
+    let FinishedReply { row, reasoning_text, output_text, logprobs, reasoning_tokens } =
         holder.reply.ok_or(MeterError::IdempotencyInFlight)?;
     // Tokens and stop reason come from the row, so a replay cannot differ from what was billed.
     let UsageRow {
@@ -81,6 +83,7 @@ pub(crate) fn replay(holder: IdempotencyRecord, fingerprint: Fingerprint) -> Res
         at,
         reasoning_text,
         output_text,
+        logprobs: logprobs.as_deref().map(logprobs::decode).transpose()?,
         stop_reason,
         input_tokens,
         output_tokens,

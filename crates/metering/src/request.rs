@@ -5,7 +5,7 @@ use chancery_domain::{
     AccountId, Fingerprint, IdempotencyKey, KeyId, Nanos, Prices, RateLimitStatus, RequestId, StopReason,
     UnixMillis,
 };
-use chancery_engine::Turn;
+use chancery_engine::{Penalties, TokenLogprobs, Turn};
 use std::num::NonZeroU32;
 
 /// One request with its caller and id.
@@ -37,12 +37,17 @@ pub struct GenerateRequest {
     pub top_k: Option<NonZeroU32>,
     pub top_p: f32,
     pub min_p: f32,
+    pub penalties: Penalties,
     /// `None` draws a random one.
     pub seed: Option<u64>,
     pub stop: Vec<String>,
+    /// Whether a reply that loops is ended.
+    pub stop_on_repetition: bool,
+    /// How many likely tokens to report with every token of the reply; `None` reports no log probabilities.
+    pub top_logprobs: Option<u8>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
     /// The request that generated it, and when it was admitted. For a replay, that is an earlier request.
     pub id: RequestId,
@@ -50,6 +55,8 @@ pub struct Reply {
     /// What the model reasoned before its answer; empty if it did not, or did not show it.
     pub reasoning_text: String,
     pub output_text: String,
+    /// Of the tokens of `output_text`; `None` if the request did not ask for them.
+    pub logprobs: Option<Vec<TokenLogprobs>>,
     pub stop_reason: StopReason,
     pub input_tokens: u32,
     /// Of reasoning and text together.

@@ -6,6 +6,7 @@ use crate::lease::{LEASE_RENEWAL_INTERVAL, with_lease_renewal};
 use crate::replays::replay;
 use crate::running::{GenerationStream, ResponseMode, ResponseSender, StreamStart, response_channel};
 use crate::{Call, Caller, Meter, MeterError, Reply};
+use std::pin::pin;
 use std::sync::Arc;
 
 impl Meter {
@@ -56,7 +57,7 @@ impl Meter {
         if let Some((record, fingerprint)) = self.replays.find_record(&call).await? {
             // Counted only now, because a key that is new must not take from the reads; and before the outcome is known, because a
             // conflict is a read too.
-            self.count_read(&call.caller, call.request_id.clone()).await?;
+            Box::pin(self.count_read(&call.caller, call.request_id.clone())).await?;
             return Ok(send_replay(replay(record, fingerprint)?, sender));
         }
         let prepared = tokio::select! {
@@ -68,33 +69,35 @@ impl Meter {
         let may_reserve_in_store = call.caller.is_capped || call.idempotency.is_some();
         let (caller, request_id) = (call.caller.clone(), call.request_id.clone());
         let mut request = AdmittedRequest::new(Arc::clone(self), call, prepared);
-        let work = async {
+        // Pinned here, because as an argument it would be stored twice.
+        let work = pin!(async {
             let unbilled = match request.reserve_and_generate(sender).await {
                 Ok(()) => return request.settle(sender).await,
                 Err(unbilled) => unbilled,
             };
-            request.release().await;
+            Box::pin(request.release()).await;
             match unbilled {
                 Unbilled::Replay(reply) => {
-                    self.count_read(&caller, request_id).await?;
+                    Box::pin(self.count_read(&caller, request_id)).await?;
                     Ok(send_replay(*reply, sender))
                 }
                 Unbilled::NothingGenerated(reply) => Ok(*reply),
                 Unbilled::Failed(error) => Err(error),
             }
-        };
+        });
         with_lease_renewal(self, may_reserve_in_store.then_some(LEASE_RENEWAL_INTERVAL), work).await
     }
 }
 
 /// Sends the stored reply as if it had just been generated.
 fn send_replay(reply: Reply, sender: &mut ResponseSender) -> Reply {
-    let Reply { ref id, at, input_tokens, is_replay, rate_limit_status, .. } = reply;
+    let Reply { ref id, at, ref logprobs, input_tokens, is_replay, rate_limit_status, .. } = reply;
     sender.begin(StreamStart {
         id: id.clone(),
         at,
         input_tokens,
         is_counted: true,
+        has_logprobs: logprobs.is_some(),
         is_replay,
         rate_limit_status,
     });
@@ -104,5 +107,6 @@ fn send_replay(reply: Reply, sender: &mut ResponseSender) -> Reply {
     if !reply.output_text.is_empty() {
         sender.text(&reply.output_text);
     }
+    sender.logprobs(logprobs.as_deref().unwrap_or_default());
     reply
 }

@@ -1,10 +1,12 @@
 //! A started request as its caller sees it: the text as it is generated, then the outcome. Dropping it means disconnecting.
 //!
-//! The work never waits for its reader. Unread text is buffered, at most one reply's worth, and is then read all at once. The
-//! usage row is written when the work ends, however far the caller has read.
+//! The work never waits for its reader. Unread text is buffered, at most one reply's worth, and is then read all at once, or in
+//! several events if it has many log probabilities. The usage row is written when the work ends, however far the caller has read.
 
+use crate::limits::{EVENT_LOGPROB_TOKENS, LOGPROBS_WAIT};
 use crate::{MeterError, Reply};
 use chancery_domain::{RateLimitStatus, RequestId, UnixMillis};
+use chancery_engine::TokenLogprobs;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -18,6 +20,8 @@ pub struct StreamStart {
     pub input_tokens: u32,
     /// Whether `input_tokens` is the billed count, as opposed to an upper bound.
     pub is_counted: bool,
+    /// Whether the request asked for log probabilities.
+    pub has_logprobs: bool,
     /// Whether it was generated and billed before, for an earlier request with the same idempotency key.
     pub is_replay: bool,
     /// The account's rate-limit status including this request's full reservation; `None` for a replay, which reserves nothing.
@@ -28,8 +32,9 @@ pub struct StreamStart {
 pub enum StreamEvent {
     /// What the model reasoned since the last event, before its answer; never empty.
     Reasoning(String),
-    /// What was generated since the last event; never empty.
-    Text(String),
+    /// What was generated since the last event. The text is empty only where log probabilities come after theirs; there
+    /// are log probabilities only if the request asked for them.
+    Text { text: String, logprobs: Vec<TokenLogprobs> },
     /// The usage row is durable, or nothing was billed. It comes exactly once, as the last item.
     Ended(Result<Reply, MeterError>),
 }
@@ -37,25 +42,43 @@ pub enum StreamEvent {
 pub struct GenerationStream {
     start: StreamStart,
     pieces: mpsc::UnboundedReceiver<Piece>,
-    /// Already received, but of another kind than what was returned last.
+    /// Received, but not returned yet: the next event, and a piece of another kind that follows it.
     next_piece: Option<Piece>,
+    following_piece: Option<Piece>,
     outcome: JoinHandle<Result<Reply, MeterError>>,
     _disconnect_guard: DropGuard,
 }
 
 /// Part of a reply, in the order in which it was generated.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum Piece {
     Reasoning(String),
-    Text(String),
+    Text { text: String, logprobs: Vec<TokenLogprobs> },
 }
 
 impl Piece {
+    pub(crate) fn of_text(text: &str) -> Self {
+        Self::Text { text: text.to_owned(), logprobs: Vec::new() }
+    }
+
+    fn lacks_logprobs(&self) -> bool {
+        matches!(self, Self::Text { logprobs, .. } if logprobs.is_empty())
+    }
+
+    fn is_full(&self) -> bool {
+        matches!(self, Self::Text { logprobs, .. } if logprobs.len() >= EVENT_LOGPROB_TOKENS)
+    }
+
     /// Appends a piece of the same kind, and returns one of the other kind.
     fn append(&mut self, more: Piece) -> Option<Piece> {
         match (self, more) {
-            (Self::Reasoning(text), Self::Reasoning(more)) | (Self::Text(text), Self::Text(more)) => {
+            (Self::Reasoning(text), Self::Reasoning(more)) => {
                 text.push_str(&more);
+                None
+            }
+            (Self::Text { text, logprobs }, Self::Text { text: more, logprobs: more_logprobs }) => {
+                text.push_str(&more);
+                logprobs.extend(more_logprobs);
                 None
             }
             (_, other) => Some(other),
@@ -138,7 +161,15 @@ impl ResponseSender {
 
     pub(crate) fn text(&self, text: &str) {
         if let Some(sender) = &self.pieces {
-            let _ = sender.send(Piece::Text(text.to_owned()));
+            let _ = sender.send(Piece::of_text(text));
+        }
+    }
+
+    /// Of the tokens of texts that were sent before.
+    pub(crate) fn logprobs(&self, logprobs: &[TokenLogprobs]) {
+        let Some(sender) = &self.pieces else { return };
+        for part in logprobs.chunks(EVENT_LOGPROB_TOKENS) {
+            let _ = sender.send(Piece::Text { text: String::new(), logprobs: part.to_vec() });
         }
     }
 }
@@ -154,6 +185,7 @@ impl PendingResponse {
                 start,
                 pieces: self.pieces,
                 next_piece: None,
+                following_piece: None,
                 outcome: work,
                 _disconnect_guard: self.disconnect_guard,
             }),
@@ -176,22 +208,44 @@ impl GenerationStream {
 
     /// Safe to drop while it waits: nothing is lost, and it can be called again.
     pub async fn next(&mut self) -> StreamEvent {
-        let piece = match self.next_piece.take() {
-            Some(piece) => Some(piece),
-            None => self.pieces.recv().await,
-        };
-        if let Some(mut piece) = piece {
-            while self.next_piece.is_none()
-                && let Ok(more) = self.pieces.try_recv()
-            {
-                self.next_piece = piece.append(more);
-            }
-            return match piece {
-                Piece::Reasoning(text) => StreamEvent::Reasoning(text),
-                Piece::Text(text) => StreamEvent::Text(text),
+        if self.next_piece.is_none() {
+            self.next_piece = match self.following_piece.take() {
+                Some(piece) => Some(piece),
+                None => self.pieces.recv().await,
             };
         }
-        StreamEvent::Ended(join_outcome(&mut self.outcome).await)
+        self.append_received();
+        let lacks_logprobs = self.start.has_logprobs
+            && self.following_piece.is_none()
+            && self.next_piece.as_ref().is_some_and(Piece::lacks_logprobs);
+        if lacks_logprobs
+            && let Ok(Some(more)) = tokio::time::timeout(LOGPROBS_WAIT, self.pieces.recv()).await
+        {
+            self.append(more);
+            self.append_received();
+        }
+        match self.next_piece.take() {
+            Some(Piece::Reasoning(text)) => StreamEvent::Reasoning(text),
+            Some(Piece::Text { text, logprobs }) => StreamEvent::Text { text, logprobs },
+            None => StreamEvent::Ended(join_outcome(&mut self.outcome).await),
+        }
+    }
+
+    /// Appends what was already received, as long as it is of one kind and the event is not full.
+    fn append_received(&mut self) {
+        while self.next_piece.as_ref().is_some_and(|piece| !piece.is_full())
+            && self.following_piece.is_none()
+            && let Ok(more) = self.pieces.try_recv()
+        {
+            self.append(more);
+        }
+    }
+
+    fn append(&mut self, more: Piece) {
+        match &mut self.next_piece {
+            Some(piece) => self.following_piece = piece.append(more),
+            None => self.next_piece = Some(more),
+        }
     }
 
     /// Waits for the whole reply.

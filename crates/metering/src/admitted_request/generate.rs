@@ -3,6 +3,7 @@
 
 use super::open_request::{Delivery, GenerationState, OpenRequest, RunningGeneration, Unbilled};
 use crate::limits::{CANCEL_TIMEOUT, GENERATION_TIMEOUT};
+use crate::logprobs::CollectedLogprobs;
 use crate::running::{ResponseSender, StreamStart};
 use crate::{GenerateRequest, MeterError, Reply};
 use chancery_engine::{EngineError, Event, Finished, Generation, Job, Role, Sampling, StopReason, Turn};
@@ -13,10 +14,12 @@ use tokio::time::Sleep;
 impl OpenRequest {
     pub(super) async fn generate(&mut self, caller: &mut ResponseSender) -> Result<(), Unbilled> {
         let generation = self.start_engine()?;
+        let top_logprobs = self.call.request.top_logprobs;
         self.work = GenerationState::Running(RunningGeneration {
             generation,
             reasoning_text: String::new(),
             output_text: String::new(),
+            logprobs: CollectedLogprobs::new(top_logprobs, self.prepared.max_output_tokens),
             pieces: 0,
             deadline: Box::pin(tokio::time::sleep(GENERATION_TIMEOUT)),
         });
@@ -25,6 +28,7 @@ impl OpenRequest {
             at: self.prepared.at,
             input_tokens: self.prepared.prompt.input_tokens,
             is_counted: self.prepared.prompt.is_counted(),
+            has_logprobs: top_logprobs.is_some(),
             is_replay: false,
             rate_limit_status: self.rate_limit_status,
         });
@@ -32,14 +36,27 @@ impl OpenRequest {
     }
 
     fn start_engine(&self) -> Result<Generation, MeterError> {
-        let GenerateRequest { temperature, top_k, top_p, min_p, seed, ref stop, .. } = self.call.request;
+        let GenerateRequest {
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            penalties,
+            seed,
+            ref stop,
+            stop_on_repetition,
+            top_logprobs,
+            ..
+        } = self.call.request;
         let seed = seed.unwrap_or_else(|| self.meter.randomness.next_u64());
         Ok(self.prepared.model.engine.start(Job {
             account: self.call.caller.account,
             prompt: self.prepared.prompt.clone(),
             max_output_tokens: self.prepared.max_output_tokens,
-            sampling: Sampling { temperature, top_k, top_p, min_p, seed },
+            sampling: Sampling { temperature, top_k, top_p, min_p, seed, penalties },
             stop: stop.clone(),
+            stop_on_repetition,
+            top_logprobs,
         })?)
     }
 
@@ -78,7 +95,8 @@ impl OpenRequest {
         let Self { meter, delivery, work: GenerationState::Running(running), .. } = self else {
             return Err(EngineError::Failed("generation not running".to_owned()));
         };
-        let RunningGeneration { generation, reasoning_text, output_text, pieces, deadline } = running;
+        let RunningGeneration { generation, reasoning_text, output_text, logprobs, pieces, deadline } =
+            running;
         let mut interruption = None;
         let mut grace: Option<Pin<Box<Sleep>>> = None;
         loop {
@@ -100,6 +118,13 @@ impl OpenRequest {
                         caller.text(&text);
                         output_text.push_str(&text);
                         *pieces = pieces.saturating_add(1);
+                    }
+                    Event::Logprobs(more) => {
+                        let more = logprobs.add(more);
+                        if caller.is_streaming() && !more.is_empty() {
+                            *delivery = Delivery::TextDelivered;
+                        }
+                        caller.logprobs(more);
                     }
                     Event::Finished(ended) => return Ok((Some(ended), interruption)),
                 },
@@ -188,7 +213,7 @@ impl OpenRequest {
         interruption: Option<Interruption>,
         running: RunningGeneration,
     ) -> Result<(), Unbilled> {
-        let RunningGeneration { reasoning_text, output_text, .. } = running;
+        let RunningGeneration { reasoning_text, output_text, logprobs, .. } = running;
         let counted_tokens = self.prepared.prompt.input_tokens;
         let stop_reason = match (ended.reason, interruption) {
             (StopReason::Cancelled, Some(Interruption::Deadline | Interruption::Shutdown)) => {
@@ -204,6 +229,7 @@ impl OpenRequest {
             at: self.prepared.at,
             reasoning_text,
             output_text,
+            logprobs: logprobs.into_reply(),
             stop_reason,
             input_tokens,
             output_tokens,

@@ -1,5 +1,6 @@
 //! The state of a request while it may have open reservations. The protocol's steps are in their own files.
 
+use crate::logprobs::CollectedLogprobs;
 use crate::prepared_request::PreparedRequest;
 use crate::rate_limits::Reservation;
 use crate::{Call, Meter, MeterError, Reply};
@@ -48,6 +49,7 @@ pub(super) struct RunningGeneration {
     /// The reasoning and the text so far.
     pub(super) reasoning_text: String,
     pub(super) output_text: String,
+    pub(super) logprobs: CollectedLogprobs,
     /// How many events had reasoning or text. Each has at least one token.
     pub(super) pieces: u32,
     pub(super) deadline: Pin<Box<Sleep>>,

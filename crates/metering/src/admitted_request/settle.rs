@@ -59,7 +59,7 @@ impl OpenRequest {
             let has_disconnected = caller.is_some_and(|caller| caller.disconnected.is_cancelled());
             let (is_permanent, is_abandoned) = (is_permanent(&error), self.meter.abandoned.is_cancelled());
             if !is_permanent && (is_journal_due || is_abandoned) && self.may_journal(caller) {
-                if self.write_to_journal(&error).await {
+                if Box::pin(self.write_to_journal(&error)).await {
                     self.record_token_metrics();
                     return Ok(());
                 }
@@ -71,7 +71,7 @@ impl OpenRequest {
             {
                 self.log_unbilled_usage(&error);
                 if is_permanent {
-                    self.move_aside().await;
+                    Box::pin(self.move_aside()).await;
                 }
             }
             if is_over || (timeout.is_elapsed() && !has_disconnected) {

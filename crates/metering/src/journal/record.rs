@@ -2,6 +2,8 @@
 //! concatenated. The checksum is the SHA-256 of the JSON.
 
 use super::JournalEntry;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use chancery_domain::{
     AccountId, Fingerprint, IdempotencyKey, KeyId, Nanos, Prices, RequestId, StopReason, TokenPrice,
     UnixMillis, UsageRow,
@@ -41,6 +43,9 @@ struct ReplyRecord {
     fingerprint: [u8; 32],
     reasoning_text: String,
     output_text: String,
+    /// Base64, as the store has it. Lines that are older than this field lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    logprobs: Option<String>,
     reasoning_tokens: u32,
     expires_at_ms: i64,
 }
@@ -64,12 +69,13 @@ pub(super) fn encode(entry: &JournalEntry) -> serde_json::Result<String> {
         stop_reason,
     } = row;
     let reply = stored_reply.as_ref().zip(*fingerprint).map(|(reply, fingerprint)| {
-        let StoredReply { key, reasoning_text, output_text, reasoning_tokens, expires_at } = reply;
+        let StoredReply { key, reasoning_text, output_text, logprobs, reasoning_tokens, expires_at } = reply;
         ReplyRecord {
             idempotency_key: key.as_str().to_owned(),
             fingerprint: fingerprint.0,
             reasoning_text: reasoning_text.clone(),
             output_text: output_text.clone(),
+            logprobs: logprobs.as_ref().map(|bytes| STANDARD.encode(bytes)),
             reasoning_tokens: *reasoning_tokens,
             expires_at_ms: expires_at.0,
         }
@@ -103,13 +109,17 @@ pub(super) fn decode(line: &[u8]) -> Option<JournalEntry> {
     }
     let record: Record = serde_json::from_str(json).ok()?;
     let fingerprint = record.reply.as_ref().map(|reply| Fingerprint(reply.fingerprint));
-    let stored_reply = record.reply.map(|reply| StoredReply {
-        key: IdempotencyKey::from_stored(reply.idempotency_key),
-        reasoning_text: reply.reasoning_text,
-        output_text: reply.output_text,
-        reasoning_tokens: reply.reasoning_tokens,
-        expires_at: UnixMillis(reply.expires_at_ms),
-    });
+    let stored_reply = match record.reply {
+        None => None,
+        Some(reply) => Some(StoredReply {
+            key: IdempotencyKey::from_stored(reply.idempotency_key),
+            reasoning_text: reply.reasoning_text,
+            output_text: reply.output_text,
+            logprobs: reply.logprobs.map(|text| STANDARD.decode(text)).transpose().ok()?,
+            reasoning_tokens: reply.reasoning_tokens,
+            expires_at: UnixMillis(reply.expires_at_ms),
+        }),
+    };
     let row = UsageRow {
         request_id: RequestId::from_stored(record.request_id),
         account: AccountId(record.account_id),

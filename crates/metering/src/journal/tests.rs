@@ -33,6 +33,7 @@ fn keyed_entry(number: u32) -> JournalEntry {
         key: IdempotencyKey::from_stored("order-17".to_owned()),
         reasoning_text: "Whom?".to_owned(),
         reasoning_tokens: 2,
+        logprobs: Some(vec![1, 0]),
         output_text: "Dear Ruth,\n\"süß\" \u{0} \u{1f600}\r\n".to_owned(),
         expires_at: UnixMillis(1_800_000_086_400),
     };
@@ -154,6 +155,15 @@ async fn rejected_entry_can_be_put_back_by_appending_its_line() {
 }
 
 #[test]
+fn line_without_log_probabilities_is_read() {
+    let mut entry = keyed_entry(1);
+    entry.settlement.stored_reply.as_mut().unwrap().logprobs = None;
+    let line = record::encode(&entry).unwrap();
+    assert!(!line.contains("logprobs"), "{line}");
+    assert_eq!(record::parse(line.as_bytes()).entries, [entry]);
+}
+
+#[test]
 fn same_request_is_journaled_once() {
     let folder = tempfile::tempdir().unwrap();
     let journal = Journal::open(folder.path()).unwrap();
@@ -170,6 +180,20 @@ fn full_journal_rejects_entries_and_keeps_those_it_has() {
     journal.state().bytes = MAX_JOURNAL_BYTES;
     assert!(matches!(journal.append_blocking(entry(2)), Err(JournalError::Full)));
     assert_eq!(Journal::open(folder.path()).unwrap().entries(), [entry(1)]);
+}
+
+#[test]
+fn log_probabilities_never_take_the_room_of_usage() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Journal::open(folder.path()).unwrap();
+    journal.append_blocking(keyed_entry(1)).unwrap();
+    journal.state().bytes = MAX_JOURNAL_BYTES_WITH_LOGPROBS;
+    journal.append_blocking(keyed_entry(3)).unwrap();
+    journal.append_blocking(entry(4)).unwrap();
+    let mut without_logprobs = keyed_entry(3);
+    without_logprobs.settlement.stored_reply.as_mut().unwrap().logprobs = None;
+    assert_eq!(journal.entries(), [keyed_entry(1), without_logprobs, entry(4)]);
+    assert_eq!(Journal::open(folder.path()).unwrap().entries(), journal.entries());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use chancery_domain::{
     AccountId, ApiKey, Clock, Day, KeyId, KeyLimits, ManualClock, Month, Nanos, OsRandomness, Principal,
     RateLimits, RequestId, SeededRandomness, UnixMillis, WINDOW,
 };
-use chancery_engine::StopReason;
+use chancery_engine::{Penalties, StopReason};
 use chancery_metering::{Caller, GenerateRequest, MemoryLimiter, Meter, MeterError, Models};
 use chancery_policy::{AuthzRequest, FirmResource, Policy};
 use chancery_store::{
@@ -276,8 +276,11 @@ async fn rejections_of_two_nodes_add_up_and_the_higher_peak_wins() {
                 top_k: None,
                 top_p: 1.0,
                 min_p: 0.0,
+                penalties: Penalties::NONE,
                 seed: None,
                 stop: Vec::new(),
+                stop_on_repetition: false,
+                top_logprobs: None,
             };
             let outcome = meter.generate(call(&caller, meter.new_request_id(), request)).await;
             served += u64::from(outcome.is_ok());

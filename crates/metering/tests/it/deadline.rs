@@ -21,7 +21,7 @@ async fn pass(time: Duration) {
 async fn start_and_read_a_word(fixture: &Fixture) -> GenerationStream {
     let (id, request) = fixture.new_request();
     let mut running = fixture.meter.stream(call(&fixture.caller, id, request)).await.unwrap();
-    assert!(matches!(running.next().await, StreamEvent::Text(text) if text == "Dear"));
+    assert!(matches!(running.next().await, StreamEvent::Text { text, .. } if text == "Dear"));
     running
 }
 
@@ -109,7 +109,7 @@ async fn text_of_an_engine_that_ignores_the_deadline_is_counted_and_billed() {
     let fixture = Fixture::with(move |_, sink| script(sink)).await;
     let (id, request) = fixture.new_request();
     let mut running = fixture.meter.stream(call(&fixture.caller, id, request)).await.unwrap();
-    assert!(matches!(running.next().await, StreamEvent::Text(_)));
+    assert!(matches!(running.next().await, StreamEvent::Text { .. }));
     pass(GENERATION_TIMEOUT).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(fixture.rows().await, [], "it waits for the engine's count");

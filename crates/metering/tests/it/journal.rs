@@ -75,7 +75,7 @@ impl Outage {
 
     async fn stream(&self, call: Call) -> GenerationStream {
         let mut stream = self.fixture.meter.stream(call).await.unwrap();
-        assert!(matches!(stream.next().await, StreamEvent::Text(text) if text == "Dear"));
+        assert!(matches!(stream.next().await, StreamEvent::Text { text, .. } if text == "Dear"));
         stream
     }
 
@@ -313,6 +313,7 @@ async fn journaled_row_is_moved_aside_if_a_retry_with_its_key_was_billed() {
         key,
         reasoning_text: String::new(),
         output_text: "Dear".to_owned(),
+        logprobs: None,
         reasoning_tokens: 0,
         expires_at,
     };

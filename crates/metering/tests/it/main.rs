@@ -8,6 +8,7 @@ mod authentication;
 mod deadline;
 mod journal;
 mod key_limits;
+mod logprobs;
 mod protocol;
 mod redis_outage;
 mod replays;
@@ -18,7 +19,7 @@ use chancery_domain::{
     AccountName, ApiKey, Clock, KeyLimits, LimitUsage, ManualClock, OsRandomness, Prices, RateLimits,
     RequestId, SeededRandomness, UnixMillis,
 };
-use chancery_engine::{Engine, GenerationSink, Job, ScriptedEngine, Turn};
+use chancery_engine::{Engine, GenerationSink, Job, Penalties, ScriptedEngine, Turn};
 use chancery_metering::{
     Call, Caller, GenerateRequest, Meter, MeterError, Model, Models, Reply, open_limiter,
 };
@@ -129,8 +130,11 @@ impl Fixture {
             top_k: None,
             top_p: 1.0,
             min_p: 0.0,
+            penalties: Penalties::NONE,
             seed: None,
             stop: Vec::new(),
+            stop_on_repetition: false,
+            top_logprobs: None,
         };
         (self.meter.new_request_id(), request)
     }

@@ -118,7 +118,7 @@ async fn reasoning_and_text_of_a_stream_keep_their_order() {
     let mut pieces = String::new();
     let reply = loop {
         match running.next().await {
-            StreamEvent::Reasoning(more) | StreamEvent::Text(more) => pieces += &more,
+            StreamEvent::Reasoning(more) | StreamEvent::Text { text: more, .. } => pieces += &more,
             StreamEvent::Ended(outcome) => break outcome.unwrap(),
         }
     };
@@ -325,7 +325,7 @@ async fn stream_ends_only_once_the_database_recovers_and_it_is_recorded() {
     sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
     let (id, request) = fixture.new_request();
     let mut running = fixture.meter.stream(call(&fixture.caller, id, request)).await.unwrap();
-    assert!(matches!(running.next().await, StreamEvent::Text(text) if text == "Dear"));
+    assert!(matches!(running.next().await, StreamEvent::Text { text, .. } if text == "Dear"));
     // Longer than the store waits for a lock.
     assert!(tokio::time::timeout(Duration::from_secs(7), running.next()).await.is_err(), "it has not ended");
     sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();

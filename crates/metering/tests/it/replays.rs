@@ -125,7 +125,7 @@ async fn replayed_stream_has_its_start_text_and_end() {
                     assert_eq!(text, "", "reasoning comes first");
                     reasoning.push_str(&more);
                 }
-                StreamEvent::Text(more) => text.push_str(&more),
+                StreamEvent::Text { text: more, .. } => text.push_str(&more),
                 StreamEvent::Ended(outcome) => break outcome.unwrap(),
             }
         };

@@ -11,7 +11,8 @@ use chancery_domain::{
     Randomness, RateLimitStatus, RateLimits, UnixMillis, UsageRow,
 };
 use chancery_engine::{
-    Engine, EngineError, Finished, Generation, GenerationSink, Job, Prompt, ScriptedEngine, StopReason, Turn,
+    Engine, EngineError, Finished, Generation, GenerationSink, Job, Penalties, Prompt, ScriptedEngine,
+    StopReason, Turn,
 };
 use chancery_store::{
     CapChange, DatabaseUrl, LimitsChange, NewAccount, NewKey, ReserveOutcome, SpendingReservation, Store,
@@ -254,11 +255,20 @@ impl Fixture {
             top_k: None,
             top_p: 1.0,
             min_p: 0.0,
+            penalties: Penalties::NONE,
             seed: None,
             stop: Vec::new(),
+            stop_on_repetition: false,
+            top_logprobs: None,
         };
         let idempotency = Some(Idempotency { key, fingerprint });
         Call { caller: self.caller.clone(), request_id, request, idempotency }
+    }
+
+    /// The size of the future that runs one request.
+    pub(super) fn request_bytes(&self) -> usize {
+        let (sender, _pending) = response_channel(ResponseMode::Whole);
+        size_of_val(&Arc::clone(&self.meter).run(self.call(), sender))
     }
 
     /// Lets the request wait `waits` times, then drops it at its next wait. The outcome is `None` unless it finished before.
@@ -300,7 +310,7 @@ impl Fixture {
     /// A stream whose caller has read one word and whose engine is waiting.
     pub(super) async fn spawn_and_read_a_word(&self) -> (Interrupted, JoinHandle<Result<Reply, MeterError>>) {
         let (mut interrupted, work) = self.spawn(ResponseMode::Stream);
-        assert_eq!(interrupted.pending.pieces.recv().await.unwrap(), Piece::Text("Dear".to_owned()));
+        assert_eq!(interrupted.pending.pieces.recv().await.unwrap(), Piece::of_text("Dear"));
         (interrupted, work)
     }
 
@@ -363,7 +373,7 @@ impl Fixture {
         self.settled().await;
         let row = self.row(call).await;
         let mut text = String::new();
-        while let Ok(Piece::Reasoning(more) | Piece::Text(more)) = pending.pieces.try_recv() {
+        while let Ok(Piece::Reasoning(more) | Piece::Text { text: more, .. }) = pending.pieces.try_recv() {
             text += &more;
         }
         let key = &call.idempotency.as_ref().unwrap().key;
