@@ -268,6 +268,12 @@ impl From<MeterError> for ApiError {
                 "max_output_tokens",
                 format!("`max_output_tokens` must be from 1 to {context_tokens}, the model's context length"),
             ),
+            MeterError::TooManyLogprobs { max_logprob_tokens, .. } => Self::invalid_value(
+                "max_output_tokens",
+                format!(
+                    "`max_output_tokens` must be from 1 to {max_logprob_tokens} with this `top_logprobs`; lower one of them"
+                ),
+            ),
             MeterError::SpendingCapReached(reached) => Self::spending_cap_reached(&reached),
             MeterError::RateLimited { rejection, tokens } => Self::rate_limited(&rejection, tokens),
             MeterError::ReadsRateLimited(rejection) => Self::reads_rate_limited(&rejection),

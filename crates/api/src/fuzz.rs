@@ -27,6 +27,16 @@ const TOKENS: &[&str] = &[
     "\"min_p\":",
     "\"seed\":",
     "\"stop\":",
+    "\"frequency_penalty\":",
+    "\"presence_penalty\":",
+    "\"repetition_penalty\":",
+    "\"dry_multiplier\":",
+    "\"dry_base\":",
+    "\"dry_allowed_length\":",
+    "\"stop_on_repetition\":",
+    "\"logprobs\":",
+    "\"top_logprobs\":",
+    "\"message.output_text.logprobs\"",
     "\"messages\":",
     "\"role\":",
     "\"content\":",
@@ -97,6 +107,9 @@ fn generate_bodies() {
         &[
             r#"{"model":"m","instructions":"i","input":"x","max_output_tokens":8,"stream":true,"temperature":0.5,"top_k":40,
             "top_p":0.9,"min_p":0.05,"seed":7,"stop":["a","b"]}"#,
+            r#"{"model":"m","instructions":"i","input":"x","max_output_tokens":8,"frequency_penalty":0.5,"presence_penalty":-1,
+            "repetition_penalty":1.1,"dry_multiplier":0.8,"dry_base":1.75,"dry_allowed_length":3,"stop_on_repetition":true,
+            "logprobs":true,"top_logprobs":5}"#,
         ],
     );
 }
@@ -109,6 +122,8 @@ fn chat_completion_bodies() {
             r#"{"model":"m","messages":[{"role":"system","content":"s"},{"role":"user","content":[{"type":"text","text":"u"}]},
             {"role":"assistant","content":"a"},{"role":"user","content":"u"}],"max_completion_tokens":8,"stream":true,
             "stream_options":{"include_usage":true},"temperature":1,"seed":-7,"stop":"x","metadata":{"a":"b"},"n":1,"tools":[]}"#,
+            r#"{"model":"m","messages":[{"role":"user","content":"u"}],"frequency_penalty":0.5,"presence_penalty":-1,
+            "dry_multiplier":0.8,"stop_on_repetition":true,"logprobs":true,"top_logprobs":5}"#,
         ],
     );
 }
@@ -121,6 +136,9 @@ fn responses_bodies() {
             r#"{"model":"m","instructions":"i","input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"u"}]},
             {"type":"reasoning","id":"r","summary":[]},{"role":"assistant","content":"a"},{"role":"user","content":"u"}],
             "max_output_tokens":16,"stream":true,"store":false,"temperature":1,"top_p":1,"metadata":{"a":"b"},"tools":[]}"#,
+            r#"{"model":"m","input":[{"role":"assistant","content":[{"type":"output_text","text":"a","logprobs":[{"token":"a"}]}]},
+            {"role":"user","content":"u"}],"include":["message.output_text.logprobs"],"top_logprobs":3,
+            "repetition_penalty":1.1,"frequency_penalty":0.5}"#,
         ],
     );
 }

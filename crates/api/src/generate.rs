@@ -6,6 +6,7 @@ use crate::body::JsonRequest;
 use crate::error::ApiError;
 use crate::generate_events::{GenerateEvent, GenerateEvents};
 use crate::generation_request::GenerationRequest;
+use crate::logprobs::{self, TokenLogprobs};
 use crate::openapi::errors::GenerateErrors;
 use crate::openapi::values::{IdempotencyKeySchema, StopReason};
 use crate::receipts::PendingReceipt;
@@ -30,6 +31,10 @@ pub(crate) struct GenerateReply<'a> {
     #[schema(value_type = StopReason)]
     stop_reason: &'static str,
     usage: RequestUsage,
+    /// One entry for each token of `output_text`, where the request has `logprobs: true`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    logprobs: Option<Vec<TokenLogprobs<'a>>>,
     /// What was billed, where the request has `receipt: true`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -121,6 +126,7 @@ impl<'a> GenerateReply<'a> {
                 output_tokens: reply.output_tokens,
                 output_tokens_details: OutputTokensDetails { reasoning_tokens: reply.reasoning_tokens },
             },
+            logprobs: reply.logprobs.as_deref().map(logprobs::of),
             receipt: if has_receipt { PendingReceipt::of(reply, model) } else { None },
         }
     }
@@ -143,6 +149,7 @@ mod tests {
                 output_tokens: 1,
                 output_tokens_details: OutputTokensDetails { reasoning_tokens: 0 },
             },
+            logprobs: None,
             receipt: None,
         };
         assert_eq!(

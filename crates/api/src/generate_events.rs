@@ -6,6 +6,7 @@
 
 use crate::error::{ApiError, ErrorFields};
 use crate::generate::GenerateReply;
+use crate::logprobs::{self, TokenLogprobs};
 use crate::openapi::schema_of_value;
 use crate::sse::{self, EventFormat, Events};
 use chancery_metering::{Reply, StreamStart};
@@ -17,20 +18,36 @@ pub(crate) struct GenerateEvents {
     id: String,
     model: String,
     has_receipt: bool,
+    has_logprobs: bool,
     next_sequence_number: u64,
 }
 
 #[derive(serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Content<'a> {
-    Delta(&'a str),
-    Text(&'a str),
     #[serde(rename = "response")]
     StreamStarted(StreamStarted<'a>),
     #[serde(rename = "response")]
     Ended(GenerateReply<'a>),
     #[serde(rename = "response")]
     Failed(Failed<'a>),
+}
+
+/// A piece of the text, or all of it.
+#[derive(serde::Serialize)]
+struct TextContent<'a> {
+    #[serde(flatten)]
+    text: TextField<'a>,
+    /// Absent if the request did not ask for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logprobs: Option<Vec<TokenLogprobs<'a>>>,
+}
+
+#[derive(serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+enum TextField<'a> {
+    Delta(&'a str),
+    Text(&'a str),
 }
 
 /// What is known before the first piece of text.
@@ -63,13 +80,14 @@ pub(crate) struct Failed<'a> {
 
 impl GenerateEvents {
     pub(crate) fn new(model: String, has_receipt: bool) -> Self {
-        Self { id: String::new(), model, has_receipt, next_sequence_number: 0 }
+        Self { id: String::new(), model, has_receipt, has_logprobs: false, next_sequence_number: 0 }
     }
 }
 
 impl EventFormat for GenerateEvents {
     fn started(&mut self, started: &StreamStart, events: &mut Events) {
         self.id = started.id.to_string();
+        self.has_logprobs = started.has_logprobs;
         let usage = InputCount { input_tokens: started.input_tokens };
         let created = StreamStarted { id: &self.id, model: &self.model, usage };
         events.sequenced(&mut self.next_sequence_number, "response.created", Content::StreamStarted(created));
@@ -78,13 +96,16 @@ impl EventFormat for GenerateEvents {
     /// Reasoning is no part of the text. The last event has its token count.
     fn reasoning(&mut self, _: &str, _: &mut Events) {}
 
-    fn text(&mut self, text: &str, events: &mut Events) {
-        events.sequenced(&mut self.next_sequence_number, "response.output_text.delta", Content::Delta(text));
+    fn text(&mut self, text: &str, logprobs: &[chancery_engine::TokenLogprobs], events: &mut Events) {
+        let logprobs = self.has_logprobs.then(|| logprobs::of(logprobs));
+        let content = TextContent { text: TextField::Delta(text), logprobs };
+        events.sequenced(&mut self.next_sequence_number, "response.output_text.delta", content);
     }
 
     fn ended(&mut self, reply: &Reply, events: &mut Events) {
-        let text = Content::Text(&reply.output_text);
-        events.sequenced(&mut self.next_sequence_number, "response.output_text.done", text);
+        let logprobs = reply.logprobs.as_deref().map(logprobs::of);
+        let content = TextContent { text: TextField::Text(&reply.output_text), logprobs };
+        events.sequenced(&mut self.next_sequence_number, "response.output_text.done", content);
         let name =
             if sse::is_complete(reply.stop_reason) { "response.completed" } else { "response.incomplete" };
         let reply = GenerateReply::of(reply, &self.model, self.has_receipt);
@@ -108,6 +129,8 @@ struct EventDescription {
     /// The field that carries the event's payload.
     field: &'static str,
     content: fn() -> Value,
+    /// Of `logprobs`, if the event has them where the request asks for them.
+    logprobs: Option<&'static str>,
 }
 
 const EVENTS: [EventDescription; 6] = [
@@ -117,13 +140,15 @@ const EVENTS: [EventDescription; 6] = [
         when: "First: the request is admitted and its input counted.",
         field: "response",
         content: || reference(&StreamStarted::name()),
+        logprobs: None,
     },
     EventDescription {
         name: "response.output_text.delta",
         schema_name: "GenerateDeltaEvent",
         when: "A piece of the text, as it comes; any number of them.",
         field: "delta",
-        content: || json!({ "type": "string", "description": "The piece; all pieces together are the whole text." }),
+        content: || json!({ "type": "string", "description": "The piece; all pieces together are the whole text. Empty where `logprobs` come after their text." }),
+        logprobs: Some("Where the request has `logprobs: true`: those of the tokens since the last piece."),
     },
     EventDescription {
         name: "response.output_text.done",
@@ -131,6 +156,7 @@ const EVENTS: [EventDescription; 6] = [
         when: "The text is finished.",
         field: "text",
         content: || json!({ "type": "string", "description": "The whole text." }),
+        logprobs: Some("Where the request has `logprobs: true`: those of all tokens."),
     },
     EventDescription {
         name: "response.completed",
@@ -138,6 +164,7 @@ const EVENTS: [EventDescription; 6] = [
         when: "Last, where the model or a stop string ended the reply: the same reply as without `stream`.",
         field: "response",
         content: || reference(&GenerateReply::name()),
+        logprobs: None,
     },
     EventDescription {
         name: "response.incomplete",
@@ -145,6 +172,7 @@ const EVENTS: [EventDescription; 6] = [
         when: "Last, where a limit cut the reply short: the same reply as without `stream`.",
         field: "response",
         content: || reference(&GenerateReply::name()),
+        logprobs: None,
     },
     EventDescription {
         name: "response.failed",
@@ -152,6 +180,7 @@ const EVENTS: [EventDescription; 6] = [
         when: "Last, where the reply failed after the stream had begun; nothing is billed.",
         field: "response",
         content: || reference(&Failed::name()),
+        logprobs: None,
     },
 ];
 
@@ -161,7 +190,7 @@ fn reference(schema_name: &str) -> Value {
 
 impl EventDescription {
     fn data(&self) -> Value {
-        json!({
+        let mut data = json!({
             "type": "object",
             "description": self.when,
             "properties": {
@@ -170,7 +199,13 @@ impl EventDescription {
                 self.field: (self.content)(),
             },
             "required": ["type", "sequence_number", self.field],
-        })
+        });
+        if let Some(description) = self.logprobs {
+            let items = reference(&TokenLogprobs::name());
+            data["properties"]["logprobs"] =
+                json!({ "type": "array", "items": items, "description": description });
+        }
+        data
     }
 }
 

@@ -2,6 +2,8 @@
 
 use crate::error::{ApiError, ApiResult};
 use crate::openapi::described_as;
+use crate::request::logprobs::logprobs;
+use crate::request::penalties::{penalties, stop_on_repetition};
 use crate::request::sampling::{Stop, TEMPERATURE, TOP_P};
 use crate::request::{self, Boolean, Fields, Integer, MODEL_DESCRIPTION, Number, RequestBody, Text};
 use chancery_engine::Turn;
@@ -95,6 +97,9 @@ impl RequestBody for GenerationRequest {
             "The same request with the same seed draws the same text; without one, each request draws its own.",
         )?;
         let stop = fields.optional("stop", &Stop, Stop::DESCRIPTION)?.unwrap_or_default();
+        let penalties = penalties(fields)?;
+        let stop_on_repetition = stop_on_repetition(fields)?;
+        let top_logprobs = logprobs(fields)?;
         let request = GenerateRequest {
             model,
             turns: Turn::from_instructions_and_input(instructions, input),
@@ -103,8 +108,11 @@ impl RequestBody for GenerationRequest {
             top_k: top_k.and_then(|count| u32::try_from(count).ok()).and_then(NonZeroU32::new),
             top_p,
             min_p,
+            penalties,
             seed,
             stop,
+            stop_on_repetition,
+            top_logprobs,
         };
         Ok(Self { request, stream, receipt })
     }
@@ -127,6 +135,7 @@ impl RequestBody for GenerationRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use chancery_engine::{Dry, Penalties};
     use proptest::prelude::*;
 
     fn parse(body: &[u8]) -> Result<GenerationRequest, ApiError> {
@@ -176,6 +185,16 @@ mod tests {
             ("min_p", "false"),
             ("stop", "[1]"),
             ("seed", "1.5"),
+            ("frequency_penalty", "\"high\""),
+            ("presence_penalty", "[]"),
+            ("repetition_penalty", "true"),
+            ("dry_multiplier", "\"1\""),
+            ("dry_base", "{}"),
+            ("dry_allowed_length", "1.5"),
+            ("stop_on_repetition", "1"),
+            ("logprobs", "1"),
+            ("top_logprobs", "true"),
+            ("top_logprobs", "0.5"),
         ] {
             let (code, named, _) = rejection(&with(field, value));
             assert_eq!((code, named.as_deref()), ("malformed_request", Some(field)), "{field} = {value}");
@@ -198,6 +217,15 @@ mod tests {
             ("min_p", "-0.1"),
             ("min_p", "1.5"),
             ("seed", "-1"),
+            ("frequency_penalty", "2.1"),
+            ("presence_penalty", "-2.1"),
+            ("repetition_penalty", "0"),
+            ("dry_multiplier", "-1"),
+            ("dry_base", "0.5"),
+            ("dry_allowed_length", "65"),
+            ("top_logprobs", "-1"),
+            ("top_logprobs", "21"),
+            ("top_logprobs", "5"),
             ("stop", r#"["a","b","c","d","e"]"#),
             ("stop", r#"[""]"#),
         ] {
@@ -213,6 +241,19 @@ mod tests {
         let body = VALID.replace(":8}", r#":8,"temperature":0.5,"top_k":1048576,"top_p":0.25,"min_p":1}"#);
         let narrow = parse(body.as_bytes()).unwrap().request;
         assert_eq!((narrow.top_k, narrow.top_p, narrow.min_p), (NonZeroU32::new(1 << 20), 0.25, 1.0));
+    }
+
+    #[test]
+    fn penalties_and_logprobs_are_parsed_and_off_by_default() {
+        let plain = parse(VALID.as_bytes()).unwrap().request;
+        assert_eq!(plain.penalties, Penalties::NONE);
+        assert_eq!((plain.stop_on_repetition, plain.top_logprobs), (false, None));
+        let more = r#":8,"frequency_penalty":0.5,"dry_multiplier":0.75,"stop_on_repetition":true,
+            "logprobs":true,"top_logprobs":3}"#;
+        let full = parse(VALID.replace(":8}", more).as_bytes()).unwrap().request;
+        let dry = Dry { multiplier: 0.75, ..Dry::NONE };
+        assert_eq!(full.penalties, Penalties { frequency: 0.5, dry, ..Penalties::NONE });
+        assert_eq!((full.stop_on_repetition, full.top_logprobs), (true, Some(3)));
     }
 
     #[test]

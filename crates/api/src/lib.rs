@@ -16,6 +16,7 @@ mod generation_request;
 mod idempotency;
 mod json;
 mod key;
+mod logprobs;
 mod models;
 mod openai;
 mod openapi;

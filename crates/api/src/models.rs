@@ -29,7 +29,7 @@ pub(crate) struct ModelEntry {
     /// Always `model`.
     #[schema(examples("model"))]
     object: &'static str,
-    /// Unix time in seconds: since when this server offers it.
+    /// Unix time in seconds: when this server started.
     #[schema(examples(1_794_700_800))]
     created: i64,
     /// Always `chancery`.
@@ -38,6 +38,10 @@ pub(crate) struct ModelEntry {
     /// How many tokens prompt and reply may have together; the most that `max_output_tokens` may be.
     #[schema(examples(8192))]
     context_tokens: u32,
+    /// How many parameters the model has. Absent if the server does not know, as for a model on another server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, examples(134_515_008))]
+    parameters: Option<u64>,
     /// The currency of the prices.
     #[schema(examples("USD"))]
     currency: String,
@@ -68,7 +72,8 @@ pub(crate) async fn list(
     State(state): State<ApiState>,
     AuthenticatedRead(caller): AuthenticatedRead,
 ) -> Json<ModelList> {
-    let allowed = state.meter.models().iter().filter(|model| caller.key_limits.allows_model(&model.name));
+    let models = state.meter.models();
+    let allowed = models.iter().filter(|model| caller.key_limits.allows_model(&model.name));
     let data = allowed.map(|model| ModelEntry::of(&state, model)).collect();
     Json(ModelList { object: "list", data })
 }
@@ -93,7 +98,7 @@ pub(crate) async fn one(
     // A name that is not valid UTF-8 matches no model.
     let name = name.map_or_else(|_| String::new(), |Path(name)| name);
     let model = state.meter.model_for(&caller, &name)?;
-    Ok(Json(ModelEntry::of(&state, model)))
+    Ok(Json(ModelEntry::of(&state, &model)))
 }
 
 impl ModelEntry {
@@ -104,6 +109,7 @@ impl ModelEntry {
             created: state.meter.started_at().0 / 1_000,
             owned_by: "chancery",
             context_tokens: model.engine.context_tokens(),
+            parameters: model.engine.parameters(),
             currency: state.currency.to_string(),
             input_per_million: model.prices.input.to_string(),
             cached_input_per_million: model.prices.cached_discount().map(|price| price.to_string()),

@@ -12,6 +12,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::StopReason;
+use chancery_engine::TokenLogprobs;
 use chancery_metering::{GenerationStream, Reply, StreamEvent, StreamStart};
 use serde_json::{Value, json};
 use std::convert::Infallible;
@@ -26,7 +27,8 @@ pub(crate) trait EventFormat: Send + 'static {
     fn started(&mut self, started: &StreamStart, events: &mut Events);
     /// What the model reasons before its answer. A format may write nothing.
     fn reasoning(&mut self, text: &str, events: &mut Events);
-    fn text(&mut self, text: &str, events: &mut Events);
+    /// The text since the last event. Log probabilities that come late have an empty one.
+    fn text(&mut self, text: &str, logprobs: &[TokenLogprobs], events: &mut Events);
     fn ended(&mut self, reply: &Reply, events: &mut Events);
     fn failed(&mut self, error: &ApiError, events: &mut Events);
 }
@@ -133,7 +135,7 @@ impl<Format: EventFormat> EventStream<Format> {
     fn write(&mut self, event: StreamEvent, events: &mut Events) {
         match event {
             StreamEvent::Reasoning(text) => self.format.reasoning(&text, events),
-            StreamEvent::Text(text) => self.format.text(&text, events),
+            StreamEvent::Text { text, logprobs } => self.format.text(&text, &logprobs, events),
             StreamEvent::Ended(ended) => {
                 self.has_ended = true;
                 let failure = match ended {
@@ -161,7 +163,8 @@ pub(crate) fn is_complete(stop_reason: StopReason) -> bool {
         | StopReason::ContextLength
         | StopReason::Cancelled
         | StopReason::Deadline
-        | StopReason::ContentFilter => false,
+        | StopReason::ContentFilter
+        | StopReason::Repetition => false,
     }
 }
 

@@ -7,6 +7,7 @@ use super::id_with_prefix;
 use crate::ApiState;
 use crate::body::JsonRequest;
 use crate::error::ApiError;
+use crate::logprobs::{self, TokenLogprobs};
 use crate::openapi::errors::OpenAiGenerateErrors;
 use crate::openapi::values::{EmptyList, IdempotencyKeySchema};
 use crate::{idempotency, sse};
@@ -38,10 +39,21 @@ struct ChatCompletion<'a> {
 struct Choice<'a> {
     index: u32,
     message: Message<'a>,
-    #[schema(value_type = (), required)]
-    logprobs: Option<()>,
+    /// Null where the request has no `logprobs: true`.
+    #[schema(required)]
+    logprobs: Option<ChoiceLogprobs<'a>>,
     /// `stop`, or `length` where a limit cut the reply short.
     finish_reason: &'static str,
+}
+
+/// The log probabilities of a completion, or of a chunk of it.
+#[derive(serde::Serialize, utoipa::ToSchema)]
+#[schema(as = ChatLogprobs)]
+pub(super) struct ChoiceLogprobs<'a> {
+    /// One entry for each token.
+    content: Vec<TokenLogprobs<'a>>,
+    #[schema(value_type = (), required)]
+    refusal: Option<()>,
 }
 
 #[derive(serde::Serialize, utoipa::ToSchema)]
@@ -137,7 +149,7 @@ pub(crate) async fn handle(
                 refusal: None,
                 annotations: [],
             },
-            logprobs: None,
+            logprobs: reply.logprobs.as_deref().map(ChoiceLogprobs::of),
             finish_reason: finish_reason(reply.stop_reason),
         }],
         usage: Usage::of(&reply),
@@ -157,6 +169,12 @@ pub(super) fn finish_reason(stop_reason: StopReason) -> &'static str {
         StopReason::ContentFilter => "content_filter",
         _ if sse::is_complete(stop_reason) => "stop",
         _ => "length",
+    }
+}
+
+impl<'a> ChoiceLogprobs<'a> {
+    pub(super) fn of(tokens: &'a [chancery_engine::TokenLogprobs]) -> Self {
+        Self { content: logprobs::of(tokens), refusal: None }
     }
 }
 

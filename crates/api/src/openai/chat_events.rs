@@ -2,12 +2,13 @@
 //! comes first, one per piece of text, one with the finish reason, one with the usage if requested, and `[DONE]`. The chunks from the finish reason on are sent only
 //! after the usage row is on disk. A stream that fails ends with the error instead of these.
 
-use super::chat_completions::{Usage, completion_id, finish_reason};
+use super::chat_completions::{ChoiceLogprobs, Usage, completion_id, finish_reason};
 use super::chat_request::StreamOptions;
 use super::errors;
 use crate::error::ApiError;
 use crate::openapi::described_as;
 use crate::sse::{EventFormat, Events};
+use chancery_engine::TokenLogprobs;
 use chancery_metering::{Reply, StreamStart};
 use serde_json::json;
 
@@ -38,7 +39,8 @@ struct Chunk<'a> {
 struct Choice<'a> {
     index: u32,
     delta: Delta<'a>,
-    logprobs: Option<()>,
+    /// Of the tokens since the last chunk; null if there are none.
+    logprobs: Option<ChoiceLogprobs<'a>>,
     finish_reason: Option<&'static str>,
 }
 
@@ -89,8 +91,10 @@ impl EventFormat for ChatEvents {
         self.delta(Delta { reasoning_content: Some(text), ..Delta::default() }, None, events);
     }
 
-    fn text(&mut self, text: &str, events: &mut Events) {
-        self.delta(Delta { content: Some(text), ..Delta::default() }, None, events);
+    fn text(&mut self, text: &str, logprobs: &[TokenLogprobs], events: &mut Events) {
+        let delta = Delta { content: Some(text), ..Delta::default() };
+        let logprobs = (!logprobs.is_empty()).then(|| ChoiceLogprobs::of(logprobs));
+        self.chunk(vec![Choice { index: 0, delta, logprobs, finish_reason: None }], None, events);
     }
 
     fn ended(&mut self, reply: &Reply, events: &mut Events) {

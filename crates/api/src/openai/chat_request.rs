@@ -8,8 +8,10 @@ use super::{
     TEMPERATURE_DESCRIPTION, TOP_P_DESCRIPTION, default_request,
 };
 use crate::error::{ApiError, ApiResult};
-use crate::json::Json;
+use crate::json::{Json, LARGEST_EXACT};
 use crate::openapi::described_as;
+use crate::request::logprobs::logprobs;
+use crate::request::penalties::{penalties, stop_on_repetition};
 use crate::request::sampling::{Stop, TEMPERATURE, TOP_P};
 use crate::request::{self, Boolean, FieldType, Fields, MODEL_DESCRIPTION, RequestBody, Text, wrong_type};
 use chancery_engine::MAX_TURNS;
@@ -18,16 +20,13 @@ use serde_json::{Value, json};
 
 const UNSUPPORTED: &[UnsupportedParam] = &[
     UnsupportedParam("audio", IgnoredParam::NullOnly),
-    UnsupportedParam("frequency_penalty", IgnoredParam::Zero),
     UnsupportedParam("function_call", IgnoredParam::OneOf(&["auto", "none"])),
     UnsupportedParam("functions", IgnoredParam::Empty),
     UnsupportedParam("logit_bias", IgnoredParam::Empty),
-    UnsupportedParam("logprobs", IgnoredParam::False),
     UnsupportedParam("modalities", IgnoredParam::ListOf(&["text"])),
     UnsupportedParam("moderation", IgnoredParam::NullOnly),
     UnsupportedParam("n", IgnoredParam::One),
     UnsupportedParam("prediction", IgnoredParam::NullOnly),
-    UnsupportedParam("presence_penalty", IgnoredParam::Zero),
     UnsupportedParam("prompt_cache_options", IgnoredParam::NullOnly),
     UnsupportedParam("prompt_cache_retention", IgnoredParam::OneOf(&["in_memory"])),
     UnsupportedParam("reasoning_effort", IgnoredParam::OneOf(&["none"])),
@@ -38,7 +37,6 @@ const UNSUPPORTED: &[UnsupportedParam] = &[
     UnsupportedParam("service_tier", IgnoredParam::OneOf(&["auto", "default"])),
     UnsupportedParam("store", IgnoredParam::False),
     UnsupportedParam("tools", IgnoredParam::Empty),
-    UnsupportedParam("top_logprobs", IgnoredParam::Zero),
     UnsupportedParam("verbosity", IgnoredParam::OneOf(&["medium"])),
     UnsupportedParam("web_search_options", IgnoredParam::NullOnly),
 ];
@@ -84,11 +82,23 @@ impl RequestBody for ChatRequest {
         let seed =
             fields.optional("seed", &Seed, "The same request with the same seed draws the same text.")?;
         let stop = fields.optional("stop", &Stop, Stop::DESCRIPTION)?.unwrap_or_default();
+        let penalties = penalties(fields)?;
+        let stop_on_repetition = stop_on_repetition(fields)?;
+        let top_logprobs = logprobs(fields)?;
         let EchoedFields { metadata, .. } = EchoedFields::fields(fields)?;
         unsupported::tools(fields)?;
         unsupported::ignore(fields, UNSUPPORTED)?;
-        let plain = default_request(model, turns);
-        let request = GenerateRequest { max_output_tokens, temperature, top_p, seed, stop, ..plain };
+        let request = GenerateRequest {
+            max_output_tokens,
+            temperature,
+            top_p,
+            penalties,
+            seed,
+            stop,
+            stop_on_repetition,
+            top_logprobs,
+            ..default_request(model, turns)
+        };
         Ok(Self { request, max_tokens_field, stream, metadata })
     }
 
@@ -169,13 +179,13 @@ impl FieldType for Seed {
     fn read(&self, path: &str, value: Json) -> ApiResult<u64> {
         let seed = match value {
             Json::Integer(seed) => seed,
-            Json::Number(number) => {
-                let reason = match number.fract() == 0.0 {
-                    true => format!("`{path}` must be a 64-bit integer without a decimal point or exponent"),
-                    false => format!("`{path}` must be an integer, not a fraction"),
-                };
+            Json::Number(number) if number.fract() != 0.0 => {
+                let reason = format!("`{path}` must be an integer, not a fraction");
                 return Err(ApiError::malformed(reason).with_field(path));
             }
+            // JSON does not distinguish `64` from `64.0`. Of larger numbers the last digits are lost.
+            Json::Number(number) if number.abs() <= LARGEST_EXACT => number as i128,
+            Json::Number(_) => i128::MAX,
             other => return Err(wrong_type(path, Self::EXPECTED, &other)),
         };
         let bits = i64::try_from(seed).map(i64::cast_unsigned).or_else(|_| u64::try_from(seed));
@@ -191,6 +201,7 @@ impl FieldType for Seed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use chancery_engine::{Dry, Penalties};
     use proptest::prelude::*;
 
     fn parse(body: &[u8]) -> Result<ChatRequest, ApiError> {
@@ -260,15 +271,12 @@ mod tests {
     fn unsupported_param_is_rejected_by_name() {
         for (field, value, named) in [
             ("audio", r#"{"voice":"x"}"#, "audio"),
-            ("frequency_penalty", "0.5", "frequency_penalty"),
             ("function_call", r#"{"name":"f"}"#, "function_call"),
             ("functions", r#"[{"name":"f"}]"#, "functions"),
             ("logit_bias", r#"{"50256":-100}"#, "logit_bias"),
-            ("logprobs", "true", "logprobs"),
             ("modalities", r#"["text","audio"]"#, "modalities"),
             ("n", "2", "n"),
             ("prediction", r#"{"type":"content","content":"x"}"#, "prediction"),
-            ("presence_penalty", "-1", "presence_penalty"),
             ("reasoning_effort", r#""low""#, "reasoning_effort"),
             ("response_format", r#"{"type":"json_object"}"#, "response_format.type"),
             ("response_format", r#"{"type":"json_schema","json_schema":{}}"#, "response_format.type"),
@@ -276,7 +284,6 @@ mod tests {
             ("store", "true", "store"),
             ("tool_choice", r#""required""#, "tool_choice"),
             ("tools", r#"[{"type":"function"}]"#, "tools"),
-            ("top_logprobs", "5", "top_logprobs"),
             ("verbosity", r#""low""#, "verbosity"),
             ("web_search_options", "{}", "web_search_options"),
         ] {
@@ -292,10 +299,7 @@ mod tests {
     #[test]
     fn no_op_param_values_are_accepted() {
         for (field, value) in [
-            ("frequency_penalty", "0"),
-            ("presence_penalty", "0.0"),
             ("logit_bias", "{}"),
-            ("logprobs", "false"),
             ("modalities", r#"["text"]"#),
             ("n", "1"),
             ("parallel_tool_calls", "true"),
@@ -313,6 +317,21 @@ mod tests {
     }
 
     #[test]
+    fn penalties_and_logprobs_are_supported() {
+        let body = VALID.replace(
+            "\"m\"",
+            r#""m","frequency_penalty":0.5,"presence_penalty":-1,"repetition_penalty":1.5,"dry_multiplier":1,
+               "stop_on_repetition":true,"logprobs":true,"top_logprobs":2"#,
+        );
+        let request = parse(body.as_bytes()).unwrap().request;
+        let dry = Dry { multiplier: 1.0, ..Dry::NONE };
+        assert_eq!(request.penalties, Penalties { repetition: 1.5, frequency: 0.5, presence: -1.0, dry });
+        assert_eq!((request.stop_on_repetition, request.top_logprobs), (true, Some(2)));
+        let plain = parse(VALID.as_bytes()).unwrap().request;
+        assert_eq!((plain.penalties, plain.top_logprobs), (Penalties::NONE, None));
+    }
+
+    #[test]
     fn invalid_field_is_rejected_by_name() {
         for (field, value, code, named) in [
             ("messages", "null", "missing_field", "messages"),
@@ -323,6 +342,11 @@ mod tests {
             ("max_tokens", "0", "invalid_value", "max_tokens"),
             ("max_completion_tokens", "0", "invalid_value", "max_completion_tokens"),
             ("stop", r#"["a","b","c","d","e"]"#, "invalid_value", "stop"),
+            ("frequency_penalty", "2.5", "invalid_value", "frequency_penalty"),
+            ("presence_penalty", "\"0\"", "malformed_request", "presence_penalty"),
+            ("dry_base", "0", "invalid_value", "dry_base"),
+            ("logprobs", "5", "malformed_request", "logprobs"),
+            ("top_logprobs", "5", "invalid_value", "top_logprobs"),
             ("temprature", "1", "malformed_request", "temprature"),
         ] {
             let error = parse(with(field, value).as_bytes()).expect_err(field);

@@ -47,7 +47,7 @@ const ROLE: StringEnum = StringEnum { values: &["system", "developer", "user", "
 /// Fields allowed next to a part's type and text.
 const UNSUPPORTED_PART_FIELDS: &[UnsupportedParam] = &[
     UnsupportedParam("annotations", IgnoredParam::Empty),
-    UnsupportedParam("logprobs", IgnoredParam::Empty),
+    UnsupportedParam("logprobs", IgnoredParam::AnyObjects),
     UnsupportedParam("prompt_cache_breakpoint", IgnoredParam::NullOnly),
 ];
 
@@ -187,7 +187,8 @@ mod tests {
             {"role":"user","content":[{"type":"input_text","text":"c"},{"type":"input_text","text":"d"}]},
             {"id":"rs_1","type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"f"}]},
             {"id":"msg_1","type":"message","role":"assistant","status":"completed","phase":null,
-             "content":[{"type":"output_text","text":"e","annotations":[],"logprobs":[]}]},
+             "content":[{"type":"output_text","text":"e","annotations":[],
+              "logprobs":[{"token":"e","bytes":[101],"logprob":-0.5,"top_logprobs":[]}]}]},
             {"role":"user","content":""}]"#;
         assert_eq!(responses(of_responses).unwrap(), expected);
     }

@@ -9,6 +9,7 @@ mod chat_events;
 pub(crate) mod chat_request;
 mod echoed;
 mod errors;
+mod include;
 pub(crate) mod input_tokens;
 mod messages;
 mod response_events;
@@ -24,7 +25,7 @@ pub(crate) use unsupported::UNSUPPORTED_DESCRIPTION;
 
 use crate::request::Integer;
 use chancery_domain::RequestId;
-use chancery_engine::Turn;
+use chancery_engine::{Penalties, Turn};
 use chancery_metering::GenerateRequest;
 
 /// OpenAI's default, which its users expect. `POST /v1/generate` has a different one.
@@ -51,8 +52,11 @@ fn default_request(model: String, turns: Vec<Turn>) -> GenerateRequest {
         top_k: None,
         top_p: 1.0,
         min_p: 0.0,
+        penalties: Penalties::NONE,
         seed: None,
         stop: Vec::new(),
+        stop_on_repetition: false,
+        top_logprobs: None,
     }
 }
 

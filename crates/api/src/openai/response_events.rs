@@ -7,6 +7,7 @@ use super::response_object::{
 };
 use super::responses_request::EchoedRequest;
 use crate::error::ApiError;
+use crate::logprobs::{self, TokenLogprobs};
 use crate::openapi::described_as;
 use crate::sse::{self, EventFormat, Events};
 use chancery_domain::UnixMillis;
@@ -53,8 +54,8 @@ struct TextPayload<'a> {
 #[serde(untagged)]
 enum TextField<'a> {
     Part { part: OutputText<'a> },
-    Delta { delta: &'a str, logprobs: [(); 0] },
-    Done { text: &'a str, logprobs: [(); 0] },
+    Delta { delta: &'a str, logprobs: Vec<TokenLogprobs<'a>> },
+    Done { text: &'a str, logprobs: Vec<TokenLogprobs<'a>> },
     ReasoningPart { part: ReasoningText<'a> },
     ReasoningDelta { delta: &'a str },
     ReasoningDone { text: &'a str },
@@ -109,7 +110,7 @@ impl Writer<'_> {
         let item = OutputItem::Message(OutputMessage::in_progress(&started.ids));
         let output_index = started.message_index();
         self.event("response.output_item.added", ItemPayload { output_index, item });
-        let part = TextField::Part { part: OutputText::of("") };
+        let part = TextField::Part { part: OutputText::of("", &[]) };
         self.message("response.content_part.added", started, part);
     }
 }
@@ -158,11 +159,11 @@ impl EventFormat for ResponseEvents {
         writer.reasoning("response.reasoning_text.delta", started, delta);
     }
 
-    fn text(&mut self, text: &str, events: &mut Events) {
+    fn text(&mut self, text: &str, logprobs: &[chancery_engine::TokenLogprobs], events: &mut Events) {
         let Some(started) = &mut self.started else { return };
         let mut writer = Writer { next_sequence_number: &mut self.next_sequence_number, events };
         writer.begin_message(started, COMPLETED);
-        let delta = TextField::Delta { delta: text, logprobs: [] };
+        let delta = TextField::Delta { delta: text, logprobs: logprobs::of(logprobs) };
         writer.message("response.output_text.delta", started, delta);
     }
 
@@ -170,9 +171,10 @@ impl EventFormat for ResponseEvents {
         let Some(started) = &mut self.started else { return };
         let mut writer = Writer { next_sequence_number: &mut self.next_sequence_number, events };
         writer.begin_message(started, reasoning_status(reply));
-        let done = TextField::Done { text: &reply.output_text, logprobs: [] };
+        let reply_logprobs = reply.logprobs.as_deref().unwrap_or_default();
+        let done = TextField::Done { text: &reply.output_text, logprobs: logprobs::of(reply_logprobs) };
         writer.message("response.output_text.done", started, done);
-        let part = TextField::Part { part: OutputText::of(&reply.output_text) };
+        let part = TextField::Part { part: OutputText::of(&reply.output_text, reply_logprobs) };
         writer.message("response.content_part.done", started, part);
         let item = OutputItem::Message(OutputMessage::ended(&started.ids, reply));
         let output_index = started.message_index();

@@ -4,6 +4,7 @@ use super::errors;
 use super::id_with_prefix;
 use super::responses_request::EchoedRequest;
 use crate::error::ApiError;
+use crate::logprobs::{self, TokenLogprobs};
 use crate::openapi::values::EmptyList;
 use crate::sse::is_complete;
 use chancery_domain::{RequestId, StopReason, UnixMillis};
@@ -30,6 +31,7 @@ pub(super) struct ResponseObject<'a> {
     background: bool,
     #[schema(required)]
     error: Option<errors::Failure>,
+    frequency_penalty: f32,
     #[schema(required)]
     incomplete_details: Option<IncompleteDetails>,
     #[schema(required)]
@@ -39,6 +41,7 @@ pub(super) struct ResponseObject<'a> {
     model: &'a str,
     output: Vec<OutputItem<'a>>,
     parallel_tool_calls: bool,
+    presence_penalty: f32,
     #[schema(required)]
     previous_response_id: Option<&'a str>,
     reasoning: Reasoning,
@@ -49,7 +52,7 @@ pub(super) struct ResponseObject<'a> {
     tool_choice: &'static str,
     #[schema(inline, value_type = EmptyList)]
     tools: [(); 0],
-    top_logprobs: u32,
+    top_logprobs: u8,
     top_p: f32,
     truncation: &'static str,
     #[schema(required)]
@@ -124,8 +127,8 @@ pub(super) struct OutputText<'a> {
     text: &'a str,
     #[schema(inline, value_type = EmptyList)]
     annotations: [(); 0],
-    #[schema(inline, value_type = EmptyList)]
-    logprobs: [(); 0],
+    /// One entry for each token, where the request includes `message.output_text.logprobs`.
+    logprobs: Vec<TokenLogprobs<'a>>,
 }
 
 /// The token meter.
@@ -186,12 +189,14 @@ impl<'a> ResponseObject<'a> {
             status: "in_progress",
             background: false,
             error: None,
+            frequency_penalty: echoed_request.frequency_penalty,
             incomplete_details: None,
             instructions: echoed_request.instructions.as_deref(),
             max_output_tokens: echoed_request.max_output_tokens,
             model: &echoed_request.model,
             output: Vec::new(),
             parallel_tool_calls: echoed_request.parallel_tool_calls,
+            presence_penalty: echoed_request.presence_penalty,
             previous_response_id: None,
             reasoning: Reasoning::default(),
             service_tier: "default",
@@ -200,7 +205,7 @@ impl<'a> ResponseObject<'a> {
             text: TextFormat { format: Format { r#type: "text" } },
             tool_choice: echoed_request.tool_choice,
             tools: [],
-            top_logprobs: 0,
+            top_logprobs: echoed_request.top_logprobs,
             top_p: echoed_request.top_p,
             truncation: "disabled",
             usage: None,
@@ -274,7 +279,8 @@ impl<'a> OutputMessage<'a> {
     }
 
     pub(super) fn ended(ids: &'a ObjectIds, reply: &'a Reply) -> Self {
-        Self::with(ids, status(reply.stop_reason), vec![OutputText::of(&reply.output_text)])
+        let logprobs = reply.logprobs.as_deref().unwrap_or_default();
+        Self::with(ids, status(reply.stop_reason), vec![OutputText::of(&reply.output_text, logprobs)])
     }
 
     fn with(ids: &'a ObjectIds, status: &'static str, content: Vec<OutputText<'a>>) -> Self {
@@ -283,8 +289,8 @@ impl<'a> OutputMessage<'a> {
 }
 
 impl<'a> OutputText<'a> {
-    pub(super) fn of(text: &'a str) -> Self {
-        Self { r#type: "output_text", text, annotations: [], logprobs: [] }
+    pub(super) fn of(text: &'a str, logprobs: &'a [chancery_engine::TokenLogprobs]) -> Self {
+        Self { r#type: "output_text", text, annotations: [], logprobs: logprobs::of(logprobs) }
     }
 }
 
@@ -320,12 +326,14 @@ mod tests {
             (StopReason::Cancelled, "incomplete", Some("max_output_tokens"), "incomplete"),
             (StopReason::Deadline, "incomplete", Some("max_output_tokens"), "incomplete"),
             (StopReason::ContentFilter, "incomplete", Some("content_filter"), "incomplete"),
+            (StopReason::Repetition, "incomplete", Some("max_output_tokens"), "incomplete"),
         ] {
             let reply = Reply {
                 id: RequestId::from_stored("req_1".to_owned()),
                 at: UnixMillis(1_800_000_000_999),
                 reasoning_text: "Whom?".to_owned(),
                 output_text: "Dear".to_owned(),
+                logprobs: None,
                 stop_reason,
                 input_tokens: 3,
                 output_tokens: 2,

@@ -1,6 +1,7 @@
 //! The bodies of `POST /v1/responses` and `POST /v1/responses/input_tokens`.
 
 use super::echoed::EchoedFields;
+use super::include::{INCLUDED_LOGPROBS, IncludeList};
 use super::messages::{self, RESPONSES};
 use super::unsupported::{self, IgnoredParam, ToolChoice, UnsupportedParam};
 use super::{
@@ -9,6 +10,8 @@ use super::{
 };
 use crate::error::ApiResult;
 use crate::openapi::described_as;
+use crate::request::logprobs::top_logprobs;
+use crate::request::penalties::{penalties, stop_on_repetition};
 use crate::request::sampling::{TEMPERATURE, TOP_P};
 use crate::request::{self, Boolean, Fields, MODEL_DESCRIPTION, RequestBody, Text};
 use chancery_engine::{MAX_TURNS, Turn};
@@ -51,8 +54,7 @@ const UNSUPPORTED_IN_RUNNING: &[UnsupportedParam] = &[
     UnsupportedParam("background", IgnoredParam::False),
     UnsupportedParam("context_management", IgnoredParam::Empty),
     UnsupportedParam("image", IgnoredParam::NullOnly),
-    // There is no reasoning to include and there are no tool calls to limit.
-    UnsupportedParam("include", IgnoredParam::ListOf(&["reasoning.encrypted_content"])),
+    // There are no tool calls to limit.
     UnsupportedParam("max_tool_calls", IgnoredParam::AnyCount),
     UnsupportedParam("moderation", IgnoredParam::NullOnly),
     UnsupportedParam("prompt", IgnoredParam::NullOnly),
@@ -64,7 +66,6 @@ const UNSUPPORTED_IN_RUNNING: &[UnsupportedParam] = &[
         "stream_options",
         IgnoredParam::Object(&[UnsupportedParam("include_obfuscation", IgnoredParam::False)]),
     ),
-    UnsupportedParam("top_logprobs", IgnoredParam::Zero),
 ];
 
 #[derive(Debug)]
@@ -83,6 +84,9 @@ pub(crate) struct EchoedRequest {
     pub max_output_tokens: Option<u64>,
     pub temperature: f32,
     pub top_p: f32,
+    pub frequency_penalty: f32,
+    pub presence_penalty: f32,
+    pub top_logprobs: u8,
     pub tool_choice: &'static str,
     pub parallel_tool_calls: bool,
     pub echoed: EchoedFields,
@@ -116,12 +120,21 @@ impl RequestBody for ResponsesRequest {
         let temperature =
             fields.with_default("temperature", &TEMPERATURE, DEFAULT_TEMPERATURE, TEMPERATURE_DESCRIPTION)?;
         let top_p = fields.with_default("top_p", &TOP_P, 1.0, TOP_P_DESCRIPTION)?;
+        let penalties = penalties(fields)?;
+        let stop_on_repetition = stop_on_repetition(fields)?;
+        let included =
+            fields.optional("include", &IncludeList, IncludeList::DESCRIPTION)?.unwrap_or_default();
+        let top_logprobs =
+            top_logprobs(fields, included.has_logprobs, &format!("include: [\"{INCLUDED_LOGPROBS}\"]"))?;
         let echoed = EchoedFields::fields(fields)?;
         unsupported::ignore(fields, UNSUPPORTED_IN_RUNNING)?;
         let request = GenerateRequest {
             max_output_tokens,
             temperature,
             top_p,
+            penalties,
+            stop_on_repetition,
+            top_logprobs,
             ..default_request(model.clone(), turns)
         };
         let ToolChoice { parallel_tool_calls, tool_choice } = tools;
@@ -131,6 +144,9 @@ impl RequestBody for ResponsesRequest {
             max_output_tokens,
             temperature,
             top_p,
+            frequency_penalty: penalties.frequency,
+            presence_penalty: penalties.presence,
+            top_logprobs: top_logprobs.unwrap_or(0),
             tool_choice,
             parallel_tool_calls,
             echoed,
@@ -175,6 +191,7 @@ fn conversation(fields: &mut Fields) -> ApiResult<Conversation> {
 mod tests {
     use super::*;
     use crate::error::ApiError;
+    use chancery_engine::Penalties;
     use proptest::prelude::*;
 
     fn parse(body: &[u8]) -> Result<ResponsesRequest, ApiError> {
@@ -216,7 +233,7 @@ mod tests {
         for (field, value, named) in [
             ("background", "true", "background"),
             ("conversation", r#""conv_1""#, "conversation"),
-            ("include", r#"["message.output_text.logprobs"]"#, "include"),
+            ("include", r#"["file_search_call.results"]"#, "include"),
             ("max_tool_calls", "-1", "max_tool_calls"),
             ("previous_response_id", r#""resp_1""#, "previous_response_id"),
             ("prompt", r#"{"id":"p"}"#, "prompt"),
@@ -266,6 +283,31 @@ mod tests {
     }
 
     #[test]
+    fn penalties_and_included_logprobs_are_supported_and_echoed() {
+        let body = br#"{"model":"m","input":"x","frequency_penalty":0.5,"presence_penalty":-1,"repetition_penalty":1.5,
+            "stop_on_repetition":true,"include":["reasoning.encrypted_content","message.output_text.logprobs"],
+            "top_logprobs":2}"#;
+        let ResponsesRequest { request, echoed_request, .. } = parse(body).unwrap();
+        let expected = Penalties { repetition: 1.5, frequency: 0.5, presence: -1.0, ..Penalties::NONE };
+        assert_eq!(request.penalties, expected);
+        assert_eq!((request.stop_on_repetition, request.top_logprobs), (true, Some(2)));
+        let EchoedRequest { frequency_penalty, presence_penalty, top_logprobs, .. } = echoed_request;
+        assert_eq!((frequency_penalty, presence_penalty, top_logprobs), (0.5, -1.0, 2));
+        let included = parse(with("include", r#"["message.output_text.logprobs"]"#).as_bytes()).unwrap();
+        assert_eq!(included.request.top_logprobs, Some(0));
+        let not_included = parse(with("include", "[]").as_bytes()).unwrap();
+        assert_eq!(not_included.request.top_logprobs, None);
+    }
+
+    #[test]
+    fn top_logprobs_without_included_logprobs_is_rejected_with_the_fix() {
+        assert!(parse(with("top_logprobs", "0").as_bytes()).is_ok());
+        let error = parse(with("top_logprobs", "1").as_bytes()).unwrap_err();
+        assert_eq!((error.code, error.field.as_deref()), ("invalid_value", Some("top_logprobs")));
+        assert!(error.reason.contains(r#"`include: ["message.output_text.logprobs"]`"#), "{}", error.reason);
+    }
+
+    #[test]
     fn invalid_field_is_rejected_by_name() {
         for (field, value, code, named) in [
             ("input", "null", "missing_field", "input"),
@@ -280,6 +322,10 @@ mod tests {
             ("stream", "1", "malformed_request", "stream"),
             ("max_tokens", "5", "malformed_request", "max_tokens"),
             ("stop", r#"["x"]"#, "malformed_request", "stop"),
+            ("frequency_penalty", "-2.5", "invalid_value", "frequency_penalty"),
+            ("repetition_penalty", "0", "invalid_value", "repetition_penalty"),
+            ("include", "5", "malformed_request", "include"),
+            ("logprobs", "true", "malformed_request", "logprobs"),
         ] {
             let error = parse(with(field, value).as_bytes()).expect_err(field);
             assert_eq!((error.code, error.field.as_deref()), (code, Some(named)), "{field}: {value}");

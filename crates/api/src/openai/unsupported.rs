@@ -16,7 +16,6 @@ pub(super) enum IgnoredParam {
     /// Absent or null, which every parameter may be.
     NullOnly,
     False,
-    Zero,
     One,
     /// Any non-negative integer.
     AnyCount,
@@ -25,6 +24,8 @@ pub(super) enum IgnoredParam {
     OneOf(&'static [&'static str]),
     /// An array of only these strings.
     ListOf(&'static [&'static str]),
+    /// Any array of objects: part of an earlier reply that is sent back.
+    AnyObjects,
     /// An object with only these fields, each of which must request nothing.
     Object(&'static [UnsupportedParam]),
 }
@@ -64,9 +65,12 @@ impl FieldType for IgnoredParam {
         let is_ignored = match self {
             Self::NullOnly => false,
             Self::False => value == Json::Bool(false),
-            Self::Zero => matches!(value, Json::Integer(0)) || value == Json::Number(0.0),
             Self::One => matches!(value, Json::Integer(1)) || value == Json::Number(1.0),
-            Self::AnyCount => matches!(value, Json::Integer(0..)),
+            Self::AnyCount => match value {
+                Json::Integer(count) => count >= 0,
+                Json::Number(count) => count >= 0.0 && count.fract() == 0.0,
+                _ => false,
+            },
             Self::Empty => match &value {
                 Json::Array(items) => items.is_empty(),
                 Json::Object(entries) => entries.is_empty(),
@@ -75,6 +79,9 @@ impl FieldType for IgnoredParam {
             Self::OneOf(allowed) => is_one_of(allowed, &value),
             Self::ListOf(allowed) => {
                 matches!(&value, Json::Array(items) if items.iter().all(|item| is_one_of(allowed, item)))
+            }
+            Self::AnyObjects => {
+                matches!(&value, Json::Array(items) if items.iter().all(|item| matches!(item, Json::Object(_))))
             }
             Self::Object(table) => {
                 Fields::read(path, value, |fields| ignore(fields, table))?;
@@ -91,12 +98,12 @@ impl FieldType for IgnoredParam {
         match self {
             Self::NullOnly => json!({ "type": "null" }),
             Self::False => json!({ "enum": [false] }),
-            Self::Zero => json!({ "enum": [0] }),
             Self::One => json!({ "enum": [1] }),
             Self::AnyCount => json!({ "type": "integer", "minimum": 0 }),
             Self::Empty => json!({ "type": ["array", "object"], "maxItems": 0, "maxProperties": 0 }),
             Self::OneOf(allowed) => json!({ "enum": allowed }),
             Self::ListOf(allowed) => json!({ "type": "array", "items": { "enum": allowed } }),
+            Self::AnyObjects => json!({ "type": "array", "items": { "type": "object" } }),
             Self::Object(table) => Value::Object(Fields::schema(|fields| ignore(fields, table))),
         }
     }
@@ -112,9 +119,9 @@ impl IgnoredParam {
             Self::NullOnly | Self::Object(_) => return "is not supported; remove it".to_owned(),
             Self::Empty => return "is not supported; remove it or leave it empty".to_owned(),
             Self::False => "false".to_owned(),
-            Self::Zero => "0".to_owned(),
             Self::One => "1".to_owned(),
             Self::AnyCount => "an integer".to_owned(),
+            Self::AnyObjects => "an array of objects".to_owned(),
             Self::OneOf(allowed) => join_or(allowed),
             Self::ListOf(allowed) => format!("[{}]", join_or(allowed)),
         };
@@ -132,8 +139,8 @@ mod tests {
         UnsupportedParam("n", IgnoredParam::One),
         UnsupportedParam("store", IgnoredParam::False),
         UnsupportedParam("modalities", IgnoredParam::ListOf(&["text"])),
-        UnsupportedParam("penalty", IgnoredParam::Zero),
         UnsupportedParam("prompt", IgnoredParam::NullOnly),
+        UnsupportedParam("logprobs", IgnoredParam::AnyObjects),
         UnsupportedParam(
             "text",
             IgnoredParam::Object(&[UnsupportedParam("type", IgnoredParam::OneOf(&["text", "plain"]))]),
@@ -151,8 +158,10 @@ mod tests {
         for body in [
             r#"{}"#,
             r#"{"tools":null,"n":null,"store":null,"text":null,"prompt":null}"#,
-            r#"{"tools":[],"n":1,"store":false,"modalities":["text"],"penalty":0,"text":{"type":"plain"}}"#,
-            r#"{"tools":{},"penalty":0.0,"modalities":[],"text":{}}"#,
+            r#"{"tools":[],"n":1,"store":false,"modalities":["text"],"text":{"type":"plain"}}"#,
+            r#"{"tools":{},"n":1.0,"modalities":[],"text":{}}"#,
+            r#"{"logprobs":[]}"#,
+            r#"{"logprobs":[{"token":"a","logprob":-1.5},{}]}"#,
         ] {
             assert_eq!(rejection(body), None, "{body}");
         }
@@ -176,8 +185,8 @@ mod tests {
             (r#"{"n":2}"#, "n", "send 1"),
             (r#"{"store":true}"#, "store", "send false"),
             (r#"{"modalities":["text","audio"]}"#, "modalities", r#"send ["text"]"#),
-            (r#"{"penalty":0.1}"#, "penalty", "send 0"),
             (r#"{"prompt":{}}"#, "prompt", "remove it"),
+            (r#"{"logprobs":[1]}"#, "logprobs", "send an array of objects"),
             (r#"{"text":{"type":"json_schema"}}"#, "text.type", r#"send "text" or "plain""#),
             (r#"{"text":{"kind":"x"}}"#, "text.kind", "unknown field"),
             (r#"{"text":"x"}"#, "text", "must be an object"),

@@ -19,7 +19,8 @@ described_as!(
         "enum": chancery_domain::StopReason::ALL.map(chancery_domain::StopReason::as_str),
         "description": "Why the reply ended: `complete` where the model ended it; `max_output_tokens` where the cap cut it short; \
              `stop_sequence` where one of the `stop` strings came; `context_length` where the model's context was full; `cancelled` where the caller hung up, which only a replay can tell; \
-             `deadline` where the server's time limit ended it; `content_filter` where an upstream server's filter ended it.",
+             `deadline` where the server's time limit ended it; `content_filter` where an upstream server's filter ended it; \
+             `repetition` where the reply only repeated itself and the request has `stop_on_repetition: true`.",
     }),
     UsageGrouping => json!({
         "type": "string",

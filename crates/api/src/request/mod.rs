@@ -4,6 +4,8 @@
 
 mod field_types;
 mod fields;
+pub(crate) mod logprobs;
+pub(crate) mod penalties;
 pub(crate) mod sampling;
 #[cfg(test)]
 mod schema_tests;

@@ -118,6 +118,14 @@ fn with_text(mut body: Object) -> Object {
     body
 }
 
+/// Adds the field that `top_logprobs` goes with, because the schema cannot require it.
+fn with_logprobs(mut body: Object, field: &str, value: &Value) -> Object {
+    if body.get("top_logprobs").and_then(Value::as_u64).is_some_and(|count| count > 0) {
+        body.insert(field.to_owned(), value.clone());
+    }
+    body
+}
+
 proptest! {
     #[test]
     fn parser_accepts_every_valid_generation_request(body in valid_body::<GenerationRequest>()) {
@@ -129,11 +137,13 @@ proptest! {
             properties(choice).iter().all(enough)
         };
         prop_assume!(schema["anyOf"].as_array().unwrap().iter().any(has_text));
+        let body = with_logprobs(body, "logprobs", &json!(true));
         prop_assert!(parse::<GenerationRequest>(body.clone()).is_ok(), "{body:?}");
     }
 
     #[test]
     fn parser_accepts_every_valid_responses_request(body in valid_body::<ResponsesRequest>()) {
+        let body = with_logprobs(body, "include", &json!(["message.output_text.logprobs"]));
         let parsed = parse::<ResponsesRequest>(with_text(body.clone()));
         prop_assert!(parsed.is_ok(), "{body:?}: {parsed:?}");
     }
@@ -146,8 +156,9 @@ proptest! {
 
     #[test]
     fn parser_accepts_every_valid_chat_request(mut body in valid_body::<ChatRequest>()) {
-        // Rules that the schema cannot express: one message has text, stream options need a stream, and the two token
-        // caps agree.
+        // Rules that the schema cannot express: one message has text, stream options need a stream, the two token caps
+        // agree, and likely tokens go with log probabilities.
+        body = with_logprobs(body, "logprobs", &json!(true));
         body["messages"][0]["content"] = json!("x");
         if !body.get("stream_options").is_none_or(Value::is_null) {
             body.insert("stream".to_owned(), json!(true));

@@ -32,6 +32,11 @@ const NUMBER: Values = r#"
     null false 0 -0.0 1 2 3 -1 -0.0001 0.5 1.0000001 2.0000001 1e-320 1e300 -1e300
     18446744073709551616 "0.5" [] {}
 "#;
+const PENALTY: Values = r#"
+    null true 0 -0.0 1 -1 2 -2 2.0001 -2.0001 4 4.5 5 5.5 0.5 1e-320 1e300 "0.5" [] {}
+"#;
+const LENGTH: Values = r#"null true 0 1 -1 2 64 65 1.5 2.0 1e300 "2" [2] {}"#;
+const TOP_LOGPROBS: Values = r#"null true 0 0.0 1 20 21 -1 0.5 1e300 "1" [1] {}"#;
 const STOP: Values = r#"
     null true 5 "" "x" [] [""] ["x",""] ["x",5] [null] [[]] ["a","b","c","d"] ["a","b","c","d","e"]
     {}
@@ -42,6 +47,10 @@ const WORD: Values = r#"
 "#;
 const COUNT: Values = r#"null false 0 0.0 1 1.0 2 -1 0.5 1e300 "0" []"#;
 const EMPTY: Values = r#"null false 0 "" [] {} [1] [[]] {"50256":-100}"#;
+const INCLUDE: Values = r#"
+    null 5 {} [] [5] ["reasoning.encrypted_content"] ["message.output_text.logprobs"] ["x"]
+    ["reasoning.encrypted_content","message.output_text.logprobs"] "reasoning.encrypted_content"
+"#;
 const METADATA: Values =
     r#"null true 5 "x" [] {} {"a":"b"} {"a":1} {"a":null} {"a":{}} {"":""} {"a":"b","c":["d"]}"#;
 const MESSAGE_LISTS: Values =
@@ -60,8 +69,18 @@ const GENERATION: &[(&str, Values)] = &[
     ("min_p", NUMBER),
     ("seed", INTEGER),
     ("stop", STOP),
+    ("frequency_penalty", PENALTY),
+    ("presence_penalty", PENALTY),
+    ("repetition_penalty", PENALTY),
+    ("dry_multiplier", PENALTY),
+    ("dry_base", PENALTY),
+    ("dry_allowed_length", LENGTH),
+    ("stop_on_repetition", BOOLEAN),
+    ("logprobs", BOOLEAN),
+    ("top_logprobs", TOP_LOGPROBS),
     // Valid on other paths only.
     ("messages", ANY),
+    ("include", INCLUDE),
     ("n", COUNT),
     ("user", TEXT),
     ("tools", EMPTY),
@@ -106,7 +125,7 @@ const CONVERSATION: &[(&str, Values)] = &[
     ("background", BOOLEAN),
     ("context_management", EMPTY),
     ("image", ANY),
-    ("include", r#"null 5 [] [5] ["reasoning.encrypted_content"] ["x"] "reasoning.encrypted_content""#),
+    ("include", INCLUDE),
     ("max_tool_calls", INTEGER),
     ("moderation", ANY),
     ("prompt", ANY),
@@ -115,7 +134,15 @@ const CONVERSATION: &[(&str, Values)] = &[
     ("service_tier", WORD),
     ("store", BOOLEAN),
     ("stream_options", r#"null 5 [] {} {"include_obfuscation":false} {"include_obfuscation":true} {"x":1}"#),
-    ("top_logprobs", COUNT),
+    ("frequency_penalty", PENALTY),
+    ("presence_penalty", PENALTY),
+    ("repetition_penalty", PENALTY),
+    ("dry_multiplier", PENALTY),
+    ("dry_base", PENALTY),
+    ("dry_allowed_length", LENGTH),
+    ("stop_on_repetition", BOOLEAN),
+    ("logprobs", BOOLEAN),
+    ("top_logprobs", TOP_LOGPROBS),
     ("stop", STOP),
     ("seed", INTEGER),
     ("max_tokens", INTEGER),
@@ -139,16 +166,22 @@ const CHAT: &[(&str, Values)] = &[
     ("tool_choice", WORD),
     ("stream_options", ANY),
     ("audio", ANY),
-    ("frequency_penalty", COUNT),
+    ("frequency_penalty", PENALTY),
+    ("presence_penalty", PENALTY),
+    ("repetition_penalty", PENALTY),
+    ("dry_multiplier", PENALTY),
+    ("dry_base", PENALTY),
+    ("dry_allowed_length", LENGTH),
+    ("stop_on_repetition", BOOLEAN),
+    ("logprobs", BOOLEAN),
+    ("top_logprobs", TOP_LOGPROBS),
     ("function_call", WORD),
     ("functions", EMPTY),
     ("logit_bias", EMPTY),
-    ("logprobs", BOOLEAN),
     ("modalities", r#"null 5 [] [5] ["text"] ["text","text"] ["text","audio"] "text""#),
     ("moderation", ANY),
     ("n", COUNT),
     ("prediction", ANY),
-    ("presence_penalty", COUNT),
     ("prompt_cache_options", ANY),
     ("prompt_cache_retention", WORD),
     ("reasoning_effort", WORD),
@@ -156,7 +189,6 @@ const CHAT: &[(&str, Values)] = &[
     ("service_tier", WORD),
     ("store", BOOLEAN),
     ("tools", EMPTY),
-    ("top_logprobs", COUNT),
     ("verbosity", WORD),
     ("web_search_options", ANY),
     ("max_output_tokens", INTEGER),
@@ -340,6 +372,13 @@ const SEVERAL: &[&str] = &[
     r#""max_tokens":5,"max_completion_tokens":6"#,
     r#""max_tokens":5,"max_completion_tokens":5"#,
     r#""max_tokens":0,"max_completion_tokens":0"#,
+    r#""logprobs":true,"top_logprobs":20"#,
+    r#""logprobs":true,"top_logprobs":21"#,
+    r#""logprobs":false,"top_logprobs":1"#,
+    r#""include":["message.output_text.logprobs"],"top_logprobs":20"#,
+    r#""include":["reasoning.encrypted_content"],"top_logprobs":1"#,
+    r#""frequency_penalty":3,"top_logprobs":21"#,
+    r#""zzzz":1,"dry_base":0"#,
     r#""stop":["a"],"stop":["a"]"#,
     r#""s\u0074op":["a"],"stop":["a"]"#,
     r#""metadata":{"a":"b","a":"b"}"#,

@@ -7,6 +7,8 @@ mod account_limits;
 mod body_errors;
 mod engine_failure;
 mod key_limits;
+mod logprobs;
+mod models;
 mod openai_streams;
 mod streaming;
 mod test_server;
