@@ -3,10 +3,14 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test test-arm check docs openapi authorization bench bench-engine bench-ledger bench-delay bench-portal bench-billing bench-capacity clean screenshots torture nodes upstream-engines
+.PHONY: help run test test-arm check docs openapi authorization bench bench-engine bench-ledger bench-delay bench-portal bench-billing bench-capacity bench-drafting bench-accuracy test-models clean screenshots torture nodes upstream-engines
 
 CARGO ?= cargo
 CHANCERY := $(CARGO) run --quiet --release --locked -p chancery --
+MODEL ?= smollm2-135m
+# Models of the drafting evaluation and of the tests on larger models.
+LARGE_MODELS := qwen2.5-coder-0.5b qwen2.5-coder-1.5b
+DRAFTING_MODELS ?= smollm2-135m $(LARGE_MODELS)
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +42,13 @@ test-arm: ## Test the 64-bit ARM kernels in an emulator
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64 -L /usr/aarch64-linux-gnu' \
 	$(CARGO) test --locked --target aarch64-unknown-linux-gnu -p chancery-engine-cpu --lib kernels
 
+test-models: ## Fetch the larger models (1.6 GB) and test the engine on them
+	@scripts/require build lint
+	$(CARGO) build --release --locked -p chancery
+	@for model in $(LARGE_MODELS); do $(CHANCERY) model pull "$$model" >/dev/null; done
+	$(CARGO) clippy --quiet --locked -p chancery-engine-cpu --features large-model-tests --test large_models -- -D warnings
+	$(CARGO) test --locked -p chancery-engine-cpu --features large-model-tests --test large_models -- --test-threads 1 --nocapture
+
 check: ## Run the quick checks: format, lints, unit tests
 	@scripts/require build lint
 	@scripts/lint
@@ -61,11 +72,22 @@ screenshots: ## Regenerate the screenshots in docs/sign-in.md and docs/portal.md
 
 bench: bench-engine bench-ledger bench-delay bench-portal bench-billing ## Run all benchmarks except bench-capacity
 
-bench-engine: ## Compare with llama-server and OpenVINO GenAI; writes bench/RESULTS.md (ARGS="--clients 1,16 …" runs a part)
+bench-engine: ## Compare with llama-server and OpenVINO GenAI; writes bench/RESULTS.md (ARGS="--clients 1,16 …" runs a part; MODEL=NAME)
 	@scripts/require build peers
 	$(CARGO) build --release --locked -p chancery -p chancery-bench --bin chancery --bin engine_peers
-	@peers=$$(scripts/bench-peers) && model=$$($(CHANCERY) model pull smollm2-135m) && \
+	@peers=$$(scripts/bench-peers) && model=$$($(CHANCERY) model pull "$(MODEL)") && \
 		target/release/engine_peers --peers-folder "$$peers" --model "$$model" $(ARGS)
+
+bench-accuracy: ## Hold the engine's predictions against llama.cpp's and against f32 arithmetic (MODEL=qwen2.5-coder-0.5b; ARGS=--without-f32)
+	@scripts/require build peers
+	$(CARGO) build --release --locked -p chancery -p chancery-bench --bin chancery --bin engine_accuracy
+	@peers=$$(scripts/bench-peers) && model=$$($(CHANCERY) model pull "$(MODEL)") && \
+		target/release/engine_accuracy --peers-folder "$$peers" --model "$$model" --name "$(MODEL)" $(ARGS)
+
+bench-drafting: ## Draft and score letters from 30 meeting notes; writes bench/RESULTS.md (DRAFTING_MODELS="NAME PATH"; ARGS="--concurrency 4")
+	@scripts/require build
+	$(CARGO) build --release --locked -p chancery
+	python3 bench/drafting/evaluate.py --label after --write $(ARGS) $(DRAFTING_MODELS)
 
 bench-ledger: ## Measure requests settled per second on a new SQLite file
 	@scripts/require build

@@ -1,6 +1,12 @@
 //! The command line as its users see it. Every command has an example in its help.
 //! Long because every option of every command is declared here, together with its help.
 
+mod model;
+mod reply_options;
+
+pub use model::Model;
+pub use reply_options::ReplyOptions;
+
 use chancery_client_files::Format;
 use chancery_domain::{
     AccountName, AllowedModels, AllowedModelsError, AmountError, CREDIT_REASON_BOUNDS, ClientId,
@@ -73,7 +79,7 @@ pub enum Command {
     #[command(subcommand, arg_required_else_help = true)]
     #[command(after_help = "Example:\n  chancery secrets rotate")]
     Secrets(Secrets),
-    /// Download and list model files
+    /// Download, import, list and remove model files
     #[command(subcommand, arg_required_else_help = true)]
     #[command(after_help = "Example:\n  chancery model pull smollm2-135m")]
     Model(Model),
@@ -116,6 +122,9 @@ pub struct Serve {
     /// With --demo: only people, clients and a key; no names, past usage, invoices or page with the email
     #[arg(long, requires = "demo", hide = true)]
     pub minimal: bool,
+    /// With --demo: do not download and load the larger model that drafts letters
+    #[arg(long, requires = "demo")]
+    pub no_fetch: bool,
     /// Run only these services, comma-separated [default: all; possible values: api, portal, auth]
     #[arg(long, value_name = "SERVICES", value_delimiter = ',')]
     pub only: Vec<Service>,
@@ -639,20 +648,6 @@ pub enum Secrets {
     Rotate,
 }
 
-#[derive(Debug, Subcommand)]
-pub enum Model {
-    /// Download a known model and verify its checksum
-    #[command(after_help = "Example:\n  chancery model pull smollm2-135m")]
-    Pull { name: String },
-    /// List configured models and models available to pull
-    #[command(after_help = "Example:\n  chancery model list --json")]
-    List {
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
-}
-
 #[derive(Debug, Args)]
 pub struct Generate {
     /// API URL; default: the API of the configuration
@@ -666,6 +661,8 @@ pub struct Generate {
     /// Maximum length of the reply, in tokens
     #[arg(long, value_name = "N", value_parser = at_least_one::<u64>)]
     pub max_output_tokens: u64,
+    #[command(flatten)]
+    pub reply_options: ReplyOptions,
     /// Print the full response as JSON
     #[arg(long)]
     pub json: bool,

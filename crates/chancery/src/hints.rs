@@ -1,5 +1,6 @@
 //! Suggests how to fix a store error, in terms of the command line and the configuration, neither of which the store knows.
 
+use chancery_model_files::FolderError;
 use chancery_store::{
     AccountError, FactorResetError, InvoiceError, LedgerError, OpenError, PersonError, TransferError,
 };
@@ -13,8 +14,14 @@ pub fn of(error: &anyhow::Error) -> Option<String> {
         let factor_reset = || cause.downcast_ref().and_then(factor_reset_hint);
         let transfer = || cause.downcast_ref().and_then(transfer_hint);
         let opening = || cause.downcast_ref().and_then(open_hint);
-        let fixed =
-            account.or_else(ledger).or_else(person).or_else(factor_reset).or_else(transfer).or_else(opening);
+        let model_file = || cause.downcast_ref().and_then(model_file_hint);
+        let fixed = account
+            .or_else(ledger)
+            .or_else(person)
+            .or_else(factor_reset)
+            .or_else(transfer)
+            .or_else(opening)
+            .or_else(model_file);
         fixed.map(str::to_owned).or_else(|| cause.downcast_ref().and_then(invoice_hint))
     })
 }
@@ -96,6 +103,11 @@ fn open_hint(error: &OpenError) -> Option<&'static str> {
     })
 }
 
+fn model_file_hint(error: &FolderError) -> Option<&'static str> {
+    matches!(error, FolderError::NoSuchModel { .. })
+        .then_some("run `chancery model list` to see all model files")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,7 +116,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_command_or_setting_that_helps() {
-        let cases: [(anyhow::Error, &str); 9] = [
+        let cases: [(anyhow::Error, &str); 10] = [
             (OpenError::NoDatabase { location: "x".to_owned() }.into(), "`--data` and `database.url`"),
             (OpenError::OldSchema.into(), "empty data directory"),
             (OpenError::DatabaseFileInUse { file: PathBuf::new() }.into(), "limits.store"),
@@ -118,6 +130,10 @@ mod tests {
                 }
                 .into(),
                 "`--end-overlap`",
+            ),
+            (
+                FolderError::NoSuchModel { name: "x".to_owned(), folder: PathBuf::new() }.into(),
+                "`chancery model list`",
             ),
             (PersonError::LastPartner.into(), "`chancery user role EMAIL partner`"),
             (InvoiceError::NoSuchInvoice("2026-0001".parse().unwrap()).into(), "`chancery invoice list`"),

@@ -73,6 +73,14 @@ pub fn byte_progress(total_bytes: u64, what: &'static str) -> ProgressBar {
         .with_message(what)
 }
 
+/// The same where the size is not known.
+pub fn unbounded_byte_progress(what: &'static str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{spinner} {msg} {bytes} {bytes_per_sec}");
+    ProgressBar::new_spinner()
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+        .with_message(what)
+}
+
 /// For a known number of rows.
 pub fn row_progress(total_rows: u64, what: &'static str) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} [{bar:30}] {human_pos}/{human_len}");

@@ -28,12 +28,13 @@ pub async fn run(global_args: &GlobalArgs, options: Generate) -> anyhow::Result<
         Some(text) => text.to_owned(),
         None => String::new(),
     };
-    let body = json!({
+    let mut body = json!({
         "model": options.model,
         "instructions": options.instructions,
         "input": input,
         "max_output_tokens": options.max_output_tokens,
     });
+    options.reply_options.add_to(&mut body);
     let loaded = Loaded::read(global_args.config.as_deref(), global_args.data.as_deref());
     let (url, config) = match options.url {
         // The configuration is that of the server's machine, and this may be another one.

@@ -8,6 +8,7 @@ mod invoice;
 mod key;
 mod migrate;
 mod model;
+mod model_list;
 mod receipt;
 mod secrets;
 mod usage;

@@ -1,90 +1,133 @@
-//! `chancery model`: model files on this machine.
+//! `chancery model`: downloads, imports, and removes model files on this machine. The list is in `model_list.rs`.
 
+use super::model_list;
 use crate::cli::{GlobalArgs, Model as Command};
-use crate::config::{EngineConfig, Loaded};
-use crate::model_catalog::{self, CatalogModel};
-use crate::model_pull::{self, PullOutcome};
-use crate::output::{outln, print_json, print_table};
-use anyhow::bail;
+use crate::config::Loaded;
+use crate::download_progress::DownloadProgress;
+use crate::output::outln;
+use anyhow::{Context, bail};
+use chancery_engine_cpu::{Gguf, LoadError, LoadOptions, Plan};
+use chancery_model_files::catalog::CatalogModel;
+use chancery_model_files::{
+    HumanBytes, ModelFolder, ModelName, ModelReference, PullRequest, Sha256Hex, StoreOutcome, Stored,
+};
+use std::path::{Path, PathBuf};
 
 pub fn run(global_args: &GlobalArgs, command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Pull { name } => pull(&name),
-        Command::List { json } => list(global_args, json),
+        Command::Pull { reference, name, sha256, allow_http } => {
+            let file = match reference.parse::<ModelReference>()? {
+                ModelReference::Catalog(known) => return pull_known(known, name.as_ref(), sha256.as_ref()),
+                ModelReference::Remote(file) => file,
+            };
+            if !allow_http {
+                file.ensure_encrypted()?;
+            }
+            let name = name.map_or_else(|| file.default_name(), Ok)?;
+            pull_file(&PullRequest { file, name, expected_sha256: sha256, allow_http })
+        }
+        Command::Import { file, name, sha256 } => import(&file, name, sha256.as_ref()),
+        Command::List { json } => model_list::run(global_args, json),
+        Command::Remove { name, force } => remove(global_args, &name, force),
     }
 }
 
-fn pull(name: &str) -> anyhow::Result<()> {
-    let Some(known) = model_catalog::named(name) else {
-        let names: Vec<&str> = model_catalog::ALL.iter().map(|known| known.name).collect();
-        bail!("unknown model {name}; available: {}", names.join(", "));
-    };
-    match model_pull::pull(known)? {
-        PullOutcome::AlreadyPresent => eprintln!("{name} is already downloaded"),
-        PullOutcome::Downloaded => eprintln!("{name} downloaded and verified"),
+fn pull_known(
+    known: &CatalogModel,
+    name: Option<&ModelName>,
+    sha256: Option<&Sha256Hex>,
+) -> anyhow::Result<()> {
+    if name.is_some_and(|name| name.as_str() != known.name) {
+        bail!("--name is for Hugging Face files and URLs: {} keeps its name; leave it out", known.name);
     }
-    // Only the path goes to standard output, for scripts.
-    outln!("{}", known.path().display());
+    if sha256.is_some_and(|sha256| sha256.as_str() != known.sha256) {
+        bail!("--sha256 differs from the catalogue: {} has {}; leave it out", known.name, known.sha256);
+    }
+    let stored = ModelFolder::default().pull(known, &DownloadProgress::new())?;
+    match stored.outcome {
+        StoreOutcome::AlreadyPresent => eprintln!("{} is already downloaded", known.name),
+        StoreOutcome::Stored => eprintln!("{} downloaded and verified", known.name),
+    }
+    print_path(&stored);
     Ok(())
 }
 
-#[derive(serde::Serialize)]
-struct Row {
-    name: String,
-    configured: bool,
-    present: bool,
-    file: String,
-    input_per_million: String,
-    /// `None`: cached tokens cost as much as other input.
-    cached_input_per_million: Option<String>,
-    output_per_million: String,
+fn pull_file(request: &PullRequest) -> anyhow::Result<()> {
+    let stored = ModelFolder::default().pull_file(request, &DownloadProgress::new())?;
+    let name = &request.name;
+    match (stored.outcome, stored.is_verified) {
+        (StoreOutcome::AlreadyPresent, _) => {
+            eprintln!(
+                "{name} is already downloaded; to download it again, run `chancery model remove {name}`"
+            );
+        }
+        (StoreOutcome::Stored, true) => eprintln!("{name} downloaded and verified"),
+        (StoreOutcome::Stored, false) => eprintln!(
+            "{name} downloaded; its checksum was not checked, because none is known (`--sha256`): SHA-256 is {}",
+            stored.sha256
+        ),
+    }
+    describe_use(name, &stored);
+    print_path(&stored);
+    Ok(())
 }
 
-fn list(global_args: &GlobalArgs, json: bool) -> anyhow::Result<()> {
-    let config = Loaded::read(global_args.config.as_deref(), global_args.data.as_deref())?.config;
-    let configured = config.models.iter().map(|model| Row {
-        name: model.name.clone(),
-        configured: true,
-        present: model.embedded().is_none_or(|embedded| embedded.file.exists()),
-        file: match &model.engine {
-            EngineConfig::Embedded(embedded) => embedded.file.display().to_string(),
-            EngineConfig::Upstream(upstream) => upstream.endpoints.join(", "),
-        },
-        input_per_million: model.prices.input.to_string(),
-        cached_input_per_million: model.prices.cached_discount().map(|price| price.to_string()),
-        output_per_million: model.prices.output.to_string(),
-    });
-    let is_new = |known: &&&CatalogModel| config.models.iter().all(|model| model.name != known.name);
-    let pullable = model_catalog::ALL.iter().filter(is_new).map(|known| Row {
-        name: known.name.to_owned(),
-        configured: false,
-        present: known.path().exists(),
-        file: known.path().display().to_string(),
-        input_per_million: known.input_per_million.to_owned(),
-        cached_input_per_million: None,
-        output_per_million: known.output_per_million.to_owned(),
-    });
-    let rows: Vec<Row> = configured.chain(pullable).collect();
-    if json {
-        return print_json(&rows);
-    }
-    let cells = |row: &Row| {
-        let state = match (row.configured, row.present) {
-            (true, true) => "served",
-            (true, false) => "file missing",
-            (false, true) => "pulled",
-            (false, false) => "available",
-        };
-        vec![
-            row.name.clone(),
-            state.to_owned(),
-            row.input_per_million.clone(),
-            row.cached_input_per_million.as_ref().unwrap_or(&row.input_per_million).clone(),
-            row.output_per_million.clone(),
-            row.file.clone(),
-        ]
+fn import(file: &Path, name: Option<ModelName>, sha256: Option<&Sha256Hex>) -> anyhow::Result<()> {
+    let name = match name {
+        Some(name) => name,
+        None => default_name(file)?,
     };
-    let headings = ["NAME", "STATE", "INPUT/MILLION", "CACHED/MILLION", "OUTPUT/MILLION", "FILE"];
-    print_table(&headings, &rows.iter().map(cells).collect::<Vec<_>>());
+    // The whole header, so that a broken file is rejected here rather than at the next start.
+    Gguf::open(file).map_err(|error| match error {
+        LoadError::NotFound { path } => anyhow::anyhow!("file not found: {}", path.display()),
+        error => error.into(),
+    })?;
+    let stored = ModelFolder::default().import(file, &name, sha256, &DownloadProgress::new())?;
+    match stored.outcome {
+        StoreOutcome::AlreadyPresent => eprintln!("{name} is already imported"),
+        StoreOutcome::Stored => eprintln!("{name} imported; SHA-256 is {}", stored.sha256),
+    }
+    describe_use(&name, &stored);
+    print_path(&stored);
+    Ok(())
+}
+
+fn default_name(file: &Path) -> anyhow::Result<ModelName> {
+    let stem = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let stem = stem.strip_suffix(".gguf").unwrap_or(stem);
+    stem.parse::<ModelName>().context("the file name is no valid model name; choose one with `--name`")
+}
+
+/// Says how to serve the file, or why the embedded engine cannot.
+fn describe_use(name: &ModelName, stored: &Stored) {
+    let options = LoadOptions { name: name.to_string(), ..LoadOptions::default() };
+    match Plan::for_models(&[(stored.path.clone(), options)]) {
+        Ok(_) => eprintln!("to serve it, add it to [[models]] with name = \"{name}\" and its prices"),
+        Err(error) => eprintln!("warning: the embedded engine cannot serve it on this machine: {error}"),
+    }
+}
+
+/// Only the path goes to standard output, for scripts.
+fn print_path(stored: &Stored) {
+    outln!("{}", stored.path.display());
+}
+
+fn remove(global_args: &GlobalArgs, name: &ModelName, force: bool) -> anyhow::Result<()> {
+    let folder = ModelFolder::default();
+    if !force {
+        let config = Loaded::read(global_args.config.as_deref(), global_args.data.as_deref())?.config;
+        let path: PathBuf = folder.path(name.as_str());
+        let configured =
+            config.models.iter().find(|model| model.embedded().is_some_and(|embedded| embedded.file == path));
+        if let Some(configured) = configured {
+            bail!(
+                "the configured model {} uses {}; remove it from [[models]] first, or use `--force`",
+                configured.name,
+                path.display()
+            );
+        }
+    }
+    let freed_bytes = folder.remove(name)?;
+    outln!("{name} removed, {} freed", HumanBytes(freed_bytes));
     Ok(())
 }

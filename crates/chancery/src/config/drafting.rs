@@ -16,7 +16,7 @@ pub struct Drafting {
     pub api_url: Option<String>,
     /// `None`: the server creates a key for its own API.
     pub api_key_file: Option<PathBuf>,
-    /// `None`: the API's first model.
+    /// `None`: the API's largest model.
     pub model: Option<String>,
 }
 

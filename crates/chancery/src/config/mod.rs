@@ -19,7 +19,7 @@ mod upstream;
 mod webhooks;
 
 pub use billing::Billing;
-pub use models::{EngineConfig, ModelConfig};
+pub use models::{EmbeddedConfig, EngineConfig, ModelConfig};
 pub use portal::{Auth, Identity, Mail, Portal};
 pub use reader::Setting;
 pub use secrets::{KeyText, Secrets};

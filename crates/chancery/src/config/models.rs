@@ -4,25 +4,26 @@ use super::bounds;
 use super::reader::Reader;
 use super::source::Origin;
 use super::upstream::{self, UpstreamConfig};
-use crate::model_catalog;
 use chancery_domain::{Prices, TokenPrice};
 use chancery_engine_cpu::LoadOptions;
+use chancery_model_files::catalog::{self, CatalogModel};
+use chancery_model_files::{ModelFolder, ModelName};
 use std::path::{Path, PathBuf};
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelConfig {
     pub name: String,
     pub engine: EngineConfig,
     pub prices: Prices,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EngineConfig {
     Embedded(EmbeddedConfig),
     Upstream(UpstreamConfig),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmbeddedConfig {
     pub file: PathBuf,
     pub context_tokens: Option<u32>,
@@ -84,14 +85,14 @@ fn model(reader: &mut Reader, folder: &Path, index: usize) -> Option<ModelConfig
     }
     let is_default = !is_upstream && index == 0 && reader.origin(&key("file")) == Origin::Default;
     let name = match is_default {
-        true => Some(reader.text(&key("name"), model_catalog::DEFAULT.name)),
+        true => Some(reader.text(&key("name"), catalog::DEFAULT.name)),
         false => reader.optional_text(&key("name")),
     };
     if name.as_ref().is_none_or(|name| name.chars().any(char::is_control)) {
         reader.problem(&key("name"), "required: a model name, such as \"smollm2-135m\"");
     }
     // The catalogue describes a model file. The same name upstream may be any model.
-    let known = name.as_deref().filter(|_| !is_upstream).and_then(model_catalog::named);
+    let known = name.as_deref().filter(|_| !is_upstream).and_then(catalog::named);
     let context_tokens = reader.optional_integer(&key("context_tokens"), bounds::CONTEXT_TOKENS);
     let context_tokens = context_tokens.and_then(|tokens| u32::try_from(tokens).ok());
     let engine = match is_upstream {
@@ -102,7 +103,7 @@ fn model(reader: &mut Reader, folder: &Path, index: usize) -> Option<ModelConfig
         }
         false => {
             reject_other_engine_keys(reader, &upstream::KEYS, "upstream", key);
-            let file = file(reader, folder, &key("file"), known);
+            let file = file(reader, folder, &key("file"), name.as_deref());
             let slots = reader.optional_integer(&key("slots"), bounds::SLOTS).map(|slots| slots as usize);
             file.map(|file| EngineConfig::Embedded(EmbeddedConfig { file, context_tokens, slots }))
         }
@@ -123,34 +124,32 @@ fn reject_other_engine_keys(reader: &mut Reader, names: &[&str], engine: &str, k
     }
 }
 
-fn file(
-    reader: &mut Reader,
-    folder: &Path,
-    key: &str,
-    known: Option<&model_catalog::CatalogModel>,
-) -> Option<PathBuf> {
-    match (reader.optional_text(key), known) {
+/// Without `file`, the model folder has it: by a name of the catalogue, or by that of a file that was pulled or imported.
+fn file(reader: &mut Reader, folder: &Path, key: &str, name: Option<&str>) -> Option<PathBuf> {
+    let folder_path = name.and_then(|name| {
+        let path = ModelFolder::default().path(name.parse::<ModelName>().ok()?.as_str());
+        (catalog::named(name).is_some() || path.exists()).then_some(path)
+    });
+    match (reader.optional_text(key), folder_path) {
         (Some(file), _) if matches!(reader.origin(key), Origin::File { .. }) => Some(folder.join(file)),
         (Some(file), _) => Some(PathBuf::from(file)),
-        (None, Some(known)) => {
-            let file = known.path();
+        (None, Some(file)) => {
             reader.show_as(key, file.display().to_string());
             Some(file)
         }
         (None, None) => {
-            reader.problem(key, "required: the path of the model's GGUF file");
+            reader.problem(
+                key,
+                "required: the path of the model's GGUF file; or run `chancery model pull` or `chancery model import` with `--name` and this model's name",
+            );
             None
         }
     }
 }
 
-/// Only the default model has default prices: a user's own model must not become free by omission. Cached tokens cost as
+/// Only models of the catalogue have default prices: a user's own model must not become free by omission. Cached tokens cost as
 /// much as other input unless they have a price of their own.
-fn prices(
-    reader: &mut Reader,
-    known: Option<&model_catalog::CatalogModel>,
-    key: impl Fn(&str) -> String,
-) -> Option<Prices> {
+fn prices(reader: &mut Reader, known: Option<&CatalogModel>, key: impl Fn(&str) -> String) -> Option<Prices> {
     let [input, cached_input, output] =
         ["input_per_million", "cached_input_per_million", "output_per_million"].map(key);
     let mut price = |key: &str, default: Option<&str>| -> Option<TokenPrice> {

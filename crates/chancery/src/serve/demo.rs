@@ -48,6 +48,13 @@ pub enum DemoExtent {
     Full,
 }
 
+#[derive(Clone, Copy, Debug)]
+pub struct DemoOptions {
+    pub extent: DemoExtent,
+    /// Whether the model that drafts letters is downloaded and loaded.
+    pub fetches_model: bool,
+}
+
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub struct Demo {
     api_url: String,

@@ -7,8 +7,7 @@
 //!    open and migrate it, check the key of its secrets and the rate-limit store, load the models, replay the usage journal,
 //!    create the demo firm;
 //! 4. start the API, portal and identity provider listeners, and report ready;
-//! 5. on SIGTERM or Ctrl-C, drain (see `shutdown`); on SIGHUP, reload the certificates and the servers of upstream models (see
-//!    `reload`).
+//! 5. on SIGTERM or Ctrl-C, drain (see `shutdown`); on SIGHUP, reload the certificates and the models (see `reload`).
 
 mod checkpoints;
 mod connection;
@@ -20,8 +19,10 @@ mod demo_templates;
 mod dependencies;
 mod descriptors;
 mod drafting;
+mod drafting_model;
 mod listener;
 mod logging;
+mod model_set;
 mod models;
 mod ops;
 mod outbox;
@@ -43,14 +44,15 @@ use axum::extract::Request;
 use chancery_api::ApiState;
 use chancery_auth::BackchannelLogoutWorker;
 use chancery_domain::{OsRandomness, SystemClock};
-use chancery_metering::{GuardedLimiter, Journal, LimitStoreUrl, Meter, ReplaySummary, open_limiter};
+use chancery_metering::{GuardedLimiter, Journal, LimitStoreUrl, Meter, Models, ReplaySummary, open_limiter};
 use chancery_store::{LimitStorage, ServingLock, Store};
 use chancery_web::{TrustedProxies, apply_forwarded_for};
 use checkpoints::Checkpoints;
-use demo::DemoExtent;
+use demo::{DemoExtent, DemoOptions};
 use descriptors::{ConnectionLimits, MAX_OPS_CONNECTIONS, ServersPerRequest};
 use listener::Listener;
-use models::{LoadedModels, UpstreamModel};
+use model_set::ModelSet;
+use models::{LoadedModel, ModelLoader};
 use ops::Serving;
 use people::{Addresses, SharedDeps};
 use reload::{HangUps, Reloader};
@@ -60,6 +62,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tls::{Certificates, ServedListeners};
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 use tracing::field::display;
@@ -84,7 +87,10 @@ pub fn run(global_args: &GlobalArgs, options: &Serve) -> anyhow::Result<()> {
     logging::start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.context("cannot start the async runtime")?;
-    let demo = options.demo.then_some(if options.minimal { DemoExtent::Minimal } else { DemoExtent::Full });
+    let demo = options.demo.then_some(DemoOptions {
+        extent: if options.minimal { DemoExtent::Minimal } else { DemoExtent::Full },
+        fetches_model: !options.no_fetch,
+    });
     let outcome = runtime.block_on(serve(loaded, global_args, services, demo));
     // An interrupted start may have left a model loading; do not wait for it.
     runtime.shutdown_background();
@@ -95,12 +101,13 @@ async fn serve(
     loaded: Loaded,
     global_args: &GlobalArgs,
     services: Services,
-    demo: Option<DemoExtent>,
+    demo: Option<DemoOptions>,
 ) -> anyhow::Result<()> {
     let (mut signals, hang_ups) = (Signals::watch()?, HangUps::watch()?);
     let Loaded { config, settings } = loaded;
     let certificates = Arc::new(Certificates::load(&config, services.listeners())?);
-    let (server, upstreams) = tokio::select! {
+    let servers_per_request = servers_per_request(&config);
+    let (server, models) = tokio::select! {
         started = Server::start(config, &certificates, services, demo) => started?,
         () = signals.next() => {
             tracing::info!("stopped before it was ready");
@@ -108,7 +115,8 @@ async fn serve(
         }
     };
     certificates.watch();
-    let reloader = Reloader { global_args: global_args.clone(), upstreams, certificates, settings };
+    let global_args = global_args.clone();
+    let reloader = Reloader { global_args, models, certificates, settings, servers_per_request };
     tokio::spawn(reloader.run(hang_ups));
     signals.next().await;
     shutdown::leave(&server.shutdown_tokens, server.drain_wait, &mut signals).await;
@@ -170,13 +178,13 @@ fn servers_per_request(config: &Config) -> ServersPerRequest {
 }
 
 impl Server {
-    /// Also returns the models whose servers can be replaced at run time.
+    /// Also returns the models, which can change at run time; `None` if this process does not serve the API.
     async fn start(
         config: Config,
         certificates: &Certificates,
         services: Services,
-        demo: Option<DemoExtent>,
-    ) -> anyhow::Result<(Self, Vec<UpstreamModel>)> {
+        demo: Option<DemoOptions>,
+    ) -> anyhow::Result<(Self, Option<Arc<Mutex<ModelSet>>>)> {
         let data = DataDir::open(&config.data)?;
         let lock = data.lock_for_serving()?;
         let bind = |is_enabled: bool, address, key, max_connections| match is_enabled {
@@ -245,26 +253,27 @@ impl Server {
             SharedDeps::new(&config, Arc::clone(&store), Arc::new(SystemClock), Arc::new(OsRandomness))
                 .await?;
         // The page answers only under a name of this machine.
-        if demo == Some(DemoExtent::Full) && services.portal && is_on_this_machine(&addresses.portal) {
+        let is_full_demo = demo.is_some_and(|demo| demo.extent == DemoExtent::Full);
+        if is_full_demo && services.portal && is_on_this_machine(&addresses.portal) {
             deps.mailer.open_mail_page(format!("{}{}", addresses.portal, chancery_portal::MAIL_PATH));
         }
         warn_about_config(&config, services);
-        let (meter, upstreams) = match services.api {
+        let (meter, models) = match services.api {
             true => {
                 let journal = Journal::open(data.path())?;
-                let (meter, upstreams) =
+                let (meter, models) =
                     open_meter(&config, &store, journal, &serving_lock, demo.is_some()).await?;
                 replay_journal(&meter).await;
-                (Some(meter), upstreams)
+                (Some(meter), Some(Arc::new(Mutex::new(models))))
             }
-            false => (None, Vec::new()),
+            false => (None, None),
         };
         let checkpoints =
             Checkpoints::start(&data, config.checkpoints.clone(), &api_url, &deps, &shutdown_tokens)?;
         let api_url = services.api.then_some(api_url);
-        let demo = match (demo, &api_url) {
-            (Some(extent), Some(api_url)) => {
-                Some(demo::prepare(&data, &config, &deps, extent, api_url, &addresses).await?)
+        let prepared_demo = match (demo, &api_url) {
+            (Some(options), Some(api_url)) => {
+                Some(demo::prepare(&data, &config, &deps, options.extent, api_url, &addresses).await?)
             }
             (Some(_), None) => bail!("--demo needs the API; remove --only, or add api to it"),
             (None, _) => None,
@@ -285,7 +294,10 @@ impl Server {
             let (clock, randomness) = (deps.clock.as_ref(), deps.randomness.as_ref());
             let drafting =
                 drafting::settings(&config, listen_addresses.api, &store.admin(), clock, randomness).await?;
-            let portal = Arc::new(deps.portal(&config, &addresses, drafting, own_certificates)?);
+            let demo = demo.filter(|_| drafting.is_some());
+            let drafting_model = drafting_model::start(&config, demo, models.as_ref());
+            let portal = deps.portal(&config, &addresses, drafting, own_certificates)?;
+            let portal = Arc::new(portal.with_drafting_model(drafting_model));
             tokio::spawn(chancery_portal::run_maintenance(Arc::clone(&portal)));
             tasks
                 .push(tokio::spawn(listener.serve(chancery_portal::router(portal), shutdown_tokens.clone())));
@@ -305,7 +317,7 @@ impl Server {
             leaving: shutdown_tokens.leaving.clone(),
         });
         listen_addresses.log(&data);
-        let greeting = match demo {
+        let greeting = match prepared_demo {
             Some(demo) => demo.to_string(),
             None => greeting(services, api_url.as_deref(), &addresses),
         };
@@ -323,7 +335,7 @@ impl Server {
             serving_lock,
             _lock: lock,
         };
-        Ok((server, upstreams))
+        Ok((server, models))
     }
 
     async fn stop(self) {
@@ -376,7 +388,7 @@ async fn open_meter(
     journal: Journal,
     serving_lock: &ServingLock,
     demo: bool,
-) -> anyhow::Result<(Arc<Meter>, Vec<UpstreamModel>)> {
+) -> anyhow::Result<(Arc<Meter>, ModelSet)> {
     let (clock, randomness) = (Arc::new(SystemClock), Arc::new(OsRandomness));
     let limiter = open_limiter(&config.limit_store, clock.clone()).await.with_context(|| {
         format!(
@@ -385,10 +397,13 @@ async fn open_meter(
         )
     })?;
     let limiter = Arc::new(GuardedLimiter::new(limiter, serving_lock.watch()));
-    let LoadedModels { models, upstreams } = LoadedModels::load(&config.models, &store.secrets, demo).await?;
+    let loader = ModelLoader::new(store.secrets.clone());
+    let loaded = loader.load_all(&config.models, demo).await?;
+    let models = Models::new(loaded.iter().map(LoadedModel::to_model));
     let meter =
         Meter::new(models, Arc::new(store.metering()), limiter, clock, randomness).with_journal(journal);
-    Ok((Arc::new(meter), upstreams))
+    let meter = Arc::new(meter);
+    Ok((Arc::clone(&meter), ModelSet::new(meter, loader, loaded)))
 }
 
 /// Writes what an earlier process could not write, before any request is admitted: a retry under the same idempotency key then

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
 use chancery_engine::{EndpointState, EndpointStatus};
-use chancery_metering::Meter;
+use chancery_metering::{Meter, Models};
 use chancery_store::Health;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use serde_json::{Value, json};
@@ -78,6 +78,11 @@ impl Readiness {
         self.0.serving.get()?.meter.as_deref()
     }
 
+    /// The models that are offered; none before the server is ready.
+    fn models(&self) -> Arc<Models> {
+        self.meter().map_or_else(Arc::default, Meter::models)
+    }
+
     async fn reason_not_ready(&self) -> Option<String> {
         let Some(serving) = self.0.serving.get() else { return Some(self.reason_not_started()) };
         if serving.leaving.is_cancelled() {
@@ -101,14 +106,14 @@ impl Readiness {
     /// Returns the unavailable models and the reason for each. One unavailable model does not make the server unready:
     /// it still serves the others and everything else.
     fn outages(&self) -> BTreeMap<String, String> {
-        let models = self.meter().into_iter().flat_map(|meter| meter.models().iter());
-        models.filter_map(|model| Some((model.name.clone(), model.engine.outage()?))).collect()
+        let models = self.models();
+        models.iter().filter_map(|model| Some((model.name.clone(), model.engine.outage()?))).collect()
     }
 
     /// Returns the servers of every upstream model.
     fn endpoints(&self) -> BTreeMap<String, Vec<EndpointStatus>> {
-        let models = self.meter().into_iter().flat_map(|meter| meter.models().iter());
-        let endpoints = models.map(|model| (model.name.clone(), model.engine.endpoints()));
+        let models = self.models();
+        let endpoints = models.iter().map(|model| (model.name.clone(), model.engine.endpoints()));
         endpoints.filter(|(_, endpoints)| !endpoints.is_empty()).collect()
     }
 }
@@ -166,8 +171,23 @@ async fn render_metrics(State(state): State<OpsState>) -> String {
         }
     }
     let mut text = state.metrics.render();
+    if state.readiness.meter().is_some() {
+        let offered = state.readiness.models();
+        let offered: Vec<&str> = offered.iter().map(|model| model.name.as_str()).collect();
+        text = without_withdrawn_models(&text, &offered);
+    }
     upstream_gauges(&mut text, &state.readiness.endpoints());
     text
+}
+
+/// Leaves out the engines of models that are no longer offered: the recorder would keep them forever.
+fn without_withdrawn_models(text: &str, offered: &[&str]) -> String {
+    let offered: Vec<String> = offered.iter().map(|name| format!("model=\"{}\"", label(name))).collect();
+    let is_current = |line: &&str| {
+        let is_of_engine = line.starts_with("chancery_engine_") || line.starts_with("chancery_upstream_");
+        !is_of_engine || !line.contains("model=\"") || offered.iter().any(|name| line.contains(name.as_str()))
+    };
+    text.lines().filter(is_current).flat_map(|line| [line, "\n"]).collect()
 }
 
 /// Writes gauges for current servers only: the recorder would keep those of a removed server forever.
@@ -191,4 +211,25 @@ fn upstream_gauges(text: &mut String, endpoints: &BTreeMap<String, Vec<EndpointS
 /// Escapes a Prometheus label value.
 fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_of_withdrawn_models_are_left_out_and_their_tokens_stay() {
+        let text = "# TYPE chancery_engine_running gauge\n\
+                    chancery_engine_running{model=\"one\"} 2\n\
+                    chancery_engine_running{model=\"one\\\"s\"} 1\n\
+                    chancery_upstream_retries_total{model=\"gone\"} 3\n\
+                    chancery_output_tokens_total{model=\"gone\"} 4\n\
+                    chancery_running_requests 0\n";
+        let expected = "# TYPE chancery_engine_running gauge\n\
+                        chancery_engine_running{model=\"one\"} 2\n\
+                        chancery_output_tokens_total{model=\"gone\"} 4\n\
+                        chancery_running_requests 0\n";
+        assert_eq!(without_withdrawn_models(text, &["one"]), expected);
+        assert!(without_withdrawn_models(text, &["one\"s"]).contains("running{model=\"one\\\"s\"} 1"));
+    }
 }

@@ -1,20 +1,20 @@
-//! SIGHUP: re-reads the certificate files, and the configuration, and replaces the servers and API keys of upstream models.
-//! Nothing else changes at run time; other changed settings are logged as needing a restart. Running requests finish on the
+//! SIGHUP: re-reads the certificate files and the configuration, and loads, replaces and removes models (`model_set`). Nothing else
+//! changes at run time; other changed settings are logged as needing a restart. Running requests finish with the model and the
 //! servers they started on. An invalid configuration changes no model at all.
 
-use super::models::UpstreamModel;
+use super::descriptors::ServersPerRequest;
+use super::model_set::ModelSet;
+use super::servers_per_request;
 use super::tls::Certificates;
 use crate::cli::GlobalArgs;
-use crate::config::{EngineConfig, Loaded, Setting};
+use crate::config::{Loaded, Setting};
 use anyhow::Context;
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::sync::Arc;
 use tokio::signal::unix::{self, SignalKind, signal};
-
-/// Model keys that a reload applies.
-const RELOADABLE: [&str; 3] = ["endpoints", "api_key_file", "allow_cleartext"];
+use tokio::sync::{Mutex, Notify};
 
 /// SIGHUP. Watched from the very start, whatever is served, so that it never kills the process. A signal during startup is
 /// handled after it.
@@ -41,34 +41,33 @@ impl HangUps {
 
 pub struct Reloader {
     pub global_args: GlobalArgs,
-    pub upstreams: Vec<UpstreamModel>,
+    /// `None` if this process does not serve the API.
+    pub models: Option<Arc<Mutex<ModelSet>>>,
     pub certificates: Arc<Certificates>,
     /// The settings that the server started with.
     pub settings: Vec<Setting>,
+    /// What the connection limits of the listeners were derived from.
+    pub servers_per_request: ServersPerRequest,
 }
 
 impl Reloader {
     pub async fn run(self, mut hang_ups: HangUps) {
+        let (reloader, requested) = (Arc::new(self), Arc::new(Notify::new()));
+        // Loading a model takes time, and the next signal may be for the certificates or from a terminal that is gone.
+        if let Some(models) = reloader.models.clone() {
+            tokio::spawn(Arc::clone(&reloader).reload_models(models, Arc::clone(&requested)));
+        }
         while hang_ups.next().await.is_some() {
             if hang_ups.is_terminal_gone() {
                 // The terminal is gone, and its user would find the ports still in use: shut down as if by SIGTERM.
                 let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::TERM);
                 continue;
             }
-            self.reload_certificates();
-            if self.upstreams.is_empty() {
-                if !self.certificates.has_files() {
-                    tracing::info!("SIGHUP ignored: no upstream models and no certificate files to reload");
-                }
-                continue;
+            reloader.reload_certificates();
+            if reloader.models.is_none() && !reloader.certificates.has_files() {
+                tracing::info!("SIGHUP ignored: no models and no certificate files to reload");
             }
-            match self.reload() {
-                Ok(()) => tracing::info!("upstream servers reloaded"),
-                Err(error) => {
-                    let error = format!("{error:#}");
-                    tracing::error!(error, "reload failed, keeping the current configuration");
-                }
-            }
+            requested.notify_one();
         }
     }
 
@@ -85,35 +84,34 @@ impl Reloader {
         }
     }
 
-    /// Reads and checks everything before changing anything.
-    fn reload(&self) -> anyhow::Result<()> {
-        let loaded = Loaded::read(self.global_args.config.as_deref(), self.global_args.data.as_deref())?;
-        let mut changes = Vec::new();
-        for upstream in &self.upstreams {
-            let named = loaded.config.models.iter().find(|model| model.name == upstream.name);
-            let Some(EngineConfig::Upstream(config)) = named.map(|model| &model.engine) else {
-                tracing::warn!(
-                    model = upstream.name,
-                    "removing a model or changing its engine needs a restart; keeping it"
-                );
-                continue;
-            };
-            let of_model = || format!("model {}", upstream.name);
-            let servers = config.servers().with_context(of_model)?;
-            let checked = upstream.engine.check_servers(&servers).with_context(of_model)?;
-            changes.push((upstream, checked, servers.endpoints.join(", ")));
+    /// Signals that arrive during a reload cause one more, which reads the configuration again.
+    async fn reload_models(self: Arc<Self>, models: Arc<Mutex<ModelSet>>, requested: Arc<Notify>) {
+        loop {
+            requested.notified().await;
+            match self.reload(&models).await {
+                Ok(()) => tracing::info!("configuration reloaded"),
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    tracing::error!(error, "reload failed, keeping the current configuration");
+                }
+            }
         }
-        for (upstream, servers, endpoints) in changes {
-            upstream.engine.replace_servers(servers);
-            tracing::info!(model = upstream.name, endpoints, "upstream servers");
+    }
+
+    /// Reads and checks everything before changing anything.
+    async fn reload(&self, models: &Mutex<ModelSet>) -> anyhow::Result<()> {
+        let mut models = models.lock().await;
+        let loaded = Loaded::read(self.global_args.config.as_deref(), self.global_args.data.as_deref())?;
+        models.apply(&loaded.config.models).await?;
+        if servers_per_request(&loaded.config) > self.servers_per_request {
+            tracing::warn!(
+                "connection limits do not include the new upstream servers yet; restart when it suits, for their share of file descriptors"
+            );
         }
         let changed = keys_needing_restart(&self.settings, &loaded.settings);
         if !changed.is_empty() {
             let keys = changed.into_iter().collect::<Vec<_>>().join(", ");
-            tracing::warn!(
-                keys,
-                "changed keys need a restart; only endpoints and api_key_file of upstream models are reloaded"
-            );
+            tracing::warn!(keys, "changed keys need a restart; only models and certificates are reloaded");
         }
         Ok(())
     }
@@ -125,14 +123,10 @@ fn keys_needing_restart(running: &[Setting], read: &[Setting]) -> BTreeSet<Strin
         settings.iter().map(|setting| (setting.key.clone(), setting.value.clone())).collect()
     };
     let (running, read) = (values(running), values(read));
-    let is_reloadable = |key: &str| {
-        let name = key.strip_prefix("models.").and_then(|key| key.split_once('.'));
-        name.is_some_and(|(_, name)| RELOADABLE.contains(&name))
-    };
     let keys = running.keys().chain(read.keys());
     let changed =
         keys.filter(|key| running.get(*key).cloned().flatten() != read.get(*key).cloned().flatten());
-    changed.filter(|key| !is_reloadable(key)).cloned().collect()
+    changed.filter(|key| !key.starts_with("models.")).cloned().collect()
 }
 
 #[cfg(test)]
@@ -151,20 +145,21 @@ mod tests {
         };
         let running = settings(&[
             ("api.listen", Some("127.0.0.1:8080")),
+            ("ops.listen", Some("127.0.0.1:8083")),
+            ("portal.drafting.model", None),
             ("models.0.endpoints", Some("a")),
-            ("models.0.api_key_file", None),
             ("models.0.input_per_million", Some("0.10")),
-            ("models.0.tokenizer", None),
         ]);
         let read = settings(&[
             ("api.listen", Some("127.0.0.1:8080")),
+            ("ops.listen", Some("127.0.0.1:9083")),
+            ("portal.drafting.model", Some("new")),
             ("models.0.endpoints", Some("b")),
-            ("models.0.api_key_file", Some("k")),
             ("models.0.input_per_million", Some("0.20")),
             ("models.1.name", Some("new")),
         ]);
         let named: Vec<String> = keys_needing_restart(&running, &read).into_iter().collect();
-        assert_eq!(named, ["models.0.input_per_million", "models.1.name"]);
+        assert_eq!(named, ["ops.listen", "portal.drafting.model"]);
         assert!(keys_needing_restart(&running, &running).is_empty());
     }
 }
