@@ -1,4 +1,5 @@
-// Streams a draft into the letter's editor. Without this script the same button submits the same form, and the reply is a page.
+// Streams a draft into the letter's editor, or an edit into the place of the selected text. Without this script the same buttons
+// submit the same form, and the reply is a page.
 //
 // The previous text stays in the form, so that it is stored with the rest (autosave.js), and one button restores it. So does the
 // browser's undo. A draft that fails restores it automatically.
@@ -18,7 +19,7 @@
   document.addEventListener("submit", (event) => {
     const button = event.submitter;
     const form = event.target;
-    if (button?.hasAttribute("data-draft")) {
+    if (button?.matches("[data-draft], [data-rewrite]")) {
       event.preventDefault();
       if (!running.has(form)) draft(form, button);
     } else if (running.has(form)) {
@@ -46,18 +47,33 @@
   // Leaving the page closes the connection, which stops the model.
   window.addEventListener("pagehide", () => document.querySelectorAll("form").forEach((form) => running.get(form)?.abort()));
 
+  /** What an edit replaces: the selection, or without one the whole text. A draft replaces the whole text. */
+  function rangeToReplace(text, isRewrite) {
+    const { selectionStart: start, selectionEnd: end, value } = text;
+    return isRewrite && start < end ? { start, end } : { start: 0, end: value.length };
+  }
+
+  const actionButtons = (form) => form.querySelectorAll("[data-draft], [data-rewrite]");
+
   async function draft(form, button) {
     const text = editor(form);
     const mine = text.value;
+    const isRewrite = button.hasAttribute("data-rewrite");
+    const range = rangeToReplace(text, isRewrite);
     const stop = new AbortController();
     const body = new URLSearchParams(new FormData(form));
+    if (isRewrite) {
+      body.set("change", button.value);
+      body.set("selection_start", range.start);
+      body.set("selection_end", range.end);
+    }
     running.set(form, stop);
     clear(form);
-    say(form, "Reading context…");
+    say(form, isRewrite ? "Reading text…" : "Reading context…");
     text.readOnly = true;
     text.setAttribute("aria-busy", "true");
     const isButtonFocused = document.activeElement === button;
-    button.disabled = true;
+    actionButtons(form).forEach((other) => (other.disabled = true));
     show(part(form, "stop"), true);
     // A disabled or hidden button loses the focus.
     if (isButtonFocused) part(form, "stop")?.focus({ preventScroll: true });
@@ -78,47 +94,56 @@
       } else {
         for await (const { name, data } of events(reply.body)) {
           if (name === "delta") {
-            if (!written) say(form, "Writing draft…");
+            if (!written) say(form, isRewrite ? "Editing…" : "Writing draft…");
             written += data.text;
-            text.value = written;
-            text.scrollTop = text.scrollHeight;
+            text.value = mine.slice(0, range.start) + written + mine.slice(range.end);
+            if (!isRewrite) text.scrollTop = text.scrollHeight;
           } else if (name === "finished" || name === "failed") {
             ending = { name, data };
           }
         }
       }
     } catch (error) {
-      ending = stop.signal.aborted ? { name: "stopped" } : null;
+      // A connection that breaks after the last event changes nothing.
+      ending ??= stop.signal.aborted ? { name: "stopped" } : null;
     }
     running.delete(form);
     text.readOnly = false;
     text.removeAttribute("aria-busy");
-    button.disabled = false;
+    actionButtons(form).forEach((other) => (other.disabled = false));
     if (document.activeElement === part(form, "stop")) button.focus({ preventScroll: true });
     show(part(form, "stop"), false);
-    end(form, { mine, written, ending });
+    end(form, { mine, range, isRewrite, written, ending });
   }
 
-  function end(form, { mine, written, ending }) {
+  function end(form, { mine, range, isRewrite, written, ending }) {
     const text = editor(form);
     const isFinished = ending?.name === "finished";
     const isStopped = ending?.name === "stopped";
+    // The last event has the text without what was repeated.
+    const final = isFinished ? ending.data.text : written;
     // Untouched text keeps its undo history.
-    if (written) text.value = mine;
-    if (isFinished || (isStopped && written)) {
-      replaceText(text, written);
+    if (written) {
+      text.value = mine;
+      // The next attempt edits the same passage.
+      if (isRewrite && range.end - range.start < mine.length) text.setSelectionRange(range.start, range.end);
+    }
+    // A draft without any text replaces nothing.
+    if ((isFinished && final) || (isStopped && written && !isRewrite)) {
+      replaceText(text, final, range);
       remember(form, mine);
-    } else {
+    } else if (!isRewrite) {
       // The partial draft can still be restored with one click.
       remember(form, written);
+    } else {
+      offerBack(form);
     }
-    if (isFinished) {
-      receipt(form, ending.data.words);
-      say(form, `Draft ready. Cost: ${ending.data.words.cost}.`);
-      const button = part(form, "panel")?.querySelector("[data-draft]");
-      if (button) button.textContent = "Draft again";
-    } else if (isStopped) {
-      say(form, written ? "Stopped. The partial draft is in the editor and is billed." : "Stopped. Your text is untouched.");
+    if (isFinished) finished(form, ending.data, isRewrite);
+    else if (isStopped) {
+      const partial = isRewrite
+        ? "Stopped. Your text is untouched. The part that was written is billed."
+        : "Stopped. The partial draft is in the editor and is billed.";
+      say(form, written ? partial : "Stopped. Your text is untouched.");
     } else {
       say(form, "");
       const words =
@@ -127,15 +152,45 @@
     }
   }
 
+  function finished(form, data, isRewrite) {
+    receipt(form, data.words);
+    const cost = `Cost: ${data.words.cost}.`;
+    if (data.is_unfinished) say(form, `${isRewrite ? "Edit" : "Draft"} unfinished. ${cost}`);
+    else say(form, `${isRewrite ? "Text edited. Check it, then save." : "Draft ready."} ${cost}`);
+    notice(form, "unfinished", data.unfinished);
+    notice(form, "checks", data.checks.join(" "));
+    const title = form.querySelector('input[name="title"]');
+    if (title && !title.value.trim() && data.title) {
+      title.value = data.title;
+      title.dispatchEvent(new Event("input", { bubbles: true }));
+    }
+    // The next request draws another text.
+    const attempt = form.querySelector('input[name="attempt"]');
+    if (attempt) attempt.value = String(Number(attempt.value) + 1);
+    const button = part(form, "panel")?.querySelector("[data-draft]");
+    if (button && !isRewrite) button.textContent = "Draft again";
+  }
+
+  /** Shows an amber notice, or hides it if there is no text. */
+  function notice(form, name, words) {
+    const place = part(form, name);
+    if (!place) return;
+    place.querySelector("span").textContent = words ?? "";
+    show(place, Boolean(words));
+  }
+
   /** Replaces the text as one step that the browser's undo reverts. Only this old command adds to the undo history. */
-  function replaceText(text, draft) {
+  function replaceText(text, draft, range = { start: 0, end: text.value.length }) {
     // As the editor itself has line breaks.
     const value = draft.replace(/\r\n?/g, "\n");
     const focused = document.activeElement;
+    const whole = text.value.slice(0, range.start) + value + text.value.slice(range.end);
     text.focus({ preventScroll: true });
-    text.select();
+    text.setSelectionRange(range.start, range.end);
     const isDone = value ? document.execCommand("insertText", false, value) : document.execCommand("delete");
-    if (!isDone || text.value !== value) text.value = value;
+    if (!isDone || text.value !== whole) text.value = whole;
+    // What is new stays selected after an edit, so that it can be edited again.
+    if (range.start > 0 || value.length < whole.length) text.setSelectionRange(range.start, range.start + value.length);
     // Notifies the guard against unsaved changes (portal.js) and autosave.js.
     text.dispatchEvent(new Event("input", { bubbles: true }));
     // Someone who is typing elsewhere goes on there.
@@ -171,6 +226,9 @@
     if (text.value.trim()) texts.unshift(text.value);
     formerTexts.set(form, texts);
     offerBack(form);
+    // They were about the text that is replaced.
+    notice(form, "unfinished", "");
+    notice(form, "checks", "");
     replaceText(text, former);
     say(form, "Your text is back in the editor.");
     text.focus();
@@ -179,6 +237,8 @@
   function clear(form) {
     unmark(form);
     show(part(form, "failure"), false);
+    notice(form, "unfinished", "");
+    notice(form, "checks", "");
     const receiptPart = part(form, "receipt");
     if (receiptPart) show(receiptPart, false);
     const note = form.querySelector('[data-draft-word="note"]');

@@ -33,6 +33,7 @@ mod work;
 
 pub use demo_mail::MAIL_PATH;
 pub use drafting::api::DraftingConfigError;
+pub use drafting::model_state::{DraftingModelState, DraftingModelStatus};
 pub use drafting::settings::{DRAFTING_ACCOUNT, DraftingSettings};
 pub use maintenance::run_maintenance;
 pub use request_limits::{

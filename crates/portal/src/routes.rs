@@ -63,6 +63,7 @@ routes! {
     POST "/clients/{id}/unsaved" => clients::unsaved::routes::save,
     POST "/clients/{id}/unsaved/discard" => clients::unsaved::routes::discard,
     POST "/clients/{id}/letters/draft" => drafting::endpoint::handle,
+    POST "/clients/{id}/letters/rewrite" => drafting::endpoint::rewrite,
     GET "/clients/{id}/letters/new" => letters::new_letter::handle,
     GET "/clients/{id}/letters/{entry}" => letters::page::handle,
     GET "/clients/{id}/letters/{entry}/pdf" => letters::pdf::handle,

@@ -1,6 +1,7 @@
 //! Shared state of all handlers.
 
 use crate::drafting::api::{Drafter, DraftingConfigError};
+use crate::drafting::model_state::{DraftingModelStatus, always_ready};
 use crate::request_limits::{RequestLimits, SharedRequestLimits};
 use crate::settings::PortalSettings;
 use crate::sign_in::identity::provider::{IdentityError, IdentityProvider};
@@ -35,6 +36,8 @@ pub struct Portal {
     pub(crate) request_limits: RequestLimits,
     /// `None` if drafting is off.
     pub(crate) drafter: Option<Drafter>,
+    /// Whether a better model for letters is on its way.
+    pub drafting_model: DraftingModelStatus,
 }
 
 impl Portal {
@@ -69,7 +72,14 @@ impl Portal {
             logout_throttle,
             request_limits,
             drafter,
+            drafting_model: always_ready(),
         })
+    }
+
+    /// Shows whether the model that drafts letters is being fetched.
+    #[must_use]
+    pub fn with_drafting_model(self, drafting_model: DraftingModelStatus) -> Self {
+        Self { drafting_model, ..self }
     }
 
     /// Counts people's requests in a store that all nodes share, too.

@@ -1,19 +1,22 @@
 //! HTTP client of the generation API, with limits on time and size and without redirects. It requests the models, a token count, or
-//! a draft.
+//! a draft. Another installation's API may be older: if it rejects one of the optional fields, the draft is requested once more
+//! without them.
 
 use super::error::{ApiErrorBody, DraftError, DraftErrorKind};
 use super::limits::{
-    DRAFT_TIMEOUTS, DraftTimeouts, MAX_REPLY_BYTES, OFFER_MAX_AGE, OFFER_RETRY_AFTER, POOL_IDLE_TIMEOUT,
+    DRAFT_TIMEOUTS, DraftTimeouts, MAX_ATTEMPTS, MAX_REPLY_BYTES, OFFER_MAX_AGE, OFFER_RETRY_AFTER,
+    POOL_IDLE_TIMEOUT,
 };
 use super::model_offer::{ModelOffer, Models};
 use super::settings::DraftingSettings;
 use super::stream::DraftStream;
+use super::tuning::GenerationOptions;
 use axum::http::header::RETRY_AFTER;
 use chancery_domain::Clock;
 use chancery_http_client::{BodyError, OwnCertificates, client_builder_trusting, describe, read_body};
 use reqwest::{RequestBuilder, Response};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,11 +31,12 @@ fn is_ip_address(url: &reqwest::Url) -> bool {
 #[error("invalid portal.drafting.api_url: {0}")]
 pub struct DraftingConfigError(String);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Prompt {
     pub(crate) instructions: String,
     pub(crate) input: String,
     pub(crate) max_output_tokens: u32,
+    pub(crate) options: GenerationOptions,
 }
 
 /// Reply of `/v1/tokens`.
@@ -100,6 +104,14 @@ impl Drafter {
         model_offer
     }
 
+    /// The model and its prices as they are now. Panels show them from now on.
+    pub(crate) async fn current_offer(&self) -> Result<ModelOffer, DraftError> {
+        let model_offer = self.fetch_offer().await;
+        let mut cached = self.cached.lock().await;
+        *cached = Some(CachedOffer { at: self.clock.monotonic(), model_offer: model_offer.clone() });
+        model_offer
+    }
+
     async fn fetch_offer(&self) -> Result<ModelOffer, DraftError> {
         let request = self.http.get(self.url("/v1/models"));
         let models: Models = self.fetch_json(request).await?;
@@ -108,22 +120,43 @@ impl Drafter {
 
     /// Counts tokens only; generates and bills nothing.
     pub(crate) async fn count(&self, model_offer: &ModelOffer, prompt: &Prompt) -> Result<Count, DraftError> {
-        let body = body(model_offer, prompt, false);
+        let body = required_fields(model_offer, prompt, false);
         self.fetch_json(self.http.post(self.url("/v1/tokens")).json(&body)).await
     }
 
-    /// Starts a draft at current prices.
-    pub(crate) async fn draft(&self, prompt: &Prompt) -> Result<DraftStream, DraftError> {
-        let model_offer = self.fetch_offer().await?;
-        let request = self.http.post(self.url("/v1/generate")).json(&body(&model_offer, prompt, true));
-        let reply = self.send(request, self.timeouts.start).await?;
+    /// Starts a draft with this model, at these prices.
+    pub(crate) async fn draft(
+        &self,
+        model_offer: &ModelOffer,
+        prompt: &Prompt,
+    ) -> Result<DraftStream, DraftError> {
+        let mut body = required_fields(model_offer, prompt, true);
+        body.extend(prompt.options.fields());
+        let mut attempt = 1;
+        let reply = loop {
+            let request = self.http.post(self.url("/v1/generate")).json(&body);
+            match self.send(request, self.timeouts.start).await {
+                // The API rejects the request before it generates anything.
+                Err(DraftError { kind: DraftErrorKind::UnsupportedField, detail })
+                    if attempt < MAX_ATTEMPTS =>
+                {
+                    tracing::warn!(
+                        detail,
+                        "generation api does not support a drafting option, retrying without"
+                    );
+                    attempt += 1;
+                    body = required_fields(model_offer, prompt, true);
+                }
+                other => break other?,
+            }
+        };
         let kind =
             reply.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if !kind.starts_with("text/event-stream") {
             let detail = format!("unexpected content type {kind:?} for a draft");
             return Err(DraftError::new(DraftErrorKind::InvalidReply, detail));
         }
-        Ok(DraftStream::new(reply, model_offer, self.timeouts))
+        Ok(DraftStream::new(reply, model_offer.clone(), self.timeouts))
     }
 
     fn url(&self, path: &str) -> String {
@@ -161,15 +194,16 @@ impl Drafter {
     }
 }
 
-fn body(model_offer: &ModelOffer, prompt: &Prompt, stream: bool) -> serde_json::Value {
-    let Prompt { instructions, input, max_output_tokens } = prompt;
-    json!({
-        "model": model_offer.model,
-        "instructions": instructions,
-        "input": input,
-        "max_output_tokens": max_output_tokens,
-        "stream": stream,
-    })
+/// What every version of the API knows.
+fn required_fields(model_offer: &ModelOffer, prompt: &Prompt, stream: bool) -> Map<String, Value> {
+    let Prompt { instructions, input, max_output_tokens, .. } = prompt;
+    Map::from_iter([
+        ("model".to_owned(), json!(model_offer.model)),
+        ("instructions".to_owned(), json!(instructions)),
+        ("input".to_owned(), json!(input)),
+        ("max_output_tokens".to_owned(), json!(max_output_tokens)),
+        ("stream".to_owned(), json!(stream)),
+    ])
 }
 
 async fn with_timeout<T>(timeout: Duration, work: impl Future<Output = T>) -> Result<T, DraftError> {

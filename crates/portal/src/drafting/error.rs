@@ -1,6 +1,7 @@
 //! Errors of a draft, with separate text for the user and for the log. The user's text says what happened, what is safe and
 //! what to do. It never names the API, its address or the key.
 
+use super::tuning::OPTIONAL_FIELDS;
 use axum::http::StatusCode;
 use chancery_domain::RequestId;
 use chancery_http_client::EventError;
@@ -39,9 +40,14 @@ pub(crate) enum DraftErrorKind {
     StreamInterrupted,
     /// The API itself does not know whether it was billed.
     BillingUnknown,
+    /// The API rejected an optional field of the request.
+    UnsupportedField,
     /// Not a valid response of the API.
     InvalidReply,
 }
+
+/// Codes of a request with a field that the API does not know, or not with this value.
+const FIELD_CODES: [&str; 2] = ["malformed_request", "invalid_value"];
 
 /// Used if the response has no `Retry-After`.
 const RETRY_AFTER_S: u32 = 30;
@@ -95,6 +101,12 @@ impl DraftError {
             (400, "input_too_long") | (413, _) => DraftErrorKind::TooLong,
             (400, "invalid_value") if field.as_deref() == Some("max_output_tokens") => {
                 DraftErrorKind::ExceedsTokensPerMinute
+            }
+            (400, code)
+                if FIELD_CODES.contains(&code)
+                    && field.as_deref().is_some_and(|field| OPTIONAL_FIELDS.contains(&field)) =>
+            {
+                DraftErrorKind::UnsupportedField
             }
             (404, "unknown_model") | (403, "model_not_allowed") => DraftErrorKind::UnknownModel,
             (503, _) if retry_after_s.is_some() => busy(),
@@ -155,6 +167,7 @@ impl DraftError {
             DraftErrorKind::BillingUnknown => {
                 "The draft failed and may have been billed. Your text is untouched. A partner can check Usage. Try again in a minute.".to_owned()
             }
+            DraftErrorKind::UnsupportedField => format!("The model’s server rejected the request. {SAFE}; {TELL}."),
             DraftErrorKind::InvalidReply => format!("The model sent an invalid reply. Your text is untouched; {TELL}."),
         }
     }
@@ -280,6 +293,7 @@ mod tests {
             TimedOut,
             StreamInterrupted,
             BillingUnknown,
+            UnsupportedField,
             InvalidReply,
         ] {
             let message = DraftError::new(kind, "http://10.0.0.7:9 ck_secret").message();

@@ -3,7 +3,8 @@
 
 use super::limits::{MAX_PURPOSE_CHARS, OUTPUT_TOKENS, PROMPT_FRAME_TOKENS};
 use super::model_offer::ModelOffer;
-use super::prompt::{Brief, prompt};
+use super::prompt::{Brief, entry_notes, prompt};
+use super::tuning::ModelSize;
 use crate::time_format::LocalTime;
 use chancery_domain::{Client, Entry};
 
@@ -21,18 +22,33 @@ pub(super) struct CostEstimate {
     pub(super) max_output_tokens: u32,
 }
 
-/// The most tokens of an entry in the prompt: its text with its heading and fences.
-pub(super) fn max_entry_tokens(entry: &Entry) -> u32 {
-    bytes(entry.title.as_str().len() + entry.text.as_str().len()).saturating_add(PROMPT_FRAME_TOKENS)
+/// The most tokens of an entry in the prompt: its text, as it is or as notes, with its heading and fences or its label.
+pub(super) fn max_entry_tokens(entry: &Entry, client: &Client) -> u32 {
+    let text_bytes = entry.text.as_str().len().max(entry_notes(entry, client).len());
+    bytes(entry.title.as_str().len() + text_bytes).saturating_add(PROMPT_FRAME_TOKENS)
 }
 
 /// The most input tokens without the purpose and the entries.
-pub(super) fn fixed_input_tokens(firm_name: &str, client: &Client, local: &LocalTime) -> u32 {
-    let brief =
-        Brief { firm_name, writer: "", purpose: "", local, client, entries: &[], max_output_tokens: 0 };
+pub(super) fn fixed_input_tokens(
+    firm_name: &str,
+    client: &Client,
+    local: &LocalTime,
+    size: ModelSize,
+) -> u32 {
+    let brief = Brief {
+        firm_name,
+        writer: "",
+        purpose: "",
+        local,
+        client,
+        entries: &[],
+        max_output_tokens: 0,
+        size,
+        attempt: 0,
+    };
     let prompt = prompt(&brief);
-    // The writer's name, and what the model's chat template adds.
-    bytes(prompt.instructions.len() + prompt.input.len()).saturating_add(2 * PROMPT_FRAME_TOKENS)
+    // The writer's name, up to twice, and what the model's chat template adds.
+    bytes(prompt.instructions.len() + prompt.input.len()).saturating_add(3 * PROMPT_FRAME_TOKENS)
 }
 
 impl CostEstimate {
@@ -64,12 +80,12 @@ fn bytes(count: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::prompt::tests::client;
+    use super::super::prompt::tests::{client, entry};
     use super::*;
     use chancery_domain::UnixMillis;
 
     #[test]
-    fn fixed_input_covers_the_whole_prompt_without_entries() {
+    fn fixed_input_and_entries_cover_the_whole_prompt() {
         let (client, local) = (client(), LocalTime::utc(UnixMillis(1_794_497_400_000)));
         let brief = Brief {
             firm_name: "Marlow & Finch",
@@ -79,9 +95,21 @@ mod tests {
             client: &client,
             entries: &[],
             max_output_tokens: 600,
+            size: ModelSize::Large,
+            attempt: 0,
         };
-        let whole = prompt(&brief);
-        let bytes = u32::try_from(whole.instructions.len() + whole.input.len()).unwrap();
-        assert!(fixed_input_tokens("Marlow & Finch", &client, &local) >= bytes);
+        // Texts that grow in the second person and by marks of labels.
+        let texts = ["Priya Raman is in. ".to_owned() + &"He is his. ".repeat(200), "Notes:\n".repeat(100)];
+        let entries = texts.map(|text| entry(6, "Call", &text));
+        for size in ModelSize::ALL {
+            let bytes = |entries: &[Entry]| {
+                let whole = prompt(&Brief { size, entries, ..brief });
+                u32::try_from(whole.instructions.len() + whole.input.len()).unwrap()
+            };
+            let fixed = fixed_input_tokens("Marlow & Finch", &client, &local, size);
+            assert!(fixed >= bytes(&[]), "{size:?}");
+            let entry_tokens: u32 = entries.iter().map(|entry| max_entry_tokens(entry, &client)).sum();
+            assert!(fixed + entry_tokens >= bytes(&entries), "{size:?}");
+        }
     }
 }

@@ -15,6 +15,12 @@ pub(crate) struct DraftFailure {
 }
 
 impl DraftFailure {
+    /// Something that the user must change in the editor itself.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        let status = StatusCode::UNPROCESSABLE_ENTITY;
+        Self { message: message.into(), field: None, status, retry_after_s: None, error: None }
+    }
+
     pub(crate) fn for_field(field: &'static str, message: impl Into<String>) -> Self {
         let status = StatusCode::UNPROCESSABLE_ENTITY;
         Self { message: message.into(), field: Some(field), status, retry_after_s: None, error: None }

@@ -12,8 +12,11 @@ use crate::time_format::short_local_day;
 use chancery_domain::{Entry, group_thousands};
 
 /// The whole prompt, or an error that names the excess entries.
-pub(crate) async fn fit_prompt(drafter: &Drafter, brief: &Brief<'_>) -> Result<Prompt, DraftFailure> {
-    let model_offer = drafter.model_offer().await?;
+pub(super) async fn fit_prompt(
+    drafter: &Drafter,
+    model_offer: &ModelOffer,
+    brief: &Brief<'_>,
+) -> Result<Prompt, DraftFailure> {
     if brief.max_output_tokens >= model_offer.context_tokens {
         let min = OUTPUT_TOKENS.start();
         let message = format!(
@@ -25,11 +28,11 @@ pub(crate) async fn fit_prompt(drafter: &Drafter, brief: &Brief<'_>) -> Result<P
     let mut search = FitSearch::new(brief.entries.len());
     while let Some(count) = search.next_probe() {
         let part = prompt(&Brief { entries: &brief.entries[..count], ..*brief });
-        search.record_probe(count, fits(drafter, &model_offer, &part).await?);
+        search.record_probe(count, fits(drafter, model_offer, &part).await?);
     }
     match search.fitting {
         Some(count) if count == brief.entries.len() => Ok(prompt(brief)),
-        Some(count) => Err(too_many(&model_offer, brief, &brief.entries[count..])),
+        Some(count) => Err(too_many(model_offer, brief, &brief.entries[count..])),
         None => Err(DraftFailure::for_field(
             "purpose",
             format!(
@@ -40,7 +43,11 @@ pub(crate) async fn fit_prompt(drafter: &Drafter, brief: &Brief<'_>) -> Result<P
     }
 }
 
-async fn fits(drafter: &Drafter, model_offer: &ModelOffer, prompt: &Prompt) -> Result<bool, DraftError> {
+pub(super) async fn fits(
+    drafter: &Drafter,
+    model_offer: &ModelOffer,
+    prompt: &Prompt,
+) -> Result<bool, DraftError> {
     match drafter.count(model_offer, prompt).await {
         Ok(count) => Ok(count.max_output_tokens >= prompt.max_output_tokens),
         Err(DraftError { kind: DraftErrorKind::TooLong, .. }) => Ok(false),

@@ -39,10 +39,15 @@ pub(super) const MAX_STREAM_BYTES: usize = 4 * 1024 * 1024;
 
 /// Range of the maximum length, in tokens. A letter has a page or two.
 pub(crate) const OUTPUT_TOKENS: RangeInclusive<u32> = 16..=4_000;
+/// For a request that names none. The panel suggests one that fits the model's size (`tuning`).
 pub(crate) const DEFAULT_OUTPUT_TOKENS: u32 = 600;
 
 /// A purpose takes a few sentences.
 pub(crate) const MAX_PURPOSE_CHARS: usize = 2_000;
+/// A passage that is edited at once. A letter of two pages has about 6,000 characters.
+pub(crate) const MAX_REWRITE_CHARS: usize = 8_000;
+/// Requests of one draft: one more if the API does not know a field.
+pub(super) const MAX_ATTEMPTS: u32 = 2;
 /// Entries that one draft can include.
 pub(crate) const MAX_CONTEXT_ENTRIES: usize = 50;
 /// More tokens than a heading with its fences, a person's name or a chat template's marks take.

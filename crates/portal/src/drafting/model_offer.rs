@@ -3,12 +3,16 @@
 
 use super::error::{DraftError, DraftErrorKind};
 use super::token_count::tokens;
+use super::tuning::ModelSize;
 use chancery_domain::{Currency, MoneyError, Nanos, Prices};
 use serde::Deserialize;
+use std::cmp::Reverse;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ModelOffer {
     pub(crate) model: String,
+    /// `None` if the API does not know.
+    pub(crate) parameters: Option<u64>,
     pub(crate) context_tokens: u32,
     pub(crate) currency: Currency,
     pub(crate) prices: Prices,
@@ -23,6 +27,7 @@ pub(super) struct Models {
 #[derive(Deserialize)]
 struct Model {
     id: String,
+    parameters: Option<u64>,
     context_tokens: u32,
     currency: String,
     input_per_million: String,
@@ -31,11 +36,12 @@ struct Model {
 }
 
 impl ModelOffer {
-    /// Takes the configured model, or the first one.
+    /// Takes the configured model, or the one with the most parameters. A model whose parameters the API does not know is on
+    /// another server and counts as larger than any other. Of equals, the first.
     pub(super) fn choose(models: Models, configured: Option<&str>) -> Result<Self, DraftError> {
         let found = match configured {
             Some(configured) => models.data.into_iter().find(|model| model.id == configured),
-            None => models.data.into_iter().next(),
+            None => models.data.into_iter().min_by_key(|model| Reverse(model.parameters.unwrap_or(u64::MAX))),
         };
         let Some(model) = found else {
             let detail = configured.map_or_else(
@@ -46,6 +52,7 @@ impl ModelOffer {
         };
         let Model {
             id,
+            parameters,
             context_tokens,
             currency,
             input_per_million,
@@ -61,11 +68,16 @@ impl ModelOffer {
             prices = prices.and_then(|prices| prices.with_cached_input(cached_input));
         }
         Ok(Self {
+            parameters,
             context_tokens,
             currency: currency.parse().map_err(|_| invalid("currency"))?,
             prices: prices.map_err(|_| invalid("price"))?,
             model: id,
         })
+    }
+
+    pub(crate) fn size(&self) -> ModelSize {
+        ModelSize::of(self.parameters)
     }
 
     /// `At most $0.00044 for 600 tokens of output and up to 2,000 tokens of input.` The input is what may be sent, or what
@@ -106,13 +118,34 @@ mod tests {
     }
 
     #[test]
-    fn configured_or_first_model_is_used() {
+    fn configured_or_first_of_equal_models_is_used() {
         assert_eq!(ModelOffer::choose(models(), None).unwrap().model, "one");
         assert_eq!(ModelOffer::choose(models(), Some("two")).unwrap().model, "two");
         assert_eq!(
             ModelOffer::choose(models(), Some("three")).unwrap_err().kind,
             DraftErrorKind::UnknownModel
         );
+    }
+
+    #[test]
+    fn largest_model_is_used_and_unknown_counts_as_larger() {
+        let model = |(id, parameters): (&str, Option<u64>)| {
+            let mut model = json!({"id": id, "context_tokens": 8192, "currency": "USD",
+                "input_per_million": "0.10", "output_per_million": "0.40"});
+            if let Some(parameters) = parameters {
+                model["parameters"] = parameters.into();
+            }
+            model
+        };
+        let best = |models: &[(&str, Option<u64>)]| {
+            let data: Vec<_> = models.iter().copied().map(model).collect();
+            ModelOffer::choose(serde_json::from_value(json!({ "data": data })).unwrap(), None).unwrap()
+        };
+        let (tiny, small, unknown) =
+            (("tiny", Some(134_515_008)), ("small", Some(494_032_768)), ("other", None));
+        let chosen = best(&[tiny, small]);
+        assert_eq!((chosen.model.as_str(), chosen.size()), ("small", ModelSize::Small));
+        assert_eq!(best(&[small, unknown, tiny]).model, "other");
     }
 
     #[test]

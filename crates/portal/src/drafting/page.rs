@@ -1,10 +1,10 @@
-//! The page for a draft without scripts: the record with the draft in the editor, the previous text beside it, and the
+//! The page for a draft or an edit without scripts: the record with the text in the editor, the previous text beside it, and the
 //! panel as submitted.
 
 use super::failure::DraftFailure;
 use super::form::DraftForm;
+use super::job::FinishedDraft;
 use super::panel::DraftPanel;
-use super::receipt::Receipt;
 use crate::clients::entry_form::{EntryForm, EntryInput};
 use crate::clients::record::{self, OpenForm, RecordPageState};
 use crate::clients::record_query::TimelineView;
@@ -17,7 +17,7 @@ use chancery_domain::{ClientId, Entry, EntryKind};
 use chancery_web::Notice;
 
 pub(super) enum Outcome {
-    Finished(Box<Receipt>),
+    Finished(FinishedDraft),
     Failed(DraftFailure),
     /// Nothing was drafted; a former text was restored.
     TextRestored,
@@ -43,16 +43,25 @@ pub(super) async fn show(
 
     let (mut status, mut retry_after_s) = (StatusCode::OK, None);
     let (panel, notice) = match outcome {
-        Outcome::Finished(receipt) => {
-            let text = format!("Review it in the editor, then save. Cost: {}.", receipt.text.cost);
-            (panel.finished(receipt.text), Some(Notice::success("Draft ready.", text)))
+        Outcome::Finished(finished) => {
+            let cost = &finished.receipt.text.cost;
+            let (done, unfinished) = match &finished.title {
+                Some(_) => ("Draft ready.", "Draft unfinished."),
+                None => ("Text edited.", "Edit unfinished."),
+            };
+            let notice = match finished.composition.unfinished {
+                Some(reason) => Notice::warning(unfinished, format!("{reason} Cost: {cost}.")),
+                None => Notice::success(done, format!("Review it in the editor, then save. Cost: {cost}.")),
+            };
+            (panel.finished(finished), Some(notice))
         }
         Outcome::Failed(failure) => {
             (status, retry_after_s) = (failure.status, failure.retry_after_s);
             // A problem with a field is shown at the field, anything else at the top of the page.
+            let title = if form.is_rewrite() { "Text not edited." } else { "Draft not created." };
             match failure.field {
                 Some(_) => (panel.failed(failure), None),
-                None => (panel, Some(Notice::warning("Draft not created.", failure.message))),
+                None => (panel, Some(Notice::warning(title, failure.message))),
             }
         }
         Outcome::TextRestored => {

@@ -67,9 +67,10 @@ impl Receipt {
 
 fn stop_reason_text(stop_reason: &str) -> &'static str {
     match stop_reason {
-        "complete" => "",
+        "complete" | "stop_sequence" => "",
         "max_output_tokens" => ", cut off at the maximum length",
         "context_length" => ", cut off at the model’s limit",
+        "repetition" => ", stopped because it repeated itself",
         "deadline" => ", cut off at the server’s time limit",
         "content_filter" => ", cut off by the model server’s filter",
         _ => ", stopped early",
@@ -85,6 +86,7 @@ mod tests {
         let prices = Prices::new("0.10".parse().unwrap(), "0.40".parse().unwrap()).unwrap();
         ModelOffer {
             model: "smollm2-135m".to_owned(),
+            parameters: None,
             context_tokens: 8_192,
             currency: Currency::USD,
             prices,

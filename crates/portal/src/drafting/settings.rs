@@ -15,7 +15,7 @@ pub struct DraftingSettings {
     /// Base URL before `/v1`, without a trailing slash.
     pub api_url: String,
     pub api_key: String,
-    /// `None` for the first model that the API lists.
+    /// `None` for the model with the most parameters that the API lists.
     pub model: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! `POST /clients/<id>/letters/draft` in a browser, with and without scripts, against a fake API.
+//! `POST /clients/<id>/letters/draft` and `/letters/rewrite` in a browser, with and without scripts, against a fake API.
 
 use super::TestPortal;
 use super::browser::{Browser, Reply, claims};
@@ -21,7 +21,10 @@ struct DraftFixture {
 
 impl DraftFixture {
     async fn open(draft: ScriptedReply) -> Self {
-        let api = FaultyApi::drafting(draft).await;
+        Self::open_at(FaultyApi::drafting(draft).await).await
+    }
+
+    async fn open_at(api: FaultyApi) -> Self {
         let portal = TestPortal::open_drafting(api.settings()).await;
         let [mut ann, mut ben] = [portal.browser(), portal.browser()];
         ann.follow_callback(claims("ann", "ann@company.com")).await;
@@ -38,8 +41,12 @@ impl DraftFixture {
 
     /// The events that Ann's script receives.
     async fn events(&mut self, form: &[(&str, &str)]) -> Vec<(String, Value)> {
+        self.events_at(&self.path(), form).await
+    }
+
+    async fn events_at(&mut self, path: &str, form: &[(&str, &str)]) -> Vec<(String, Value)> {
         self.ann.accept = EVENTS;
-        let reply = self.ann.post(&self.path(), &encoded(form)).await;
+        let reply = self.ann.post(path, &encoded(form)).await;
         assert_eq!(reply.status, StatusCode::OK, "{}", reply.body);
         assert_eq!(reply.headers["content-type"], "text/event-stream; charset=utf-8");
         assert!(!reply.body.contains(API_KEY) && !reply.body.contains(&self.api.url), "{}", reply.body);
@@ -76,10 +83,15 @@ async fn new_note(browser: &mut Browser, client: i64, title: &str, text: &str) -
 
 /// A reply that streams these pieces and ends with `response.completed`.
 fn written(pieces: &[&str]) -> ScriptedReply {
+    ended(pieces, "complete")
+}
+
+/// A reply that streams these pieces and ends with this stop reason.
+fn ended(pieces: &[&str], stop_reason: &str) -> ScriptedReply {
     let mut events: Vec<(&str, Value)> =
         pieces.iter().map(|piece| ("response.output_text.delta", json!({ "delta": piece }))).collect();
     let usage = json!({"input_tokens": 1846, "output_tokens": 412});
-    events.push(("response.completed", json!({"response": {"stop_reason": "complete", "usage": usage}})));
+    events.push(("response.completed", json!({"response": {"stop_reason": stop_reason, "usage": usage}})));
     ScriptedReply::Bytes(stream(&events))
 }
 
@@ -109,9 +121,11 @@ async fn draft_uses_selected_entries_and_streams_a_receipt() {
     let events =
         fixture.events(&[("purpose", "Offer a credit."), ("entries", &note), ("text", "mine")]).await;
     let names: Vec<&str> = events.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["delta", "delta", "finished"]);
-    assert_eq!((&events[0].1["text"], &events[1].1["text"]), (&json!("Dear "), &json!("Ms Raman")));
-    let finished = &events[2].1;
+    assert_eq!(names, ["delta", "finished"], "text is withheld until its line or sentence ends");
+    assert_eq!(events[0].1["text"], "Dear Ms Raman");
+    let finished = &events[1].1;
+    assert_eq!((&finished["text"], &finished["is_unfinished"]), (&json!("Dear Ms Raman"), &json!(false)));
+    assert_eq!(finished["title"], "Call about the invoice");
     assert_eq!((&finished["input_tokens"], &finished["output_tokens"]), (&json!(1846), &json!(412)));
     assert_eq!((&finished["cost"], &finished["words"]["cost"]), (&json!("0.0003494"), &json!("$0.0003494")));
 
@@ -123,6 +137,203 @@ async fn draft_uses_selected_entries_and_streams_a_receipt() {
     assert!(instructions.contains("Offer a credit.") && input.contains("She would take a credit."));
     assert!(!input.contains("Packaging") && !input.contains("mine"), "{input}");
     assert_eq!((&request["max_output_tokens"], &request["stream"]), (&json!(600), &json!(true)));
+    assert_eq!(request["stop_on_repetition"], true);
+}
+
+/// Parameters of a model that gets a skeleton.
+const SMALL: u64 = 494_032_768;
+
+#[tokio::test]
+async fn small_model_writes_between_salutation_and_closing_from_the_record() {
+    let pieces = [
+        "Sure! Here is",
+        " the letter:\n\nDear Ms Ra",
+        "man,\n\nWe cre",
+        "dit the hours.\n\nKind reg",
+        "ards,\n[Your Name]",
+    ];
+    let api = FaultyApi::drafting_with_parameters(SMALL, written(&pieces)).await;
+    let mut fixture = DraftFixture::open_at(api).await;
+    let note = fixture.note.to_string();
+    let events = fixture.events(&[("purpose", "Offer a credit."), ("entries", &note)]).await;
+    let letter =
+        "Dear Harbour Lane Bakery,\n\nWe credit the hours.\n\nKind regards,\nann@company.com\nMarlow & Finch";
+    let texts = events.iter().filter(|(name, _)| name == "delta");
+    let shown: String = texts.map(|(_, data)| data["text"].as_str().unwrap()).collect();
+    let (name, finished) = events.last().unwrap();
+    assert_eq!((name.as_str(), shown.as_str()), ("finished", letter));
+    assert_eq!((&finished["text"], &finished["is_unfinished"]), (&json!(letter), &json!(false)));
+    let drafts = fixture.api.drafts.lock().unwrap().clone();
+    let [request] = drafts.as_slice() else { panic!("{drafts:?}") };
+    assert_eq!((&request["temperature"], &request["stop"][0]), (&json!(0.0), &json!("\nSincerely")));
+    for penalty in ["repetition_penalty", "frequency_penalty", "dry_multiplier"] {
+        assert_eq!(request[penalty], Value::Null, "a penalty changes figures: {penalty}");
+    }
+    assert!(request["instructions"].as_str().unwrap().contains("without salutation and closing"));
+    assert_eq!(
+        request["input"],
+        "Notes: She would take a credit.\nPurpose: Offer a credit.\nLetter to Harbour Lane Bakery:"
+    );
+}
+
+#[tokio::test]
+async fn cut_off_or_looping_draft_is_never_shown_as_done() {
+    for (stop_reason, reason) in [
+        ("max_output_tokens", "cut off at the maximum length"),
+        ("repetition", "began to repeat itself"),
+        ("context_length", "cut off at the model’s limit"),
+        ("deadline", "the server’s time limit"),
+        ("content_filter", "filter cut the text off"),
+    ] {
+        let api = FaultyApi::drafting_with_parameters(SMALL, ended(&["We credit the"], stop_reason)).await;
+        let mut fixture = DraftFixture::open_at(api).await;
+        let form = [("purpose", "Offer a credit."), ("text", "mine")];
+        let events = fixture.events(&form).await;
+        let (name, finished) = events.last().unwrap();
+        assert_eq!((name.as_str(), &finished["is_unfinished"]), ("finished", &json!(true)), "{stop_reason}");
+        assert!(finished["unfinished"].as_str().unwrap().contains(reason), "{finished}");
+        assert_eq!(finished["text"], "Dear Harbour Lane Bakery,\n\nWe credit the", "no closing");
+        fixture.ann.accept = "text/html";
+        let page = fixture.page(&form).await;
+        for part in ["Draft unfinished.", "notice-warn", reason, "We credit the", "mine"] {
+            assert!(page.body.contains(part), "{part}: {}", page.body);
+        }
+        assert!(!page.body.contains("Draft ready.") && !page.body.contains("notice-good"), "{}", page.body);
+    }
+}
+
+#[tokio::test]
+async fn figures_that_are_not_in_the_record_are_named() {
+    let mut fixture = DraftFixture::open(written(&["We credit 450 on 3 May for 14 %."])).await;
+    let note = fixture.other_note.to_string();
+    let form = [("purpose", "Offer a credit."), ("entries", note.as_str())];
+    let events = fixture.events(&form).await;
+    let check = "Not in the record: 450, 3 May. Check them.";
+    assert_eq!(events.last().unwrap().1["checks"], json!([check]));
+    fixture.ann.accept = "text/html";
+    let page = fixture.page(&form).await;
+    assert!(page.body.contains(check) && page.body.contains("Draft ready."), "{}", page.body);
+}
+
+#[tokio::test]
+async fn same_request_has_the_same_seed_until_it_is_drafted_again() {
+    let mut fixture = DraftFixture::open(written(&["Dear"])).await;
+    for attempt in ["0", "0", "1"] {
+        fixture.events(&[("purpose", "Offer a credit."), ("attempt", attempt)]).await;
+    }
+    let seeds: Vec<Value> =
+        fixture.api.drafts.lock().unwrap().iter().map(|request| request["seed"].clone()).collect();
+    assert!(seeds[0] == seeds[1] && seeds[1] != seeds[2] && seeds[0].is_u64(), "{seeds:?}");
+    fixture.ann.accept = "text/html";
+    let page = fixture.page(&[("purpose", "Offer a credit."), ("attempt", "1")]).await;
+    assert!(page.body.contains("name=\"attempt\" value=\"2\""), "{}", page.body);
+}
+
+#[tokio::test]
+async fn panel_names_the_model_and_what_to_expect() {
+    let api = FaultyApi::drafting_with_parameters(134_515_008, written(&["Dear"])).await;
+    let mut fixture = DraftFixture::open_at(api).await;
+    let page = fixture.ann.get(&format!("/clients/{}?open=letter", fixture.client)).await;
+    for part in [
+        "Model: small, a very small model (135 million parameters).",
+        "Check every sentence.",
+        " for 300 tokens of output and up to ",
+        "More formal",
+        &format!("formaction=\"/clients/{}/letters/rewrite\"", fixture.client),
+    ] {
+        assert!(page.body.contains(part), "{part}: {}", page.body);
+    }
+}
+
+#[tokio::test]
+async fn rewrite_replaces_the_selection_and_names_lost_figures() {
+    let mut fixture =
+        DraftFixture::open(written(&["Sure! Here is the shorter text:\n\nWe owe ", "you."])).await;
+    let path = format!("/clients/{}/letters/rewrite", fixture.client);
+    let text = "Dear Ms Raman,\n\nWe owe you 3 hours.\n\nThank you.";
+    let form = [("change", "shorten"), ("text", text), ("selection_start", "16"), ("selection_end", "35")];
+    let events = fixture.events_at(&path, &form).await;
+    let (name, finished) = events.last().unwrap();
+    assert_eq!((name.as_str(), &finished["text"]), ("finished", &json!("We owe you.")));
+    assert_eq!(finished["checks"], json!(["Missing now: 3 hours. Check whether the text needs them."]));
+    assert_eq!((&finished["title"], &finished["cost"]), (&Value::Null, &json!("0.0003494")));
+    let drafts = fixture.api.drafts.lock().unwrap().clone();
+    let [request] = drafts.as_slice() else { panic!("{drafts:?}") };
+    assert_eq!(request["input"], "We owe you 3 hours.");
+    assert!(request["instructions"].as_str().unwrap().contains("Shorten the passage"));
+    assert!(!request.to_string().contains("She would take a credit."), "no entry is read: {request}");
+    // An entry that was archived meanwhile does not matter.
+    let with_entry: Vec<_> = form.into_iter().chain([("entries", "987654")]).collect();
+    assert_eq!(fixture.events_at(&path, &with_entry).await.last().unwrap().0, "finished");
+
+    // Without scripts, the salutation and the rest stay.
+    fixture.ann.accept = "text/html";
+    let whole =
+        [("change", "formal"), ("text", "Dear Ms Raman,\n\nWe owe you 3 hours.\n\nKind regards,\nAnn")];
+    let page = fixture.ann.post(&path, &encoded(&whole)).await;
+    assert_eq!(page.status, StatusCode::OK, "{}", page.body);
+    let editor = page.body.split("id=\"text\"").nth(1).unwrap().split("</textarea>").next().unwrap();
+    assert!(editor.contains("Dear Ms Raman,\n\nWe owe you.\n\nKind regards,\nAnn"), "{editor}");
+    for part in ["Text edited.", "Restore this text", "Missing now: 3 hours.", "$0.0003494"] {
+        assert!(page.body.contains(part), "{part}: {}", page.body);
+    }
+}
+
+#[tokio::test]
+async fn rewrite_is_denied_for_anothers_record_and_audited_as_an_edit() {
+    let mut fixture = DraftFixture::open(written(&["Dear"])).await;
+    let path = format!("/clients/{}/letters/rewrite", fixture.client);
+    let form = [("change", "formal"), ("text", "Thank you.")];
+    for accept in [EVENTS, "text/html"] {
+        fixture.ben.accept = accept;
+        let foreign = fixture.ben.post(&path, &encoded(&form)).await;
+        let missing = fixture.ben.post("/clients/987654/letters/rewrite", &encoded(&form)).await;
+        assert_eq!((foreign.status, &foreign.body), (StatusCode::FORBIDDEN, &missing.body));
+    }
+    assert!(fixture.api.drafts.lock().unwrap().is_empty(), "the model was never asked");
+    fixture.events_at(&path, &form).await;
+    let mut ruth = fixture.portal.browser();
+    ruth.follow_callback(claims("ruth", "ruth@company.com")).await;
+    let audit = ruth.get("/audit.csv?action=editClient").await;
+    let is_recorded = |email: &str| {
+        audit.body.lines().any(|line| line.contains(email) && line.contains(&fixture.client.to_string()))
+    };
+    assert!(is_recorded("ann@company.com") && is_recorded("ben@company.com"), "{}", audit.body);
+}
+
+#[tokio::test]
+async fn rewrite_without_text_or_with_a_wrong_selection_asks_nothing() {
+    let mut fixture = DraftFixture::open(written(&["Dear"])).await;
+    let path = format!("/clients/{}/letters/rewrite", fixture.client);
+    for (form, message) in [
+        (vec![("change", "formal"), ("text", " ")], "There is no text to edit."),
+        (vec![("change", "poem"), ("text", "Dear")], "Choose what to do with the text"),
+        (
+            vec![("change", "formal"), ("text", "Dear"), ("selection_start", "2"), ("selection_end", "99")],
+            "The selection does not fit the text.",
+        ),
+    ] {
+        let events = fixture.events_at(&path, &form).await;
+        assert_eq!(events[0].0, "failed");
+        assert!(events[0].1["words"].as_str().unwrap().starts_with(message), "{events:?}");
+        fixture.ann.accept = "text/html";
+        let page = fixture.ann.post(&path, &encoded(&form)).await;
+        assert_eq!(page.status, StatusCode::UNPROCESSABLE_ENTITY);
+        assert!(page.body.contains(message), "{}", page.body);
+    }
+    assert!(fixture.api.drafts.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn failed_rewrite_keeps_the_text() {
+    let busy = rejection("429 Too Many Requests", "retry-after: 20\r\n", "rate_limited");
+    let mut fixture = DraftFixture::open(ScriptedReply::Bytes(busy)).await;
+    let path = format!("/clients/{}/letters/rewrite", fixture.client);
+    let page = fixture.ann.post(&path, &encoded(&[("change", "formal"), ("text", "mine & only")])).await;
+    assert_eq!(page.status, StatusCode::SERVICE_UNAVAILABLE);
+    for part in ["Text not edited.", "try again in 20 seconds.", "mine &#38; only"] {
+        assert!(page.body.contains(part), "{part}: {}", page.body);
+    }
 }
 
 #[tokio::test]

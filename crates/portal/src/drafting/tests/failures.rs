@@ -4,18 +4,30 @@ use super::faulty_api::{API_KEY, FaultyApi, ScriptedReply, drafter, ok_json, rej
 use crate::drafting::api::{Drafter, Prompt};
 use crate::drafting::error::{DraftError, DraftErrorKind};
 use crate::drafting::limits::MAX_DRAFT_BYTES;
-use crate::drafting::stream::DraftEvent;
+use crate::drafting::stream::{DraftEvent, DraftStream};
+use crate::drafting::tuning::GenerationOptions;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 fn prompt() -> Prompt {
-    Prompt { instructions: "Write.".to_owned(), input: "A note.".to_owned(), max_output_tokens: 64 }
+    Prompt {
+        instructions: "Write.".to_owned(),
+        input: "A note.".to_owned(),
+        max_output_tokens: 64,
+        options: GenerationOptions { seed: 7, ..GenerationOptions::default() },
+    }
+}
+
+/// Requests the models, then starts a draft.
+async fn start(drafter: &Drafter) -> Result<DraftStream, DraftError> {
+    let model_offer = drafter.current_offer().await?;
+    drafter.draft(&model_offer, &prompt()).await
 }
 
 /// Runs a draft; returns its text and its last step.
 async fn outcome(drafter: &Drafter) -> (String, DraftEvent) {
-    let mut draft = match drafter.draft(&prompt()).await {
+    let mut draft = match start(drafter).await {
         Ok(draft) => draft,
         Err(error) => return (String::new(), DraftEvent::Failed(error)),
     };
@@ -62,6 +74,44 @@ async fn draft_streams_deltas_and_ends_with_a_receipt() {
     assert_eq!(text, "Dear Ms Raman");
     let DraftEvent::Finished(receipt) = end else { panic!("{end:?}") };
     assert_eq!(receipt.text.cost, "$0.0003494");
+}
+
+fn field_rejection(code: &str, field: &str) -> String {
+    let error = json!({"code": code, "reason": "inside", "field": field, "request_id": "req_1"});
+    let body = json!({ "error": error }).to_string();
+    reply("400 Bad Request", "content-type: application/json\r\n", &body)
+}
+
+#[tokio::test]
+async fn older_api_gets_the_draft_again_without_optional_fields() {
+    let written = ScriptedReply::Bytes(stream(&[delta("Dear"), completed()]));
+    for (code, field) in [("malformed_request", "stop_on_repetition"), ("invalid_value", "top_p")] {
+        let rejected = ScriptedReply::Bytes(field_rejection(code, field));
+        let api = FaultyApi::drafting_in_turn([rejected, written.clone()]).await;
+        let (text, end) = outcome(&api.drafter()).await;
+        assert!(matches!(end, DraftEvent::Finished(_)), "{end:?}");
+        assert_eq!(text, "Dear");
+        let drafts = api.drafts.lock().unwrap().clone();
+        let [first, second] = drafts.as_slice() else { panic!("{drafts:?}") };
+        assert_eq!((&first["stop_on_repetition"], &first["seed"]), (&json!(true), &json!(7)));
+        assert_eq!((&second["stop_on_repetition"], &second["seed"]), (&Value::Null, &Value::Null));
+        assert_eq!(first["instructions"], second["instructions"]);
+    }
+}
+
+#[tokio::test]
+async fn draft_is_requested_at_most_twice_and_never_again_for_other_fields() {
+    for (field, requests, kind) in [
+        ("seed", 2, DraftErrorKind::UnsupportedField),
+        ("instructions", 1, DraftErrorKind::InvalidReply),
+        ("", 1, DraftErrorKind::InvalidReply),
+    ] {
+        let rejected = ScriptedReply::Bytes(field_rejection("malformed_request", field));
+        let api = FaultyApi::drafting(rejected).await;
+        let DraftEvent::Failed(error) = outcome(&api.drafter()).await.1 else { panic!("{field}") };
+        assert_eq!((error.kind, api.drafts.lock().unwrap().len()), (kind, requests), "{field}");
+        assert!(error.message().contains("Your text is untouched"));
+    }
 }
 
 #[tokio::test]
@@ -158,7 +208,7 @@ async fn unreachable_api_is_reported() {
 async fn unanswered_count_request_is_unbilled() {
     let api =
         FaultyApi::start(ScriptedReply::Stall(String::new()), ScriptedReply::Bytes(String::new())).await;
-    let error = api.drafter().draft(&prompt()).await.err().unwrap();
+    let error = start(&api.drafter()).await.err().unwrap();
     assert_eq!(error.kind, DraftErrorKind::NoReply);
     assert!(error.message().contains("nothing was billed"));
 }
@@ -180,7 +230,7 @@ async fn concurrent_editors_fetch_the_offer_once() {
 async fn dropping_a_draft_closes_the_api_connection() {
     let api = FaultyApi::drafting(ScriptedReply::Stall(stream(&[delta("Dear")]))).await;
     let drafter = api.drafter();
-    let mut draft = drafter.draft(&prompt()).await.unwrap();
+    let mut draft = start(&drafter).await.unwrap();
     assert_eq!(draft.next().await, Some(DraftEvent::Text("Dear".to_owned())));
     drop(draft);
     tokio::time::timeout(Duration::from_secs(10), api.hung_up.notified()).await.unwrap();

@@ -38,7 +38,8 @@ pub(crate) struct FaultyApi {
 #[derive(Clone)]
 struct ApiState {
     models: ScriptedReply,
-    draft: ScriptedReply,
+    /// One for each draft, in this order. The last one also answers all later drafts.
+    replies: Vec<ScriptedReply>,
     hung_up: Arc<Notify>,
     model_requests: Arc<AtomicUsize>,
     drafts: Arc<Mutex<Vec<Value>>>,
@@ -55,13 +56,17 @@ pub(super) const SHORT_TIMEOUTS: DraftTimeouts = DraftTimeouts {
 
 impl FaultyApi {
     pub(crate) async fn start(models: ScriptedReply, draft: ScriptedReply) -> Self {
+        Self::start_in_turn(models, vec![draft]).await
+    }
+
+    async fn start_in_turn(models: ScriptedReply, replies: Vec<ScriptedReply>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (hung_up, model_requests) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
         let drafts = Arc::new(Mutex::new(Vec::new()));
         let state = ApiState {
             models,
-            draft,
+            replies,
             hung_up: Arc::clone(&hung_up),
             model_requests: Arc::clone(&model_requests),
             drafts: Arc::clone(&drafts),
@@ -81,6 +86,16 @@ impl FaultyApi {
     /// Serves valid models; only drafts fail.
     pub(crate) async fn drafting(draft: ScriptedReply) -> Self {
         Self::start(ScriptedReply::Bytes(models()), draft).await
+    }
+
+    /// Answers the first draft with the first reply, and so on.
+    pub(crate) async fn drafting_in_turn(replies: impl Into<Vec<ScriptedReply>>) -> Self {
+        Self::start_in_turn(ScriptedReply::Bytes(models()), replies.into()).await
+    }
+
+    /// Serves a model of this many parameters.
+    pub(crate) async fn drafting_with_parameters(parameters: u64, draft: ScriptedReply) -> Self {
+        Self::start(ScriptedReply::Bytes(models_of(Some(parameters))), draft).await
     }
 
     pub(super) fn drafter(&self) -> Drafter {
@@ -108,8 +123,10 @@ impl ApiState {
             }
             "/v1/tokens" => ScriptedReply::Bytes(count(&body)),
             _ => {
-                self.drafts.lock().unwrap().push(body);
-                self.draft
+                let mut drafts = self.drafts.lock().unwrap();
+                let index = drafts.len().min(self.replies.len() - 1);
+                drafts.push(body);
+                self.replies[index].clone()
             }
         };
         let (ScriptedReply::Bytes(bytes) | ScriptedReply::Stall(bytes)) = &scripted;
@@ -166,8 +183,15 @@ pub(crate) fn ok_json(body: &str) -> String {
 }
 
 pub(crate) fn models() -> String {
-    let small = json!({"id": "small", "context_tokens": CONTEXT_TOKENS, "currency": "USD",
+    models_of(None)
+}
+
+fn models_of(parameters: Option<u64>) -> String {
+    let mut small = json!({"id": "small", "context_tokens": CONTEXT_TOKENS, "currency": "USD",
         "input_per_million": "0.10", "output_per_million": "0.40"});
+    if let Some(parameters) = parameters {
+        small["parameters"] = parameters.into();
+    }
     ok_json(&json!({"object": "list", "data": [small]}).to_string())
 }
 

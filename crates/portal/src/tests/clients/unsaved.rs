@@ -142,7 +142,7 @@ async fn form_that_someone_else_opened_in_the_same_browser_is_never_stored() {
     let (path, ann) = (format!("/clients/{client}"), firm.number_of("ann@company.com").await);
     // Ruth may edit the client, and has signed in where Ann has left a form open.
     firm.ruth.get(&format!("{path}?open=note")).await;
-    for target in ["unsaved", "entries", "letters/draft"] {
+    for target in ["unsaved", "entries", "letters/draft", "letters/rewrite"] {
         let reply = firm.ruth.post(&format!("{path}/{target}"), &typed_by(ann, "an hour of writing")).await;
         assert_eq!(reply.status, StatusCode::CONFLICT, "{target}");
         assert_has(&reply, &["Someone else has signed in in this browser"]);
