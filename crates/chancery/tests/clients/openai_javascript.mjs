@@ -96,6 +96,67 @@ async function chatAsAStream() {
   assert.equal(gathered.choices[0].message.content, whole.choices[0].message.content);
 }
 
+// OpenAI's own two, and ours as further fields.
+async function penalties() {
+  const asked = { model: MODEL, messages: [{ role: "user", content: QUESTION }], max_tokens: 64, temperature: 0 };
+  const text = async (fields) =>
+    (await client.chat.completions.create({ ...asked, ...fields })).choices[0].message.content;
+  const plain = await text({});
+  assert.equal(await text({ frequency_penalty: 0, presence_penalty: 0 }), plain);
+  assert.notEqual(await text({ frequency_penalty: 2, presence_penalty: 2 }), plain);
+  assert.notEqual(await text({ repetition_penalty: 1.5 }), plain);
+  assert.equal(await text({ dry_multiplier: 0, stop_on_repetition: false }), plain);
+  const response = await client.responses.create({
+    model: MODEL, input: QUESTION, max_output_tokens: 64, temperature: 0, frequency_penalty: 2, presence_penalty: 2,
+  });
+  assert.equal(response.output_text, await text({ frequency_penalty: 2, presence_penalty: 2 }));
+}
+
+function checkLogprobs(logprobs, text, top) {
+  assert.equal(logprobs.map((position) => position.token).join(""), text);
+  for (const position of logprobs) {
+    assert.ok(position.logprob <= 0);
+    assert.equal(position.top_logprobs.length, top);
+    // At temperature 0, the most likely token is chosen.
+    assert.equal(position.top_logprobs[0].token, position.token);
+  }
+}
+
+async function logprobsOfResponses() {
+  const asked = {
+    model: MODEL, input: QUESTION, max_output_tokens: 12, temperature: 0, include: ["message.output_text.logprobs"],
+    top_logprobs: 3,
+  };
+  const whole = await client.responses.create(asked);
+  checkLogprobs(whole.output[0].content[0].logprobs, whole.output_text, 3);
+  const streamed = [];
+  for await (const event of await client.responses.create({ ...asked, stream: true })) {
+    if (event.type === "response.output_text.delta") {
+      streamed.push(...event.logprobs);
+    }
+  }
+  checkLogprobs(streamed, whole.output_text, 3);
+  const final = await client.responses.stream(asked).finalResponse();
+  checkLogprobs(final.output[0].content[0].logprobs, whole.output_text, 3);
+}
+
+async function logprobsOfChat() {
+  const asked = {
+    model: MODEL, messages: [{ role: "user", content: QUESTION }], max_tokens: 12, temperature: 0, logprobs: true,
+    top_logprobs: 2,
+  };
+  const whole = await client.chat.completions.create(asked);
+  const text = whole.choices[0].message.content;
+  checkLogprobs(whole.choices[0].logprobs.content, text, 2);
+  const streamed = [];
+  for await (const chunk of await client.chat.completions.create({ ...asked, stream: true })) {
+    streamed.push(...(chunk.choices[0].logprobs?.content ?? []));
+  }
+  checkLogprobs(streamed, text, 2);
+  const gathered = await client.chat.completions.stream(asked).finalChatCompletion();
+  checkLogprobs(gathered.choices[0].logprobs.content, text, 2);
+}
+
 async function models() {
   const ids = [];
   for await (const model of client.models.list()) {
@@ -125,6 +186,9 @@ async function errors() {
   await refused(OpenAI.BadRequestError, "invalid_value", "max_completion_tokens", chat({ max_completion_tokens: 1e9 }));
   await refused(OpenAI.BadRequestError, "invalid_value", "n", chat({ n: 2 }));
   await refused(OpenAI.BadRequestError, "invalid_value", "tools", chat({ tools: [{ type: "function", function: { name: "f" } }] }));
+  await refused(OpenAI.BadRequestError, "invalid_value", "presence_penalty", chat({ presence_penalty: -3 }));
+  await refused(OpenAI.BadRequestError, "invalid_value", "top_logprobs", chat({ top_logprobs: 2 }));
+  await refused(OpenAI.BadRequestError, "invalid_value", "top_logprobs", ask({ top_logprobs: 2 }));
   await refused(OpenAI.BadRequestError, "malformed_request", "temprature", ask({ temprature: 1 }));
   await refused(OpenAI.NotFoundError, "model_not_found", "model", ask({ model: "gpt" }));
   await refused(OpenAI.NotFoundError, "not_found", null, () => client.responses.retrieve("resp_1"));
@@ -149,7 +213,10 @@ async function pastTheLimit() {
 // This takes a minute, so it starts first and runs beside the others.
 const waiting = pastTheLimit();
 waiting.catch(() => {});
-for (const part of [responses, aConversation, responsesAsAStream, chat, chatAsAStream, models, errors]) {
+for (const part of [
+  responses, aConversation, responsesAsAStream, chat, chatAsAStream, penalties, logprobsOfResponses, logprobsOfChat, models,
+  errors,
+]) {
   await part();
 }
 await waiting;

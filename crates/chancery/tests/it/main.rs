@@ -27,6 +27,8 @@ mod identity_providers;
 mod invoices_command;
 mod limits;
 mod migrate;
+mod model_files;
+mod model_reload;
 mod multiple_models;
 mod nodes;
 mod office;

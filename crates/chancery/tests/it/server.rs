@@ -187,8 +187,15 @@ impl Firm {
         self.start_with(&[])
     }
 
+    /// A demo fetches no model: a test downloads nothing.
     pub fn start_with(&self, options: &[&str]) -> Server {
-        Server::spawn(&mut self.command(&[&["serve"], options].concat()))
+        let no_fetch: &[&str] = if options.contains(&"--demo") { &["--no-fetch"] } else { &[] };
+        Server::spawn(&mut self.command(&[&["serve"], options, no_fetch].concat()))
+    }
+
+    /// A demo that fetches its model for letters. The firm's settings must keep it off the network.
+    pub fn start_demo_that_fetches(&self) -> Server {
+        Server::spawn(&mut self.command(&["serve", "--demo", "--minimal"]))
     }
 
     /// Starts a server and kills it, possibly before it serves.

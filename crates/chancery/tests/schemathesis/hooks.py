@@ -51,6 +51,11 @@ def keep_rules_between_fields(path, body):
         body["max_tokens"] = body["max_completion_tokens"]
     if body.get("stream_options") is not None:
         body["stream"] = True
+    if body.get("top_logprobs"):
+        if path == "/v1/responses":
+            body["include"] = ["message.output_text.logprobs"]
+        else:
+            body["logprobs"] = True
     # There must be text to answer.
     messages = body.get("messages", body.get("input"))
     if isinstance(messages, list):

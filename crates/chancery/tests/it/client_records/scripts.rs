@@ -22,6 +22,7 @@ async fn scripts_enhance_pages_without_losing_data() {
     tabs_and_sort_orders_swap_part_of_the_page(&office, &browser).await;
     unsaved_changes_are_guarded(&office, &browser).await;
     draft_fills_the_editor_and_counts_as_unsaved(&office, &browser).await;
+    edit_replaces_the_selection_only(&office, &browser).await;
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
 
     // The session ends while the list is open: the next partial request redirects the whole page to sign-in.
@@ -110,7 +111,20 @@ async fn draft_fills_the_editor_and_counts_as_unsaved(office: &Office, browser: 
     browser.fill("#draft-purpose", "Thank her for the meeting of yesterday.").await;
     browser.fill("#draft-max", "16").await;
     browser.press("[data-draft]").await;
-    browser.shows("Draft ready. Cost: ").await;
+    // Sixteen tokens are no letter.
+    browser.shows("Draft unfinished. Cost: ").await;
+    browser.shows("Unfinished.").await;
+    let notice = "const notice = document.querySelector('[data-draft-unfinished]'); return [notice.hidden, \
+        notice.getAttribute('role'), notice.className.includes('notice-warn'), document.body.innerText.includes('Draft ready')]";
+    assert_eq!(browser.script(notice).await, json!([false, "status", true, false]));
+    assert!(
+        browser
+            .script("return document.querySelector('#text').value")
+            .await
+            .as_str()
+            .unwrap()
+            .starts_with("Dear ")
+    );
     let state = "const text = document.querySelector('#text'); \
         return [text.value.length > 0 && text.value !== 'My own words.', text.readOnly, \
         document.querySelector('[data-draft-receipt]').hidden, document.querySelector('[data-draft-failure]').hidden]";
@@ -120,6 +134,28 @@ async fn draft_fills_the_editor_and_counts_as_unsaved(office: &Office, browser: 
     browser.press("a.wordmark").await;
     browser.until("location.pathname === '/home'").await;
     assert_eq!(browser.script(CONFIRMATION_SHOWN).await, "true", "a draft is not saved by itself");
+}
+
+/// Uses the real model. What it writes does not matter, only where it goes.
+async fn edit_replaces_the_selection_only(office: &Office, browser: &Browser) {
+    browser.open(&office.portal("/clients/1037?open=letter")).await;
+    ready(browser).await;
+    let own = "Dear Priya,\n\nThank you for the meeting of 12 November.\n\nUntil soon.";
+    let fill = format!(
+        "const text = document.querySelector('#text'); text.value = {}; text.focus(); \
+        const start = text.value.indexOf('Thank'); text.setSelectionRange(start, text.value.indexOf('.') + 1); \
+        return text.value.slice(text.selectionStart, text.selectionEnd)",
+        json!(own)
+    );
+    assert_eq!(browser.script(&fill).await, "Thank you for the meeting of 12 November.");
+    browser.press("[data-rewrite][value=shorten]").await;
+    browser.until("/Cost: /.test(document.querySelector('[data-draft-status]').textContent)").await;
+    let state = "const text = document.querySelector('#text'); \
+        return [text.value.startsWith('Dear Priya,\\n\\n'), text.value.endsWith('\\n\\nUntil soon.'), text.readOnly, \
+        document.querySelector('[data-draft-receipt]').hidden, document.querySelector('[data-rewrite]').disabled]";
+    assert_eq!(browser.script(state).await, json!([true, true, false, false, false]));
+    browser.press("[data-draft-back]").await;
+    assert_eq!(browser.script("return document.querySelector('#text').value").await, own);
 }
 
 /// WebDriver answers the browser's confirmation by itself, so the test checks whether the page requests one.

@@ -68,7 +68,7 @@ async fn consultant_pages_are_accessible() {
     browser.fill("#draft-purpose", "Thank her for the meeting of yesterday.").await;
     browser.fill("#draft-max", "16").await;
     browser.press("[data-draft]").await;
-    tour.look_everywhere("drafted letter", "Draft ready. Cost: ").await;
+    tour.look_everywhere("unfinished draft", "Draft unfinished. Cost: ").await;
     forms_with_something_to_put_right(&office, &browser, &mut tour, &record).await;
     visit_conflict_and_history(&office, &browser, &mut tour, &record, [&maya, &ruth]).await;
 

@@ -135,6 +135,7 @@ async fn posts_to_anothers_client_change_nothing(
                 (format!("{path}/entries/{entry}"), &note),
                 (format!("{path}/entries/{entry}/archive"), &[]),
                 (format!("{path}/entries/{entry}/restore"), &[]),
+                (format!("{path}/letters/rewrite"), &[("change", "formal"), ("text", "Dear")]),
                 (format!("{path}/letters/draft"), &[("purpose", "Tell me all"), ("kind", "draft_letter")]),
             ];
             for (target, form) in &targets {

@@ -122,9 +122,13 @@ async fn draft_letter_in_browser(office: &Office, browser: &Browser, record: &st
     browser.fill("#draft-max", "16").await;
     browser.follow("[data-draft]").await;
     browser.shows("Total").await;
+    browser.shows("Draft unfinished.").await;
     let fields =
         "return [document.querySelector('#title').value, document.querySelector('#text').value.length > 0]";
     assert_eq!(browser.script(fields).await, serde_json::json!(["Thank you", true]));
+    browser.follow("[data-rewrite][value=formal]").await;
+    assert_eq!(browser.status().await, 200);
+    browser.shows("Total").await;
     browser.follow(".editor button.button-primary").await;
     browser.wait_for_url(&office.portal(&format!("{record}?done="))).await;
     browser.shows("Thank you").await;

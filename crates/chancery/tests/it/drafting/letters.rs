@@ -21,6 +21,10 @@ impl Scene {
     async fn open() -> Self {
         let firm = Firm::new();
         let server = firm.start_with(&["--demo", "--minimal"]);
+        Self::of(firm, server).await
+    }
+
+    async fn of(firm: Firm, server: Server) -> Self {
         let cookie = sign_in(&firm, "maya@example.com").await;
         let list = get_json(&server, &cookie, "/clients").await;
         let client = list["clients"][0]["id"].as_i64().unwrap();
@@ -100,6 +104,13 @@ async fn real_model_drafts_a_letter_and_the_receipt_matches_the_ledger() {
     let (last, texts) = events.split_last().unwrap();
     assert_eq!(last.name, "finished", "{events:?}");
     assert!(!texts.is_empty() && texts.iter().all(|event| event.name == "delta"), "{events:?}");
+    let letter = last.data["text"].as_str().unwrap();
+    assert!(letter.starts_with("Dear "), "{letter}");
+    for part in ["=====", "\nNotes:", "\nPurpose:", "Lindqvist", "What the letter is for", "[Your Name]"] {
+        assert!(!letter.contains(part), "{part}: {letter}");
+    }
+    let is_cut = !["complete", "stop_sequence"].contains(&last.data["stop_reason"].as_str().unwrap());
+    assert!(last.data["is_unfinished"] == true || !is_cut || letter.contains("Kind regards,"), "{events:?}");
     let key = scene.own_key();
     let rows = scene.billed().await;
     let [row] = rows.as_slice() else { panic!("{rows:?}") };
@@ -121,11 +132,37 @@ async fn real_model_drafts_a_letter_and_the_receipt_matches_the_ledger() {
 }
 
 #[tokio::test]
+async fn demo_without_network_drafts_with_its_small_model_and_says_so() {
+    let firm = Firm::new();
+    let (programs, cache) = (firm.folder.path().join("programs"), firm.folder.path().join("cache"));
+    std::fs::create_dir(&programs).unwrap();
+    // pip reaches no registry, and nothing listens on the discard port.
+    std::os::unix::fs::symlink("/bin/false", programs.join("python3")).unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let firm = firm.with("PATH", &path).with("HF_ENDPOINT", "http://127.0.0.1:9");
+    let firm = firm.with("XDG_CACHE_HOME", cache.to_str().unwrap());
+    let server = firm.start_demo_that_fetches();
+    let scene = Scene::of(firm, server).await;
+    eventually("the failure is logged", Duration::from_secs(30), async || {
+        scene.server.log().contains("no better model for letters")
+    })
+    .await;
+    let page = scene.request(16).header("accept", "text/html").send().await.unwrap();
+    assert_eq!(page.status(), 200);
+    let page = page.text().await.unwrap();
+    assert!(page.contains("A better model is not available: qwen2.5-coder-0.5b"), "{page}");
+    assert!(page.contains("Model: smollm2-135m"), "{page}");
+}
+
+#[tokio::test]
 async fn browser_hang_up_stops_the_model() {
     let scene = Scene::open().await;
     let mut events = scene.events(2_000).await;
-    let first = events.next().await.unwrap();
-    assert_eq!(first.name, "delta", "{first:?}");
+    // The salutation comes from the record, and what the model wrote after it.
+    for _ in 0..2 {
+        let event = events.next().await.unwrap();
+        assert_eq!(event.name, "delta", "{event:?}");
+    }
     drop(events);
     eventually("what was written until then is billed as cancelled", Duration::from_secs(30), async || {
         let rows = scene.billed().await;

@@ -1,4 +1,4 @@
-//! SIGHUP: servers are added and removed while requests run.
+//! SIGHUP: servers and upstream models are added and removed while requests run.
 
 use super::{UpstreamModel, endpoints, firm_with, write};
 use crate::event_stream::EventStream;
@@ -109,13 +109,39 @@ async fn reload_is_atomic_and_lists_keys_that_need_a_restart() {
     .await;
     assert_eq!((reply_text("one").await, reply_text("two").await), ("old".to_owned(), "old".to_owned()));
 
-    write(two_models(&new.url, &new.url, "0.20"), "k2\n");
+    write(two_models(&new.url, &new.url, "0.20") + "[ops]\ndrain_wait_s = 1\n", "k2\n");
     server.signal(Signal::HUP);
     eventually("the changes are told", Duration::from_secs(20), async || {
-        server.log().contains("models.0.input_per_million, models.1.input_per_million")
+        server.log().contains("\"keys\":\"ops.drain_wait_s\"")
     })
     .await;
+    let listed = server.get("/v1/models", &key).await;
+    assert_eq!(listed.body["data"][0]["input_per_million"], "0.20", "prices are reloaded");
     assert_eq!((reply_text("one").await, reply_text("two").await), ("new".to_owned(), "new".to_owned()));
+}
+
+#[tokio::test]
+async fn upstream_models_are_added_and_removed() {
+    let upstream = FaultyServer::always(reply(&["well"], 1)).await;
+    let firm = Firm::without_a_model();
+    write_secret(&firm.folder.path().join("two.key"), "k\n");
+    let both = two_models(&upstream.url, &upstream.url, "0.10");
+    let only_one = both.rsplit_once("[[models]]").unwrap().0.to_owned();
+    let write = |text: &str| std::fs::write(firm.folder.path().join("chancery.toml"), text).unwrap();
+    write(&only_one);
+    let key = firm.account_with_key("Caller");
+    let server = firm.start();
+    let status = async |model: &str| server.generate(&key, &request_to(model)).await.status;
+    assert_eq!((status("one").await, status("two").await), (200, 404));
+    for (text, expected) in [(&both, 200), (&only_one, 404)] {
+        write(text);
+        server.signal(Signal::HUP);
+        eventually("the second model follows", Duration::from_secs(20), async || {
+            status("two").await == expected
+        })
+        .await;
+        assert_eq!(status("one").await, 200);
+    }
 }
 
 #[tokio::test]
@@ -156,14 +182,15 @@ async fn servers_are_replaced_under_load_without_a_failed_request() {
 }
 
 #[tokio::test]
-async fn sighup_without_upstream_models_changes_nothing() {
+async fn sighup_without_changes_loads_nothing() {
     let firm = Firm::new();
     let mut server = firm.start();
     server.signal(Signal::HUP);
     eventually("it is told", Duration::from_secs(20), async || {
-        server.log().contains("SIGHUP ignored: no upstream models and no certificate files to reload")
+        server.log().contains("configuration reloaded")
     })
     .await;
+    assert_eq!(server.log().matches("model loaded").count(), 1);
     let key = firm.account_with_key("Caller");
     assert_eq!(server.generate(&key, &request("", "Hi.", 2)).await.status, 200);
     server.signal(Signal::TERM);

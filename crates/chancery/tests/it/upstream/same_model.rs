@@ -60,6 +60,35 @@ async fn upstream_text_counts_and_bills_equal_the_embedded_engine() {
 }
 
 #[tokio::test]
+async fn upstream_penalties_and_logprobs_equal_the_embedded_engine() {
+    let back = Firm::new();
+    let back_key = back.account_with_key("Front");
+    let embedded = back.start();
+    let address = format!("{}/v1", embedded.api);
+    let model = UpstreamModel { endpoints: &[&address], api_key: Some(&back_key), tokenizer: None, more: "" };
+    let front = firm_with(&model);
+    let key = front.account_with_key("Caller");
+    let server = front.start();
+    let plain = request("Translate to French.", "", 200);
+    let unpenalized = embedded.generate(&back_key, &plain).await;
+    for (fields, changes_the_text) in [
+        (json!({"repetition_penalty": 1.3}), true),
+        (json!({"frequency_penalty": 1.0, "presence_penalty": 0.5}), true),
+        (json!({"dry_multiplier": 0.8, "dry_allowed_length": 3}), true),
+        (json!({"logprobs": true, "top_logprobs": 2}), false),
+    ] {
+        let mut body = plain.clone();
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let (own, through) = (embedded.generate(&back_key, &body).await, server.generate(&key, &body).await);
+        let case = format!("{fields}: {}", through.body);
+        assert_eq!(own.text(), through.text(), "{case}");
+        assert_eq!(own.tokens(), through.tokens(), "{case}");
+        assert_eq!(own.body["logprobs"], through.body["logprobs"], "{case}");
+        assert_eq!(own.text() != unpenalized.text(), changes_the_text, "{case}");
+    }
+}
+
+#[tokio::test]
 async fn context_length_comes_from_the_upstream() {
     let back = Firm::new().with("CHANCERY_MODELS__0__CONTEXT_TOKENS", "1024");
     let back_key = back.account_with_key("Front");

@@ -12,6 +12,7 @@ async fn models_are_listed_with_context_and_prices() {
     let model = &reply.body["data"][0];
     assert_eq!(model["id"], "smollm2-135m");
     assert_eq!(model["context_tokens"], 8192);
+    assert!((130_000_000..170_000_000).contains(&model["parameters"].as_u64().unwrap()), "{model}");
     assert_eq!(model["input_per_million"], "0.10");
     assert_eq!(model["output_per_million"], "0.405");
     assert!(model.get("cached_input_per_million").is_none(), "cached tokens cost as much as other input");
