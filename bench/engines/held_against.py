@@ -29,6 +29,11 @@ ASKED = [
 ]
 # The model repeats itself endlessly on this prompt.
 ENDLESS = ("Translate to French.", "")
+ENDLESS_CAP = 1500
+REPETITION_PENALTY = 1.3
+DRY = {"dry_multiplier": 0.8, "dry_base": 1.75, "dry_allowed_length": 2}
+OPENAI_PENALTIES = {"frequency_penalty": 0.5, "presence_penalty": 0.5}
+TOP_LOGPROBS = 3
 AT_ONCE = 24
 # Tokens of a character cut off by a cap, which appear in no text (docs/upstream.md).
 CUT_CHARACTER_TOKENS = 3
@@ -127,7 +132,7 @@ class Held:
         seen = []
         for model in ("counted", "believed"):
             before = self.chancery.usage(model)
-            stream = self.chancery.stream(model, *ENDLESS, 1500)
+            stream = self.chancery.stream(model, *ENDLESS, ENDLESS_CAP)
             said, pieces = "", 0
             for name, data in stream.events():
                 if name == "response.output_text.delta":
@@ -171,6 +176,57 @@ class Held:
         self.table.check(reply["stop_reason"] == expected, f"stop {stop!r}: stop_reason is {reply['stop_reason']}")
         self.check_counts((instructions, text, cap), reply)
         self.table.row("stop string", 2, f"cut before it, `stop_reason` {reply['stop_reason']}")
+
+    def penalties(self):
+        """Compares each penalty with the same one sent without Chancery, under the engine's own name."""
+        sent = [
+            ({"repetition_penalty": REPETITION_PENALTY}, self.engine.repetition_penalty(REPETITION_PENALTY)),
+            (OPENAI_PENALTIES, OPENAI_PENALTIES),
+        ]
+        if self.engine.knows_dry:
+            sent.append((DRY, DRY | {"dry_penalty_last_n": -1}))
+        asked = (*ENDLESS, 128)
+        unpenalized = self.good("counted", *asked)["output_text"]
+        same = 0
+        for ours, theirs in sent:
+            reply = self.good("counted", *asked, **ours)
+            self.check_counts(asked, reply)
+            self.table.check(reply["output_text"] != unpenalized, f"{ours} has no effect")
+            same += reply["output_text"] == self.engine.chat(*asked, **theirs)[0]
+        seen = f"text as without Chancery {same}/{len(sent)}, and unlike the text without penalties"
+        if not self.engine.knows_dry:
+            status, reply = self.chancery.generate("counted", *asked, **DRY)
+            is_named = status == 400 and "`dry_multiplier`" in reply["error"]["reason"]
+            self.table.check(is_named, f"DRY is answered with {status} {reply}")
+            seen += "; DRY, which the engine would ignore, 400 with the field's name"
+        self.table.row("penalties", 1 + 2 * len(sent), seen)
+
+    def logprobs(self):
+        asked = ASKED[0]
+        plain = self.good("counted", *asked)
+        reply = self.good("counted", *asked, logprobs=True, top_logprobs=TOP_LOGPROBS)
+        self.table.check(reply["output_text"] == plain["output_text"], "log probabilities change the text")
+        entries = reply["logprobs"]
+        text = b"".join(bytes(entry["bytes"]) for entry in entries).decode(errors="replace")
+        self.table.check(text == reply["output_text"], f"the tokens are {text!r}, and the text is {reply['output_text']!r}")
+        for entry in entries:
+            top = [alternative["logprob"] for alternative in entry["top_logprobs"]]
+            is_sorted = len(top) == TOP_LOGPROBS and top == sorted(top, reverse=True)
+            self.table.check(is_sorted and entry["logprob"] <= 0, f"log probabilities {entry}")
+        self.table.row("log probabilities", 2, f"{len(entries)} tokens, together the text, each with {TOP_LOGPROBS} alternatives")
+
+    def loop(self):
+        """The engine would repeat itself up to the cap."""
+        seen = []
+        for model in ("counted", "believed"):
+            reply = self.good(model, *ENDLESS, ENDLESS_CAP, stop_on_repetition=True)
+            tokens = reply["usage"]["output_tokens"]
+            self.table.check(reply["stop_reason"] == "repetition", f"{model}: a loop ends with {reply['stop_reason']}")
+            if model == "counted":
+                self.check_counts((*ENDLESS, ENDLESS_CAP), reply)
+            eventually("the engine stops", 30, lambda: self.engine.running() == 0)
+            seen.append(f"{model}: ended after {tokens} of {ENDLESS_CAP} tokens")
+        self.table.row("reply that loops, `stop_on_repetition`", 2, "; ".join(seen))
 
     def too_long(self):
         codes = []
@@ -275,6 +331,9 @@ def hold(binary, folder, engines, model_file):
         held.hang_up()
         held.many_at_once()
         held.stop_strings()
+        held.penalties()
+        held.logprobs()
+        held.loop()
         held.too_long()
         if len(engines) > 1:
             held.one_of_two_is_killed(engines[1])

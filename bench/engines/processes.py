@@ -110,11 +110,11 @@ class Engine:
         except OSError:
             return False
 
-    def chat(self, instructions, text, max_tokens, stop=()):
+    def chat(self, instructions, text, max_tokens, stop=(), **more):
         """Sends the request that Chancery would send, without Chancery; returns the text, the engine's own counts and its stop reason."""
         messages = [{"role": "system", "content": instructions}, {"role": "user", "content": text}]
         body = {"model": self.model, "messages": messages, "max_tokens": max_tokens, "temperature": 0}
-        status, reply = ask(f"{self.url}/v1/chat/completions", body | ({"stop": list(stop)} if stop else {}))
+        status, reply = ask(f"{self.url}/v1/chat/completions", body | ({"stop": list(stop)} if stop else {}) | more)
         assert status == 200, f"{self.name} answers {status}: {reply}"
         [choice] = reply["choices"]
         usage = reply["usage"]
@@ -154,6 +154,11 @@ class LlamaServer(Engine):
         return self.metric("llamacpp:requests_processing") + self.metric("llamacpp:requests_deferred")
 
     says_what_stopped_it = False
+    knows_dry = True
+
+    @staticmethod
+    def repetition_penalty(value):
+        return {"repeat_penalty": value, "repeat_last_n": -1}
 
 
 class Vllm(Engine):
@@ -181,6 +186,11 @@ class Vllm(Engine):
         return self.metric("vllm:num_requests_running") + self.metric("vllm:num_requests_waiting")
 
     says_what_stopped_it = True
+    knows_dry = False
+
+    @staticmethod
+    def repetition_penalty(value):
+        return {"repetition_penalty": value}
 
 
 class Chancery:

@@ -148,6 +148,8 @@ pub async fn run(
             max_output_tokens: soak.max_output_tokens,
             sampling: Sampling::GREEDY,
             stop: Vec::new(),
+            stop_on_repetition: false,
+            top_logprobs: None,
         };
         let mut generation = engine.start(alone).map_err(|error| error.to_string())?;
         let (reply, ended) = collect_text(&mut generation).await?;
@@ -172,6 +174,7 @@ async fn collect_text(generation: &mut Generation) -> Result<(String, Finished),
     loop {
         match generation.next().await.map_err(|error| error.to_string())? {
             Event::Reasoning(more) | Event::Text(more) => text += &more,
+            Event::Logprobs(_) => {}
             Event::Finished(ended) => return Ok((text, ended)),
         }
     }
@@ -244,6 +247,8 @@ impl Run {
             max_output_tokens: request.max_output_tokens,
             sampling: Sampling::GREEDY,
             stop: request.stop.iter().cloned().collect(),
+            stop_on_repetition: false,
+            top_logprobs: None,
         };
         let mut generation = self.engine.start(job).map_err(|error| error.to_string())?;
         let (mut text, mut texts, mut last) = (String::new(), 0, None);
@@ -258,6 +263,7 @@ impl Run {
             }
             match generation.next().await.map_err(|error: EngineError| error.to_string())? {
                 Event::Finished(ended) => break ended,
+                Event::Logprobs(_) => {}
                 Event::Reasoning(more) | Event::Text(more) => {
                     text += &more;
                     texts += 1;
@@ -327,7 +333,10 @@ impl Run {
                 matches!(request.behavior, CallerBehavior::CancelsAfter(_))
                     && output_tokens <= request.max_output_tokens
             }
-            StopReason::ContextLength | StopReason::Deadline | StopReason::ContentFilter => false,
+            StopReason::ContextLength
+            | StopReason::Deadline
+            | StopReason::ContentFilter
+            | StopReason::Repetition => false,
         };
         stats.output_tokens += u64::from(output_tokens);
         stats.cached_tokens += u64::from(cached_tokens);

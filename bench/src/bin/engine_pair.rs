@@ -74,6 +74,8 @@ async fn busy(engines: &[Arc<CpuEngine>], streams: usize) -> Outcome<(f64, Durat
             max_output_tokens: OUTPUT_TOKENS,
             sampling: Sampling::GREEDY,
             stop: Vec::new(),
+            stop_on_repetition: false,
+            top_logprobs: None,
         };
         let mut generation = engine.start(job)?;
         running.spawn(async move {
@@ -81,6 +83,7 @@ async fn busy(engines: &[Arc<CpuEngine>], streams: usize) -> Outcome<(f64, Durat
             loop {
                 match generation.next().await? {
                     Event::Finished(ended) => return Outcome::Ok((ended.output_tokens, gaps)),
+                    Event::Logprobs(_) => {}
                     Event::Reasoning(_) | Event::Text(_) => {
                         let now = SystemClock.monotonic();
                         gaps.extend(last.replace(now).map(|last| now.duration_since(last)));

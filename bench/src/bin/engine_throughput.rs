@@ -81,6 +81,8 @@ async fn time_streams(path: &Path) -> Outcome<()> {
                         max_output_tokens: OUTPUT_TOKENS,
                         sampling: Sampling::GREEDY,
                         stop: Vec::new(),
+                        stop_on_repetition: false,
+                        top_logprobs: None,
                     })
                 })
                 .collect::<Result<_, _>>()?;
@@ -92,6 +94,7 @@ async fn time_streams(path: &Path) -> Outcome<()> {
             for mut generation in generations {
                 loop {
                     match generation.next().await? {
+                        Event::Logprobs(_) => {}
                         Event::Reasoning(_) | Event::Text(_) => {
                             first_text_s.get_or_insert_with(|| started.elapsed().as_secs_f64());
                         }

@@ -66,6 +66,8 @@ async fn tokens_per_second(
             max_output_tokens: OUTPUT_TOKENS,
             sampling: Sampling::GREEDY,
             stop: Vec::new(),
+            stop_on_repetition: false,
+            top_logprobs: None,
         })?);
     }
     let mut tokens = 0;

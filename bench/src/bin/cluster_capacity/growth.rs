@@ -219,6 +219,7 @@ async fn store_replies(store: &Arc<Store>, accounts: Accounts) -> Vec<(AccountId
                 key: key.clone(),
                 reasoning_text: String::new(),
                 output_text: random_text(),
+                logprobs: None,
                 reasoning_tokens: 0,
                 expires_at: claim.expires_at,
             };

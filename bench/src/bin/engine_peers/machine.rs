@@ -1,7 +1,7 @@
 //! The machine and the versions behind the figures.
 
-use crate::Outcome;
 use crate::server::Parts;
+use crate::{DEFAULT_MODEL, Outcome};
 use chancery_domain::{Clock, SystemClock};
 use std::path::Path;
 use std::process::Command;
@@ -46,23 +46,27 @@ pub fn describe(parts: &Parts) -> Outcome<Machine> {
             build_info(&parts.peers.join("venv"))?,
             compiler()?,
         ),
-        command: command(),
+        command: command(&parts.model_name),
         generator_share: own_cpu_share()?,
     })
 }
 
 /// The command to repeat the run, without the two paths that the Makefile supplies.
-fn command() -> String {
+fn command(model: &str) -> String {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     for path in ["--peers-folder", "--model"] {
         if let Some(at) = arguments.iter().position(|argument| argument == path) {
             arguments.drain(at..(at + 2).min(arguments.len()));
         }
     }
-    if arguments.is_empty() {
-        return "make bench-engine".to_owned();
+    let mut command = "make bench-engine".to_owned();
+    if model != DEFAULT_MODEL {
+        command += &format!(" MODEL={model}");
     }
-    format!("make bench-engine ARGS=\"{}\"", arguments.join(" "))
+    if !arguments.is_empty() {
+        command += &format!(" ARGS=\"{}\"", arguments.join(" "));
+    }
+    command
 }
 
 /// The commit, and whether the working tree has changes.

@@ -4,6 +4,7 @@
 //!
 //!     make bench-engine                                                             everything; writes bench/RESULTS.md
 //!     make bench-engine ARGS="--clients 1,16 --scenario shared-short --rounds 1"    a part; only prints
+//!     make bench-engine MODEL=qwen2.5-coder-0.5b                                    another model; its own section
 //!
 //! The program starts and stops the servers itself. `scripts/bench-peers` builds the others; docs/benchmarks.md says how they are
 //! run, and why.
@@ -33,6 +34,8 @@ use std::sync::Arc;
 pub type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const CLIENTS: [usize; 4] = [1, 4, 16, 32];
+/// The model of the first section of RESULTS.md. Others have sections of their own.
+pub const DEFAULT_MODEL: &str = "smollm2-135m";
 
 #[derive(Debug, Parser)]
 #[command(about = "Compares Chancery with other servers of the same model on the CPU")]
@@ -140,11 +143,14 @@ async fn main() -> Outcome<()> {
 }
 
 async fn compare(arguments: &Arguments) -> Outcome<()> {
+    let model_name =
+        arguments.model.file_stem().and_then(|stem| stem.to_str()).ok_or("no name in --model")?;
     let parts = Parts {
         chancery: arguments.chancery.clone(),
         peers: arguments.peers_folder.clone(),
         openvino_server: "bench/peers/openvino_server.py".into(),
         model: arguments.model.clone(),
+        model_name: model_name.to_owned(),
     };
     let mut report = Report::default();
     for part in arguments.parts() {
@@ -152,12 +158,13 @@ async fn compare(arguments: &Arguments) -> Outcome<()> {
     }
     report.put_best_first();
     let machine = machine::describe(&parts)?;
-    let section = tables::section(&machine, &report);
+    let section = tables::section(&machine, model_name, &report);
     println!("\n{section}");
     if arguments.is_everything() || arguments.write {
-        page::put("bench/RESULTS.md", &section)?;
-        chart::draw(&report, "bench/results/engine.svg")?;
-        eprintln!("written: bench/RESULTS.md, bench/results/engine.svg");
+        page::put("bench/RESULTS.md", model_name, &section)?;
+        let chart = format!("bench/results/{}", tables::chart_file(model_name));
+        chart::draw(&report, &chart)?;
+        eprintln!("written: bench/RESULTS.md, {chart}");
     }
     Ok(())
 }

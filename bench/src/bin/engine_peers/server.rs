@@ -52,6 +52,8 @@ pub struct Parts {
     pub peers: PathBuf,
     pub openvino_server: PathBuf,
     pub model: PathBuf,
+    /// The name of the model file, without its extension.
+    pub model_name: String,
 }
 
 pub struct Server {
@@ -166,9 +168,10 @@ fn chancery(isa: Isa, parts: &Parts, address: SocketAddr, folder: &Path) -> Outc
     let config = folder.join("chancery.toml");
     let text = format!(
         "data = \"data\"\n[api]\nlisten = \"{address}\"\n[ops]\nlisten = \"{}\"\n\
-         [[models]]\nname = \"smollm2-135m\"\nengine = \"embedded\"\nfile = \"{}\"\ncontext_tokens = {CONTEXT_TOKENS}\nslots = {SLOTS}\n\
+         [[models]]\nname = \"{}\"\nengine = \"embedded\"\nfile = \"{}\"\ncontext_tokens = {CONTEXT_TOKENS}\nslots = {SLOTS}\n\
          input_per_million = \"0.10\"\noutput_per_million = \"0.40\"\n",
         free_address()?,
+        parts.model_name,
         parts.model.display(),
     );
     std::fs::write(&config, text)?;

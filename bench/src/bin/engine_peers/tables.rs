@@ -1,5 +1,6 @@
 //! The figures as Markdown.
 
+use crate::DEFAULT_MODEL;
 use crate::dialect::Reply;
 use crate::figures::Figures;
 use crate::machine::Machine;
@@ -75,19 +76,28 @@ pub fn one_line(load: &Load) -> String {
     }
 }
 
-pub fn section(machine: &Machine, report: &Report) -> String {
+pub fn section(machine: &Machine, model: &str, report: &Report) -> String {
     let mut text = String::new();
-    write_section(&mut text, machine, report);
+    write_section(&mut text, machine, model, report);
     text
 }
 
-fn write_section(text: &mut String, machine: &Machine, report: &Report) {
+/// The name of a model's chart, under `bench/results`.
+pub fn chart_file(model: &str) -> String {
+    match model {
+        DEFAULT_MODEL => "engine.svg".to_owned(),
+        model => format!("engine-{model}.svg"),
+    }
+}
+
+fn write_section(text: &mut String, machine: &Machine, model: &str, report: &Report) {
     let _ = writeln!(
         text,
-        "![Generated tokens per second of Chancery, llama-server and OpenVINO GenAI](results/engine.svg)\n"
+        "![Generated tokens per second of Chancery, llama-server and OpenVINO GenAI with {model}](results/{})\n",
+        chart_file(model)
     );
     let Machine { day, cpu, kernel, versions, command, generator_share } = machine;
-    let _ = writeln!(text, "{day}. {cpu}, Linux {kernel}. {versions}.");
+    let _ = writeln!(text, "Model `{model}`. {day}. {cpu}, Linux {kernel}. {versions}.");
     let _ = writeln!(
         text,
         "{SLOTS} slots and {CONTEXT_TOKENS} tokens of context each on every side; replies of {OUTPUT_TOKENS} tokens, greedy. \
