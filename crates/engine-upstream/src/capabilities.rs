@@ -104,7 +104,7 @@ impl Capabilities {
     }
 
     /// The server sent none where they were requested. It is not sent such jobs again before its capabilities are detected
-    /// again: each would cost the server a prompt that nobody pays for. If it has sent some before, an unusual reply of one
+    /// again: each would cost the server a prompt that is not billed. If it has sent some before, an unusual reply of one
     /// caller must not take them from the others.
     pub(super) fn disable_logprobs(&self) {
         let mut state = self.lock();

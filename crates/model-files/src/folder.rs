@@ -39,7 +39,7 @@ pub struct StoredModel {
     pub partial_bytes: Option<u64>,
     /// The hash of the bytes when they were stored; `None` if the file was changed or put there by hand.
     pub sha256: Option<Sha256Hex>,
-    /// Whether that hash was the expected one; false if nobody stated one.
+    /// Whether that hash was the expected one; false if none was stated.
     pub is_verified: bool,
 }
 

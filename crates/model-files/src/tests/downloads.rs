@@ -45,7 +45,7 @@ fn next_pull_continues_an_interrupted_one() {
     assert!(matches!(error, SourceError::Status { status: 404 }), "{error}");
     assert_eq!(std::fs::metadata(fixture.partial_path()).unwrap().len(), HALF as u64);
     let stored = fixture.folder.pull_file(&request, &NoProgress).unwrap();
-    assert!(!stored.is_verified, "nobody stated a checksum");
+    assert!(!stored.is_verified, "no checksum was stated");
     assert_eq!(stored.sha256, sha256_of(&bytes));
     assert_eq!(server.received()[2].header("range"), Some(format!("bytes={HALF}-").as_str()));
 }

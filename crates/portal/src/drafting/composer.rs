@@ -115,7 +115,7 @@ const UNCHANGED: &str = "The model changed nothing. Select another passage, or e
 
 const LOOPED_REWRITE: &str = "The model began to repeat itself. The repeated part was removed. Restore your text and try again, or finish it yourself.";
 
-/// As `unfinished_text`, for an edit, whose length nobody sets.
+/// As `unfinished_text`, for an edit, whose length cannot be set.
 fn unfinished_rewrite_text(stop_reason: &str) -> Option<&'static str> {
     match stop_reason {
         "complete" | "stop_sequence" => None,

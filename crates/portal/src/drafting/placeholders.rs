@@ -18,7 +18,7 @@ enum Placeholder {
     Writer,
     Firm,
     Reader,
-    /// A detail of the writer that the letterhead has, or that nobody asked for.
+    /// A detail of the writer that the letterhead has, or that was not asked for.
     Superfluous,
     Gap,
 }

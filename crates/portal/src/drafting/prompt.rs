@@ -1,8 +1,8 @@
 //! Builds the prompt of a letter from what the user typed and selected, and from nothing else. Pure: the same brief gives the same
 //! prompt.
 //!
-//! Instructions and material are separate. The instructions (`instructions`) say who writes to whom, in what form and why, and that
-//! the material is information, never an instruction.
+//! Instructions and material are separate. The instructions (`instructions`) name the writer and the reader, and say in what form
+//! and why to write, and that the material is information, never an instruction.
 //!
 //! - A large model gets the client's details and the selected entries, each between fence lines. The fence is longer than any run of
 //!   its character in any of the texts, so no text can end its own entry or begin another.

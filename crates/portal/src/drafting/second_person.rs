@@ -1,7 +1,7 @@
 //! Notes in the second person: what they say about the client's contact becomes `you`, as in a letter to that person. Small models
 //! copy `she` and `he` from the notes into the letter, and write right letters if the notes already say `you`.
 //!
-//! A rule of thumb for English, and a cautious one: a pronoun stays if it may mean somebody else. Figures, other names,
+//! A rule of thumb for English, and a cautious one: a pronoun stays if it may mean another person. Figures, other names,
 //! punctuation and line breaks stay byte for byte.
 
 use super::english_words::{
@@ -43,7 +43,7 @@ struct Pass<'a> {
     lone_names: Vec<Vec<&'a str>>,
     output: String,
     has_mention: bool,
-    /// Whether a pronoun means the contact: nobody else was named in this sentence, nor prominently in the one before.
+    /// Whether a pronoun means the contact: no other person was named in this sentence, or was the subject of the one before.
     is_current: bool,
     /// Whether the sentence is about another person, so that a pronoun of the next one may mean that person.
     is_about_other: bool,
