@@ -11,7 +11,7 @@
     reason = "`GlobalAlloc` is an unsafe trait, and the flag is reached through a pointer"
 )]
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -67,10 +67,10 @@ impl StopFlag {
     }
 }
 
-/// The system's allocator, with budgets. A program that loads models installs it with `#[global_allocator]`; without it,
-/// the memory of chat templates is not bounded.
+/// An allocator with budgets. A program that loads models installs it with `#[global_allocator]`; without it, the memory of
+/// chat templates is not bounded.
 #[derive(Debug)]
-pub struct BudgetedAllocator;
+pub struct BudgetedAllocator<A>(pub A);
 
 /// Runs `work` with a budget, and returns its result and the bytes that it allocated and did not free. If it exceeds the
 /// budget, `stop_flag` is set, and this never returns. `work` must not lock anything that other threads need.
@@ -133,31 +133,31 @@ fn stop(reason: StopReason) -> ! {
     }
 }
 
-// SAFETY: every call is forwarded unchanged to the system's allocator; counting does not allocate.
-unsafe impl GlobalAlloc for BudgetedAllocator {
+// SAFETY: every call is forwarded unchanged to the inner allocator; counting does not allocate.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for BudgetedAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         charge(layout.size());
         // SAFETY: the caller keeps the same contract.
-        unsafe { System.alloc(layout) }
+        unsafe { self.0.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         charge(layout.size());
         // SAFETY: the caller keeps the same contract.
-        unsafe { System.alloc_zeroed(layout) }
+        unsafe { self.0.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // The old memory may exist until it is copied.
         charge(new_size);
         credit(layout.size());
-        // SAFETY: the caller keeps the same contract; `memory` came from the system's allocator.
-        unsafe { System.realloc(memory, layout, new_size) }
+        // SAFETY: the caller keeps the same contract; `memory` came from the inner allocator.
+        unsafe { self.0.realloc(memory, layout, new_size) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         credit(layout.size());
-        // SAFETY: the caller keeps the same contract; `memory` came from the system's allocator.
-        unsafe { System.dealloc(memory, layout) }
+        // SAFETY: the caller keeps the same contract; `memory` came from the inner allocator.
+        unsafe { self.0.dealloc(memory, layout) }
     }
 }

@@ -4,7 +4,7 @@ use crate::chat_template::ChatTemplate;
 use crate::error::{LoadError, ModelFileError};
 use crate::forward::{BatchEntry, Forward, ForwardModel, Logits};
 use crate::gguf::Gguf;
-use crate::kernels::{Kernels, KvCache};
+use crate::kernels::Kernels;
 use crate::limits::SHORT_POOL_PAGES;
 use crate::model::Model;
 use crate::paging::KvPageUsage;
@@ -271,7 +271,8 @@ impl ModelSource {
     fn forward(&self, model: Model, kernels: Kernels) -> Result<Forward, LoadError> {
         let shape = model.hyperparameters.kv_shape();
         let overflow = || ModelFileError::unsupported("KV cache size overflows");
-        let cache = KvCache::new(shape, self.plan.worker_limits.pages + SHORT_POOL_PAGES)
+        let cache = kernels
+            .kv_cache(shape, self.plan.worker_limits.pages + SHORT_POOL_PAGES)
             .ok_or_else(|| LoadError::rejected(&self.plan.path, overflow()))?;
         let draft_rows = self.plan.draft_rows.unwrap_or_else(|| kernels.draft_rows());
         Ok(Forward::new(model, kernels, cache).with_draft_rows(draft_rows))

@@ -4,7 +4,6 @@
 use crate::error::{LoadError, ModelFileError};
 use crate::forward::{BatchEntry, Forward, ForwardModel, StepTimer, StepTimes};
 use crate::gguf::Gguf;
-use crate::kernels::KvCache;
 use crate::kernels::{Kernels, Precision};
 use crate::limits::PAGE_TOKENS;
 use crate::model::Model;
@@ -59,7 +58,7 @@ impl LogprobEvaluator {
         let model = Model::from_gguf(&mut file, vocab_size, &kernels).map_err(rejected)?;
         let pages = pages_for(context_tokens) + MAX_TIMED_ROWS;
         let overflow = || rejected(ModelFileError::unsupported("KV cache size overflows"));
-        let cache = KvCache::new(model.hyperparameters.kv_shape(), pages).ok_or_else(overflow)?;
+        let cache = kernels.kv_cache(model.hyperparameters.kv_shape(), pages).ok_or_else(overflow)?;
         let mut evaluation = Self {
             forward: Forward::new(model, kernels, cache),
             allocator: PageAllocator::new(pages, 0),
@@ -70,6 +69,16 @@ impl LogprobEvaluator {
         };
         evaluation.restart();
         Ok(evaluation)
+    }
+
+    /// Bytes of the weights that every step reads.
+    pub fn matrix_bytes(&self) -> usize {
+        self.forward.matrix_bytes()
+    }
+
+    /// Bytes per second that the model's threads read from memory.
+    pub fn read_bandwidth(&self, clock: &dyn Clock) -> f64 {
+        self.forward.read_bandwidth(clock)
     }
 
     /// Removes all tokens.
@@ -139,6 +148,14 @@ impl LogprobEvaluator {
     /// Like `extend`.
     pub fn time_prefill(&mut self, tokens: &[u32], clock: &Arc<dyn Clock>) -> StepTimes {
         self.restart();
+        self.time_extend(tokens, clock)
+    }
+
+    /// Times one step that appends `tokens`.
+    ///
+    /// # Panics
+    /// Like `extend`.
+    pub fn time_extend(&mut self, tokens: &[u32], clock: &Arc<dyn Clock>) -> StepTimes {
         self.forward.set_step_timer(StepTimer::new(Arc::clone(clock)));
         self.extend(tokens);
         self.forward.step_times()

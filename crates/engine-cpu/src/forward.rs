@@ -12,6 +12,7 @@ use crate::kernels::{
 use crate::limits::ENGINE_OVERHEAD_BYTES;
 use crate::model::{Hyperparameters, Layer, Model, QkNorm};
 use crate::paging::PageId;
+use chancery_domain::Clock;
 
 /// The next tokens of one sequence.
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +113,16 @@ impl Forward {
 
     pub fn set_step_timer(&mut self, step_timer: StepTimer) {
         self.step_timer = step_timer;
+    }
+
+    /// Bytes of the weights that every step reads.
+    pub fn matrix_bytes(&self) -> usize {
+        self.model.matrix_bytes()
+    }
+
+    /// Bytes per second that the threads of this model read from memory.
+    pub fn read_bandwidth(&self, clock: &dyn Clock) -> f64 {
+        self.kernels.read_bandwidth(clock)
     }
 
     /// How the last step's time was spent, if a step timer is set.

@@ -1,5 +1,5 @@
-//! The arithmetic. Matrix products have a kernel for each instruction set; everything else is written once over sixteen
-//! `Lanes` and compiled for AVX-512, AVX2, NEON and portable code. The kernel is chosen when the engine starts. Every
+//! The arithmetic. Matrix products have a kernel for each instruction set, and attention one for those with integer
+//! products; everything else is written once over sixteen `Lanes` and compiled for AVX-512, AVX2, NEON and portable code. The kernel is chosen when the engine starts. Every
 //! row's result is reduced in one fixed order that does not depend on the other rows, so a request's text is the same
 //! alone and in a full batch.
 
@@ -7,12 +7,14 @@
 
 mod activations;
 mod attention;
+mod bandwidth;
 mod elementwise;
 mod kv_cache;
 mod lanes;
 mod matmul;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod nibbles;
 mod pool;
 mod qkv;
 mod sampling;
@@ -24,6 +26,7 @@ mod x86;
 pub use activations::Activations;
 pub use attention::{AttentionShape, MAX_HEAD_DIM, Span};
 pub use elementwise::Rows;
+use kv_cache::KvFormat;
 pub use kv_cache::{KvCache, KvShape};
 pub use matmul::{Matrix, OutputMode, padded};
 pub use qkv::{Positions, QkvTransform, RopeFrequencies};
@@ -117,6 +120,19 @@ impl InstructionSet {
             Self::Portable(_) => ActivationLayout::I16,
         }
     }
+
+    /// Whether attention can read a cache in the `SplitBytes` format.
+    fn has_integer_attention(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx(_) | Self::Avx512(_) => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(_) => false,
+            #[cfg(target_arch = "aarch64")]
+            Self::Dotprod(_) | Self::Neon(_) => false,
+            Self::Portable(_) => false,
+        }
+    }
 }
 
 /// Runs `$body(lanes, $arguments)`, compiled for the detected instruction set.
@@ -202,6 +218,13 @@ impl Kernels {
 
     pub fn name(&self) -> &'static str {
         self.set.name()
+    }
+
+    /// Creates a KV cache in the format that attention reads; `None` if the size overflows.
+    pub fn kv_cache(&self, shape: KvShape, pages: usize) -> Option<KvCache> {
+        let is_integer = self.set.has_integer_attention() && shape.fits_split_bytes();
+        let format = if is_integer { KvFormat::SplitBytes } else { KvFormat::F16 };
+        KvCache::new(shape, format, pages)
     }
 
     /// Rows up to which one more adds little to the cost of reading the weights. docs/engine.md has measurements.

@@ -51,8 +51,8 @@ pub const MAX_SCAFFOLDING_BYTES_PER_TURN: usize = 256;
 /// Tokens per page of the KV cache: as many as attention reads side by side. Prompts share only whole pages, so small
 /// pages find longer shared prefixes.
 pub const PAGE_TOKENS: usize = 16;
-/// Maximum memory for the KV cache, unless one whole context needs more.
-pub const DEFAULT_KV_BYTES: u64 = 1 << 30;
+/// Maximum memory for the KV cache, unless one whole context needs more: 1 GiB of keys and values, and their scales.
+pub const DEFAULT_KV_BYTES: u64 = (1 << 30) + (1 << 25);
 /// A context that alone needs more than this is rejected.
 pub const MAX_KV_BYTES: u64 = 1 << 36;
 /// A job is short if its prompt and its output limit together need at most this many pages.
@@ -81,6 +81,12 @@ pub const MAX_QUEUE_WAIT: Duration = Duration::from_secs(60);
 pub const MIXED_PREFILL_TOKENS: usize = 64;
 /// Prompt tokens per step while no sequence decodes.
 pub const PREFILL_ONLY_TOKENS: usize = 256;
+
+/// Bound on the gap between two tokens of a reply: they are one step apart, and beside `replies` replies in progress a
+/// step has at most this many rows (or drafted ones, which are fewer). docs/engine.md has the time that such a step takes.
+pub const fn max_rows_between_tokens(replies: usize) -> usize {
+    MIXED_PREFILL_TOKENS + replies
+}
 
 /// Compute time that one step counts for at most, when several models share the cores: bounds how long a model waits for its
 /// next step after a very long one.
@@ -119,7 +125,8 @@ pub const MAX_REBUILD_BACKOFF: Duration = Duration::from_secs(30);
 pub const MIN_RETRY_AFTER_S: u32 = 1;
 pub const MAX_RETRY_AFTER_S: u32 = 60;
 
-const _: () = assert!(MIXED_PREFILL_TOKENS <= PREFILL_ONLY_TOKENS);
+const _: () =
+    assert!(MIXED_PREFILL_TOKENS <= PREFILL_ONLY_TOKENS && MAX_DRAFT_ROWS <= max_rows_between_tokens(0));
 const _: () = assert!(DEFAULT_SLOTS <= MAX_SLOTS && DEFAULT_QUEUE_CAPACITY <= MAX_QUEUE);
 const _: () = assert!(MIN_AUTO_CONTEXT_TOKENS <= MAX_AUTO_CONTEXT_TOKENS);
 const _: () = assert!(MAX_AUTO_CONTEXT_TOKENS <= MAX_CONTEXT_TOKENS);

@@ -176,8 +176,13 @@ impl Model {
         in_layers.chain([&self.output])
     }
 
+    /// Bytes of the weights that every step reads.
+    pub fn matrix_bytes(&self) -> usize {
+        self.matrices().map(Matrix::memory_bytes).sum()
+    }
+
     pub fn memory_bytes(&self) -> usize {
-        self.matrices().map(Matrix::memory_bytes).sum::<usize>() + self.embedding.bytes.len()
+        self.matrix_bytes() + self.embedding.bytes.len()
     }
 }
 

@@ -111,6 +111,35 @@ pub fn decode_block(kind: TensorType, bytes: &[u8], block: &mut Block) {
     }
 }
 
+/// Codes, scales and minimums of consecutive blocks; the buffers are reused.
+#[derive(Debug, Default)]
+pub struct QuantizedColumn {
+    pub quants: Vec<u8>,
+    /// One for each group of `quant_groups`, like the minimums.
+    pub scales: Vec<f32>,
+    pub minimums: Vec<f32>,
+}
+
+impl QuantizedColumn {
+    /// Decodes whole blocks of a quantised format.
+    ///
+    /// # Panics
+    /// If `kind` is not quantised.
+    pub fn decode(&mut self, kind: TensorType, bytes: &[u8]) {
+        self.quants.clear();
+        self.scales.clear();
+        self.minimums.clear();
+        let groups = quant_groups(kind).map_or(0, |groups| kind.block_len() / groups.group_len);
+        let mut block = Block::default();
+        for bytes in bytes.chunks_exact(kind.block_bytes()) {
+            decode_block(kind, bytes, &mut block);
+            self.quants.extend_from_slice(&block.quants[..kind.block_len()]);
+            self.scales.extend_from_slice(&block.scales[..groups]);
+            self.minimums.extend_from_slice(&block.minimums[..groups]);
+        }
+    }
+}
+
 /// Unpacks 16 bytes to 32 codes: all low nibbles first, then all high ones.
 fn split_nibbles(bytes: &[u8], quants: &mut [u8]) {
     for (index, byte) in bytes.iter().enumerate() {

@@ -142,6 +142,7 @@ impl JobQueue {
             return Err(outage.to_error(self.clock.monotonic()));
         }
         let (sink, generation) = chancery_engine::channel();
+        let sink = sink.with_wakes_for_text(job.needs_partial_text);
         let cost =
             job.prompt.prompt_tokens().saturating_add(reply_limit(&job, self.worker_limits.context_tokens).0);
         let queued = QueuedJob { sink, queued_at: self.clock.monotonic(), job };

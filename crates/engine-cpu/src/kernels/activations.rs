@@ -11,7 +11,7 @@ use std::cell::RefCell;
 /// Rows of one block: those of an AMX tile.
 pub(super) const BLOCK_ROWS: usize = 16;
 /// 127 × 256, so that the high byte of a rounded q fits a signed byte.
-const MAX_QUANTIZED: f32 = 32_512.0;
+pub(super) const MAX_QUANTIZED: f32 = 32_512.0;
 /// Below this many values a second thread costs more than it saves.
 const MIN_PARALLEL_VALUES: usize = 4_096;
 /// Rows per task. The rows' lines are adjacent, and threads that write adjacent lines slow each other down.
@@ -20,7 +20,7 @@ const ROWS_PER_TASK: usize = 8;
 const ROW_LINES: usize = 2;
 /// Vectors of 16-bit numbers in a line.
 const LINE_PARTS: usize = size_of::<Line>() / (2 * WIDTH);
-const INFINITY_BITS: u32 = 0x7f80_0000;
+pub(super) const INFINITY_BITS: u32 = 0x7f80_0000;
 
 /// Memory layout of q.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,11 +2,22 @@
 //! `BLOCK_TOKENS`, and each query keeps a running maximum and sum, updated block by block. Blocks start at fixed
 //! positions, so a query's result does not depend on how its prompt was split into steps, nor on other queries.
 //!
+//! A cache in the `F16` format is read here, in f32; `split_bytes` reads the other one, in integers.
+//!
 //! Long because the block kernels share one set of invariants about pages, spans and scratch buffers.
 
+#[cfg(target_arch = "x86_64")]
+mod byte_products;
+#[cfg(target_arch = "x86_64")]
+mod split_bytes;
+
+#[cfg(target_arch = "x86_64")]
+use super::InstructionSet;
 use super::elementwise::Rows;
-use super::kv_cache::KvCache;
+use super::kv_cache::{KvCache, KvFormat};
 use super::lanes::{self, Lanes, WIDTH};
+#[cfg(target_arch = "x86_64")]
+use super::matmul::amx::Amx;
 use super::pool::SharedPointer;
 use super::{Kernels, dispatch};
 use crate::limits::PAGE_TOKENS;
@@ -20,6 +31,9 @@ const BLOCK_PAGES: usize = BLOCK_TOKENS / PAGE_TOKENS;
 const MAX_QUERIES: usize = 4;
 /// From this many queries on, a block is converted to f32 once for all of them.
 const MIN_QUERIES_FOR_F32: usize = 3 * MAX_QUERIES;
+/// With fewer queries than this, AVX-512 alone is as fast: tiles would be mostly empty.
+#[cfg(target_arch = "x86_64")]
+const MIN_QUERIES_FOR_AMX: usize = 8;
 /// Rows of one sequence in one task.
 const ROWS_PER_TASK: usize = 16;
 pub const MAX_HEAD_DIM: usize = 256;
@@ -50,8 +64,9 @@ impl Kernels {
     /// of `heads × head_dim` values.
     ///
     /// # Panics
-    /// If there are fewer queries than rows, a span's pages do not cover its last row, or the spans are not in row
-    /// order with each row in at most one of them: tasks write their rows concurrently, without a lock.
+    /// If there are fewer queries than rows, a span's pages do not cover its last row, the spans are not in row order
+    /// with each row in at most one of them (tasks write their rows concurrently, without a lock), or kernels of another
+    /// instruction set created the cache.
     pub fn attend(
         &self,
         shape: AttentionShape,
@@ -80,14 +95,31 @@ impl Kernels {
         let out = SharedPointer(out.as_mut_ptr());
         self.pool.run(tasks, &|index| {
             let Some((span, kv_head)) = task_span(spans, shape.kv_heads, index) else { return };
-            let task = AttentionTask { shape, cache, layer, span, kv_head, queries, out: out.get() };
-            SCRATCH.with_borrow_mut(|scratch| {
-                dispatch!(
-                    self.set,
-                    attend_task,
-                    (&task, scratch),
-                    (&AttentionTask<'_>, &mut AttentionScratch)
-                );
+            let task =
+                AttentionTask { shape, cache, layer, span, kv_head, query_rows: queries, out: out.get() };
+            SCRATCH.with_borrow_mut(|scratch| match (cache.format(), self.set) {
+                #[cfg(target_arch = "x86_64")]
+                (KvFormat::SplitBytes, InstructionSet::Amx(amx)) if task.queries() >= MIN_QUERIES_FOR_AMX => {
+                    // SAFETY: an `Amx` exists only if the CPU has these instructions.
+                    unsafe { split_bytes::attend_task(amx, &task, &mut scratch.split) };
+                }
+                #[cfg(target_arch = "x86_64")]
+                (
+                    KvFormat::SplitBytes,
+                    InstructionSet::Avx512(lanes) | InstructionSet::Amx(Amx { lanes }),
+                ) => {
+                    // SAFETY: an `Avx512` exists only if the CPU has these instructions.
+                    unsafe { split_bytes::attend_task(lanes, &task, &mut scratch.split) };
+                }
+                (KvFormat::SplitBytes, _) => panic!("a cache that these kernels created"),
+                (KvFormat::F16, _) => {
+                    dispatch!(
+                        self.set,
+                        attend_task,
+                        (&task, scratch),
+                        (&AttentionTask<'_>, &mut AttentionScratch)
+                    );
+                }
             });
         });
     }
@@ -119,13 +151,17 @@ struct AttentionTask<'a> {
     layer: usize,
     span: Span<'a>,
     kv_head: usize,
-    queries: Rows<'a>,
+    query_rows: Rows<'a>,
     out: *mut f32,
 }
 
 impl AttentionTask<'_> {
     fn group_size(&self) -> usize {
         self.shape.heads / self.shape.kv_heads
+    }
+
+    fn queries(&self) -> usize {
+        self.span.rows * self.group_size()
     }
 
     /// The row and the head of a query; queries are numbered row by row.
@@ -136,8 +172,8 @@ impl AttentionTask<'_> {
 
     fn query(&self, query: usize) -> &[f32] {
         let (row, head) = self.row_and_head(query);
-        let start = (self.span.first_row + row) * self.queries.stride + head * self.shape.head_dim;
-        &self.queries.values[start..][..self.shape.head_dim]
+        let start = (self.span.first_row + row) * self.query_rows.stride + head * self.shape.head_dim;
+        &self.query_rows.values[start..][..self.shape.head_dim]
     }
 
     fn position(&self, query: usize) -> usize {
@@ -160,6 +196,8 @@ struct AttentionScratch {
     /// A block's keys and values, if converted to f32.
     keys: Vec<f32>,
     values: Vec<f32>,
+    #[cfg(target_arch = "x86_64")]
+    split: split_bytes::SplitScratch,
 }
 
 /// Cached numbers, in half precision or converted to f32.
@@ -192,7 +230,7 @@ struct Block<N> {
 #[inline(always)]
 fn attend_task<L: Lanes>(lanes: L, (task, scratch): (&AttentionTask<'_>, &mut AttentionScratch)) {
     let head_dim = task.shape.head_dim;
-    let count = task.span.rows * task.group_size();
+    let count = task.queries();
     scratch.start(count, head_dim);
     let end = task.position(count - 1) + 1;
     for (index, pages) in task.span.pages.chunks(BLOCK_PAGES).enumerate().take(end.div_ceil(BLOCK_TOKENS)) {
@@ -519,120 +557,4 @@ fn accumulate_value_stripes<L: Lanes, N: CacheElements, const QUERIES: usize, co
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::{InstructionSet, Precision, ThreadPool};
-    use super::*;
-    use crate::half_precision::{f16_to_f32, f32_to_f16_finite};
-    use crate::kernels::KvShape;
-    use crate::kernels::lanes::Portable;
-    use crate::paging::{PageAllocator, PagePool};
-
-    const SHAPE: AttentionShape = AttentionShape { heads: 6, kv_heads: 2, head_dim: 48 };
-    const TOKENS: usize = 150;
-    const LAYER: usize = 1;
-
-    fn wave(index: usize) -> f32 {
-        f16_to_f32(f32_to_f16_finite((index as f32 * 0.713).sin() * 2.0))
-    }
-
-    fn keys(token: usize) -> Vec<f32> {
-        (0..SHAPE.kv_heads * SHAPE.head_dim).map(|index| wave(token * 97 + index)).collect()
-    }
-
-    fn values(token: usize) -> Vec<f32> {
-        (0..SHAPE.kv_heads * SHAPE.head_dim).map(|index| wave(token * 89 + index + 13)).collect()
-    }
-
-    /// Reference: the plain attention formula.
-    fn expected(query: &[f32], kv_head: usize, position: usize) -> Vec<f64> {
-        let head = kv_head * SHAPE.head_dim..(kv_head + 1) * SHAPE.head_dim;
-        let weights: Vec<f64> = (0..=position)
-            .map(|token| {
-                let key = &keys(token)[head.clone()];
-                let score: f64 = query.iter().zip(key).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-                (score / (SHAPE.head_dim as f64).sqrt()).exp()
-            })
-            .collect();
-        let total: f64 = weights.iter().sum();
-        let mut result = vec![0.0; SHAPE.head_dim];
-        for (token, weight) in weights.iter().enumerate() {
-            for (sum, value) in result.iter_mut().zip(&values(token)[head.clone()]) {
-                *sum += weight / total * f64::from(*value);
-            }
-        }
-        result
-    }
-
-    #[test]
-    fn spans_that_share_a_row_or_exceed_the_rows_panic() {
-        let shape = KvShape { layers: 2, kv_heads: SHAPE.kv_heads, head_dim: SHAPE.head_dim };
-        let mut cache = KvCache::new(shape, 10).unwrap();
-        let mut allocator = PageAllocator::new(10, 0);
-        let mut table = allocator.reserve(10, PagePool::General).unwrap();
-        allocator.grow(&mut table, TOKENS);
-        for token in 0..8 {
-            let slot = cache.slot(table.pages(), token);
-            // SAFETY: the cache is not shared.
-            unsafe { cache.write(Portable, slot, LAYER, &keys(token), &values(token)) };
-        }
-        let width = SHAPE.heads * SHAPE.head_dim;
-        let queries = vec![0.0; 8 * width];
-        let kernels =
-            Kernels::new(InstructionSet::Portable(Portable), Precision::Int8, ThreadPool::start(1).unwrap());
-        let panics = |rows: &[(usize, usize)]| {
-            let span = |&(first_row, rows)| Span { first_row, rows, first_position: 0, pages: table.pages() };
-            let spans: Vec<Span<'_>> = rows.iter().map(span).collect();
-            let mut out = vec![0.0; queries.len()];
-            let queries = Rows { values: &queries, stride: width };
-            let attend = || kernels.attend(SHAPE, &cache, LAYER, &spans, queries, &mut out);
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(attend)).is_err()
-        };
-        for disjoint in [&[(0, 8)][..], &[(0, 3), (3, 5)], &[(1, 2), (5, 3)], &[(2, 0), (2, 4)], &[]] {
-            assert!(!panics(disjoint), "{disjoint:?}");
-        }
-        let wrong =
-            [&[(0, 3), (2, 2)][..], &[(0, 8), (0, 8)], &[(4, 4), (0, 4)], &[(0, 9)], &[(usize::MAX, 2)]];
-        for spans in wrong {
-            assert!(panics(spans), "{spans:?}");
-        }
-    }
-
-    #[test]
-    fn attention_equals_the_reference_for_any_row_split() {
-        let shape = KvShape { layers: 2, kv_heads: SHAPE.kv_heads, head_dim: SHAPE.head_dim };
-        let mut cache = KvCache::new(shape, 10).unwrap();
-        let mut allocator = PageAllocator::new(10, 0);
-        let mut table = allocator.reserve(10, PagePool::General).unwrap();
-        allocator.grow(&mut table, TOKENS);
-        for token in 0..TOKENS {
-            let slot = cache.slot(table.pages(), token);
-            // SAFETY: the cache is not shared.
-            unsafe { cache.write(Portable, slot, LAYER, &keys(token), &values(token)) };
-        }
-        let width = SHAPE.heads * SHAPE.head_dim;
-        let queries: Vec<f32> = (0..TOKENS * width).map(|index| wave(index * 31 + 5)).collect();
-        let span =
-            |first_row, rows| Span { first_row, rows, first_position: first_row, pages: table.pages() };
-        for set in InstructionSet::available() {
-            let kernels = Kernels::new(set, Precision::Int8, ThreadPool::start(2).unwrap());
-            let queries = Rows { values: &queries, stride: width };
-            let mut out = vec![0.0; queries.values.len()];
-            kernels.attend(SHAPE, &cache, LAYER, &[span(0, TOKENS)], queries, &mut out);
-            for (row, head) in [(0, 0), (1, 5), (63, 2), (64, 3), (127, 4), (149, 5)] {
-                let range = (row * SHAPE.heads + head) * SHAPE.head_dim..;
-                let expected = expected(&queries.values[range.clone()][..SHAPE.head_dim], head / 3, row);
-                for (got, expected) in out[range].iter().zip(expected) {
-                    assert!(
-                        (f64::from(*got) - expected).abs() < 1e-5,
-                        "{}, row {row}, head {head}",
-                        set.name()
-                    );
-                }
-            }
-            let mut pieces = vec![0.0; queries.values.len()];
-            let cuts = [span(0, 1), span(1, 9), span(10, 100), span(110, 40)];
-            kernels.attend(SHAPE, &cache, LAYER, &cuts, queries, &mut pieces);
-            assert!(pieces == out, "{}", set.name());
-        }
-    }
-}
+mod tests;

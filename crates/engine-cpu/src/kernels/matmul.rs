@@ -8,21 +8,34 @@ pub(super) mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_nibbles;
 mod exact;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 
+#[cfg(target_arch = "x86_64")]
+use self::amx::Amx;
 use super::activations::Activations;
 use super::pool::SharedPointer;
 use super::tiles::{
-    BLOCK_COLUMNS, Block, ColumnSource, Line, PAIR_LINES, TILE_COLUMNS, TILE_LINES, TiledMatrix,
+    BLOCK_COLUMNS, Block, ColumnSource, Line, NibbleBlocks, PAIR_LINES, StoredBlocks, TILE_COLUMNS,
+    TILE_LINES, TiledBlocks, TiledMatrix,
 };
 use super::{InstructionSet, Kernels, Precision};
 use exact::F32Matrix;
+use std::cell::RefCell;
 use std::ops::Range;
 
 /// Tasks per thread: enough to balance the load, few enough to read weights in long runs.
 const TASKS_PER_THREAD: usize = 4;
+/// Blocks that are widened to int8 together, so that they stay in the CPU cache: as many as fit this, at least one.
+const UNPACKED_LINES: usize = (256 << 10) / size_of::<Line>();
+
+thread_local! {
+    /// Blocks of 4-bit weights, widened to int8.
+    static UNPACKED: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Weights, repacked by the kernels that created it.
 #[derive(Debug)]
@@ -101,7 +114,18 @@ impl Kernels {
             let blocks = task * per_task..((task + 1) * per_task).min(blocks);
             let target = Output { out: out.get(), stride, mode };
             match &matrix.0 {
-                Storage::Tiled(matrix) => MatmulTask { matrix, blocks, inputs, target }.multiply(self.set),
+                Storage::Tiled(matrix) => {
+                    for (blocks, stored) in matrix.stored_blocks(blocks) {
+                        match stored {
+                            StoredBlocks::Int8(matrix) => {
+                                MatmulTask { matrix, blocks, inputs, target }.multiply(self.set);
+                            }
+                            StoredBlocks::Nibbles(matrix) => {
+                                MatmulTask { matrix, blocks, inputs, target }.multiply_nibbles(self.set);
+                            }
+                        }
+                    }
+                }
                 Storage::Exact(matrix) => exact::multiply(self.set, matrix, blocks, inputs, target),
             }
         });
@@ -118,8 +142,8 @@ struct Output {
 
 /// Consecutive blocks of a matrix, for all rows. Tasks of one product write disjoint columns of `out`, and `multiply`
 /// has checked that it holds all rows and columns: the safety argument of every write.
-struct MatmulTask<'a> {
-    matrix: &'a TiledMatrix,
+struct MatmulTask<'a, M = TiledBlocks<'a>> {
+    matrix: M,
     blocks: Range<usize>,
     inputs: &'a Activations,
     target: Output,
@@ -141,7 +165,36 @@ impl MatmulTask<'_> {
             InstructionSet::Portable(_) => portable(self),
         }
     }
+}
 
+impl MatmulTask<'_, NibbleBlocks<'_>> {
+    fn multiply_nibbles(&self, set: InstructionSet) {
+        match set {
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Amx(Amx { lanes }) | InstructionSet::Avx512(lanes)
+                if self.inputs.rows() <= avx512_nibbles::MAX_ROWS =>
+            {
+                avx512_nibbles::multiply(lanes, self);
+            }
+            _ => self.unpack_and_multiply(set),
+        }
+    }
+
+    /// Widens the blocks to int8, a few at a time, and multiplies them as such.
+    fn unpack_and_multiply(&self, set: InstructionSet) {
+        let Self { matrix, inputs, target, .. } = *self;
+        let at_once = (UNPACKED_LINES / matrix.tile_groups.block_lines()).max(1);
+        UNPACKED.with_borrow_mut(|buffer| {
+            for first in self.blocks.clone().step_by(at_once) {
+                let blocks = first..self.blocks.end.min(first + at_once);
+                let matrix = matrix.unpack(set, blocks.clone(), buffer);
+                MatmulTask { matrix, blocks, inputs, target }.multiply(set);
+            }
+        });
+    }
+}
+
+impl<M> MatmulTask<'_, M> {
     /// Pointer to the first of a row's 16 columns in a tile of a block.
     fn output_ptr(&self, row: usize, block: usize, tile: usize) -> *mut f32 {
         let column = block * BLOCK_COLUMNS + tile * TILE_COLUMNS;

@@ -1,19 +1,23 @@
-//! A small thread pool that runs one parallel loop at a time, many times per millisecond. Tasks are handed out one at a
-//! time, so that a preempted thread holds nothing up; idle threads spin briefly before they sleep.
+//! A small thread pool that runs one parallel loop at a time, many times per millisecond. Every thread has a range of
+//! the tasks and takes them one at a time; a thread that has finished its own range takes tasks from the others. So a
+//! preempted thread holds up one task at most. Idle threads spin briefly before they sleep.
 //!
 //! A run:
 //! 1. The caller stores the work in `work` and opens a new round in `state`.
-//! 2. A worker that sees an open round it has not joined yet enters: it counts itself in `state`.
-//! 3. Every thread inside takes task numbers from `next_task` until none are left; then workers leave.
-//! 4. The caller closes the round, so that no more workers enter, and waits until all have left.
+//! 2. A worker that sees an open round it has not joined yet enters: it marks its own slot as active, and then checks
+//!    that the round is still open.
+//! 3. Every thread inside takes tasks until none are left; then workers mark their slots as inactive.
+//! 4. The caller closes the round, so that no more workers enter, and waits until no slot is active.
 //!
-//! Between 4 and the next 1 only the caller accesses `work`.
+//! Between 4 and the next 1 only the caller accesses `work`. No thread writes what all the others write: with 16
+//! threads, counters that all of them share cost more than the work.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::hint;
 use std::io;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -24,20 +28,41 @@ const SPINS_BEFORE_SLEEP: u32 = 4_000;
 /// Polls of `state` before the waiting caller yields its core.
 const SPINS_BEFORE_YIELD: u32 = 1_000;
 
-/// Bits of `state`, high to low: the round number, the open bit, the number of workers inside.
-const ROUND: u64 = 1 << 32;
-const OPEN: u64 = 1 << 31;
-const ACTIVE_WORKERS: u64 = OPEN - 1;
+/// Bits of `state`, high to low: the round number, the open bit.
+const ROUND: u64 = 2;
+const OPEN: u64 = 1;
+/// Bits of a slot's `next_task`, high to low: the round number, the number of tasks taken.
+const TASK_BITS: u32 = 24;
 
 type Panic = Box<dyn Any + Send>;
 type Work = *const (dyn Fn(usize) + Sync);
 
-struct Shared {
+/// A value on cache lines of its own; CPUs fetch them in pairs.
+#[repr(align(128))]
+struct Padded<T>(T);
+
+/// What the caller writes and all threads read, on one cache line.
+struct Round {
     state: AtomicU64,
-    work: UnsafeCell<Option<Work>>,
     tasks: AtomicUsize,
-    next_task: AtomicUsize,
+    /// Set by the first panic: the remaining tasks are skipped.
     panicked: AtomicBool,
+    work: UnsafeCell<Option<Work>>,
+}
+
+/// What belongs to one thread.
+#[derive(Default)]
+struct Slot {
+    /// Tasks taken from this thread's range in the round that the upper bits name; none in any other round.
+    next_task: AtomicU64,
+    /// Whether this worker may be inside a round.
+    active: AtomicBool,
+}
+
+struct Shared {
+    round: Padded<Round>,
+    /// The caller's slot is the first.
+    slots: Box<[Padded<Slot>]>,
     /// Payload of the last worker panic.
     panic: Mutex<Option<Panic>>,
     stopping: AtomicBool,
@@ -69,11 +94,13 @@ impl ThreadPool {
     /// `threads` includes the caller.
     pub(super) fn start(threads: usize) -> io::Result<Self> {
         let shared = Arc::new(Shared {
-            state: AtomicU64::new(0),
-            work: UnsafeCell::new(None),
-            tasks: AtomicUsize::new(0),
-            next_task: AtomicUsize::new(0),
-            panicked: AtomicBool::new(false),
+            round: Padded(Round {
+                state: AtomicU64::new(0),
+                tasks: AtomicUsize::new(0),
+                panicked: AtomicBool::new(false),
+                work: UnsafeCell::new(None),
+            }),
+            slots: (0..threads.max(1)).map(|_| Padded(Slot::default())).collect(),
             panic: Mutex::new(None),
             stopping: AtomicBool::new(false),
             sleeping: AtomicUsize::new(0),
@@ -83,8 +110,9 @@ impl ThreadPool {
         let mut pool = Self { shared, workers: Vec::new(), running: Mutex::new(()) };
         for index in 1..threads {
             let shared = Arc::clone(&pool.shared);
-            let worker =
-                thread::Builder::new().name(format!("engine-{index}")).spawn(move || shared.run_worker())?;
+            let worker = thread::Builder::new()
+                .name(format!("engine-{index}"))
+                .spawn(move || shared.run_worker(index))?;
             pool.workers.push(worker);
         }
         Ok(pool)
@@ -102,38 +130,42 @@ impl ThreadPool {
             (0..tasks).for_each(work);
             return;
         }
+        assert!(tasks < 1 << TASK_BITS, "{tasks} tasks in one run");
         let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = &*self.shared;
         // SAFETY: only the lifetime changes. The pointer is dereferenced only inside this round, and this function
         // neither returns nor unwinds before the round is closed and every worker has left it.
         let work_pointer: Work = unsafe { std::mem::transmute(std::ptr::from_ref(work)) };
+        let Round { state, tasks: round_tasks, panicked, work: round_work } = &shared.round.0;
         // SAFETY: the round is closed and no worker is inside, so no other thread accesses `work`.
-        unsafe { *shared.work.get() = Some(work_pointer) };
-        shared.tasks.store(tasks, Ordering::Relaxed);
-        shared.next_task.store(0, Ordering::Relaxed);
-        shared.panicked.store(false, Ordering::Relaxed);
-        let round = (shared.state.load(Ordering::Relaxed) & !(ROUND - 1)).wrapping_add(ROUND);
-        shared.state.store(round | OPEN, Ordering::SeqCst);
+        unsafe { *round_work.get() = Some(work_pointer) };
+        round_tasks.store(tasks, Ordering::Relaxed);
+        panicked.store(false, Ordering::Relaxed);
+        let round = (state.load(Ordering::Relaxed) & !OPEN).wrapping_add(ROUND);
+        state.store(round | OPEN, Ordering::SeqCst);
         if shared.sleeping.load(Ordering::SeqCst) > 0 {
             drop(shared.sleep.lock().unwrap_or_else(PoisonError::into_inner));
             shared.wake.notify_all();
         }
 
         let caller_outcome: Result<(), Panic> =
-            catch_unwind(AssertUnwindSafe(|| shared.take_tasks(tasks, work)));
+            catch_unwind(AssertUnwindSafe(|| shared.run_tasks(0, round, tasks, work)));
         if caller_outcome.is_err() {
-            shared.next_task.store(tasks, Ordering::Relaxed);
+            panicked.store(true, Ordering::Relaxed);
         }
-        shared.state.fetch_and(!OPEN, Ordering::AcqRel);
+        state.store(round, Ordering::SeqCst);
         let mut spins = 0;
-        while shared.state.load(Ordering::Acquire) & ACTIVE_WORKERS != 0 {
-            spins += 1;
-            if spins < SPINS_BEFORE_YIELD { hint::spin_loop() } else { thread::yield_now() }
+        for slot in &shared.slots[1..] {
+            // Either this thread sees a worker as active, or the worker sees that the round is closed.
+            while slot.0.active.load(Ordering::SeqCst) {
+                spins += 1;
+                if spins < SPINS_BEFORE_YIELD { hint::spin_loop() } else { thread::yield_now() }
+            }
         }
         if let Err(panic) = caller_outcome {
             resume_unwind(panic);
         }
-        if shared.panicked.load(Ordering::Relaxed)
+        if panicked.load(Ordering::Relaxed)
             && let Some(panic) = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take()
         {
             resume_unwind(panic);
@@ -174,50 +206,50 @@ impl Drop for ThreadPool {
 }
 
 impl Shared {
-    fn run_worker(&self) {
+    fn run_worker(&self, index: usize) {
         let mut joined_round = 0;
-        loop {
-            let Some(round) = self.wait_and_enter(joined_round) else {
-                return;
-            };
+        let Slot { active, .. } = &self.slots[index].0;
+        while let Some(round) = self.wait_and_enter(joined_round, active) {
             joined_round = round;
             // SAFETY: this thread is inside an open round, so `work` is set and stays valid until it leaves.
-            let work = unsafe { (*self.work.get()).map(|work| &*work) };
-            let tasks = self.tasks.load(Ordering::Relaxed);
+            let work = unsafe { (*self.round.0.work.get()).map(|work| &*work) };
+            let tasks = self.round.0.tasks.load(Ordering::Relaxed);
             if let Some(work) = work
-                && let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.take_tasks(tasks, work)))
+                && let Err(panic) =
+                    catch_unwind(AssertUnwindSafe(|| self.run_tasks(index, round, tasks, work)))
             {
                 *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
-                self.panicked.store(true, Ordering::Relaxed);
-                self.next_task.store(tasks, Ordering::Relaxed);
+                self.round.0.panicked.store(true, Ordering::Relaxed);
             }
-            self.state.fetch_sub(1, Ordering::AcqRel);
+            active.store(false, Ordering::Release);
         }
     }
 
-    fn take_tasks(&self, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
-        loop {
-            let task = self.next_task.fetch_add(1, Ordering::Relaxed);
-            if task >= tasks {
-                return;
+    /// Runs the tasks of a thread's own range, then what is left of the others'.
+    fn run_tasks(&self, own: usize, round: u64, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
+        let threads = self.slots.len();
+        for index in (own..threads).chain(0..own) {
+            let range = range_of(index, threads, tasks);
+            while let Some(taken) = self.slots[index].0.take(round, range.len()) {
+                if self.round.0.panicked.load(Ordering::Relaxed) {
+                    return;
+                }
+                work(range.start + taken);
             }
-            work(task);
         }
     }
 
     /// Enters the next open round; `None` if the pool is stopping.
-    fn wait_and_enter(&self, joined_round: u64) -> Option<u64> {
+    fn wait_and_enter(&self, joined_round: u64, active: &AtomicBool) -> Option<u64> {
         let mut spins = 0;
         loop {
-            let state = self.state.load(Ordering::Acquire);
-            let round = state & !(ROUND - 1);
-            if state & OPEN != 0 && round != joined_round {
-                let entered =
-                    self.state.compare_exchange(state, state + 1, Ordering::AcqRel, Ordering::Relaxed);
-                if entered.is_ok() {
-                    return Some(round);
+            if is_new(self.round.0.state.load(Ordering::Acquire), joined_round) {
+                active.store(true, Ordering::SeqCst);
+                let state = self.round.0.state.load(Ordering::SeqCst);
+                if is_new(state, joined_round) {
+                    return Some(state & !OPEN);
                 }
-                continue;
+                active.store(false, Ordering::Release);
             }
             if self.stopping.load(Ordering::Acquire) {
                 return None;
@@ -237,15 +269,47 @@ impl Shared {
         self.sleeping.fetch_add(1, Ordering::SeqCst);
         loop {
             // Either the caller sees `sleeping` and wakes this thread, or this thread sees the open round here.
-            let state = self.state.load(Ordering::SeqCst);
-            let has_work = state & OPEN != 0 && state & !(ROUND - 1) != joined_round;
-            if has_work || self.stopping.load(Ordering::SeqCst) {
+            let state = self.round.0.state.load(Ordering::SeqCst);
+            if is_new(state, joined_round) || self.stopping.load(Ordering::SeqCst) {
                 break;
             }
             guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
         self.sleeping.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+impl Slot {
+    /// Takes the next of `len` tasks: how many were taken before it, or `None` if all were.
+    fn take(&self, round: u64, len: usize) -> Option<usize> {
+        let none_taken = round << (TASK_BITS - 1);
+        let mut current = self.next_task.load(Ordering::Relaxed);
+        loop {
+            let next = if current >> TASK_BITS == none_taken >> TASK_BITS { current } else { none_taken };
+            let taken = (next - none_taken) as usize;
+            if taken >= len {
+                return None;
+            }
+            let taking =
+                self.next_task.compare_exchange_weak(current, next + 1, Ordering::Relaxed, Ordering::Relaxed);
+            match taking {
+                Ok(_) => return Some(taken),
+                Err(changed) => current = changed,
+            }
+        }
+    }
+}
+
+/// Whether a state is an open round other than the one joined last.
+fn is_new(state: u64, joined_round: u64) -> bool {
+    state & OPEN != 0 && state & !OPEN != joined_round
+}
+
+/// The tasks of one thread: consecutive, and as many as the others have, or one more.
+fn range_of(thread: usize, threads: usize, tasks: usize) -> Range<usize> {
+    let (each, rest) = (tasks / threads, tasks % threads);
+    let start = thread * each + thread.min(rest);
+    start..start + each + usize::from(thread < rest)
 }
 
 /// A pointer through which several threads write, each to its own elements.
@@ -271,6 +335,33 @@ mod tests {
             let mut counts = vec![0_u32; round % 40];
             pool.run_chunks(&mut counts, 1, |_, count| count[0] += 1);
             assert!(counts.iter().all(|count| *count == 1), "round {round}");
+        }
+    }
+
+    #[test]
+    fn tasks_are_divided_evenly_and_completely() {
+        for (threads, tasks) in [(1, 0), (3, 2), (3, 3), (4, 11), (16, 18), (7, 1_000)] {
+            let ranges: Vec<Range<usize>> =
+                (0..threads).map(|thread| range_of(thread, threads, tasks)).collect();
+            assert_eq!(ranges.iter().cloned().flatten().collect::<Vec<_>>(), (0..tasks).collect::<Vec<_>>());
+            let lengths = ranges.iter().map(ExactSizeIterator::len);
+            assert!(lengths.clone().max().unwrap() - lengths.min().unwrap() <= 1, "{ranges:?}");
+        }
+    }
+
+    #[test]
+    fn tasks_of_a_thread_that_is_held_up_are_taken_by_the_others() {
+        let pool = ThreadPool::start(3).unwrap();
+        for _ in 0..20 {
+            let done = AtomicUsize::new(0);
+            pool.run(30, &|task| {
+                // Whichever thread has the first task stays in it until all others are done.
+                while task == 0 && done.load(Ordering::Acquire) < 29 {
+                    thread::yield_now();
+                }
+                done.fetch_add(1, Ordering::Release);
+            });
+            assert_eq!(done.into_inner(), 30);
         }
     }
 

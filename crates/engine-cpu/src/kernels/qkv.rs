@@ -167,6 +167,7 @@ fn apply_rope<L: Lanes>(lanes: L, head: &mut [f32], cosines: &[f32], signed_sine
 
 #[cfg(test)]
 mod tests {
+    use super::super::kv_cache::KvFormat;
     use super::super::{InstructionSet, KvShape, Precision, ThreadPool};
     use super::*;
     use crate::half_precision::f16_to_f32;
@@ -211,7 +212,7 @@ mod tests {
         let mut allocator = PageAllocator::new(4, 0);
         let mut table = allocator.reserve(4, PagePool::General).unwrap();
         allocator.grow(&mut table, FIRST_POSITION + ROWS);
-        (KvCache::new(shape, 4).unwrap(), table)
+        (KvCache::new(shape, KvFormat::F16, 4).unwrap(), table)
     }
 
     const ROPE: RopeFrequencies<'_> =

@@ -7,7 +7,6 @@ use crate::forward::{BatchEntry, Forward, ForwardModel};
 use crate::gguf::TensorType;
 use crate::gguf::writer::GgufWriter;
 use crate::kernels::Kernels;
-use crate::kernels::KvCache;
 use crate::paging::{PageAllocator, PagePool};
 use crate::tokenizer::Tokenizer;
 use chancery_engine::Turn;
@@ -109,11 +108,12 @@ fn rejection(bytes: Vec<u8>) -> String {
 
 /// Runs one step; returns the number of logits.
 fn step(model: Model, tokens: &[u32]) -> usize {
-    let cache = KvCache::new(model.hyperparameters.kv_shape(), 2).unwrap();
+    let kernels = Kernels::start(1).unwrap();
+    let cache = kernels.kv_cache(model.hyperparameters.kv_shape(), 2).unwrap();
     let mut allocator = PageAllocator::new(2, 0);
     let mut pages = allocator.reserve(2, PagePool::General).unwrap();
     allocator.grow(&mut pages, tokens.len());
-    let mut forward = Forward::new(model, Kernels::start(1).unwrap(), cache);
+    let mut forward = Forward::new(model, kernels, cache);
     let entry = BatchEntry { tokens, first_position: 0, pages: pages.pages(), logits_rows: 1 };
     forward.step(&[entry]).rows().map(<[f32]>::len).sum()
 }

@@ -9,6 +9,8 @@ use proptest::prelude::*;
 const GB: u64 = 1_000_000_000;
 /// 1,000 × 1,000 weights of four bytes each.
 const EMBEDDING_BYTES: u64 = 4_000_000;
+/// 32 layers of 8 heads: keys and values of 128 numbers with two bytes each, and a scale of four.
+const KV_TOKEN_BYTES: u64 = 32 * 8 * 2 * (128 * 2 + 4);
 
 /// Model files of 32 layers with 8 KV heads of 128 values, as in a typical 8B model: a page of the KV cache is 2.1 MB,
 /// and a context of 32,768 tokens 4.3 GB. The matrices are much smaller.
@@ -90,7 +92,7 @@ fn memory_need_includes_weights_kv_cache_buffers_and_tokenizer() {
     assert!((1_000_000..1_200_000).contains(&matrix), "{matrix}");
     assert_eq!(
         memory_estimate.kv_bytes,
-        (pages_for(4_096) + SHORT_POOL_PAGES) as u64 * PAGE_TOKENS as u64 * 131_072
+        (pages_for(4_096) + SHORT_POOL_PAGES) as u64 * PAGE_TOKENS as u64 * KV_TOKEN_BYTES
     );
     assert_eq!(memory_estimate.tokenizer_bytes, 1_008 * TOKENIZER_BYTES_PER_TOKEN as u64);
     assert!(memory_estimate.activation_bytes > 256 * 4 * (4_096 + 2 * 14_336), "{memory_estimate:?}");

@@ -153,6 +153,7 @@ impl Drop for Harness {
 }
 
 mod allocations;
+mod chunked_prefill;
 mod logprobs;
 mod penalties;
 mod prefix_cache;
@@ -173,6 +174,7 @@ fn job(prompt: &[u32], max_output_tokens: u32) -> Job {
         stop: Vec::new(),
         stop_on_repetition: false,
         top_logprobs: None,
+        needs_partial_text: true,
     }
 }
 

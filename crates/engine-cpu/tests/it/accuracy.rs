@@ -24,9 +24,9 @@ const TEXT_TOKENS: usize = 1_024;
 /// A NumPy simulation of this arithmetic had 0.0032 and 0.964; llama.cpp's own has 0.0033 and 0.969.
 const MAX_MEAN_KL: f64 = 0.004;
 const MIN_AGREEMENT: f64 = 0.955;
-/// Matrix products are equal everywhere. The portable code may not fuse multiply and add, so attention and norms round
-/// differently, and quantised activations propagate that.
-const MAX_ERROR_OF_PORTABLE: f64 = 0.05;
+/// Matrix products are equal everywhere. Kernels with integer attention round keys and values to whole numbers, the others to
+/// half precision, and the portable code may not fuse multiply and add; quantised activations propagate that.
+const MAX_ERROR_BETWEEN_KERNELS: f64 = 0.05;
 
 fn best(log_probabilities: &[f64]) -> usize {
     let ids = 0..log_probabilities.len();
@@ -160,7 +160,7 @@ fn perplexity_and_kl_divergence_are_within_llama_cpp_tolerance() {
 }
 
 #[test]
-fn vector_kernels_are_bit_identical_for_a_whole_model() {
+fn kernels_with_integer_attention_are_bit_identical_and_all_are_close() {
     let prompt = references().into_iter().map(|reference| reference.prompt_ids).max_by_key(Vec::len).unwrap();
     let mut results: Vec<(&str, Vec<f64>)> = Vec::new();
     for kernel in ["amx", "avx512", "avx2", "portable"] {
@@ -169,10 +169,14 @@ fn vector_kernels_are_bit_identical_for_a_whole_model() {
             Err(error) => assert!(error.to_string().contains("not supported by this CPU"), "{error}"),
         }
     }
-    let (_, portable) = results.pop().unwrap();
+    let of = |kernel: &str| results.iter().find(|(name, _)| *name == kernel).map(|(_, result)| result);
+    if let (Some(amx), Some(avx512)) = (of("amx"), of("avx512")) {
+        assert!(amx == avx512, "amx and avx512");
+    }
+    let portable = of("portable").unwrap();
     for (kernel, result) in &results {
-        assert!(*result == results[0].1, "{kernel} and {}", results[0].0);
-        let error = result.iter().zip(&portable).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-        assert!(error < MAX_ERROR_OF_PORTABLE, "{kernel}: {error}");
+        let error = result.iter().zip(portable).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        println!("{kernel} against portable: worst {error:.4}");
+        assert!(error < MAX_ERROR_BETWEEN_KERNELS, "{kernel}: {error}");
     }
 }

@@ -251,6 +251,7 @@ async fn every_architecture_serves_jobs() {
             stop: Vec::new(),
             stop_on_repetition: false,
             top_logprobs: None,
+            needs_partial_text: true,
         };
         let mut generation = engine.start(job).unwrap();
         let ended = loop {

@@ -22,6 +22,7 @@ pub(crate) fn job(engine: &CpuEngine, instructions: &str, input: &str, max_outpu
         stop: Vec::new(),
         stop_on_repetition: false,
         top_logprobs: None,
+        needs_partial_text: true,
     }
 }
 

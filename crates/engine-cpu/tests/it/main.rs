@@ -18,12 +18,13 @@ use chancery_domain::SystemClock;
 use chancery_engine_cpu::{BudgetedAllocator, CpuEngine, LoadOptions};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use std::alloc::System;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 /// Bounds chat templates, as in the server.
 #[global_allocator]
-static ALLOCATOR: BudgetedAllocator = BudgetedAllocator;
+static ALLOCATOR: BudgetedAllocator<System> = BudgetedAllocator(System);
 
 fn model_path() -> PathBuf {
     match std::env::var_os("CHANCERY_TEST_MODEL") {

@@ -12,13 +12,14 @@ use chancery_engine_cpu::{
     text_logprobs,
 };
 use serde::Deserialize;
+use std::alloc::System;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Bounds chat templates, as in the server.
 #[global_allocator]
-static ALLOCATOR: BudgetedAllocator = BudgetedAllocator;
+static ALLOCATOR: BudgetedAllocator<System> = BudgetedAllocator(System);
 
 const SMALLER: &str = "qwen2.5-coder-0.5b";
 const LARGER: &str = "qwen2.5-coder-1.5b";
@@ -144,6 +145,7 @@ fn start(engine: &CpuEngine, notes: &str) -> Generation {
         stop: Vec::new(),
         stop_on_repetition: false,
         top_logprobs: None,
+        needs_partial_text: true,
     };
     engine.start(job).unwrap()
 }

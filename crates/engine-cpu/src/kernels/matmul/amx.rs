@@ -73,7 +73,7 @@ pub(super) fn multiply(amx: Amx, matmul_task: &MatmulTask<'_>) {
         avx512::multiply(amx.lanes, matmul_task);
         return;
     }
-    configure(amx);
+    configure(amx, BLOCK_ROWS);
     let passes = rows.min(RESIDENT_ROWS).div_ceil(BLOCK_ROWS);
     for first in (0..rows).step_by(RESIDENT_ROWS) {
         for block in matmul_task.blocks.clone() {
@@ -90,25 +90,24 @@ pub(super) fn multiply(amx: Amx, matmul_task: &MatmulTask<'_>) {
     release(amx);
 }
 
-/// Configures eight tiles of 16 rows of 64 bytes, for this thread.
-fn configure(_amx: Amx) {
-    static CONFIGURATION: Line = {
-        let mut bytes = [0; 64];
-        bytes[0] = 1;
-        let mut tile = 0;
-        while tile < 8 {
-            bytes[16 + 2 * tile] = 64;
-            bytes[48 + tile] = 16;
-            tile += 1;
-        }
-        Line(bytes)
-    };
+/// Configures eight tiles of 64 bytes a row, for this thread: results and inputs with `rows` rows, weights with 16.
+///
+/// # Panics
+/// If there are more than 16 rows.
+pub(in crate::kernels) fn configure(_amx: Amx, rows: usize) {
+    assert!((1..=BLOCK_ROWS).contains(&rows), "rows of a tile");
+    let mut configuration = Line::ZERO;
+    configuration.0[0] = 1;
+    for tile in 0..8 {
+        configuration.0[16 + 2 * tile] = 64;
+        configuration.0[48 + tile] = if tile < 6 { rows as u8 } else { 16 };
+    }
     // SAFETY: an `Amx` proves that the CPU has the instruction; it reads the 64 bytes.
-    unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const CONFIGURATION, options(nostack, readonly)) };
+    unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const configuration, options(nostack, readonly)) };
 }
 
 /// Clears this thread's tile state, so that the OS need not save it on context switches.
-fn release(_amx: Amx) {
+pub(in crate::kernels) fn release(_amx: Amx) {
     // SAFETY: an `Amx` proves that the CPU has the instruction.
     unsafe { asm!("tilerelease", options(nostack, nomem)) };
 }

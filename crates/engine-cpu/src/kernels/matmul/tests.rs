@@ -1,6 +1,6 @@
 //! Compares every kernel that this CPU supports with the portable one and with plain arithmetic.
 
-use super::super::tiles::tests::sample_tensor;
+use super::super::tiles::tests::{as_int8, is_packed, sample_tensor};
 use super::super::{Rows, ThreadPool};
 use super::*;
 use crate::gguf::TensorType;
@@ -63,9 +63,47 @@ fn matmul_matches_the_file_weights_within_half_a_step() {
             ColumnSource { kind, columns: 83, bytes: &bytes },
             ColumnSource { kind: TensorType::Q8_0, columns: 14, bytes: &other },
         ];
+        // The steps and offsets of 4-bit weights are rounded to 16 bits (`nibbles`).
+        let steps = match kind {
+            TensorType::Q4_0 | TensorType::Q4_1 | TensorType::Q4K => 0.518,
+            _ => 0.5,
+        };
         for set in InstructionSet::available() {
-            assert_near(&kernels(set, Precision::Int8), &sources, width, 0.5 / 127.0 + 0.001);
+            assert_near(&kernels(set, Precision::Int8), &sources, width, steps / 127.0 + 0.001);
             assert_near(&kernels(set, Precision::F32), &sources, width, 1e-5);
+        }
+    }
+}
+
+#[test]
+fn packed_weights_give_the_same_bits_as_int8_for_any_number_of_rows() {
+    let width = 768;
+    for kind in [TensorType::Q4_0, TensorType::Q4_1, TensorType::Q4K] {
+        let bytes = sample_tensor(kind, width, 83);
+        let other = sample_tensor(TensorType::Q6K, width, 20);
+        let sources = [
+            ColumnSource { kind, columns: 83, bytes: &bytes },
+            ColumnSource { kind: TensorType::Q6K, columns: 20, bytes: &other },
+        ];
+        let portable = kernels(InstructionSet::available()[0], Precision::Int8);
+        let packed = TiledMatrix::new(&portable, width, &sources);
+        assert!(is_packed(&packed), "{kind}");
+        let int8 = Matrix(Storage::Tiled(as_int8(&portable, &packed)));
+        let inputs = sample_inputs(40, width);
+        for set in InstructionSet::available() {
+            let kernels = kernels(set, Precision::Int8);
+            let packed = kernels.matrix(width, &sources);
+            for rows in 1..=40 {
+                for mode in [OutputMode::Overwrite, OutputMode::Accumulate] {
+                    let inputs = &inputs[..rows * width];
+                    let expected = multiply(&kernels, &int8, inputs, mode);
+                    assert!(
+                        multiply(&kernels, &packed, inputs, mode) == expected,
+                        "{kind}, {}, {rows} rows",
+                        kernels.name()
+                    );
+                }
+            }
         }
     }
 }
@@ -104,11 +142,15 @@ proptest! {
         columns in 1_usize..=110,
         sixteens in 1_usize..=42,
         accumulates in any::<bool>(),
+        packed in any::<bool>(),
         seed in any::<u32>(),
     ) {
-        let width = sixteens * 16;
-        let bytes = sample_tensor(TensorType::F16, width, columns);
-        let sources = [ColumnSource { kind: TensorType::F16, columns, bytes: &bytes }];
+        let (kind, width) = match packed {
+            true => (TensorType::Q4_1, sixteens.div_ceil(2) * 32),
+            false => (TensorType::F16, sixteens * 16),
+        };
+        let bytes = sample_tensor(kind, width, columns);
+        let sources = [ColumnSource { kind, columns, bytes: &bytes }];
         let mut state = u64::from(seed) << 1 | 1;
         let inputs: Vec<f32> = (0..rows * width)
             .map(|_| {
