@@ -2,6 +2,7 @@
 
 use crate::{Randomness, UnixMillis};
 use std::fmt;
+use std::sync::Arc;
 
 macro_rules! numeric_id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -41,9 +42,9 @@ impl WriterId {
 }
 
 /// Identifies one request everywhere: in the reply, header, log line and ledger row. It starts with the time, so that rows
-/// written together are stored together.
+/// written together are stored together. Every part of a request has a copy, so copies share the text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RequestId(String);
+pub struct RequestId(Arc<str>);
 
 impl RequestId {
     /// 48 bits of time and 80 random bits, in Crockford's base 32 (the layout of a ULID).
@@ -51,7 +52,7 @@ impl RequestId {
         let mut random = [0_u8; 10];
         randomness.fill(&mut random);
         let random_bits = random.iter().fold(0_u128, |bits, byte| bits << 8 | u128::from(*byte));
-        Self(crockford_base32(time_bits(now) | random_bits, 26))
+        Self(crockford_base32(time_bits(now) | random_bits, 26).into())
     }
 
     /// The common prefix of all ids created at this moment. It sorts before all of them and after all earlier ones.
@@ -61,16 +62,21 @@ impl RequestId {
 
     /// Sorts before every id created at that time or later.
     pub fn min_at(at: UnixMillis) -> Self {
-        Self(crockford_base32(time_bits(at), 26))
+        Self(crockford_base32(time_bits(at), 26).into())
     }
 
     /// Skips validation, because only generated ids are stored.
     pub fn from_stored(text: String) -> Self {
-        Self(text)
+        Self(text.into())
     }
 
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The text itself, for a place that keeps it.
+    pub fn to_shared(&self) -> Arc<str> {
+        Arc::clone(&self.0)
     }
 }
 
@@ -80,8 +86,10 @@ fn time_bits(moment: UnixMillis) -> u128 {
 
 fn crockford_base32(bits: u128, digits: u32) -> String {
     const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-    let text = (0..digits).rev().map(|index| char::from(DIGITS[(bits >> (index * 5) & 31) as usize]));
-    format!("req_{}", text.collect::<String>())
+    let mut text = String::with_capacity("req_".len() + digits as usize);
+    text.push_str("req_");
+    text.extend((0..digits).rev().map(|index| char::from(DIGITS[(bits >> (index * 5) & 31) as usize])));
+    text
 }
 
 impl fmt::Display for RequestId {

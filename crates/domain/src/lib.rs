@@ -84,7 +84,7 @@ pub use panic_message::panic_message;
 pub use person::{Identity, Person, PersonId, Profile, Role, RoleError};
 pub use person_name::{MAX_PERSON_NAME_CHARS, PersonName, PersonNameError};
 pub use price::{BilledTokens, CachedTokensError, PriceError, Prices, TokenPrice};
-pub use randomness::{OsRandomness, Randomness, SeededRandomness};
+pub use randomness::{BufferedRandomness, OsRandomness, Randomness, SeededRandomness};
 pub use rate_limit::{
     COALESCE_SPAN, LimitUsage, MAX_EXACT_ENTRIES, RateLimitExceeded, RateLimitStatus, ReservedEntry,
     SlidingWindow, WINDOW, WindowEntryId, ceil_seconds,

@@ -14,12 +14,16 @@ use super::chat::{self, BodyOptions};
 use super::endpoint::{Endpoint, Lease};
 use super::error::{UpstreamError, UpstreamErrorKind};
 use super::health;
-use super::limits::MIN_BYTES_PER_TOKEN;
+use super::limits::{MIN_BYTES_PER_TOKEN, PROGRESS_INTERVAL, PROGRESS_QUERIES_PER_TIMEOUT};
+use super::progress::Progress;
 use super::run::RunningJob;
 use super::sampling_params::{is_kind_dependent, missing_logprobs, rejected_field, unsupported};
+use super::settings::Timeouts;
 use super::stream::{Reply, ReplyLimits};
+use super::whole_reply::WholeReply;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tokio::time::timeout;
 
 /// A reply none of which has been passed on yet.
@@ -41,6 +45,11 @@ struct RequestVariant {
 enum RemovedOption {
     ContinuousUsage,
     CacheSalt,
+}
+
+/// Often enough for the time limits of a job.
+fn progress_interval(timeouts: Timeouts) -> Duration {
+    PROGRESS_INTERVAL.min(timeouts.first_token.min(timeouts.idle) / PROGRESS_QUERIES_PER_TIMEOUT)
 }
 
 impl RunningJob<'_> {
@@ -78,12 +87,15 @@ impl RunningJob<'_> {
         if let Some(error) = self.known_unsupported(endpoint) {
             return Err(error);
         }
+        let whole_tag = self.whole_tag_for(endpoint);
+        let has_continuous_usage = whole_tag.is_none() && self.upstream.counter.is_none();
         let options = BodyOptions {
             max_tokens: self.max_tokens,
-            has_continuous_usage: self.upstream.counter.is_none() && endpoint.supports_continuous_usage(),
+            has_continuous_usage: has_continuous_usage && endpoint.supports_continuous_usage(),
             has_empty_turns: true,
             has_cache_salt: endpoint.capabilities.accepts_cache_salt(),
             server_kind,
+            whole_tag,
         };
         let mut variant = RequestVariant { options, is_shortened: false, removed: None };
         loop {
@@ -153,11 +165,24 @@ impl RunningJob<'_> {
             stops_on_repetition: self.job.stop_on_repetition,
             top_logprobs: self.job.top_logprobs,
         };
-        let authorization = endpoint.authorization();
-        self.record_sent(endpoint);
+        let progress = options.whole_tag.map(|tag| {
+            let (transport, endpoint) = (Arc::clone(&upstream.transport), Arc::clone(endpoint));
+            Progress { transport, endpoint, tag }
+        });
+        self.record_sent(endpoint, progress.clone());
         let first_text = async {
-            let response = upstream.transport.chat(endpoint.address(authorization.as_ref()), body).await?;
-            let mut reply = Reply::new(response, reply_limits);
+            let mut reply = match progress {
+                Some(progress) => {
+                    let max_text_bytes = reply_limits.max_text_bytes();
+                    let interval = progress_interval(timeouts);
+                    Reply::whole(WholeReply::new(progress, body, max_text_bytes, interval), reply_limits)
+                }
+                None => {
+                    let authorization = endpoint.authorization();
+                    let address = endpoint.address(authorization.as_ref());
+                    Reply::streamed(upstream.transport.chat(address, body).await?, reply_limits)
+                }
+            };
             reply.wait_for_text().await?;
             endpoint.record_activity();
             Ok::<_, UpstreamError>(reply)
@@ -167,6 +192,14 @@ impl RunningJob<'_> {
             UpstreamError::new(UpstreamErrorKind::TimedOut, format!("no token within {waited_ms} ms"))
         };
         timeout(timeouts.first_token, first_text).await.map_err(timed_out)?
+    }
+
+    /// The tag of the job if its reply may be whole, and the server tells how far it has come. A reply without a usage report must
+    /// still be countable: a whole reply has no pieces.
+    fn whole_tag_for(&self, endpoint: &Endpoint) -> Option<u32> {
+        let capabilities = &endpoint.capabilities;
+        let can_count = || self.upstream.counter.is_some() || capabilities.tokenize_format().is_some();
+        if capabilities.reports_progress() && can_count() { self.progress_tag() } else { None }
     }
 
     /// Returns `None` if resending to this server would change nothing.

@@ -4,7 +4,6 @@
 use chancery_domain::{AccountId, SecretToken};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use std::fmt::Write;
 
 /// vLLM's name of the field; SGLang has it too.
 pub(super) const CACHE_SALT_FIELD: &str = "cache_salt";
@@ -21,10 +20,7 @@ impl CacheSalts {
 
     pub(super) fn of(&self, account: AccountId) -> String {
         let tag = self.mac.clone().chain_update(account.0.to_le_bytes()).finalize().into_bytes();
-        tag.iter().fold(String::with_capacity(2 * tag.len()), |mut salt, byte| {
-            // Writing to a `String` cannot fail.
-            let _ = write!(salt, "{byte:02x}");
-            salt
-        })
+        let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or('0');
+        tag.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
     }
 }

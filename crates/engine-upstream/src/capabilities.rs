@@ -1,6 +1,6 @@
-//! What a server offers beyond Chat Completions: a `/tokenize`, a prefix cache that keeps salted prompts apart, and the
-//! kind of server, which decides how sampling fields are sent (`sampling_params`). Asked at start and whenever the server
-//! may have been replaced. What is unknown counts as not offered.
+//! What a server offers beyond Chat Completions: a `/tokenize`, a prefix cache that keeps salted prompts apart, reports of its
+//! progress, and the kind of server, which decides how sampling fields are sent (`sampling_params`). Asked at start and
+//! whenever the server may have been replaced. What is unknown counts as not offered.
 
 use super::context;
 use super::endpoint::Endpoint;
@@ -8,6 +8,7 @@ use super::health::HealthCheck;
 use super::limits::{
     CAPABILITY_TIMEOUT, HEALTH_CHECK_CONCURRENCY, MAX_VERSION_BYTES, MIN_SALTED_VLLM_VERSION,
 };
+use super::progress;
 use super::run::Upstream;
 use super::tokenize::{self, TokenizeFormat};
 use super::transport::Transport;
@@ -68,6 +69,8 @@ struct Detected {
     tokenize: Option<TokenizeFormat>,
     /// `None`: the server did not tell its version this time.
     honours_cache_salt: Option<bool>,
+    /// Whether it tells how far a job has come.
+    reports_progress: bool,
 }
 
 impl Capabilities {
@@ -93,6 +96,18 @@ impl Capabilities {
         let state = self.lock();
         let detected = state.detected.as_ref().filter(|_| !state.is_outdated)?;
         Some(ServerKind::from_owner(detected.owner.as_deref()))
+    }
+
+    /// Whether the server tells how far a job has come (`progress`).
+    pub(super) fn reports_progress(&self) -> bool {
+        let state = self.lock();
+        !state.is_outdated && state.detected.as_ref().is_some_and(|detected| detected.reports_progress)
+    }
+
+    /// Until the server is detected again. Returns whether that is new.
+    pub(super) fn disable_progress(&self) -> bool {
+        let mut state = self.lock();
+        state.detected.as_mut().is_some_and(|detected| std::mem::take(&mut detected.reports_progress))
     }
 
     pub(super) fn has_logprobs(&self) -> bool {
@@ -187,7 +202,9 @@ async fn detect_one(upstream: &Upstream, endpoint: &Endpoint, owner: Option<Stri
         Some(VLLM_OWNER) => has_salted_version(transport, endpoint).await,
         _ => Some(false),
     };
-    Some(Detected { owner, tokenize, honours_cache_salt })
+    let is_llama_server = ServerKind::from_owner(owner.as_deref()) == ServerKind::LlamaServer;
+    let reports_progress = is_llama_server && progress::probe(transport, endpoint).await;
+    Some(Detected { owner, tokenize, honours_cache_salt, reports_progress })
 }
 
 /// Older versions ignore the salt, at least for some models. A server without `/version` may be one of them. Returns
@@ -236,6 +253,10 @@ fn warn_without_token_counts(upstream: &Upstream) {
 mod tests {
     use super::*;
 
+    fn detected() -> Detected {
+        Detected { owner: None, tokenize: None, honours_cache_salt: Some(false), reports_progress: false }
+    }
+
     #[test]
     fn versions_are_compared_by_number() {
         for (version, expected) in [
@@ -265,7 +286,7 @@ mod tests {
             let capabilities = Capabilities::default();
             assert_eq!(capabilities.server_kind(), None);
             let owner = owner.map(str::to_owned);
-            capabilities.record(Detected { owner, tokenize: None, honours_cache_salt: Some(false) });
+            capabilities.record(Detected { owner, ..detected() });
             assert_eq!(capabilities.server_kind(), Some(kind));
             capabilities.mark_outdated();
             assert_eq!(capabilities.server_kind(), None);
@@ -277,7 +298,7 @@ mod tests {
         let capabilities = Capabilities::default();
         capabilities.disable_logprobs();
         assert!(!capabilities.has_logprobs());
-        capabilities.record(Detected { owner: None, tokenize: None, honours_cache_salt: Some(false) });
+        capabilities.record(detected());
         assert!(capabilities.has_logprobs());
     }
 
@@ -293,7 +314,7 @@ mod tests {
     fn silent_server_loses_its_isolation_until_asked_again() {
         let capabilities = Capabilities::default();
         let vllm =
-            Detected { owner: Some(VLLM_OWNER.to_owned()), tokenize: None, honours_cache_salt: Some(true) };
+            Detected { owner: Some(VLLM_OWNER.to_owned()), honours_cache_salt: Some(true), ..detected() };
         assert!(!capabilities.isolates_cache());
         capabilities.record(vllm.clone());
         assert!(capabilities.isolates_cache() && capabilities.is_known_for(Some(VLLM_OWNER)));

@@ -7,8 +7,8 @@ use super::limits::{DEFAULT_BUSY_BACKOFF, HANG_THRESHOLD, MAX_BUSY_BACKOFF, MAX_
 use super::transport::EndpointAddress;
 use chancery_domain::{AccountId, Clock};
 use chancery_engine::{EndpointState, EndpointStatus};
+use hyper::header::HeaderValue;
 use metrics::Counter;
-use reqwest::header::HeaderValue;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;

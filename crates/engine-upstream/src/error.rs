@@ -17,7 +17,7 @@ pub(super) struct UpstreamError {
 pub(super) enum UpstreamErrorKind {
     /// No connection, or one that broke during a reply.
     Unreachable,
-    /// The connection ended before the response head, and so did a new one.
+    /// The connection ended before the response head, and so did a new one if the job was sent again (`transport`).
     ConnectionClosed,
     /// No data for too long.
     TimedOut,

@@ -1,11 +1,12 @@
 //! Interprets error responses of servers. Pure.
 
 use super::cache_salt::CACHE_SALT_FIELD;
-use super::chat::{CONTINUOUS_USAGE_OPTION, error_code_suffix};
+use super::chat::CONTINUOUS_USAGE_OPTION;
+use super::chunk::error_code_suffix;
 use super::error::{ErrorResponse, UpstreamError, UpstreamErrorKind};
 use super::limits::MAX_REASON_CHARS;
 use super::sampling_params::names_in;
-use reqwest::StatusCode;
+use hyper::StatusCode;
 
 /// Texts that mean the prompt is too long: vLLM's and SGLang's, llama-server's, and OpenAI's code.
 const CONTEXT_EXCEEDED_MARKERS: [&str; 5] = [

@@ -10,13 +10,14 @@ use super::probe::run_probes;
 use super::run::Upstream;
 use super::transport::Transport;
 use chancery_domain::Randomness;
+use hyper::body::Bytes;
 use std::sync::{Arc, Weak};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 /// The result of a health check: the server's list of models, or why there is none.
-pub(super) type HealthCheck = (Arc<Endpoint>, Result<Vec<u8>, UpstreamError>);
+pub(super) type HealthCheck = (Arc<Endpoint>, Result<Bytes, UpstreamError>);
 
 /// Ends when the engine is dropped.
 pub(super) async fn run_health_checks(upstream: Weak<Upstream>, randomness: Arc<dyn Randomness>) {
@@ -65,7 +66,7 @@ pub(super) async fn check_all(transport: &Arc<Transport>, endpoints: Vec<Arc<End
     checks.join_all().await
 }
 
-async fn check(transport: &Transport, endpoint: &Endpoint) -> Result<Vec<u8>, UpstreamError> {
+async fn check(transport: &Transport, endpoint: &Endpoint) -> Result<Bytes, UpstreamError> {
     let authorization = endpoint.authorization();
     let timed_out = |_| {
         UpstreamError::new(

@@ -11,16 +11,19 @@ mod cache_salt;
 mod cap;
 mod capabilities;
 mod chat;
+mod chunk;
 mod concurrency_slots;
 mod context;
 mod endpoint;
 mod error;
 mod error_response;
 mod health;
+mod lenient;
 mod limits;
 mod logprobs;
 mod pool;
 mod probe;
+mod progress;
 mod repetition_watch;
 mod run;
 mod sampling_params;
@@ -31,6 +34,7 @@ mod token_length;
 mod tokenize;
 mod transport;
 mod usage;
+mod whole_reply;
 
 pub use limits::{MAX_ENDPOINTS, MAX_TOTAL_TIMEOUT};
 pub use settings::{Servers, Timeouts, UpstreamSettings, ValidatedServers};
@@ -92,7 +96,7 @@ impl UpstreamEngine {
             hedge_after,
             cache_salt_secret,
         } = settings;
-        let transport = Arc::new(Transport::new(timeouts.connect)?);
+        let transport = Arc::new(Transport::new(timeouts.connect, Arc::clone(&clock)));
         let servers = validate(&transport, &servers)?;
         let pool = Pool::new(&model, servers, Arc::clone(&clock), randomness.next_u64());
         let context_tokens = match context_tokens {
@@ -113,6 +117,8 @@ impl UpstreamEngine {
             cache_salts,
             billed_prefixes: BilledPrefixes::new(),
             clock,
+            randomness: Arc::clone(&randomness),
+            progress_tags: Arc::default(),
             has_warned_of_counts: AtomicBool::new(false),
         });
         let detecting = async {
@@ -139,7 +145,7 @@ impl UpstreamEngine {
 
 fn validate(transport: &Transport, servers: &Servers) -> Result<ValidatedServers, TransportError> {
     let Servers { endpoints, api_key } = servers;
-    transport.ensure_tls_client(endpoints)?;
+    transport.prepare(endpoints)?;
     let authorization = transport::authorization(api_key.as_deref())?;
     Ok(ValidatedServers { endpoints: endpoints.clone(), authorization })
 }

@@ -139,8 +139,28 @@ pub(super) const USAGE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) const CANCELLED_USAGE_TIMEOUT: Duration = Duration::from_millis(300);
 pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// How often a server is asked how far a whole reply has come, unless the time limits of the job need it more often, and how long
+/// it may take to answer: llama-server answers between two steps.
+pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+pub(super) const PROGRESS_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// Times that the server is asked within each time limit of the job.
+pub(super) const PROGRESS_QUERIES_PER_TIMEOUT: u32 = 4;
+/// Consecutive answers without the job, though a slot is idle, after which the answers are not believed. One may fall between the
+/// end of the job and the arrival of its reply.
+pub(super) const MAX_MISSING_REPORTS: u32 = 2;
+/// Size of the answer: a few kilobytes for each of its slots.
+pub(super) const MAX_SLOTS_BYTES: usize = 8 * 1024 * 1024;
+/// A job is sent for a whole reply only if it ends before the total timeout at this speed: a whole reply that reaches it has
+/// no text, and a stream has some.
+pub(super) const MIN_WHOLE_TOKENS_PER_SECOND: u64 = 4;
+/// Size of a whole reply: JSON needs up to six bytes for one of text.
+pub(super) const MAX_WHOLE_REPLY_RATIO: usize = 6;
+pub(super) const MAX_WHOLE_REPLY_OVERHEAD_BYTES: usize = 64 * 1024;
+
 /// Close idle connections before servers usually do: a job on a connection that the server has closed is sent twice.
 pub(super) const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long after a request the close of an idle connection may arrive: one round trip on a slow network.
+pub(super) const MAX_IDLE_CLOSE_DELAY: Duration = Duration::from_secs(1);
 
 /// Upper bound on a job's total time, including all attempts. Metering gives up after 600 seconds and must not be
 /// first.

@@ -9,7 +9,7 @@
 //! - The tokens between reasoning and answer (`</think>`) come without text too. They are left out, by the bytes of the
 //!   answer's first text.
 
-use super::chat::ServerFinishReason;
+use super::chunk::ServerFinishReason;
 use super::limits::{CAP_CHECK_FRACTION, MAX_EXTRA_LOGPROBS, MAX_TOKEN_BYTES};
 use chancery_engine::{TokenLogprob, TokenLogprobs};
 use serde_json::Value;

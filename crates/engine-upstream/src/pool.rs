@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn removed_server_keeps_its_old_api_key() {
         let keyed = |names: &[&str], key: &'static str| ValidatedServers {
-            authorization: Some(reqwest::header::HeaderValue::from_static(key)),
+            authorization: Some(hyper::header::HeaderValue::from_static(key)),
             ..servers(names)
         };
         let pool = Pool::new("m", keyed(&["a", "b"], "old"), Arc::new(ManualClock::at(UnixMillis(0))), 0);

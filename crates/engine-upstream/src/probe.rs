@@ -9,6 +9,7 @@ use super::run::Upstream;
 use super::stream::{Reply, ReplyLimits};
 use super::transport::Transport;
 use chancery_domain::Clock;
+use hyper::body::Bytes;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -33,7 +34,7 @@ pub(super) async fn run_probes(upstream: Weak<Upstream>) {
 }
 
 /// The shortest job there is. Contains nothing of any account.
-fn body(upstream_model: &str) -> Vec<u8> {
+fn body(upstream_model: &str) -> Bytes {
     serde_json::json!({
         "model": upstream_model,
         "messages": [{"role": "user", "content": "Hi"}],
@@ -42,7 +43,7 @@ fn body(upstream_model: &str) -> Vec<u8> {
         "stream": true,
     })
     .to_string()
-    .into_bytes()
+    .into()
 }
 
 /// A running probe. Dropping it says nothing about the server.
@@ -60,7 +61,7 @@ impl Probe {
         Some(Self { endpoint, clock: Arc::clone(clock), permit: Some(permit), activity_at_start })
     }
 
-    async fn run(mut self, transport: Arc<Transport>, body: Vec<u8>, limit: Duration) {
+    async fn run(mut self, transport: Arc<Transport>, body: Bytes, limit: Duration) {
         let result = send(&transport, &self.endpoint, body, limit).await;
         let was_active = self.endpoint.activity() != self.activity_at_start;
         let outcome = outcome(&result, was_active);
@@ -91,7 +92,7 @@ impl Drop for Probe {
 async fn send(
     transport: &Transport,
     endpoint: &Endpoint,
-    body: Vec<u8>,
+    body: Bytes,
     limit: Duration,
 ) -> Result<(), UpstreamError> {
     let authorization = endpoint.authorization();
@@ -105,7 +106,7 @@ async fn send(
             stops_on_repetition: false,
             top_logprobs: None,
         };
-        let mut reply = Reply::new(response, reply_limits);
+        let mut reply = Reply::streamed(response, reply_limits);
         reply.wait_for_text().await?;
         Ok::<_, UpstreamError>(reply)
     };

@@ -8,9 +8,11 @@
 //!    sent cannot be taken back. If the server goes past the cap, the job is stopped there (`cap`), and so it is where
 //!    the reply loops, if the job asks for that (`repetition_watch`). Reasoning before the answer is text in all these
 //!    steps.
+//!    Where nobody needs the text before the end, it is passed on at the end, and a server that tells its progress is
+//!    asked for a whole reply (`whole_reply`). Its first token counts as the first text.
 //! 5. If the caller disconnects, the connection is closed at once, which tells the server to stop. Only if the reply
 //!    has already ended, and nothing runs any more, is its usage still awaited, briefly. The total timeout does the
-//!    same.
+//!    same. The server of a whole reply is first asked how many tokens it has generated.
 //! 6. Finally, the job's tokens are counted (`usage`).
 
 use super::affinity::AffinityKey;
@@ -20,18 +22,20 @@ use super::cache_salt::CacheSalts;
 use super::cap::CapCheck;
 use super::endpoint::{Endpoint, Lease};
 use super::error::{UpstreamError, UpstreamErrorKind};
-use super::limits::{MAX_ATTEMPTS, TYPICAL_BYTES_PER_TOKEN};
+use super::limits::{MAX_ATTEMPTS, MIN_WHOLE_TOKENS_PER_SECOND, TYPICAL_BYTES_PER_TOKEN};
 use super::pool::{LeaseRequest, Pool};
+use super::progress::{Progress, ProgressTag, ProgressTags};
+use super::sampling_params::is_kind_dependent;
 use super::settings::Timeouts;
 use super::stream::{Received, Reply};
 use super::template_tokens;
 use super::token_counter::TokenCounter;
 use super::transport::Transport;
-use chancery_domain::Clock;
+use chancery_domain::{Clock, Randomness};
 use chancery_engine::{GenerationSink, Job, Turn};
-use std::pin::pin;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
@@ -48,6 +52,8 @@ pub(super) struct Upstream {
     pub(super) cache_salts: CacheSalts,
     pub(super) billed_prefixes: BilledPrefixes,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) randomness: Arc<dyn Randomness>,
+    pub(super) progress_tags: Arc<ProgressTags>,
     /// Whether the log has said that this model's tokens may not be counted.
     pub(super) has_warned_of_counts: AtomicBool,
 }
@@ -98,11 +104,21 @@ pub(super) struct RunningJob<'a> {
     pub(super) max_tokens: u32,
     /// Whether this job has failed on a server.
     pub(super) has_failed: AtomicBool,
+    /// Whether the caller is gone, so that no other server is to get the job.
+    is_cancelled: AtomicBool,
     /// The account's salt for the servers' prefix caches.
     pub(super) cache_salt: String,
-    /// The last server that the job was sent to. It may have computed the prompt, even if nothing came back.
-    sent_to: Mutex<Option<Arc<Endpoint>>>,
+    /// Chosen when a server may be asked for a whole reply; `None` if the job needs a stream.
+    progress_tag: OnceLock<Option<ProgressTag>>,
+    sent_to: Mutex<Option<Sent>>,
     started_at: Instant,
+}
+
+/// The last server that the job was sent to. It may have computed the prompt, even if nothing came back.
+struct Sent {
+    endpoint: Arc<Endpoint>,
+    /// Set if it was asked for a whole reply.
+    progress: Option<Progress>,
 }
 
 impl<'a> RunningJob<'a> {
@@ -114,12 +130,40 @@ impl<'a> RunningJob<'a> {
             job,
             max_tokens: 0,
             has_failed: AtomicBool::new(false),
+            is_cancelled: AtomicBool::new(false),
             cache_salt: upstream.cache_salts.of(job.account),
+            progress_tag: OnceLock::new(),
             sent_to: Mutex::new(None),
             started_at,
         };
         running.max_tokens = running.initial_max_tokens();
         running
+    }
+
+    pub(super) fn progress_tag(&self) -> Option<u32> {
+        self.progress_tag.get_or_init(|| self.new_progress_tag()).as_ref().map(|tag| tag.value)
+    }
+
+    /// Returns `None` if the job needs a stream: somebody needs the text before the end, this process watches it for loops or log
+    /// probabilities, or another server is to replace one whose first text is late. A long reply is streamed too, because a
+    /// whole one that reaches the total timeout has no text. So is one that is sampled with a seed that the caller chose: a job
+    /// of another node, or of another model on the same server, may have the same, and its tokens would be billed for this one.
+    fn new_progress_tag(&self) -> Option<ProgressTag> {
+        let Job { needs_partial_text, stop_on_repetition, top_logprobs, sampling, .. } = self.job;
+        let is_sampled = sampling.temperature > 0.0;
+        let max_whole_tokens =
+            self.upstream.timeouts.total.as_secs().saturating_mul(MIN_WHOLE_TOKENS_PER_SECOND);
+        let needs_stream = *needs_partial_text
+            || *stop_on_repetition
+            || top_logprobs.is_some()
+            || self.upstream.hedge_after.is_some()
+            || (is_sampled && sampling.is_seed_chosen)
+            || u64::from(self.max_tokens) > max_whole_tokens;
+        if needs_stream {
+            return None;
+        }
+        let (tags, randomness) = (&self.upstream.progress_tags, self.upstream.randomness.as_ref());
+        if is_sampled { tags.of_seed(sampling.seed) } else { tags.random(randomness) }
     }
 
     /// Never requests more than the context has room for, because some servers reject that instead of stopping there.
@@ -141,12 +185,20 @@ impl<'a> RunningJob<'a> {
         text_tokens.saturating_add(template_tokens(self.turns))
     }
 
-    pub(super) fn record_sent(&self, endpoint: &Arc<Endpoint>) {
-        *self.sent_to.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(endpoint));
+    pub(super) fn record_sent(&self, endpoint: &Arc<Endpoint>, progress: Option<Progress>) {
+        let sent = Sent { endpoint: Arc::clone(endpoint), progress };
+        *self.sent_to.lock().unwrap_or_else(PoisonError::into_inner) = Some(sent);
     }
 
     pub(super) fn sent_to(&self) -> Option<Arc<Endpoint>> {
-        self.sent_to.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let sent = self.sent_to.lock().unwrap_or_else(PoisonError::into_inner);
+        sent.as_ref().map(|sent| Arc::clone(&sent.endpoint))
+    }
+
+    /// Of a whole reply.
+    fn progress(&self) -> Option<Progress> {
+        let sent = self.sent_to.lock().unwrap_or_else(PoisonError::into_inner);
+        sent.as_ref().and_then(|sent| sent.progress.clone())
     }
 
     /// Remainder of the job's total timeout.
@@ -169,16 +221,37 @@ impl<'a> RunningJob<'a> {
     }
 
     async fn work(&self, sink: &GenerationSink) -> Result<JobResult, UpstreamError> {
-        let started_reply = tokio::select! {
-            biased;
-            // Drops the connection, and with it the lease on the server.
-            () = sink.cancelled() => {
-                let (received, max_tokens) = (Received::default(), self.max_tokens);
-                return Ok(JobResult { received, max_tokens, end: JobEnd::Cancelled, completed_reply: None });
+        let started = {
+            let mut starting = pin!(self.start_with_retries());
+            tokio::select! {
+                biased;
+                () = sink.cancelled() => self.count_cancelled_start(starting.as_mut()).await,
+                started = &mut starting => Ok(started?),
             }
-            started = self.start_with_retries() => started?,
         };
-        self.forward_reply(started_reply, sink).await
+        match started {
+            Ok(started_reply) => self.forward_reply(started_reply, sink).await,
+            // The connection is closed, and the lease on the server has ended.
+            Err(generated_tokens) => {
+                let received = Received::only_generated(generated_tokens);
+                let (max_tokens, end) = (self.max_tokens, JobEnd::Cancelled);
+                Ok(JobResult { received, max_tokens, end, completed_reply: None })
+            }
+        }
+    }
+
+    /// The caller is gone before the first text. Returns the tokens that the server of a whole reply has generated by now, or the
+    /// reply if it has just started.
+    async fn count_cancelled_start(
+        &self,
+        mut starting: Pin<&mut impl Future<Output = Result<StartedReply, UpstreamError>>>,
+    ) -> Result<StartedReply, u32> {
+        let Some(progress) = self.progress() else { return Err(0) };
+        self.is_cancelled.store(true, Ordering::Relaxed);
+        match progress.count_after_cancel(&mut starting).await {
+            Ok(started) => started.map_err(|_| 0),
+            Err(tokens) => Err(tokens.unwrap_or(0)),
+        }
     }
 
     async fn start_with_retries(&self) -> Result<StartedReply, UpstreamError> {
@@ -186,7 +259,7 @@ impl<'a> RunningJob<'a> {
         let mut attempted = self.unsuitable_endpoints()?;
         let max_attempted = attempted.len() + MAX_ATTEMPTS;
         let mut last = None;
-        while attempted.len() < max_attempted {
+        while attempted.len() < max_attempted && !self.is_cancelled.load(Ordering::Relaxed) {
             let Some(lease) = self.upstream.pool.lease(request, &attempted) else { break };
             if last.is_some() {
                 self.increment_counter("chancery_upstream_retries_total");
@@ -206,6 +279,9 @@ impl<'a> RunningJob<'a> {
     /// Servers that are known not to support a field of the job: they cost no attempt, and do not hide that the others are
     /// busy. Fails if there are no others.
     fn unsuitable_endpoints(&self) -> Result<Vec<Arc<Endpoint>>, UpstreamError> {
+        if !is_kind_dependent(self.job) && self.job.top_logprobs.is_none() {
+            return Ok(Vec::new());
+        }
         let mut endpoints = self.upstream.pool.serving();
         let serving_count = endpoints.len();
         let mut reason = None;
@@ -280,13 +356,15 @@ impl<'a> RunningJob<'a> {
         sink: &GenerationSink,
     ) -> Result<JobResult, UpstreamError> {
         let StartedReply { lease, mut reply } = started;
-        // With hedging, the job may have been sent to another server since.
-        self.record_sent(lease.endpoint());
+        // With hedging, which has no whole replies, the job may have been sent to another server since.
+        self.record_sent(lease.endpoint(), None);
         let max_tokens = reply.max_tokens();
         let mut cap_check = CapCheck::new(max_tokens);
         let forwarding = async {
             loop {
-                reply.pass_on(sink);
+                if self.job.needs_partial_text {
+                    reply.pass_on(sink);
+                }
                 if reply.received.finish_reason.is_some() {
                     return Ok(());
                 }
@@ -308,6 +386,10 @@ impl<'a> RunningJob<'a> {
             () = sink.cancelled() => None,
             outcome = timeout(self.remaining_time(), forwarding) => Some(outcome.unwrap_or_else(deadline_exceeded)),
         };
+        if forwarded.is_none() {
+            reply.count_after_cancel().await;
+        }
+        reply.pass_on(sink);
         match forwarded {
             None if reply.received.finish_reason.is_none() => {
                 let end = JobEnd::Cancelled;
@@ -349,7 +431,6 @@ impl<'a> RunningJob<'a> {
                 Err(error)
             }
             None | Some(Ok(())) => {
-                reply.pass_on(sink);
                 reply.wait_for_usage(sink).await;
                 lease.succeeded();
                 let received = std::mem::take(&mut reply.received);

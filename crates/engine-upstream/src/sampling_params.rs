@@ -181,6 +181,7 @@ mod tests {
             stop: Vec::new(),
             stop_on_repetition: true,
             top_logprobs,
+            needs_partial_text: true,
         }
     }
 

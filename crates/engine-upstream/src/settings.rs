@@ -3,7 +3,7 @@
 use super::limits::MAX_TOTAL_TIMEOUT;
 use super::token_counter::TokenCounter;
 use chancery_domain::SecretToken;
-use reqwest::header::HeaderValue;
+use hyper::header::HeaderValue;
 use std::time::Duration;
 
 /// Everything except prices.

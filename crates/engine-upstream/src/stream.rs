@@ -1,10 +1,10 @@
-//! A streamed reply from a server, read within limits. Reasoning and text are buffered until they are passed on: before
-//! that, another server's reply may still replace this one.
+//! A reply from a server, streamed or whole, read within limits. Reasoning and text are buffered until they are passed on:
+//! before that, another server's reply may still replace this one.
 
 #[cfg(test)]
 mod fuzz;
 
-use super::chat::{Chunk, DONE, ServerFinishReason, Usage};
+use super::chunk::{Chunk, DONE, ServerFinishReason, Usage};
 use super::error::{UpstreamError, UpstreamErrorKind};
 use super::limits::{
     CANCELLED_USAGE_TIMEOUT, DRAIN_TIMEOUT, MAX_BYTES_PER_TOKEN, MAX_CHUNKS_WITHOUT_LOGPROBS,
@@ -14,9 +14,9 @@ use super::logprobs::{ChunkText, LogprobBuffer};
 use super::repetition_watch::RepetitionWatch;
 use super::sampling_params::missing_logprobs;
 use super::transport::from_read_error;
+use super::whole_reply::{WholeEvent, WholeReply};
 use chancery_engine::{GenerationSink, TokenLogprobs};
-use chancery_http_client::EventReader;
-use reqwest::Response;
+use chancery_http_client::{EventReader, ServerResponse};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -38,6 +38,13 @@ pub(super) struct ReplyLimits {
     pub(super) top_logprobs: Option<u8>,
 }
 
+impl ReplyLimits {
+    /// Of reasoning and text together.
+    pub(super) fn max_text_bytes(self) -> usize {
+        (self.max_tokens as usize).saturating_add(1).saturating_mul(MAX_BYTES_PER_TOKEN)
+    }
+}
+
 /// What has arrived so far.
 #[derive(Debug, Default)]
 pub(super) struct Received {
@@ -50,6 +57,8 @@ pub(super) struct Received {
     pub(super) text_chunks: u32,
     /// Those of them with nothing but reasoning.
     pub(super) reasoning_chunks: u32,
+    /// What the server says that it has generated of a whole reply, none of which has come.
+    pub(super) generated_tokens: u32,
     /// Whether the job is stopped because the server went past the cap. Nothing is taken from the server then.
     pub(super) is_over_cap: bool,
     /// Whether the job is stopped because the reply loops. Nothing is taken from the server then.
@@ -67,12 +76,23 @@ pub(super) struct Received {
 }
 
 pub(super) struct Reply {
-    response: Response,
-    events: EventReader,
+    source: Source,
     reply_limits: ReplyLimits,
     pub(super) received: Received,
     /// What is not yet passed on, in order.
     pending: Vec<Piece>,
+}
+
+enum Source {
+    Stream(Box<EventStream>),
+    Whole(WholeReply),
+    /// A whole reply that was read.
+    Ended,
+}
+
+struct EventStream {
+    response: ServerResponse,
+    events: EventReader,
 }
 
 /// Consecutive output of one kind.
@@ -85,14 +105,17 @@ enum Piece {
 }
 
 impl Reply {
-    pub(super) fn new(response: Response, reply_limits: ReplyLimits) -> Self {
-        Self {
-            response,
-            events: EventReader::new(MAX_EVENT_BYTES),
-            reply_limits,
-            received: Received::new(reply_limits),
-            pending: Vec::new(),
-        }
+    pub(super) fn streamed(response: ServerResponse, reply_limits: ReplyLimits) -> Self {
+        let stream = EventStream { response, events: EventReader::new(MAX_EVENT_BYTES) };
+        Self::new(Source::Stream(Box::new(stream)), reply_limits)
+    }
+
+    pub(super) fn whole(whole: WholeReply, reply_limits: ReplyLimits) -> Self {
+        Self::new(Source::Whole(whole), reply_limits)
+    }
+
+    fn new(source: Source, reply_limits: ReplyLimits) -> Self {
+        Self { source, reply_limits, received: Received::new(reply_limits), pending: Vec::new() }
     }
 
     pub(super) fn max_tokens(&self) -> u32 {
@@ -110,8 +133,8 @@ impl Reply {
         }
     }
 
-    /// Reads until the first reasoning or text, or the end if there is none. Text whose log probabilities are requested
-    /// counts once some have come: before that, another server may have to run the job.
+    /// Reads until the first reasoning or text, or the first token of a whole reply, or the end if there is none. Text whose
+    /// log probabilities are requested counts once some have come: before that, another server may have to run the job.
     pub(super) async fn wait_for_text(&mut self) -> Result<(), UpstreamError> {
         let needs_logprobs = self.reply_limits.top_logprobs.is_some();
         while !self.received.has_begun(needs_logprobs) {
@@ -145,9 +168,28 @@ impl Reply {
         }
     }
 
+    /// The caller is gone. Of a whole reply nothing has come, so the server is asked what it has generated, before the connection
+    /// is closed. If the reply comes meanwhile, it is read.
+    pub(super) async fn count_after_cancel(&mut self) {
+        let Self { source, reply_limits, received, pending } = self;
+        let Source::Whole(whole) = source else { return };
+        match whole.next_after_cancel().await {
+            Some(WholeEvent::Progress(tokens)) => {
+                received.generated_tokens = received.generated_tokens.max(tokens);
+            }
+            Some(WholeEvent::Body(body)) => {
+                *source = Source::Ended;
+                // A reply that cannot be read is none.
+                let _ = received.handle_whole(&body, *reply_limits, pending);
+            }
+            None => {}
+        }
+    }
+
     /// A connection can be reused only if its response was read to the end.
-    pub(super) async fn drain(mut self) {
-        let reading = async { while let Ok(Some(_)) = self.response.chunk().await {} };
+    pub(super) async fn drain(self) {
+        let Source::Stream(mut stream) = self.source else { return };
+        let reading = async { while let Ok(Some(_)) = stream.response.chunk().await {} };
         let _ = timeout(DRAIN_TIMEOUT, reading).await;
     }
 
@@ -156,15 +198,34 @@ impl Reply {
     }
 
     async fn read_chunk(&mut self) -> Result<(), UpstreamError> {
-        let Self { response, events, reply_limits, received, pending } = self;
-        match response.chunk().await.map_err(from_read_error)? {
-            Some(bytes) => events.read(&bytes, |_, data| received.handle_event(data, *reply_limits, pending)),
-            // Some servers end without `[DONE]`. A `finish_reason` is enough.
-            None if received.finish_reason.is_some() => {
-                received.is_done = true;
-                Ok(())
+        let Self { source, reply_limits, received, pending } = self;
+        let ended_early = || Err(UpstreamError::new(UpstreamErrorKind::Unreachable, "response ended early"));
+        match source {
+            Source::Stream(stream) => {
+                let EventStream { response, events } = stream.as_mut();
+                match response.chunk().await.map_err(|error| from_read_error(&error))? {
+                    Some(bytes) => {
+                        events.read(&bytes, |_, data| received.handle_event(data, *reply_limits, pending))
+                    }
+                    // Some servers end without `[DONE]`. A `finish_reason` is enough.
+                    None if received.finish_reason.is_some() => {
+                        received.is_done = true;
+                        Ok(())
+                    }
+                    None => ended_early(),
+                }
             }
-            None => Err(UpstreamError::new(UpstreamErrorKind::Unreachable, "response ended early")),
+            Source::Whole(whole) => match whole.next().await? {
+                WholeEvent::Progress(tokens) => {
+                    received.generated_tokens = tokens;
+                    Ok(())
+                }
+                WholeEvent::Body(body) => {
+                    *source = Source::Ended;
+                    received.handle_whole(&body, *reply_limits, pending)
+                }
+            },
+            Source::Ended => ended_early(),
         }
     }
 }
@@ -176,10 +237,16 @@ impl Received {
         Self { repetition_watch, ..Self::default() }
     }
 
+    /// Of a whole reply of which nothing has come.
+    pub(super) fn only_generated(generated_tokens: u32) -> Self {
+        Self { generated_tokens, ..Self::default() }
+    }
+
     fn has_begun(&self, needs_logprobs: bool) -> bool {
         let is_over = self.finish_reason.is_some() || self.is_over_cap || self.is_looping;
+        let is_generating = self.generated_tokens > 0;
         let lacks_logprobs = needs_logprobs && self.answer_chunks() > 0 && !self.has_logprobs();
-        is_over || (self.text_chunks > 0 && !lacks_logprobs)
+        is_over || is_generating || (self.text_chunks > 0 && !lacks_logprobs)
     }
 
     /// Whether log probabilities have come that the job asked for.
@@ -190,6 +257,22 @@ impl Received {
     /// Events with text of the answer.
     fn answer_chunks(&self) -> u32 {
         self.text_chunks.saturating_sub(self.reasoning_chunks)
+    }
+
+    /// A whole reply is one event, and the last.
+    fn handle_whole(
+        &mut self,
+        body: &[u8],
+        reply_limits: ReplyLimits,
+        pending: &mut Vec<Piece>,
+    ) -> Result<(), UpstreamError> {
+        let invalid = |_| UpstreamError::server_failure("response is not valid UTF-8");
+        self.handle_event(std::str::from_utf8(body).map_err(invalid)?, reply_limits, pending)?;
+        if self.finish_reason.is_none() {
+            return Err(UpstreamError::server_failure("response ended without a finish_reason"));
+        }
+        self.is_done = true;
+        Ok(())
     }
 
     fn handle_event(
@@ -245,8 +328,7 @@ impl Received {
             return Ok(());
         }
         let bytes = reasoning.map_or(0, str::len) + text.map_or(0, str::len);
-        let max_bytes =
-            (reply_limits.max_tokens as usize).saturating_add(1).saturating_mul(MAX_BYTES_PER_TOKEN);
+        let max_bytes = reply_limits.max_text_bytes();
         let text_bytes = self.text_bytes.saturating_add(bytes);
         if text_bytes > max_bytes {
             if self.text_chunks > 0 {
@@ -292,7 +374,7 @@ impl Received {
     /// them: before anything was passed on, unless the model has reasoned.
     fn push_logprobs(
         &mut self,
-        chunk: &Chunk,
+        chunk: &Chunk<'_>,
         reply_limits: ReplyLimits,
         pending: &mut Vec<Piece>,
     ) -> Result<(), UpstreamError> {

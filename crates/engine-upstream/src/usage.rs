@@ -1,11 +1,12 @@
 //! Counts the tokens of a reply and decides why it ended. Reasoning is output like the answer, and counted with it.
 //! With the model's tokenizer, the text passed on is counted. The server's usage then serves only for the few tokens of
 //! a character that the cap cut off, and for a text that the tokenizer gives up on. Without a tokenizer, the server's
-//! usage counts, or else its `/tokenize`, but at least the number of pieces it sent. Without either, the prompt is not
-//! billed, and what was reserved for it counts as prefilled. A reply with text has at least one token. The output never
-//! exceeds the cap that was sent, which is what was reserved.
+//! usage counts, or else its `/tokenize`, but at least the number of pieces it sent. If the caller hangs up during a whole
+//! reply, the server's report of its progress counts. Without either, the prompt is not billed, and what was reserved for
+//! it counts as prefilled. A reply with text has at least one token. The output never exceeds the cap that was sent, which
+//! is what was reserved.
 
-use super::chat::ServerFinishReason;
+use super::chunk::ServerFinishReason;
 use super::limits::{INLINE_TEXT_BYTES, MAX_PARTIAL_CHAR_TOKENS, MAX_TOKENIZED_TURNS, TOKENIZE_TIMEOUT};
 use super::run::{JobEnd, RunningJob, Upstream};
 use super::stream::Received;
@@ -37,9 +38,15 @@ impl RunningJob<'_> {
             }
             None => self.count_by_server(&received, end).await,
         };
+        // Nothing has come of a whole reply whose caller hung up, so the server's own count is all there is.
+        let generated_tokens = match end {
+            JobEnd::Cancelled if received.text_chunks == 0 => received.generated_tokens,
+            _ => 0,
+        };
         let output_tokens = counts
             .output_tokens
             .max(u32::from(received.text_chunks > 0))
+            .max(generated_tokens)
             .min(max_tokens)
             .min(self.job.max_output_tokens);
         let reason = match (end, received.finish_reason) {
@@ -110,8 +117,7 @@ impl RunningJob<'_> {
             Ok(counts) => counts,
             Err(error) => {
                 tracing::warn!(model = self.upstream.model, %error, "billing the server's token count");
-                let reported = received.usage.map_or(0, |usage| usage.completion_tokens);
-                let output_tokens = reported.max(received.text_chunks);
+                let output_tokens = min_output_tokens(received);
                 return (output_tokens, reported_reasoning(received, output_tokens));
             }
         };
@@ -148,7 +154,7 @@ impl RunningJob<'_> {
             Some(tokens) if tokens > 0 && !self.job.stop.is_empty() && end == JobEnd::Completed => tokens,
             // Each piece had at least one token.
             Some(tokens) => tokens.max(received.text_chunks),
-            None => received.usage.map_or(0, |usage| usage.completion_tokens).max(received.text_chunks),
+            None => min_output_tokens(received),
         };
         let reasoning_tokens = reported_reasoning(received, output_tokens);
         TokenCounts {
@@ -230,6 +236,13 @@ impl RunningJob<'_> {
             false => StopReason::MaxOutputTokens,
         }
     }
+}
+
+/// What is certain of a reply that nobody can count: each piece has a token, and a whole reply, which is one piece, those that its
+/// server has reported.
+fn min_output_tokens(received: &Received) -> u32 {
+    let reported = received.usage.map_or(0, |usage| usage.completion_tokens);
+    reported.max(received.text_chunks).max(received.generated_tokens)
 }
 
 /// How many of the output tokens were reasoning: by the server's report, or else by the pieces it sent.

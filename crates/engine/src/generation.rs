@@ -56,7 +56,7 @@ pub fn channel() -> (GenerationSink, Generation) {
         cancel_notify: Notify::new(),
     });
     (
-        GenerationSink { shared: Arc::clone(&shared), is_finished: false },
+        GenerationSink { shared: Arc::clone(&shared), wakes_for_text: true, is_finished: false },
         Generation { shared, spare_buffer: None },
     )
 }
@@ -195,10 +195,19 @@ impl Drop for Generation {
 #[derive(Debug)]
 pub struct GenerationSink {
     shared: Arc<Shared>,
+    wakes_for_text: bool,
     is_finished: bool,
 }
 
 impl GenerationSink {
+    /// If `wakes_for_text` is false, the caller is woken by the end only: each wake-up takes a core from the engine's
+    /// threads, and a caller who does not need partial text has no use for it. Text can still be taken at any time.
+    #[must_use]
+    pub fn with_wakes_for_text(mut self, wakes_for_text: bool) -> Self {
+        self.wakes_for_text = wakes_for_text;
+        self
+    }
+
     /// Whether the caller cancelled; engines check this before every step.
     pub fn is_cancelled(&self) -> bool {
         self.shared.cancelled.load(Ordering::Acquire)
@@ -224,12 +233,18 @@ impl GenerationSink {
     /// Appends log probabilities that the caller takes after the text so far.
     pub fn logprobs(&self, logprobs: impl IntoIterator<Item = TokenLogprobs>) {
         self.shared.lock().logprobs.extend(logprobs);
-        self.shared.notify.notify_one();
+        self.wake_for_text();
     }
 
     fn push(&self, channel: Channel, text: &str) {
         self.shared.lock().push(channel, text);
-        self.shared.notify.notify_one();
+        self.wake_for_text();
+    }
+
+    fn wake_for_text(&self) {
+        if self.wakes_for_text {
+            self.shared.notify.notify_one();
+        }
     }
 
     pub fn end(mut self, finished: Finished) {
@@ -319,6 +334,19 @@ mod tests {
         assert_eq!(generation.next().await, Ok(Event::Text("Dear".to_owned())));
         assert_eq!(generation.next().await, Ok(Event::Logprobs(vec![logprobs.clone(), logprobs])));
         assert!(matches!(generation.next().await, Err(EngineError::Failed(_))));
+    }
+
+    #[tokio::test]
+    async fn caller_without_need_for_partial_text_is_woken_by_the_end_only() {
+        let (sink, mut generation) = channel();
+        let sink = sink.with_wakes_for_text(false);
+        let caller = tokio::spawn(async move { generation.next().await });
+        for text in ["Dear", " ", "Ruth"] {
+            tokio::task::yield_now().await;
+            sink.text(text);
+        }
+        drop(sink);
+        assert_eq!(caller.await.unwrap(), Ok(Event::Text("Dear Ruth".to_owned())), "in one piece");
     }
 
     #[tokio::test]

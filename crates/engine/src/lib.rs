@@ -118,6 +118,9 @@ pub struct Job {
     /// How many of the most likely tokens to report with every token of the reply; `None` reports no log
     /// probabilities at all.
     pub top_logprobs: Option<u8>,
+    /// Whether the text so far is of use before the reply is complete, because it is streamed, or stored if the caller
+    /// disconnects. Otherwise an engine may send all text at the end, and a cancelled job may end with tokens but without text.
+    pub needs_partial_text: bool,
 }
 
 /// How the next token is chosen. Penalties change logits first, which are then divided by the temperature. Filters apply
@@ -136,12 +139,21 @@ pub struct Sampling {
     pub min_p: f32,
     /// The same seed and the same job sample the same tokens.
     pub seed: u64,
+    /// Whether the caller chose the seed. Then other jobs may have the same, also on other nodes.
+    pub is_seed_chosen: bool,
     pub penalties: Penalties,
 }
 
 impl Sampling {
-    pub const GREEDY: Self =
-        Self { temperature: 0.0, top_k: None, top_p: 1.0, min_p: 0.0, seed: 0, penalties: Penalties::NONE };
+    pub const GREEDY: Self = Self {
+        temperature: 0.0,
+        top_k: None,
+        top_p: 1.0,
+        min_p: 0.0,
+        seed: 0,
+        is_seed_chosen: false,
+        penalties: Penalties::NONE,
+    };
 }
 
 fn token_count_suffix(tokens: Option<u32>) -> String {

@@ -38,49 +38,93 @@ impl EventReader {
     ) -> Result<(), E> {
         let mut unread = bytes;
         while let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
-            self.line.extend_from_slice(&unread[..end]);
-            unread = &unread[end + 1..];
-            self.check_size()?;
-            let is_end = self.take_line()?;
-            self.line.clear();
-            if is_end {
-                let outcome = if self.has_data { on_event(&self.name, &self.data) } else { Ok(()) };
-                self.name.clear();
-                self.data.clear();
-                self.has_data = false;
-                outcome?;
+            let (line, rest) = (&unread[..end], &unread[end + 1..]);
+            if self.line.is_empty() {
+                self.check_size(line.len())?;
+                if let Some((data, rest)) = self.whole_event(line, rest) {
+                    let data = std::str::from_utf8(data).map_err(|_| EventError::NotUtf8)?;
+                    unread = rest;
+                    let outcome = on_event(&self.name, data);
+                    self.name.clear();
+                    outcome?;
+                    continue;
+                }
+                unread = rest;
+                self.take_line(line)?;
+                self.end_event(line, &mut on_event)?;
+            } else {
+                let mut joined = std::mem::take(&mut self.line);
+                joined.extend_from_slice(line);
+                unread = rest;
+                self.check_size(joined.len())?;
+                self.take_line(&joined)?;
+                self.end_event(&joined, &mut on_event)?;
+                joined.clear();
+                self.line = joined;
             }
         }
         self.line.extend_from_slice(unread);
-        Ok(self.check_size()?)
+        Ok(self.check_size(self.line.len())?)
     }
 
-    /// Returns whether the line ends an event.
-    fn take_line(&mut self) -> Result<bool, EventError> {
-        let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
-        let value_of = |field: &[u8]| {
-            let value = line.strip_prefix(field)?.strip_prefix(b":")?;
-            let value = std::str::from_utf8(value.strip_prefix(b" ").unwrap_or(value));
-            Some(value.map_err(|_| EventError::NotUtf8))
-        };
-        if let Some(data) = value_of(b"data") {
+    /// Returns the data of an event that consists of this line and the empty one after it, and what follows. Most events of a
+    /// stream arrive like this, and are not copied.
+    fn whole_event<'a>(&self, line: &'a [u8], rest: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+        if self.has_data {
+            return None;
+        }
+        let data = value_of(without_return(line), b"data")?;
+        let after = rest.strip_prefix(b"\n").or_else(|| rest.strip_prefix(b"\r\n"))?;
+        Some((data, after))
+    }
+
+    fn take_line(&mut self, line: &[u8]) -> Result<(), EventError> {
+        let line = without_return(line);
+        let text = |value| std::str::from_utf8(value).map_err(|_| EventError::NotUtf8);
+        if let Some(data) = value_of(line, b"data") {
             if self.has_data {
                 self.data.push('\n');
             }
             self.has_data = true;
-            self.data.push_str(data?);
-        } else if let Some(name) = value_of(b"event") {
-            name?.clone_into(&mut self.name);
+            self.data.push_str(text(data)?);
+        } else if let Some(name) = value_of(line, b"event") {
+            text(name)?.clone_into(&mut self.name);
         }
-        Ok(line.is_empty())
+        Ok(())
     }
 
-    fn check_size(&self) -> Result<(), EventError> {
-        match self.line.len() + self.name.len() + self.data.len() > self.max_event_bytes {
+    /// Calls `on_event` if the line is the empty one after an event with data.
+    fn end_event<E>(
+        &mut self,
+        line: &[u8],
+        on_event: &mut impl FnMut(&str, &str) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if !without_return(line).is_empty() {
+            return Ok(());
+        }
+        let outcome = if self.has_data { on_event(&self.name, &self.data) } else { Ok(()) };
+        self.name.clear();
+        self.data.clear();
+        self.has_data = false;
+        outcome
+    }
+
+    /// Of the event so far, and of a line that is not part of it yet.
+    fn check_size(&self, line_bytes: usize) -> Result<(), EventError> {
+        match line_bytes + self.name.len() + self.data.len() > self.max_event_bytes {
             true => Err(EventError::TooLarge { max_bytes: self.max_event_bytes }),
             false => Ok(()),
         }
     }
+}
+
+fn without_return(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+fn value_of<'a>(line: &'a [u8], field: &[u8]) -> Option<&'a [u8]> {
+    let value = line.strip_prefix(field)?.strip_prefix(b":")?;
+    Some(value.strip_prefix(b" ").unwrap_or(value))
 }
 
 #[cfg(test)]
@@ -120,6 +164,18 @@ mod tests {
         for broken in [&b"data: \xff\n"[..], b"data: \xff\n\n", b"event: \xff\n"] {
             assert_eq!(read(&mut EventReader::new(MAX_BYTES), broken), Err(EventError::NotUtf8));
         }
+    }
+
+    #[test]
+    fn event_that_arrives_whole_is_not_copied() {
+        let bytes = b"event: x\ndata: one\n\ndata: two\r\n\r\n";
+        let (range, mut seen) = (bytes.as_ptr_range(), 0);
+        let outcome = EventReader::new(MAX_BYTES).read(bytes, |_, data| {
+            assert!(range.contains(&data.as_ptr()), "{data}");
+            seen += 1;
+            Ok::<_, EventError>(())
+        });
+        assert_eq!((outcome, seen), (Ok(()), 2));
     }
 
     #[test]

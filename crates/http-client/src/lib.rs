@@ -1,13 +1,15 @@
 //! What all HTTP clients of Chancery share: TLS, trust in our own listeners, no redirects, size limits on bodies and event
-//! streams, one-line errors. URLs and timeouts belong to the callers.
+//! streams, one-line errors; and the connections to upstream servers. URLs and timeouts belong to the callers.
 
 mod body;
+mod connections;
 mod events;
 #[cfg(test)]
 mod fuzz;
 mod own_certificates;
 
 pub use body::{BodyError, read_body};
+pub use connections::{Connections, Connector, ReadError, SendError, ServerResponse};
 pub use events::{EventError, EventReader};
 pub use own_certificates::OwnCertificates;
 

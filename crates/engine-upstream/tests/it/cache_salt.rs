@@ -69,6 +69,7 @@ async fn cached_tokens_are_reported_only_by_servers_that_honour_the_salt() {
         list: format!(r#"{{"data":[{{"id":"their-m","owned_by":"{owner}","max_model_len":4096}}]}}"#),
         version: version.map(|version| format!(r#"{{"version":"{version}"}}"#)),
         tokenize: None,
+        generated_tokens: None,
     };
     for (routes, expected) in [
         (routes("vllm", Some("0.11.0")), 48),

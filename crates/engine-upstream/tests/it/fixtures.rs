@@ -100,6 +100,7 @@ pub fn instructed_job(
         stop: Vec::new(),
         stop_on_repetition: false,
         top_logprobs: None,
+        needs_partial_text: true,
     }
 }
 

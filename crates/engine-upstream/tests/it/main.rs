@@ -15,3 +15,4 @@ mod repetition;
 mod sampling_params;
 mod server_counts;
 mod stale_connections;
+mod whole_replies;
