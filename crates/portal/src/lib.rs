@@ -27,6 +27,7 @@ mod team;
 #[cfg(test)]
 mod tests;
 mod time_format;
+mod total_text;
 mod unprintable;
 mod usage;
 mod work;

@@ -14,6 +14,10 @@ CREATE TABLE accounts (
     billing_email    TEXT    NOT NULL DEFAULT ''
 ) STRICT;
 
+-- Pages of the list of accounts: by name, closed ones last.
+CREATE INDEX accounts_open ON accounts (name) WHERE closed_at_ms IS NULL;
+CREATE INDEX accounts_closed ON accounts (name) WHERE closed_at_ms IS NOT NULL;
+
 CREATE TABLE api_keys (
     id            INTEGER PRIMARY KEY,
     prefix        TEXT    NOT NULL UNIQUE,

@@ -9,6 +9,7 @@ mod db;
 mod idempotency;
 mod leases;
 mod ledger;
+mod list_total;
 mod logs;
 mod open_database;
 mod open_postgres;
@@ -28,11 +29,11 @@ mod transfer;
 
 pub use accounts::error::AccountError;
 pub use accounts::types::{
-    ACCOUNTS_PER_PAGE, AccountChange, AccountChangeOutcome, AccountEvent, AccountEventId, AccountOption,
-    AccountOverview, AccountPage, AccountQuery, AccountRecord, AccountSubject, BillingChange, BillingContact,
-    CapChange, CapStatus, CapStatuses, KeyLimitsChange, KeyRotation, KeyUse, KeyWithAccount, KeyWithLastUse,
-    LimitChange, LimitsChange, MAX_ACCOUNT_EVENTS, MAX_ACCOUNT_OPTIONS, MAX_KEYS_LISTED, NewAccount, NewKey,
-    ReserveOutcome, SpendingReservation,
+    ACCOUNTS_PER_PAGE, AccountChange, AccountChangeOutcome, AccountCursor, AccountEvent, AccountEventId,
+    AccountOption, AccountOverview, AccountPage, AccountPosition, AccountQuery, AccountRecord,
+    AccountSubject, BillingChange, BillingContact, CapChange, CapStatus, CapStatuses, KeyLimitsChange,
+    KeyRotation, KeyUse, KeyWithAccount, KeyWithLastUse, LimitChange, LimitsChange, MAX_ACCOUNT_EVENTS,
+    MAX_ACCOUNT_OPTIONS, MAX_KEYS_LISTED, NewAccount, NewKey, ReserveOutcome, SpendingReservation,
 };
 pub use audit::types::{
     AUDIT_ROWS_PER_PAGE, AuditCursor, AuditListRow, AuditQuery, AuditRowId, ChainedAuditRow, ChangedEntry,
@@ -52,9 +53,9 @@ pub use clients::types::{
     ArchiveChange, CLIENTS_PER_PAGE, ClientChange, ClientOrder, ClientOwner, ClientPage, ClientQuery,
     ClientRecord, ClientSummary, ClientVersion, DisputeFilter, DueDispute, ENTRIES_PER_PAGE, EntryChange,
     EntryCounts, EntryCursor, EntryQuery, EntryVersion, LetterEmail, LetterOutcome, MAX_RECENT_CLIENTS,
-    MAX_RECORD_VIEWS, MAX_VERSIONS_PER_READ, MAX_WORK_ITEMS, NewClient, NewEntry, OpenedLetter, RecentClient,
-    RecordPart, RecordView, RecordedSearch, RecordedWork, SaveOutcome, UnsentLetter, VersionQuery,
-    VersionRestore, WorkItem, WorkQuery, WorkSummary,
+    MAX_RECORD_PAGE_BYTES, MAX_RECORD_PAGE_ENTRIES, MAX_RECORD_VIEWS, MAX_VERSIONS_PER_READ, MAX_WORK_ITEMS,
+    NewClient, NewEntry, OpenedLetter, RecentClient, RecordPart, RecordView, RecordedSearch, RecordedWork,
+    SaveOutcome, UnsentLetter, VersionQuery, VersionRestore, WorkItem, WorkQuery, WorkSummary,
 };
 pub use clients::unsaved_rows::{
     ENDED_SESSION_WINDOW, MAX_UNSAVED_TEXT_BYTES, MAX_UNSAVED_TEXTS_PER_PERSON, NewUnsavedText,
@@ -67,6 +68,7 @@ pub use ledger::types::{
     AccountUsage, ActivityBatch, ChainedRow, DailyPeak, DailyRejectionTotals, DailyRejections, KeyUsage,
     MAX_ACTIVITY_ROWS, MAX_USAGE_ROWS, MonthlyUsageQuery, Settlement, StoredReply, UsageReport,
 };
+pub use list_total::{ListTotal, MAX_COUNTED_ROWS};
 pub use logs::types::{LogAppend, LogLeaf, LogNode, LogSegment, LoggedUsage, StoredCheckpoint, UnloggedRows};
 pub use outbox::error::WebhookError;
 pub use outbox::types::{
@@ -113,7 +115,7 @@ pub use accounts::spending::Spending;
 pub use audit::log::{AuditChains, AuditLog};
 pub use billing::invoices::{Invoices, IssuedInvoices};
 pub use clients::import::ClientImports;
-pub use clients::record_reader::{MAX_RECORD_PAGE_BYTES, MAX_RECORD_PAGE_ENTRIES, RecordReader};
+pub use clients::record_reader::RecordReader;
 pub use clients::records::Clients;
 pub use idempotency::records::{IdempotencyKeys, StoredReplies};
 pub use leases::orphans::Leases;

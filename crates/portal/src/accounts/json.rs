@@ -1,12 +1,21 @@
 //! Accounts as JSON. Amounts are decimal strings; only the public prefix of a key is included.
 
+use super::list_query::PageLinks;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Account, AccountState, AllowedModels, Currency, KeyState, UnixMillis};
-use chancery_store::{AccountEvent, AccountPage, AccountRecord, KeyWithLastUse, UsageTotals};
+use chancery_store::{
+    ACCOUNTS_PER_PAGE, AccountEvent, AccountPage, AccountRecord, KeyWithLastUse, UsageTotals,
+};
+use chancery_web::page_count;
 use serde_json::{Value, json};
 
-pub(super) fn list(found: &AccountPage, page: u32, pages: u32, currency: Currency) -> Response {
+pub(super) fn list(
+    found: &AccountPage,
+    page: Option<u32>,
+    links: &PageLinks,
+    currency: Currency,
+) -> Response {
     let account = |overview: &chancery_store::AccountOverview| {
         let mut account = details(&overview.account, &overview.month);
         account["active_keys"] = json!(overview.active_keys);
@@ -17,8 +26,10 @@ pub(super) fn list(found: &AccountPage, page: u32, pages: u32, currency: Currenc
         "unattached_keys": found.unassigned_keys.iter().map(key).collect::<Vec<_>>(),
         "currency": currency.as_str(),
         "page": page,
-        "pages": pages,
-        "total": found.total,
+        "pages": page_count(found.total.known(), ACCOUNTS_PER_PAGE),
+        "previous": links.previous,
+        "next": links.next,
+        "total": found.total.known(),
     }))
     .into_response()
 }

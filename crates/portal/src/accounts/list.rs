@@ -1,10 +1,11 @@
-//! `GET /accounts`: every account, and the unattached keys. `?open=account` opens the form for a new account; `?key=`
-//! opens the actions for one of those keys. `?open=key` and `?key=…&open=rotate` open forms that need a recent
-//! authentication (`step_up`).
+//! `GET /accounts`: the accounts, page by page, and the unattached keys. `?open=account` opens the form for a new
+//! account; `?key=` opens the actions for one of those keys. `?open=key` and `?key=…&open=rotate` open forms that need a
+//! recent authentication (`step_up`).
 
 use super::forms::{LabelInput, NewAccountInput};
 use super::json;
 use super::key_forms::{KeyLimitsInput, NewKeyInput, RotateInput, secret_id};
+use super::list_query::{self, PageLinks};
 use super::view::{AccountRow, EventRow, KeyRow, change_notice};
 use crate::error::PageError;
 use crate::frame::{Frame, Section};
@@ -13,14 +14,15 @@ use crate::sign_in::session::SignedIn;
 use crate::sign_in::step_up;
 use crate::state::Portal;
 use crate::time_format::{LocalTime, format_day};
+use crate::total_text::total_text;
 use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 use chancery_domain::{KeyState, Month, group_thousands};
 use chancery_policy::{FirmResource, ReadAccounts};
-use chancery_store::{ACCOUNTS_PER_PAGE, AccountPage, AccountQuery};
-use chancery_web::{Form, Notice, PageLink, Pagination, Problems, page, wants_json};
+use chancery_store::{AccountPage, AccountQuery};
+use chancery_web::{Form, Notice, Problems, page, wants_json};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -31,7 +33,10 @@ struct ListPage<'a> {
     notice: Option<Notice>,
     rows: Vec<AccountRow>,
     month: String,
-    pages: Pagination,
+    links: PageLinks,
+    total: String,
+    /// Whether there is any account, on this page or another.
+    has_accounts: bool,
     new_account: Option<Form<NewAccountInput>>,
     new_key: Option<Form<NewKeyInput>>,
     currency: String,
@@ -99,10 +104,6 @@ impl ListPage<'_> {
         in_account || in_key || self.key.as_ref().is_some_and(KeyCard::has_problems)
     }
 
-    fn total_text(&self) -> String {
-        group_thousands(self.pages.total)
-    }
-
     fn keys_total_text(&self) -> String {
         group_thousands(self.keys_total)
     }
@@ -154,13 +155,18 @@ async fn show(
 ) -> Result<Response, PageError> {
     let permit = portal.permit::<ReadAccounts>(signed_in, FirmResource).await?;
     let now = portal.clock.now();
-    let number = query.get("page").and_then(|page| page.parse().ok()).unwrap_or(1).max(1);
-    let account_query = AccountQuery { month: Month::containing(now), page: number };
+    let cursor = list_query::parse(query)?;
+    let page_number = list_query::page_number(cursor.as_ref());
+    let account_query = AccountQuery {
+        month: Month::containing(now),
+        cursor,
+        counts_all: as_json,
+        reads_options: open.key.is_some(),
+    };
     let found = portal.store.accounts.read_accounts(permit, account_query).await?;
-    let href = |page| format!("/accounts?page={page}");
-    let pages = Pagination::new(number, ACCOUNTS_PER_PAGE, found.total, found.accounts.len(), href);
+    let links = PageLinks::new(&found);
     if as_json {
-        return Ok(json::list(&found, number, pages.count, portal.settings.invoice_terms.currency));
+        return Ok(json::list(&found, page_number, &links, portal.settings.invoice_terms.currency));
     }
     if let Some(page) = &open.step_up
         && let Some(redirect) = step_up::required_for_page(portal, signed_in, page)?
@@ -179,7 +185,9 @@ async fn show(
             .map(|overview| AccountRow::new(overview, portal.settings.invoice_terms.currency))
             .collect(),
         month: format_day(Month::containing(now).first_day(), "%B"),
-        pages,
+        links,
+        total: total_text(found.total),
+        has_accounts: found.total.known() > 0,
         new_account: open.new_account,
         new_key: open.new_key,
         currency: portal.settings.invoice_terms.currency.to_string(),

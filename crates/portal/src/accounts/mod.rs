@@ -10,4 +10,5 @@ pub(crate) mod key_changes;
 mod key_created;
 mod key_forms;
 pub(crate) mod list;
+mod list_query;
 mod view;

@@ -25,7 +25,7 @@ pub(super) fn list(
             value
         })
         .collect();
-    json!({"clients": clients, "page": query.page, "pages": pages, "total": found.total})
+    json!({"clients": clients, "page": query.page, "pages": pages, "total": found.total.known()})
 }
 
 fn match_value(found: &EntryMatch) -> Value {

@@ -10,6 +10,7 @@ use crate::person_names::{DisplayPerson, PersonNames};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::time_format::{DisplayTime, LocalTime, day_or_time};
+use crate::total_text::total_text;
 use askama::Template;
 use axum::Json;
 use axum::extract::{RawQuery, State};
@@ -17,7 +18,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::UnixMillis;
 use chancery_policy::{FirmResource, ListClients};
-use chancery_store::{CLIENTS_PER_PAGE, ClientOrder, ClientQuery, ClientSummary, EntryMatch};
+use chancery_store::{CLIENTS_PER_PAGE, ClientOrder, ClientQuery, ClientSummary, EntryMatch, ListTotal};
 use chancery_web::{PageLink, Pagination, page, wants_json};
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ struct ListPage<'a> {
     heads: ColumnHeaders,
     rows: Vec<Row>,
     pages: Pagination,
+    total: String,
     /// Empty for users who see only their own clients.
     owners: Vec<OwnerChoice>,
     sees_all: bool,
@@ -73,13 +75,19 @@ pub(crate) async fn handle(
     RawQuery(query): RawQuery,
 ) -> Result<Response, PageError> {
     let today = signed_in.local_time(&portal).today();
-    let query = list_query::parse(query.as_deref().unwrap_or_default(), today)?;
+    let mut query = list_query::parse(query.as_deref().unwrap_or_default(), today)?;
+    // A program reads page by page until the last one, which it must know.
+    query.counts_all = wants_json(&headers);
     let permit = portal.permit::<ListClients>(&signed_in, FirmResource).await?;
     let found = portal.store.clients.list_clients(permit, &query).await?;
     let at_page = |page| href(&ClientQuery { page, ..query.clone() });
-    let pages = Pagination::new(query.page, CLIENTS_PER_PAGE, found.total, found.lines.len(), at_page);
+    let known = found.total.known();
+    let mut pages = Pagination::new(query.page, CLIENTS_PER_PAGE, known, found.lines.len(), at_page);
+    if matches!(found.total, ListTotal::MoreThan(_)) {
+        pages = pages.open_ended();
+    }
     let mut matches = portal.find_matches(&signed_in, &found).await?;
-    if wants_json(&headers) {
+    if query.counts_all {
         return Ok(Json(json::list(&found, &query, &matches, pages.count)).into_response());
     }
     let people = people::visible_people(&portal, &signed_in).await?;
@@ -92,14 +100,15 @@ pub(crate) async fn handle(
         Row::new(line, matches, &names, &local)
     });
     let rows = rows.collect();
-    Ok(page(StatusCode::OK, &ListPage::new(frame, &query, (rows, pages), owners))?)
+    let list = (rows, pages, total_text(found.total));
+    Ok(page(StatusCode::OK, &ListPage::new(frame, &query, list, owners))?)
 }
 
 impl<'a> ListPage<'a> {
     fn new(
         frame: Frame<'a>,
         query: &'a ClientQuery,
-        (rows, pages): (Vec<Row>, Pagination),
+        (rows, pages, total): (Vec<Row>, Pagination, String),
         owners: Vec<OwnerChoice>,
     ) -> Self {
         Self {
@@ -110,6 +119,7 @@ impl<'a> ListPage<'a> {
             heads: ColumnHeaders::new(query),
             rows,
             pages,
+            total,
             sees_all: !owners.is_empty(),
             owners,
             toggle_archived_href: href(&ClientQuery {

@@ -123,6 +123,7 @@ mod tests {
                     is_archived,
                     order,
                     page: 7,
+                    counts_all: false,
                 };
                 let address = href(&view);
                 assert_eq!(parse(address.split_once('?').unwrap().1, TODAY).unwrap(), view);

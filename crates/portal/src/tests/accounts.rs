@@ -8,7 +8,7 @@ use chancery_domain::{
     Account, AccountName, AccountState, Action, ApiKey, Decision, KeyState, Nanos, Prices, RequestId,
     StopReason, TokenPrice, UsageRow,
 };
-use chancery_store::NewAccount;
+use chancery_store::{ACCOUNTS_PER_PAGE, NewAccount};
 use serde_json::Value;
 
 async fn named(firm: &Firm, name: &str) -> Account {
@@ -83,6 +83,56 @@ async fn created_account_shows_its_limits() {
     let json = firm.ruth.browser.get(&format!("/accounts/{id}")).await.body;
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&json["name"], &json["spent_this_month"]), (&"Hale & Ward".into(), &"0.00".into()));
+}
+
+#[tokio::test]
+async fn accounts_are_paged_by_name_with_links_to_both_sides() {
+    let mut firm = Firm::open().await;
+    for number in 0..=ACCOUNTS_PER_PAGE {
+        account(&mut firm, &format!("Firm & Co {number:02}")).await;
+    }
+    let first = firm.ruth.browser.get("/accounts").await.body;
+    let next = "/accounts?after=Firm+%26+Co+49";
+    for part in [">51</span>", &format!("href=\"{next}\" rel=\"next\""), "Firm &#38; Co 49"] {
+        assert!(first.contains(part), "{part}: {first}");
+    }
+    assert!(!first.contains("rel=\"prev\"") && !first.contains("Firm &#38; Co 50"), "{first}");
+    let second = firm.ruth.browser.get(next).await.body;
+    let previous = "/accounts?before=Firm+%26+Co+50";
+    for part in ["Firm &#38; Co 50", &format!("href=\"{previous}\" rel=\"prev\""), "href=\"/accounts\">First"]
+    {
+        assert!(second.contains(part), "{part}: {second}");
+    }
+    assert!(!second.contains("rel=\"next\"") && !second.contains("Firm &#38; Co 49"), "{second}");
+    let back = firm.ruth.browser.get(previous).await.body;
+    assert!(back.contains("Firm &#38; Co 00") && !back.contains("Firm &#38; Co 50"), "{back}");
+    let behind = firm.ruth.browser.get("/accounts?after=Z").await.body;
+    assert!(behind.contains("No more accounts"), "{behind}");
+
+    firm.ruth.browser.accept = "application/json";
+    let invalid = firm.ruth.browser.get("/accounts?after=%00").await;
+    assert_eq!(invalid.status, StatusCode::BAD_REQUEST, "{}", invalid.body);
+    // Programs may count pages.
+    let mut numbered = Vec::new();
+    for number in 1..=3_u32 {
+        let body = firm.ruth.browser.get(&format!("/accounts?page={number}")).await.body;
+        let page: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(page["page"], number, "{page}");
+        assert_eq!(page["pages"], 2, "{page}");
+        numbered.extend(page["accounts"].as_array().unwrap().iter().map(|account| account["name"].clone()));
+    }
+    let (mut path, mut names) = ("/accounts".to_owned(), Vec::new());
+    loop {
+        let page: Value = serde_json::from_str(&firm.ruth.browser.get(&path).await.body).unwrap();
+        assert_eq!(page["total"], ACCOUNTS_PER_PAGE + 1);
+        names.extend(page["accounts"].as_array().unwrap().iter().map(|account| account["name"].clone()));
+        match page["next"].as_str() {
+            Some(next) => path = next.to_owned(),
+            None => break,
+        }
+    }
+    assert_eq!(names.len() as u32, ACCOUNTS_PER_PAGE + 1);
+    assert_eq!(numbered, names);
 }
 
 #[tokio::test]

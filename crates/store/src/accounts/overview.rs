@@ -1,16 +1,18 @@
 //! Billing accounts and keys for the people who manage them. Each page is read right after its decision, from one
-//! snapshot, which checks the principal again. Totals come from the sums by day, never from the ledger's rows. Changes
-//! are in `changes`.
+//! snapshot, which checks the principal again. A page begins at a name, so that it costs the same wherever it is. Totals
+//! come from the sums by day, never from the ledger's rows. Changes are in `changes`.
 
 use crate::accounts::{changes, history, lookup};
 use crate::audit::principal::ensure_principal_unchanged;
 use crate::audit::step::AuditedSteps;
 use crate::db::Db;
-use crate::db::{Conn, FromRow, Row, Statement, TxError, query, values};
+use crate::db::{Conn, FromRow, Query, Row, Statement, TxError, query, values};
+use crate::ledger::batch::to_db_count;
+use crate::list_total::CountLimit;
 use crate::{
-    ACCOUNTS_PER_PAGE, AccountChange, AccountChangeOutcome, AccountError, AccountOption, AccountOverview,
-    AccountPage, AccountQuery, AccountRecord, KeyWithLastUse, MAX_ACCOUNT_OPTIONS, MAX_KEYS_LISTED,
-    UsageTotals,
+    ACCOUNTS_PER_PAGE, AccountChange, AccountChangeOutcome, AccountCursor, AccountError, AccountOption,
+    AccountOverview, AccountPage, AccountQuery, AccountRecord, KeyWithLastUse, ListTotal,
+    MAX_ACCOUNT_OPTIONS, MAX_COUNTED_ROWS, MAX_KEYS_LISTED, UsageTotals,
 };
 use chancery_domain::{Account, AccountId, AccountName, Key, Month, UnixMillis};
 use chancery_policy::{ManageAccounts, Permit, ReadAccounts};
@@ -48,10 +50,10 @@ impl FromRow for (AccountId, UsageTotals) {
 }
 
 /// Closed accounts last: true sorts after false in both databases.
-const PAGE: &str = "SELECT a.*, (SELECT COUNT(*) FROM api_keys k \
+const NUMBERED_PAGE: &str = "SELECT a.*, (SELECT COUNT(*) FROM api_keys k \
         WHERE k.account_id = a.id AND k.revoked_at_ms IS NULL) AS active_keys \
     FROM accounts a ORDER BY (a.closed_at_ms IS NOT NULL), a.name LIMIT $1 OFFSET $2";
-const TOTAL: &str = "SELECT COUNT(*) FROM accounts";
+const COUNT_UP_TO: &str = "SELECT COUNT(*) FROM (SELECT a.id FROM accounts a LIMIT $1) AS counted";
 const OPEN: &str = "SELECT id, name FROM accounts WHERE closed_at_ms IS NULL ORDER BY name LIMIT $1";
 
 /// The last use is one index lookup, however much the key was used.
@@ -68,10 +70,8 @@ const UNASSIGNED_ACTIVE_KEYS: &str = "SELECT k.*, (SELECT MAX(u.day) FROM daily_
     WHERE k.account_id IS NULL AND k.revoked_at_ms IS NULL \
     ORDER BY (k.revoked_at_ms IS NOT NULL), k.created_at_ms DESC, k.id DESC LIMIT $1";
 
-async fn page(conn: &mut Conn<'_>, page: AccountQuery) -> Result<AccountPage, TxError<AccountError>> {
-    let offset = i64::from(page.page.saturating_sub(1)) * i64::from(ACCOUNTS_PER_PAGE);
-    let read = query(PAGE).bind(i64::from(ACCOUNTS_PER_PAGE)).bind(offset);
-    let mut accounts: Vec<AccountOverview> = read.fetch_all(conn).await?;
+async fn page(conn: &mut Conn<'_>, page: &AccountQuery) -> Result<AccountPage, TxError<AccountError>> {
+    let PageRows { mut accounts, has_previous, has_next } = page_rows(conn, page.cursor.as_ref()).await?;
     let ids: Vec<AccountId> = accounts.iter().map(|overview| overview.account.id).collect();
     let sums = sums(conn, &ids, page.month).await?;
     for overview in &mut accounts {
@@ -79,12 +79,110 @@ async fn page(conn: &mut Conn<'_>, page: AccountQuery) -> Result<AccountPage, Tx
     }
     Ok(AccountPage {
         accounts,
-        total: query(TOTAL).fetch_one(conn).await?,
+        has_previous,
+        has_next,
+        total: total(conn, page.counts_all).await?,
         unassigned_keys: query(UNASSIGNED_KEYS).bind(i64::from(MAX_KEYS_LISTED)).fetch_all(conn).await?,
         unassigned_keys_total: query(UNASSIGNED_KEYS_TOTAL).fetch_one(conn).await?,
         events: history::events(conn, None).await?,
-        open_accounts: open_accounts(conn).await?,
+        open_accounts: if page.reads_options { open_accounts(conn).await? } else { Vec::new() },
     })
+}
+
+/// The accounts of a page, and whether there are any on either side of it.
+struct PageRows {
+    accounts: Vec<AccountOverview>,
+    has_previous: bool,
+    has_next: bool,
+}
+
+/// Open accounts come first. They and the closed ones have an index each, by name.
+async fn page_rows(conn: &mut Conn<'_>, cursor: Option<&AccountCursor>) -> Result<PageRows, sqlx::Error> {
+    let max = ACCOUNTS_PER_PAGE as usize;
+    let (order, mut bound) = match cursor {
+        None => (NameOrder::Ascending, None),
+        Some(AccountCursor::After(position)) => (NameOrder::Ascending, Some(position)),
+        Some(AccountCursor::Before(position)) => (NameOrder::Descending, Some(position)),
+        Some(AccountCursor::Page(number)) => return numbered_page(conn, *number).await,
+    };
+    let mut accounts: Vec<AccountOverview> = Vec::new();
+    for is_closed in order.parts() {
+        let name = match bound {
+            // The position is in the other part.
+            Some(position) if position.is_closed != is_closed => continue,
+            position => position.map(|position| position.name.as_str()),
+        };
+        bound = None;
+        // One more than a page, to see whether there are more.
+        let missing = max + 1 - accounts.len();
+        if missing > 0 {
+            let read = select_accounts(is_closed, order, name, missing);
+            accounts.extend(read.fetch_all::<AccountOverview>(conn).await?);
+        }
+    }
+    let has_more = accounts.len() > max;
+    accounts.truncate(max);
+    Ok(match order {
+        NameOrder::Ascending => PageRows { accounts, has_previous: cursor.is_some(), has_next: has_more },
+        NameOrder::Descending => {
+            accounts.reverse();
+            PageRows { accounts, has_previous: has_more, has_next: true }
+        }
+    })
+}
+
+async fn numbered_page(conn: &mut Conn<'_>, number: u32) -> Result<PageRows, sqlx::Error> {
+    let max = ACCOUNTS_PER_PAGE as usize;
+    let offset = i64::from(number.saturating_sub(1)) * i64::from(ACCOUNTS_PER_PAGE);
+    let read = query(NUMBERED_PAGE).bind(i64::from(ACCOUNTS_PER_PAGE) + 1).bind(offset);
+    let mut accounts: Vec<AccountOverview> = read.fetch_all(conn).await?;
+    let has_next = accounts.len() > max;
+    accounts.truncate(max);
+    Ok(PageRows { accounts, has_previous: offset > 0, has_next })
+}
+
+#[derive(Clone, Copy)]
+enum NameOrder {
+    Ascending,
+    Descending,
+}
+
+impl NameOrder {
+    /// The open accounts (false) and the closed ones (true), in the order in which they are read.
+    fn parts(self) -> [bool; 2] {
+        match self {
+            Self::Ascending => [false, true],
+            Self::Descending => [true, false],
+        }
+    }
+}
+
+/// Selects open or closed accounts by name, from the given name on.
+fn select_accounts(is_closed: bool, order: NameOrder, name: Option<&str>, limit: usize) -> Query<'_> {
+    let mut read = Statement::new(
+        "SELECT a.*, (SELECT COUNT(*) FROM api_keys k \
+         WHERE k.account_id = a.id AND k.revoked_at_ms IS NULL) AS active_keys FROM accounts a WHERE ",
+    );
+    read.push(if is_closed { "a.closed_at_ms IS NOT NULL" } else { "a.closed_at_ms IS NULL" });
+    let (comparison, order) = match order {
+        NameOrder::Ascending => (" AND a.name > ", " ORDER BY a.name LIMIT "),
+        NameOrder::Descending => (" AND a.name < ", " ORDER BY a.name DESC LIMIT "),
+    };
+    if let Some(name) = name {
+        read.push(comparison).push_bind(name);
+    }
+    read.push(order).push_bind(to_db_count(limit as u64));
+    read.build()
+}
+
+async fn total(conn: &mut Conn<'_>, counts_all: bool) -> Result<ListTotal, sqlx::Error> {
+    let limit = if counts_all { CountLimit::All } else { CountLimit::UpTo(MAX_COUNTED_ROWS) };
+    let max_rows = match limit {
+        CountLimit::UpTo(limit) => to_db_count(limit + 1),
+        CountLimit::All => i64::MAX,
+    };
+    let counted: i64 = query(COUNT_UP_TO).bind(max_rows).fetch_one(conn).await?;
+    Ok(limit.total(counted.unsigned_abs()))
 }
 
 async fn record(
@@ -154,7 +252,7 @@ impl Accounts {
         let read = self.db.snapshot(&args, |conn, (by, query)| {
             Box::pin(async move {
                 ensure_principal_unchanged::<AccountError>(conn, *by).await?;
-                page(conn, *query).await
+                page(conn, query).await
             })
         });
         read.await
@@ -193,5 +291,38 @@ impl Accounts {
             Box::pin(changes::apply(conn, access_request, change))
         });
         changed.await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+    use crate::db::Dialect;
+
+    struct PlanStep(String);
+
+    impl FromRow for PlanStep {
+        fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+            Ok(Self(row.get("detail")?))
+        }
+    }
+
+    #[tokio::test]
+    async fn page_of_accounts_scans_its_index_without_sort() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
+        for (is_closed, index) in [(false, "INDEX accounts_open "), (true, "INDEX accounts_closed ")] {
+            for order in [NameOrder::Ascending, NameOrder::Descending] {
+                let query = select_accounts(is_closed, order, Some("Hale"), 51);
+                let sql = format!("EXPLAIN QUERY PLAN {}", query.sql(Dialect::Sqlite));
+                let plan: Vec<PlanStep> = store.db.fetch_all(Statement::new(&sql).build()).await.unwrap();
+                let plan: Vec<String> = plan.into_iter().map(|step| step.0).collect();
+                let seeks = |step: &String| step.starts_with("SEARCH a ") && step.contains(index);
+                assert!(plan.iter().any(seeks), "{plan:?}");
+                assert!(!plan.iter().any(|step| step.contains("TEMP B-TREE")), "{plan:?}");
+            }
+        }
+        store.close().await;
     }
 }

@@ -1,9 +1,10 @@
 //! Public types of billing accounts and keys.
 
-use crate::UsageTotals;
+use crate::{ListTotal, UsageTotals};
 use chancery_domain::{
-    Account, AccountId, AccountName, AllowedModels, ContactEmail, Day, Key, KeyHash, KeyId, KeyLimits,
-    KeyPrefix, LimitScope, Month, Nanos, PersonRef, PostalAddress, RateLimits, RequestId, UnixMillis,
+    Account, AccountId, AccountName, AccountState, AllowedModels, ContactEmail, Day, Key, KeyHash, KeyId,
+    KeyLimits, KeyPrefix, LimitScope, Month, Nanos, PersonRef, PostalAddress, RateLimits, RequestId,
+    UnixMillis,
 };
 
 #[derive(Clone, Debug)]
@@ -160,12 +161,39 @@ pub struct AccountOverview {
     pub month: UsageTotals,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which accounts to list: a page of them by name, closed ones last.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountQuery {
     /// The month of the sums.
     pub month: Month,
-    /// Starts at 1.
-    pub page: u32,
+    /// `None` for the first page.
+    pub cursor: Option<AccountCursor>,
+    /// Whether to count every account, however many there are.
+    pub counts_all: bool,
+    /// Whether to read the accounts that a key can be attached to.
+    pub reads_options: bool,
+}
+
+/// Where a page of accounts begins, or ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccountCursor {
+    After(AccountPosition),
+    Before(AccountPosition),
+    /// The page of this number, from 1, for programs that count pages. It sorts all accounts.
+    Page(u32),
+}
+
+/// The position of an account in the list. There need not be such an account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccountPosition {
+    pub is_closed: bool,
+    pub name: AccountName,
+}
+
+impl AccountPosition {
+    pub fn of(account: &Account) -> Self {
+        Self { is_closed: account.state != AccountState::Open, name: account.name.clone() }
+    }
 }
 
 /// An account in a selection list.
@@ -179,13 +207,15 @@ pub struct AccountOption {
 pub struct AccountPage {
     /// By name, closed ones last.
     pub accounts: Vec<AccountOverview>,
+    pub has_previous: bool,
+    pub has_next: bool,
     /// Number of accounts on all pages.
-    pub total: u64,
+    pub total: ListTotal,
     /// Unassigned keys: newest first, revoked keys last, up to `MAX_KEYS_LISTED`.
     pub unassigned_keys: Vec<KeyWithLastUse>,
     /// Number of unassigned keys.
     pub unassigned_keys_total: u64,
-    /// Open accounts by name, up to `MAX_ACCOUNT_OPTIONS`.
+    /// Open accounts by name, up to `MAX_ACCOUNT_OPTIONS`. Empty unless the query reads them.
     pub open_accounts: Vec<AccountOption>,
     /// Events of keys while they billed no account: newest first, up to `MAX_ACCOUNT_EVENTS`.
     pub events: Vec<AccountEvent>,

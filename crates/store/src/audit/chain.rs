@@ -1,5 +1,5 @@
-//! Appends decisions to the hash chain of the process that made them, and reads them. The chain head is read and moved
-//! in the transaction that adds the rows.
+//! Appends decisions to the hash chain of the process that made them, and reads them. The chain head is moved in the
+//! transaction that adds the rows. Only this process moves it, so it is read only if it is not known.
 
 use crate::DbError;
 use crate::audit::types::ChainedAuditRow;
@@ -16,10 +16,9 @@ const MAX_ROWS_PER_STATEMENT: usize = 500;
 
 pub(crate) const HEAD: &str = "SELECT row_count, head FROM audit_writers WHERE id = $1";
 
-/// Changes nothing unless the chain has `$2` rows.
-const SET_HEAD: &str = "INSERT INTO audit_writers (id, row_count, head) VALUES ($1, $3, $4) \
-    ON CONFLICT (id) DO UPDATE SET row_count = excluded.row_count, head = excluded.head \
-    WHERE audit_writers.row_count = $2";
+/// Ends with the number of rows that the chain must have. Otherwise nothing is changed.
+const MOVE_HEAD: &str = " ON CONFLICT (id) DO UPDATE SET row_count = excluded.row_count, head = excluded.head \
+    WHERE audit_writers.row_count = ";
 
 impl FromRow for AuditRow {
     const ROW_LABEL_COLUMN: Option<&'static str> = Some("request_id");
@@ -101,23 +100,26 @@ impl FromRow for ChainedAuditRow {
     }
 }
 
-/// Appends the rows, in their order, to the writer's chain.
+/// Appends the rows, in their order, to the writer's chain. Fails unless its head is the given one. Returns the new head,
+/// which holds once the transaction is committed.
 pub(crate) async fn append_to_chain<E: From<DbError>>(
     conn: &mut Conn<'_>,
     writer: WriterId,
+    head: Option<ChainHead>,
     rows: &[AuditRow],
-) -> Result<(), TxError<E>> {
+) -> Result<Option<ChainHead>, TxError<E>> {
     if rows.is_empty() {
-        return Ok(());
+        return Ok(head);
     }
-    let before = query(match conn.dialect() {
-        Dialect::Sqlite => HEAD,
-        Dialect::Postgres => "SELECT row_count, head FROM audit_writers WHERE id = $1 FOR UPDATE",
-    });
-    let before: ChainHead = before.bind(writer.0).fetch_optional(conn).await?.unwrap_or_default();
-    let mut end = before;
+    let mut end = match head {
+        Some(head) => head,
+        None => read_head(conn, writer).await?,
+    };
     for rows in rows.chunks(MAX_ROWS_PER_STATEMENT) {
-        let mut add = Statement::new(
+        let before = end;
+        // The rows and the head in one round trip. PostgreSQL has no other way to run two statements with parameters.
+        let mut add = Statement::new("");
+        add.push_dialect("", "WITH added AS (").push(
             "INSERT INTO audit_rows (at_ms, principal_kind, person_id, action, client_id, request_id, decision, event, \
              subject_id, old_role, new_role, invited_address, ip_address, writer_id, position, hash) ",
         );
@@ -144,17 +146,28 @@ pub(crate) async fn append_to_chain<E: From<DbError>>(
                 end.hash.0.to_vec().into(),
             ]
         });
-        add.build().persistent(rows.len() == 1).execute(conn).await?;
+        add.push_dialect("; ", ") ").push("INSERT INTO audit_writers (id, row_count, head) ");
+        add.push_values([end], |end| {
+            [writer.0.into(), to_db_count(end.rows).into(), end.hash.0.to_vec().into()]
+        });
+        add.push(MOVE_HEAD).push_bind(to_db_count(before.rows));
+        let changed = add.build().persistent(rows.len() == 1).execute(conn).await?;
+        // SQLite counts the rows of both statements, PostgreSQL those of the last one.
+        let expected = match conn.dialect() {
+            Dialect::Sqlite => rows.len() as u64 + 1,
+            Dialect::Postgres => 1,
+        };
+        if changed != expected {
+            return Err(DbError::Unavailable("audit chain head conflict".to_owned()).into());
+        }
     }
-    let updated = query(SET_HEAD)
-        .bind(writer.0)
-        .bind(to_db_count(before.rows))
-        .bind(to_db_count(end.rows))
-        .bind(end.hash.0.to_vec())
-        .execute(conn)
-        .await?;
-    match updated {
-        1 => Ok(()),
-        _ => Err(DbError::Unavailable("audit chain head conflict".to_owned()).into()),
-    }
+    Ok(Some(end))
+}
+
+async fn read_head(conn: &mut Conn<'_>, writer: WriterId) -> Result<ChainHead, sqlx::Error> {
+    let read = query(match conn.dialect() {
+        Dialect::Sqlite => HEAD,
+        Dialect::Postgres => "SELECT row_count, head FROM audit_writers WHERE id = $1 FOR UPDATE",
+    });
+    Ok(read.bind(writer.0).fetch_optional(conn).await?.unwrap_or_default())
 }

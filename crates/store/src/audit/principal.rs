@@ -8,7 +8,7 @@
 //! SQLite has one writer, so nothing changes between the check and the commit.
 
 use crate::DbError;
-use crate::db::{Conn, TxError, query};
+use crate::db::{Conn, Statement, TxError, query};
 use chancery_domain::{AuditRow, Decision, Principal};
 
 const UNCHANGED: &str = "SELECT COUNT(*) FROM people WHERE id = $1 AND role = $2 AND removed_at_ms IS NULL";
@@ -24,6 +24,14 @@ pub(crate) async fn ensure_principal_unchanged<E: From<DbError>>(
         0 => Err(DbError::PrincipalChanged(id).into()),
         _ => Ok(()),
     }
+}
+
+/// Adds the same check to the conditions of a statement, for a person.
+pub(crate) fn push_principal_unchanged(statement: &mut Statement<'_>, by: Principal) {
+    let Principal::Person { id, role } = by else { return };
+    statement.push(" AND EXISTS (SELECT 1 FROM people r WHERE r.id = ").push_bind(id.0);
+    statement.push(" AND r.role = ").push_bind(role.as_str());
+    statement.push(" AND r.removed_at_ms IS NULL)");
 }
 
 pub(crate) async fn ensure_principals_unchanged<E: From<DbError>>(

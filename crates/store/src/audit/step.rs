@@ -15,16 +15,18 @@ use crate::audit::chain::append_to_chain;
 use crate::audit::principal::{allowed_principals, ensure_principals_unchanged, not_changed_by};
 use crate::db::error_codes::STATEMENT_TIMEOUT;
 use crate::db::{Db, Step};
-use chancery_domain::{AuditRow, Principal, WriterId};
+use chancery_domain::{AuditRow, ChainHead, Principal, WriterId};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
 
+/// Has the end of this process's chain. `None` before the first step, and after one that failed or was cancelled: it may
+/// have been committed or not, so that the next step reads the end again.
 #[derive(Default)]
-struct AuditQueue(Mutex<()>);
+struct AuditQueue(Mutex<Option<ChainHead>>);
 
 impl AuditQueue {
-    async fn lock(&self) -> Result<MutexGuard<'_, ()>, DbError> {
+    async fn lock(&self) -> Result<MutexGuard<'_, Option<ChainHead>>, DbError> {
         let guard = tokio::time::timeout(STATEMENT_TIMEOUT, self.0.lock()).await;
         guard.map_err(|_| DbError::Unavailable("the audit queue timed out; try again".to_owned()))
     }
@@ -53,17 +55,42 @@ impl AuditedSteps {
         args: &A,
         step: impl Step<A, T, E>,
     ) -> Result<T, E> {
-        let _guard = self.queue.lock().await?;
-        let args = (self.writer, decisions, args, &step);
-        let outcome = self.db.run(&args, |conn, (writer, decisions, args, step)| {
+        let mut known_head = self.queue.lock().await?;
+        let args = (self.writer, known_head.take(), decisions, args, &step);
+        let outcome = self.db.run(&args, |conn, (writer, head, decisions, args, step)| {
             Box::pin(async move {
-                append_to_chain(conn, *writer, decisions).await?;
+                let head = append_to_chain::<E>(conn, *writer, *head, decisions).await?;
                 let done = step(conn, args).await?;
                 ensure_principals_unchanged::<E>(conn, &allowed_principals(decisions)).await?;
-                Ok(done)
+                Ok((done, head))
             })
         });
-        outcome.await
+        let outcome: Result<(T, Option<ChainHead>), E> = outcome.await;
+        let (done, head) = outcome?;
+        *known_head = head;
+        Ok(done)
+    }
+
+    /// Like `run`, for a step whose last statement checks the principal itself.
+    pub(crate) async fn run_checked<A: Sync + ?Sized, T: Send, E: From<DbError> + From<sqlx::Error>>(
+        &self,
+        decisions: &[AuditRow],
+        args: &A,
+        step: impl Step<A, T, E>,
+    ) -> Result<T, E> {
+        let mut known_head = self.queue.lock().await?;
+        let args = (self.writer, known_head.take(), decisions, args, &step);
+        let outcome = self.db.run(&args, |conn, (writer, head, decisions, args, step)| {
+            Box::pin(async move {
+                let head = append_to_chain::<E>(conn, *writer, *head, decisions).await?;
+                let done = step(conn, args).await?;
+                Ok((done, head))
+            })
+        });
+        let outcome: Result<(T, Option<ChainHead>), E> = outcome.await;
+        let (done, head) = outcome?;
+        *known_head = head;
+        Ok(done)
     }
 
     /// Like `run`, for a step that may take minutes, up to `limit`. It runs once.
@@ -74,17 +101,20 @@ impl AuditedSteps {
         args: &A,
         step: impl Step<A, T, E>,
     ) -> Result<T, E> {
-        let _guard = self.queue.lock().await?;
-        let args = (self.writer, decisions, args, &step);
-        let outcome = self.db.run_long(limit, &args, |conn, (writer, decisions, args, step)| {
+        let mut known_head = self.queue.lock().await?;
+        let args = (self.writer, known_head.take(), decisions, args, &step);
+        let outcome = self.db.run_long(limit, &args, |conn, (writer, head, decisions, args, step)| {
             Box::pin(async move {
-                append_to_chain(conn, *writer, decisions).await?;
+                let head = append_to_chain::<E>(conn, *writer, *head, decisions).await?;
                 let done = step(conn, args).await?;
                 ensure_principals_unchanged::<E>(conn, &allowed_principals(decisions)).await?;
-                Ok(done)
+                Ok((done, head))
             })
         });
-        outcome.await
+        let outcome: Result<(T, Option<ChainHead>), E> = outcome.await;
+        let (done, head) = outcome?;
+        *known_head = head;
+        Ok(done)
     }
 
     /// Like `run`, for an event: nothing was permitted, and the step returns its rows with its result. They are appended
@@ -106,19 +136,22 @@ impl AuditedSteps {
         args: &A,
         step: impl Step<A, (T, Vec<AuditRow>), E>,
     ) -> Result<T, E> {
-        let _guard = self.queue.lock().await?;
-        let args = (self.writer, principals, args, &step);
-        let outcome = self.db.run(&args, |conn, (writer, principals, args, step)| {
+        let mut known_head = self.queue.lock().await?;
+        let args = (self.writer, known_head.take(), principals, args, &step);
+        let outcome = self.db.run(&args, |conn, (writer, head, principals, args, step)| {
             Box::pin(async move {
                 ensure_principals_unchanged::<E>(conn, principals).await?;
                 let (done, decisions) = step(conn, args).await?;
-                append_to_chain(conn, *writer, &decisions).await?;
+                let head = append_to_chain::<E>(conn, *writer, *head, &decisions).await?;
                 let others = not_changed_by(&decisions, principals);
                 ensure_principals_unchanged::<E>(conn, &others).await?;
-                Ok(done)
+                Ok((done, head))
             })
         });
-        outcome.await
+        let outcome: Result<(T, Option<ChainHead>), E> = outcome.await;
+        let (done, head) = outcome?;
+        *known_head = head;
+        Ok(done)
     }
 
     /// Like `run_as`, for a step that may take minutes, up to `limit`. It runs once.
@@ -129,19 +162,22 @@ impl AuditedSteps {
         args: &A,
         step: impl Step<A, (T, Vec<AuditRow>), E>,
     ) -> Result<T, E> {
-        let _guard = self.queue.lock().await?;
-        let args = (self.writer, principals, args, &step);
-        let outcome = self.db.run_long(limit, &args, |conn, (writer, principals, args, step)| {
+        let mut known_head = self.queue.lock().await?;
+        let args = (self.writer, known_head.take(), principals, args, &step);
+        let outcome = self.db.run_long(limit, &args, |conn, (writer, head, principals, args, step)| {
             Box::pin(async move {
                 ensure_principals_unchanged::<E>(conn, principals).await?;
                 let (done, decisions) = step(conn, args).await?;
-                append_to_chain(conn, *writer, &decisions).await?;
+                let head = append_to_chain::<E>(conn, *writer, *head, &decisions).await?;
                 let others = not_changed_by(&decisions, principals);
                 ensure_principals_unchanged::<E>(conn, &others).await?;
-                Ok(done)
+                Ok((done, head))
             })
         });
-        outcome.await
+        let outcome: Result<(T, Option<ChainHead>), E> = outcome.await;
+        let (done, head) = outcome?;
+        *known_head = head;
+        Ok(done)
     }
 
     /// Records decisions without a write: reads and denials.

@@ -1,60 +1,24 @@
-//! The client list. A page scans the index of its order and stops. Totals come from `client_counts`, except for
-//! searches and filters. Ordered by owner, per-owner counts tell which owners a page covers; each is one index scan. A
-//! search reads the terms of the permitted owners, those of their clients' entries included, but no entry: `matches`
-//! reads those.
+//! The client list. A page scans the index of its order and stops; `list_counts` has the totals. Ordered by owner,
+//! per-owner counts tell which owners a page covers; each is one index scan. A search reads the terms of the permitted
+//! owners, those of their clients' entries included, but no entry: `matches` reads those.
 
-use crate::clients::rows::{SELECT_CLIENTS, count};
-use crate::clients::search::{TermRange, search_ranges};
-use crate::clients::types::{
-    CLIENTS_PER_PAGE, ClientOrder, ClientPage, ClientQuery, ClientSummary, DisputeFilter, RecordedSearch,
+use crate::clients::list_counts::{
+    OwnerClientCount, count_filtered, count_matches, filtered_owner_counts, matching_owner_counts,
+    owner_counts, sum,
 };
-use crate::db::{Conn, FromRow, Query, Row, Statement};
+use crate::clients::list_filter::{
+    ListFilter, SearchPlan, push_column_filter, push_filter, push_search_terms,
+};
+use crate::clients::rows::SELECT_CLIENTS;
+use crate::clients::search::TermRange;
+use crate::clients::types::{
+    CLIENTS_PER_PAGE, ClientOrder, ClientPage, ClientQuery, ClientSummary, RecordedSearch,
+};
+use crate::db::{Conn, Query, Statement};
 use crate::ledger::batch::to_db_count;
-use chancery_domain::{AccessRequest, ClientId, PersonId};
-use chancery_policy::ClientScope;
+use crate::list_total::{CountLimit, ListTotal, MAX_COUNTED_ROWS};
+use chancery_domain::{AccessRequest, ClientId};
 use std::collections::BTreeSet;
-
-/// The filter of a list, in terms of columns.
-pub(crate) struct ListFilter {
-    owner: Option<PersonId>,
-    /// The permitted owners who have clients. The index of search terms begins with them.
-    owners: Vec<PersonId>,
-    disputes: Option<DisputeFilter>,
-    is_archived: bool,
-    /// Longest first.
-    terms: Vec<TermRange>,
-}
-
-impl ListFilter {
-    /// `None` if nothing can match: the scope excludes the requested owner.
-    pub(crate) fn of(scope: ClientScope, query: &ClientQuery) -> Option<Self> {
-        let owner = restrict_owner(scope, query.owner)?;
-        let mut terms = search_ranges(&query.words);
-        // Longer terms match fewer clients.
-        terms.sort_by_key(|term| std::cmp::Reverse(term.first.len()));
-        let disputes = query.disputes;
-        Some(Self { owner, owners: Vec::new(), disputes, is_archived: query.is_archived, terms })
-    }
-
-    fn of_owner(&self, owner: PersonId) -> Self {
-        Self { owner: Some(owner), owners: vec![owner], terms: self.terms.clone(), ..*self }
-    }
-
-    fn of_owners(&self, owner_counts: &[OwnerClientCount]) -> Self {
-        let owners = owner_counts.iter().map(|owner_count| owner_count.owner).collect();
-        Self { owners, terms: self.terms.clone(), ..*self }
-    }
-}
-
-/// The owner to filter by, within the scope: `None` if nothing may be shown, `Some(None)` for all owners.
-pub(crate) fn restrict_owner(scope: ClientScope, requested: Option<PersonId>) -> Option<Option<PersonId>> {
-    match (scope, requested) {
-        (ClientScope::Empty, _) => None,
-        (ClientScope::All, requested) => Some(requested),
-        (ClientScope::OwnedBy(person), Some(requested)) if requested != person => None,
-        (ClientScope::OwnedBy(person), _) => Some(Some(person)),
-    }
-}
 
 /// The sort order within one owner, or of the whole list.
 fn order_by(order: ClientOrder) -> &'static str {
@@ -68,107 +32,36 @@ fn order_by(order: ClientOrder) -> &'static str {
     }
 }
 
-/// How to find the clients that match all search terms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SearchPlan {
-    /// Look up all matches of the longest term in the word index, then sort: good for few matches.
-    IndexLookup,
-    /// Scan clients in list order until the page is full: good for many matches.
-    ListScan,
-}
-
-impl SearchPlan {
-    /// A scan finds a match every `all / found` clients.
-    fn choose(range: PageRange, found: u64, all: u64) -> Self {
-        let walked = u128::from(range.offset + range.limit) * u128::from(all);
-        if walked < u128::from(found) * u128::from(found) { Self::ListScan } else { Self::IndexLookup }
-    }
-}
-
-/// Adds the conditions of a search term on the rows of a table: in the details, and in the entries if it is long enough.
-fn push_term<'q>(statement: &mut Statement<'q>, table: &str, term: &'q TermRange) {
-    let sources: &[bool] = if term.is_in_entries() { &[false, true] } else { &[false] };
-    statement.push(table).push(".in_entries IN ").push_list(sources.iter().copied()).push(" AND ");
-    term.push_condition(statement, &format!("{table}.term"));
-}
-
-/// Adds the conditions on words `w`: each row matches the longest term, and its client the other terms too.
-fn push_search_terms<'q>(statement: &mut Statement<'q>, filter: &'q ListFilter) {
-    statement.push("w.is_archived = ").push_bind(filter.is_archived).push(" AND w.owner_id IN ");
-    statement.push_list(filter.owners.iter().map(|owner| owner.0));
-    for (index, term) in filter.terms.iter().enumerate() {
-        if index == 0 {
-            statement.push(" AND ");
-            push_term(statement, "w", term);
-        } else {
-            statement.push(
-                " AND EXISTS (SELECT 1 FROM client_search_terms o WHERE o.client_id = w.client_id AND ",
-            );
-            push_term(statement, "o", term);
-            statement.push(")");
-        }
-    }
-}
-
-/// Adds the conditions on the columns of clients, except those of a search.
-fn push_column_filter(statement: &mut Statement<'_>, table: &str, filter: &ListFilter) {
-    statement.push(" WHERE ").push(table).push(".is_archived = ").push_bind(filter.is_archived);
-    if let Some(owner) = filter.owner {
-        statement.push(" AND ").push(table).push(".owner_id = ").push_bind(owner.0);
-    }
-    match filter.disputes {
-        None => {}
-        Some(DisputeFilter::Open) => {
-            statement.push(" AND ").push(table).push(".open_disputes > 0");
-        }
-        Some(DisputeFilter::DueBefore(day)) => {
-            statement.push(" AND ").push(table).push(".next_due_day < ").push_bind(i64::from(day.0));
-        }
-    }
-}
-
-/// Adds the conditions on `clients c`.
-fn push_filter<'q>(statement: &mut Statement<'q>, filter: &'q ListFilter, search_plan: SearchPlan) {
-    push_column_filter(statement, "c", filter);
-    match search_plan {
-        _ if filter.terms.is_empty() => {}
-        SearchPlan::IndexLookup => {
-            statement.push(" AND c.id = found.client_id");
-        }
-        SearchPlan::ListScan => {
-            for term in &filter.terms {
-                statement
-                    .push(" AND EXISTS (SELECT 1 FROM client_search_terms w WHERE w.client_id = c.id AND ");
-                push_term(statement, "w", term);
-                statement.push(")");
-            }
-        }
-    }
-}
-
-/// Number of clients of one owner.
-#[derive(Clone)]
-struct OwnerClientCount {
-    owner: PersonId,
-    email: String,
-    clients: u64,
-}
-
-impl FromRow for OwnerClientCount {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            owner: PersonId(row.get("owner_id")?),
-            email: row.get("email")?,
-            clients: count(row.get("clients")?)?,
-        })
-    }
-}
-
 /// A range of the list.
 #[derive(Clone, Copy)]
 struct PageRange {
     offset: u64,
     limit: u64,
+}
+
+impl PageRange {
+    fn of(query: &ClientQuery) -> Self {
+        let limit = u64::from(CLIENTS_PER_PAGE);
+        Self { offset: u64::from(query.page.saturating_sub(1)) * limit, limit }
+    }
+
+    /// Matches are counted at least to the end of the page.
+    fn count_limit(self, query: &ClientQuery) -> CountLimit {
+        match query.counts_all {
+            true => CountLimit::All,
+            false => CountLimit::UpTo(MAX_COUNTED_ROWS.max(self.offset + self.limit)),
+        }
+    }
+}
+
+impl SearchPlan {
+    /// A scan finds a match every `all / found` clients. What has more matches than are counted is never looked up
+    /// whole.
+    fn choose(range: PageRange, found: ListTotal, all: u64) -> Self {
+        let ListTotal::Exact(found) = found else { return Self::ListScan };
+        let walked = u128::from(range.offset + range.limit) * u128::from(all);
+        if walked < u128::from(found) * u128::from(found) { Self::ListScan } else { Self::IndexLookup }
+    }
 }
 
 /// Reads a range of the list in one statement, so that no client is shown to a person who has just ceased to be its
@@ -213,17 +106,19 @@ pub(crate) async fn list(
     conn: &mut Conn<'_>,
     access_request: &AccessRequest,
     filter: &ListFilter,
-    order: ClientOrder,
-    page: u32,
+    query: &ClientQuery,
 ) -> Result<ClientPage, sqlx::Error> {
-    let offset = u64::from(page.saturating_sub(1)) * u64::from(CLIENTS_PER_PAGE);
-    let range = PageRange { offset, limit: u64::from(CLIENTS_PER_PAGE) };
     let owner_counts = owner_counts(conn, filter).await?;
     if owner_counts.is_empty() {
         return Ok(ClientPage::default());
     }
-    let filter = &filter.of_owners(&owner_counts);
-    let (lines, total) = list_range(conn, filter, order, range, &owner_counts).await?;
+    let filter = &filter.of_owners(owner_counts.iter().map(|owner_count| owner_count.owner).collect());
+    let (lines, total) = match query.order {
+        ClientOrder::Owner | ClientOrder::OwnerDescending => {
+            list_by_owner(conn, filter, query, owner_counts).await?
+        }
+        _ => list_range(conn, filter, query, &owner_counts).await?,
+    };
     let terms: Vec<TermRange> = filter.terms.iter().filter(|term| term.is_in_entries()).cloned().collect();
     let clients = clients_with_entry_terms(conn, filter, &terms, &lines).await?;
     let search = (!clients.is_empty()).then(|| RecordedSearch {
@@ -234,28 +129,27 @@ pub(crate) async fn list(
     Ok(ClientPage { lines, total, search })
 }
 
-/// A range of the list, and the number of clients in the whole list.
+/// A page of the list in an order that an index has, and how many clients the whole list has.
 async fn list_range(
     conn: &mut Conn<'_>,
     filter: &ListFilter,
-    order: ClientOrder,
-    range: PageRange,
+    query: &ClientQuery,
     owner_counts: &[OwnerClientCount],
-) -> Result<(Vec<ClientSummary>, u64), sqlx::Error> {
-    if matches!(order, ClientOrder::Owner | ClientOrder::OwnerDescending) {
-        return list_by_owner(conn, filter, order, range, owner_counts).await;
-    }
-    let all = sum(owner_counts);
+) -> Result<(Vec<ClientSummary>, ListTotal), sqlx::Error> {
+    let (range, all) = (PageRange::of(query), sum(owner_counts));
     let total = match filter.disputes {
-        Some(_) => count_filtered(conn, filter).await?,
-        None if filter.terms.is_empty() => all,
-        None => count_matches(conn, filter).await?,
+        Some(_) => ListTotal::Exact(count_filtered(conn, filter).await?),
+        None if filter.terms.is_empty() => ListTotal::Exact(all),
+        None => {
+            let limit = range.count_limit(query);
+            limit.total(count_matches(conn, filter, limit).await?)
+        }
     };
-    if range.offset >= total {
+    if range.offset >= total.known() {
         return Ok((Vec::new(), total));
     }
-    let lines =
-        select_range(filter, order, range, SearchPlan::choose(range, total, all)).fetch_all(conn).await?;
+    let search_plan = SearchPlan::choose(range, total, all);
+    let lines = select_range(filter, query.order, range, search_plan).fetch_all(conn).await?;
     Ok((lines, total))
 }
 
@@ -279,7 +173,9 @@ async fn clients_with_entry_terms(
         read.push(" AND ");
         term.push_condition(&mut read, "w.term");
         read.push(" AND w.owner_id IN ").push_list(filter.owners.iter().map(|owner| owner.0));
-        let clients: Vec<i64> = read.build().persistent(false).fetch_all(conn).await?;
+        // Only that of a full page is worth preparing: the others differ in length.
+        let is_full = lines.len() == CLIENTS_PER_PAGE as usize;
+        let clients: Vec<i64> = read.build().persistent(is_full).fetch_all(conn).await?;
         found.extend(clients.into_iter().map(ClientId));
     }
     Ok(found)
@@ -289,22 +185,26 @@ async fn clients_with_entry_terms(
 async fn list_by_owner(
     conn: &mut Conn<'_>,
     filter: &ListFilter,
-    order: ClientOrder,
-    mut range: PageRange,
-    all: &[OwnerClientCount],
-) -> Result<(Vec<ClientSummary>, u64), sqlx::Error> {
-    let mut found = match filter.disputes {
-        Some(_) => filtered_owner_counts(conn, filter).await?,
-        None if filter.terms.is_empty() => all.to_vec(),
-        None => matching_owner_counts(conn, filter).await?,
-    };
+    query: &ClientQuery,
+    mut all: Vec<OwnerClientCount>,
+) -> Result<(Vec<ClientSummary>, ListTotal), sqlx::Error> {
+    let mut range = PageRange::of(query);
     // Sorted here, because the databases sort addresses differently.
-    found.sort_by(|one, other| (&one.email, one.owner).cmp(&(&other.email, other.owner)));
-    if order == ClientOrder::OwnerDescending {
-        found.reverse();
+    all.sort_by(|one, other| (&one.email, one.owner).cmp(&(&other.email, other.owner)));
+    if query.order == ClientOrder::OwnerDescending {
+        all.reverse();
     }
+    let (found, total) = match filter.disputes {
+        Some(_) => {
+            let found = filtered_owner_counts(conn, filter, &all).await?;
+            let total = ListTotal::Exact(sum(&found));
+            (found, total)
+        }
+        None if filter.terms.is_empty() => (all.clone(), ListTotal::Exact(sum(&all))),
+        None => matching_owner_counts(conn, filter, &all, range.count_limit(query)).await?,
+    };
     let mut lines: Vec<ClientSummary> = Vec::new();
-    for owner_count in &found {
+    for (index, owner_count) in found.iter().enumerate() {
         if range.limit == 0 {
             break;
         }
@@ -312,86 +212,31 @@ async fn list_by_owner(
             range.offset -= owner_count.clients;
             continue;
         }
+        let is_cut_off = matches!(total, ListTotal::MoreThan(_)) && index + 1 == found.len();
+        let matching = match is_cut_off {
+            true => ListTotal::MoreThan(owner_count.clients - 1),
+            false => ListTotal::Exact(owner_count.clients),
+        };
         let owned = all.iter().find(|other| other.owner == owner_count.owner);
-        let search_plan = SearchPlan::choose(range, owner_count.clients, owned.map_or(0, |all| all.clients));
+        let search_plan = SearchPlan::choose(range, matching, owned.map_or(0, |all| all.clients));
         let summaries: Vec<ClientSummary> =
-            select_range(&filter.of_owner(owner_count.owner), order, range, search_plan)
+            select_range(&filter.of_owner(owner_count.owner), query.order, range, search_plan)
                 .fetch_all(conn)
                 .await?;
         range = PageRange { offset: 0, limit: range.limit.saturating_sub(summaries.len() as u64) };
         lines.extend(summaries);
     }
-    Ok((lines, sum(&found)))
-}
-
-/// Clients per owner, ignoring search terms.
-async fn owner_counts(
-    conn: &mut Conn<'_>,
-    filter: &ListFilter,
-) -> Result<Vec<OwnerClientCount>, sqlx::Error> {
-    let mut read = Statement::new(
-        "SELECT k.owner_id, p.email, k.clients FROM client_counts k JOIN people p ON p.id = k.owner_id \
-         WHERE k.clients > 0 AND k.is_archived = ",
-    );
-    read.push_bind(filter.is_archived);
-    if let Some(owner) = filter.owner {
-        read.push(" AND k.owner_id = ").push_bind(owner.0);
-    }
-    read.build().fetch_all(conn).await
-}
-
-/// Clients per owner that match the search terms.
-async fn matching_owner_counts(
-    conn: &mut Conn<'_>,
-    filter: &ListFilter,
-) -> Result<Vec<OwnerClientCount>, sqlx::Error> {
-    let mut read = Statement::new(
-        "SELECT found.owner_id, p.email, found.clients FROM \
-         (SELECT w.owner_id, COUNT(DISTINCT w.client_id) AS clients FROM client_search_terms w WHERE ",
-    );
-    push_search_terms(&mut read, filter);
-    read.push(" GROUP BY w.owner_id) AS found JOIN people p ON p.id = found.owner_id");
-    read.build().fetch_all(conn).await
-}
-
-/// Number of clients that match the search terms.
-async fn count_matches(conn: &mut Conn<'_>, filter: &ListFilter) -> Result<u64, sqlx::Error> {
-    let mut read = Statement::new("SELECT COUNT(DISTINCT w.client_id) FROM client_search_terms w WHERE ");
-    push_search_terms(&mut read, filter);
-    count(read.build().fetch_one(conn).await?)
-}
-
-/// Number of clients that match the whole filter. Few clients have open disputes, and an index has those.
-async fn count_filtered(conn: &mut Conn<'_>, filter: &ListFilter) -> Result<u64, sqlx::Error> {
-    let mut read = Statement::new("SELECT COUNT(*) FROM clients c");
-    push_filter(&mut read, filter, SearchPlan::ListScan);
-    count(read.build().fetch_one(conn).await?)
-}
-
-/// Clients per owner that match the whole filter.
-async fn filtered_owner_counts(
-    conn: &mut Conn<'_>,
-    filter: &ListFilter,
-) -> Result<Vec<OwnerClientCount>, sqlx::Error> {
-    let mut read = Statement::new(
-        "SELECT found.owner_id, p.email, found.clients FROM \
-         (SELECT c.owner_id, COUNT(*) AS clients FROM clients c",
-    );
-    push_filter(&mut read, filter, SearchPlan::ListScan);
-    read.push(" GROUP BY c.owner_id) AS found JOIN people p ON p.id = found.owner_id");
-    read.build().fetch_all(conn).await
-}
-
-fn sum(owner_counts: &[OwnerClientCount]) -> u64 {
-    owner_counts.iter().map(|owner_count| owner_count.clients).sum()
+    Ok((lines, total))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Store;
-    use crate::db::Dialect;
-    use chancery_domain::Day;
+    use crate::clients::search::search_ranges;
+    use crate::clients::types::DisputeFilter;
+    use crate::db::{Dialect, FromRow, Row};
+    use chancery_domain::{Day, PersonId};
 
     /// SQLite's query plan: each step with its id, its parent's id and its description.
     async fn plan(
@@ -503,29 +348,25 @@ mod tests {
     #[test]
     fn search_plan_depends_on_match_count() {
         let page = |number: u64| PageRange { offset: (number - 1) * 25, limit: 25 };
-        assert_eq!(SearchPlan::choose(page(1), 50_000, 100_000), SearchPlan::ListScan);
-        assert_eq!(SearchPlan::choose(page(1), 3, 100_000), SearchPlan::IndexLookup);
-        assert_eq!(
-            SearchPlan::choose(page(1), 1000, 100_000),
-            SearchPlan::IndexLookup,
-            "it would walk past 2,500"
-        );
-        assert_eq!(
-            SearchPlan::choose(page(1990), 50_000, 100_000),
-            SearchPlan::IndexLookup,
-            "nearly to the end"
-        );
-        assert_eq!(SearchPlan::choose(page(u64::from(u32::MAX)), u64::MAX, u64::MAX), SearchPlan::ListScan);
+        let choose = |page, found, all| SearchPlan::choose(page, ListTotal::Exact(found), all);
+        assert_eq!(choose(page(1), 50_000, 100_000), SearchPlan::ListScan);
+        assert_eq!(choose(page(1), 3, 100_000), SearchPlan::IndexLookup);
+        assert_eq!(choose(page(1), 1000, 100_000), SearchPlan::IndexLookup, "it would walk past 2,500");
+        assert_eq!(choose(page(1990), 50_000, 100_000), SearchPlan::IndexLookup, "nearly to the end");
+        assert_eq!(choose(page(u64::from(u32::MAX)), u64::MAX, u64::MAX), SearchPlan::ListScan);
+        let more = ListTotal::MoreThan(MAX_COUNTED_ROWS);
+        assert_eq!(SearchPlan::choose(page(1), more, 100_000), SearchPlan::ListScan);
     }
 
     #[test]
-    fn owner_filter_never_exceeds_scope() {
-        let (one, other) = (PersonId(1), PersonId(2));
-        assert_eq!(restrict_owner(ClientScope::All, None), Some(None));
-        assert_eq!(restrict_owner(ClientScope::All, Some(one)), Some(Some(one)));
-        assert_eq!(restrict_owner(ClientScope::OwnedBy(one), None), Some(Some(one)));
-        assert_eq!(restrict_owner(ClientScope::OwnedBy(one), Some(one)), Some(Some(one)));
-        assert_eq!(restrict_owner(ClientScope::OwnedBy(one), Some(other)), None);
-        assert_eq!(restrict_owner(ClientScope::Empty, Some(one)), None);
+    fn matches_are_counted_to_the_end_of_the_page_at_least() {
+        let limit = |page, counts_all| {
+            let query = ClientQuery { page, counts_all, ..ClientQuery::default() };
+            PageRange::of(&query).count_limit(&query)
+        };
+        assert_eq!(limit(1, false), CountLimit::UpTo(MAX_COUNTED_ROWS));
+        assert_eq!(limit(40, false), CountLimit::UpTo(1_000));
+        assert_eq!(limit(41, false), CountLimit::UpTo(1_025));
+        assert_eq!(limit(1, true), CountLimit::All);
     }
 }

@@ -2,7 +2,7 @@
 //! saw.
 
 use crate::ClientError;
-use crate::audit::principal::ensure_principal_unchanged;
+use crate::audit::principal::{ensure_principal_unchanged, push_principal_unchanged};
 use crate::clients::rows::{SELECT_CLIENTS, StoredClient};
 use crate::clients::types::ClientOwner;
 use crate::db::error_codes::with_timeout;
@@ -87,15 +87,24 @@ pub(crate) async fn permitted_client<A: AuthzAction>(
     conn: &mut Conn<'_>,
     permit: &Permit<A>,
 ) -> Result<StoredClient, TxError<ClientError>> {
-    let (Some(client), Some(owner)) = (permit.client(), permit.owner()) else {
-        return Err(owner_changed(permit));
-    };
+    if let Some(found) = find_permitted_client(conn, permit).await? {
+        return Ok(found);
+    }
     ensure_principal_unchanged::<ClientError>(conn, permit.by()).await?;
+    Err(owner_changed(permit))
+}
+
+/// The client of a permit, if it has the owner and the principal has the role that the policy saw.
+pub(crate) async fn find_permitted_client<A: AuthzAction>(
+    conn: &mut Conn<'_>,
+    permit: &Permit<A>,
+) -> Result<Option<StoredClient>, sqlx::Error> {
+    let (Some(client), Some(owner)) = (permit.client(), permit.owner()) else { return Ok(None) };
     let mut read = Statement::new(SELECT_CLIENTS);
     read.push(" FROM clients c JOIN people p ON p.id = c.owner_id WHERE c.id = ").push_bind(client.0);
     read.push(" AND c.owner_id = ").push_bind(owner.0);
-    let found = read.build().fetch_optional(conn).await?;
-    found.ok_or_else(|| owner_changed(permit))
+    push_principal_unchanged(&mut read, permit.by());
+    read.build().fetch_optional(conn).await
 }
 
 /// Whether the owner is still the one that the policy saw.

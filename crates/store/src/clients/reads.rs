@@ -3,7 +3,7 @@
 //! the principal again. So no other writer waits for it: SQLite has one writer, and the ledger needs it.
 
 use crate::ClientError;
-use crate::audit::principal::distinct;
+use crate::audit::principal::{distinct, ensure_principal_unchanged};
 use crate::audit::step::AuditedSteps;
 use crate::clients::entries::{find_entries, find_entry, has_entry, into_page, select_page};
 use crate::clients::locks::{
@@ -13,8 +13,8 @@ use crate::clients::record_reader::{RecordEntries, RecordReader};
 use crate::clients::records::{Clients, clients_of};
 use crate::clients::types::{ClientRecord, ClientVersion, EntryQuery, EntryVersion, VersionQuery};
 use crate::clients::versions::{versions_of_client, versions_of_entry};
-use crate::clients::views::{record_views, views_of};
-use crate::db::Db;
+use crate::clients::views::{record_permitted_view, record_views, views_of};
+use crate::db::{Db, Dialect};
 use chancery_domain::{AuditRow, Client, ClientId, Entry, EntryId};
 use chancery_policy::{AuthzAction, EditClient, ExportClient, Permit, ReadClient};
 
@@ -27,11 +27,22 @@ pub(crate) async fn record_read<A: AuthzAction>(
     permit: &Permit<A>,
 ) -> Result<Option<ClientId>, ClientError> {
     audited
-        .run(&[permit.to_audit_row()], permit, |conn, permit| {
+        .run_checked(&[permit.to_audit_row()], permit, |conn, permit| {
             Box::pin(async move {
-                let Some(client) = ensure_owner_unchanged(conn, permit).await? else { return Ok(None) };
-                record_views(conn, permit.access_request(), &[client]).await?;
-                Ok(Some(client))
+                let is_counted = record_permitted_view(conn, permit).await?;
+                if is_counted && conn.dialect() == Dialect::Sqlite {
+                    // There is one writer: what the statement saw holds until the commit.
+                    return Ok(permit.client());
+                }
+                let found = match is_counted {
+                    true => permit.client(),
+                    false => ensure_owner_unchanged(conn, permit).await?,
+                };
+                if let Some(client) = found.filter(|_| !is_counted) {
+                    record_views(conn, permit.access_request(), &[client]).await?;
+                }
+                ensure_principal_unchanged::<ClientError>(conn, permit.by()).await?;
+                Ok(found)
             })
         })
         .await

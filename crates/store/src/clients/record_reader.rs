@@ -10,17 +10,12 @@ use crate::audit::principal::{distinct, ensure_principals_unchanged};
 use crate::clients::entries::select_by_id;
 use crate::clients::page_slots::PageSlots;
 use crate::clients::rows::{SELECT_CLIENTS, StoredClient};
-use crate::clients::types::{EntryCounts, RecordPart};
+use crate::clients::small_record::{active_entries, read_small_record};
+use crate::clients::types::{EntryCounts, MAX_RECORD_PAGE_BYTES, MAX_RECORD_PAGE_ENTRIES, RecordPart};
 use crate::db::{Conn, Db, FromRow, Row, Statement, TxError, corrupt};
 use chancery_domain::{ClientId, Entry, EntryId, EntryKind, PersonId};
 use chancery_policy::{AuthzAction, Permit};
 use std::collections::{HashMap, VecDeque};
-
-/// Most bytes of titles and texts in a page, unless a single entry has more. Counted when its record is opened.
-pub const MAX_RECORD_PAGE_BYTES: u64 = 1024 * 1024;
-
-/// Most entries in a page. An entry may grow before its page is read, so this bounds a page whatever happens.
-pub const MAX_RECORD_PAGE_ENTRIES: usize = 100;
 
 /// The entries of a record to read, and their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +28,9 @@ pub(crate) enum RecordEntries {
 
 impl RecordEntries {
     fn count(self, counts: &EntryCounts) -> u64 {
-        let active = counts.meeting_notes + counts.billing_disputes + counts.draft_letters;
         match self {
-            Self::ActiveByKind => active,
-            Self::AllOldestFirst => active + counts.archived,
+            Self::ActiveByKind => active_entries(counts),
+            Self::AllOldestFirst => active_entries(counts) + counts.archived,
         }
     }
 }
@@ -121,6 +115,12 @@ impl<A: AuthzAction> RecordReader<A> {
             return Ok(None);
         }
         let slot = self.page_slots.acquire().await;
+        if let Some(permit) = self.unread_single_record()
+            && let Some(part) = read_small_record(&self.db, permit).await?
+        {
+            self.pending.clear();
+            return Ok(Some(vec![part]));
+        }
         let page =
             self.db.snapshot(&*self, |conn, reader| Box::pin(async move { reader.read_page(conn).await }));
         let page = page.await;
@@ -135,6 +135,18 @@ impl<A: AuthzAction> RecordReader<A> {
         }
         self.pending.drain(..finished);
         Ok(Some(parts))
+    }
+
+    /// The permit of the only record, if none of its entries has been chosen yet.
+    fn unread_single_record(&self) -> Option<&Permit<A>> {
+        match (self.contents, self.pending.front()) {
+            (RecordEntries::ActiveByKind, Some(record))
+                if self.pending.len() == 1 && record.entries.is_none() =>
+            {
+                Some(&record.permit)
+            }
+            _ => None,
+        }
     }
 
     /// Adds the records of another reader. Both are then read in the order of the clients' ids.
@@ -240,7 +252,8 @@ impl<A: AuthzAction> RecordReader<A> {
             read.push(if index > 0 { " OR (c.id = " } else { "(c.id = " }).push_bind(record.client.0);
             read.push(" AND c.owner_id = ").push_bind(record.owner().0).push(")");
         }
-        let rows: Vec<StoredClient> = read.build().persistent(false).fetch_all(conn).await?;
+        let is_single = self.pending.len() == 1;
+        let rows: Vec<StoredClient> = read.build().persistent(is_single).fetch_all(conn).await?;
         Ok(rows.into_iter().map(|row| (row.client.id, row)).collect())
     }
 
@@ -268,7 +281,7 @@ impl<A: AuthzAction> RecordReader<A> {
                 read.push(" ORDER BY e.at_ms, e.id");
             }
         }
-        let mut sizes: Vec<EntrySize> = read.build().persistent(false).fetch_all(conn).await?;
+        let mut sizes: Vec<EntrySize> = read.build().persistent(clients.len() == 1).fetch_all(conn).await?;
         if self.contents == RecordEntries::ActiveByKind {
             // A stable sort: the newest stay first within their kind.
             sizes.sort_by_key(|entry| EntryKind::ALL.iter().position(|kind| *kind == entry.kind));

@@ -12,7 +12,8 @@ use crate::clients::entries::{
 };
 use crate::clients::import::created;
 use crate::clients::import::{add_clients, allocate_ids};
-use crate::clients::list::{ListFilter, list, restrict_owner};
+use crate::clients::list::list;
+use crate::clients::list_filter::{ListFilter, restrict_owner};
 use crate::clients::locks::{LockMode, is_owner_unchanged, lock_client, lock_for_change, lock_owners};
 use crate::clients::page_slots::PageSlots;
 use crate::clients::rows::{ensure_active_member, ensure_person_exists};
@@ -122,7 +123,7 @@ impl Clients {
         self.db
             .read(&(&permit, &filter, query), |conn, (permit, filter, query)| {
                 Box::pin(async move {
-                    let page = list(conn, permit.access_request(), filter, query.order, query.page).await?;
+                    let page = list(conn, permit.access_request(), filter, query).await?;
                     ensure_principal_unchanged::<ClientError>(conn, permit.by()).await?;
                     Ok(page)
                 })

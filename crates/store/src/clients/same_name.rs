@@ -1,7 +1,7 @@
 //! Clients with the same name, for a warning before another one is created. Names that differ in case or accents only
 //! are the same.
 
-use crate::clients::list::restrict_owner;
+use crate::clients::list_filter::restrict_owner;
 use crate::clients::rows::SELECT_CLIENTS;
 use crate::clients::search::sort_name;
 use crate::db::{Conn, Query, Statement};

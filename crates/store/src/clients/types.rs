@@ -1,7 +1,7 @@
 //! Public types of client records.
 
-use crate::NewMessage;
 use crate::clients::search::TermRange;
+use crate::{ListTotal, NewMessage};
 use chancery_domain::{
     AccessRequest, Client, ClientId, ClientName, ContactDetails, ContactEmail, Day, DisputeDetails,
     EmailSubject, Entry, EntryId, EntryKind, EntryText, EntryTitle, LetterHeading, MinorUnits, PersonId,
@@ -13,6 +13,14 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const CLIENTS_PER_PAGE: u32 = 25;
 
 pub const ENTRIES_PER_PAGE: u32 = 25;
+
+/// Most bytes of titles and texts in a page of a whole record, unless a single entry has more. Counted when the record is
+/// opened.
+pub const MAX_RECORD_PAGE_BYTES: u64 = 1024 * 1024;
+
+/// Most entries in a page of a whole record. An entry may grow before its page is read, so this bounds a page whatever
+/// happens.
+pub const MAX_RECORD_PAGE_ENTRIES: usize = 100;
 
 pub const MAX_VERSIONS_PER_READ: u32 = 100;
 
@@ -74,12 +82,14 @@ pub struct ClientQuery {
     pub order: ClientOrder,
     /// Starts at 1. Beyond the last page there are no rows, but still the total.
     pub page: u32,
+    /// Whether to count every match of a search, however many there are.
+    pub counts_all: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientPage {
     pub lines: Vec<ClientSummary>,
-    pub total: u64,
+    pub total: ListTotal,
     /// `None` without a search, and if no entry of these clients has a search term.
     pub search: Option<RecordedSearch>,
 }

@@ -7,7 +7,7 @@
 
 use crate::ClientError;
 use crate::audit::principal::ensure_principal_unchanged;
-use crate::clients::list::restrict_owner;
+use crate::clients::list_filter::restrict_owner;
 use crate::clients::records::Clients;
 use crate::clients::rows::{SELECT_CLIENTS, dispute_details, optional_day, person_ref};
 use crate::clients::types::{

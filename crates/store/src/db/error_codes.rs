@@ -185,6 +185,15 @@ pub(crate) fn is_unique_violation(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(DatabaseError::is_unique_violation)
 }
 
+/// The column, as `table.column`, that SQLite was to set to NULL and may not.
+pub(crate) fn violated_not_null(error: &sqlx::Error) -> Option<&str> {
+    let error = error.as_database_error()?;
+    match code(error) {
+        Code::Sqlite(sqlite_code::CONSTRAINT) => error.message().strip_prefix("NOT NULL constraint failed: "),
+        _ => None,
+    }
+}
+
 /// Whether the table to be created exists.
 pub(crate) fn is_duplicate_table(error: &sqlx::Error) -> bool {
     error

@@ -55,6 +55,8 @@ pub(crate) fn write_options(file: &Path) -> SqliteConnectOptions {
         .pragma("fullfsync", "ON")
         // Overwrites deleted replies in the file, so that expired text is not recoverable.
         .pragma("secure_delete", "ON")
+        // Also what the ledger writes batches of each size with (`ledger::sqlite`).
+        .statement_cache_capacity(256)
 }
 
 pub(crate) fn read_options(file: &Path) -> SqliteConnectOptions {

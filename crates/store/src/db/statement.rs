@@ -23,6 +23,14 @@ impl<'q> Statement<'q> {
         self
     }
 
+    /// Adds text that differs between the databases. SQLite runs several statements in one round trip, separated by
+    /// semicolons; their parameters follow each other.
+    pub(crate) fn push_dialect(&mut self, sqlite: &str, postgres: &str) -> &mut Self {
+        self.sqlite.push_str(sqlite);
+        self.postgres.push_str(postgres);
+        self
+    }
+
     /// Adds a parameter.
     pub(crate) fn push_bind(&mut self, value: impl Into<Value<'q>>) -> &mut Self {
         self.values.push(value.into());
@@ -77,6 +85,16 @@ mod tests {
         let query = statement.build();
         assert_eq!(query.sql(Dialect::Sqlite), "SELECT 1 FROM t WHERE a = ? AND b IN (?, ?)");
         assert_eq!(query.sql(Dialect::Postgres), "SELECT 1 FROM t WHERE a = $1 AND b IN ($2, $3)");
+        let mut both = Statement::new("");
+        both.push_dialect("", "WITH added AS (")
+            .push("INSERT INTO t (a) VALUES (")
+            .push_bind(1_i64)
+            .push(")");
+        both.push_dialect("; ", ") ").push("UPDATE u SET b = ").push_bind(2_i64);
+        let query = both.build();
+        assert_eq!(query.sql(Dialect::Sqlite), "INSERT INTO t (a) VALUES (?); UPDATE u SET b = ?");
+        let postgres = "WITH added AS (INSERT INTO t (a) VALUES ($1)) UPDATE u SET b = $2";
+        assert_eq!(query.sql(Dialect::Postgres), postgres);
         let mut insert = Statement::new("INSERT INTO t (a, b) ");
         insert.push_values([1_i64, 2], |number| [number.into(), "x".into()]);
         let query = insert.build();

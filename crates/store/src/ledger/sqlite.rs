@@ -1,9 +1,14 @@
 //! Writes a batch to SQLite: one transaction of a few statements. Lists of rows are multi-row statements with a
 //! parameter for every value.
+//!
+//! The connection is a thread, and every command to it wakes that thread and then this one. That takes longer than the
+//! statements, so a batch of rows and sums alone, which most are, is one command from `BEGIN` to `COMMIT`. Its rules
+//! must then fail by themselves: a missing row or another chain head makes a column NULL that may not be. Batches that
+//! also end reservations or store replies are a command for each statement.
 
 use crate::accounts::spending::RELEASE;
 use crate::db::Conn;
-use crate::db::error_codes::{STATEMENT_TIMEOUT, with_timeout};
+use crate::db::error_codes::{STATEMENT_TIMEOUT, violated_not_null, with_timeout};
 use crate::db::retry::RetryPolicy;
 use crate::db::sqlite::SqliteConnector;
 use crate::db::write_slot::WriteSlot;
@@ -13,14 +18,19 @@ use crate::ledger::chains::{SET_HEAD, read_head, read_row};
 use crate::ledger::writer::{AppendOutcome, LedgerDatabase, MAX_BATCH};
 use async_trait::async_trait;
 use chancery_domain::{ChainHead, RequestId, UsageRow, WriterId};
+use futures_util::TryStreamExt;
 use futures_util::future::BoxFuture;
-use sqlx::{AssertSqlSafe, SqliteConnection};
+use sqlx::query::Query;
+use sqlx::sqlite::SqliteArguments;
+use sqlx::{AssertSqlSafe, Executor, Sqlite, SqliteConnection};
 use std::sync::Arc;
 
 pub(crate) struct SqliteLedger {
     slot: Arc<WriteSlot<SqliteConnector>>,
     add_rows: SizedInserts,
     add_sums: SizedInserts,
+    /// Whole transactions, by the class of their rows and of their sums.
+    whole: Vec<Vec<Arc<str>>>,
 }
 
 const ROW_COLUMNS: usize = 16;
@@ -29,7 +39,25 @@ const SUM_COLUMNS: usize = 12;
 /// SQLite's limit on the parameters of a statement.
 const MAX_PARAMETERS: usize = 32_766;
 
-const _: () = assert!(MAX_BATCH.is_power_of_two() && MAX_BATCH * ROW_COLUMNS <= MAX_PARAMETERS);
+/// The lengths of multi-row statements. There are few, so that all of them stay prepared; a list is padded to the next one.
+const SIZES: [usize; 16] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256];
+
+const _: () = assert!(SIZES[SIZES.len() - 1] == MAX_BATCH && MAX_BATCH * ROW_COLUMNS <= MAX_PARAMETERS);
+
+/// The largest batch that is one command. Each pair of sizes is a prepared statement of its own, and for more rows the commands
+/// cost little beside them.
+const MAX_WHOLE_ROWS: usize = 64;
+const MAX_WHOLE_SUMS: usize = 4;
+
+/// `BEGIN`, the rows, the head, the sums and `COMMIT`. Each has a result.
+const WHOLE_STATEMENTS: usize = 5;
+
+/// Fails if the rows before it were not all new (`row_count` is NULL then), or if the stored head is not the expected one (`head`
+/// is). The parameters are bare, because those of a command with several statements are numbered through.
+const CHECK_ROWS_AND_SET_HEAD: &str = "INSERT INTO ledger_writers (id, row_count, head) \
+    VALUES (?, CASE WHEN changes() = ? THEN ? END, ?) \
+    ON CONFLICT (id) DO UPDATE SET row_count = excluded.row_count, \
+    head = CASE WHEN ledger_writers.row_count = ? AND ledger_writers.head = ? THEN excluded.head END";
 
 impl SqliteLedger {
     pub(crate) fn new(slot: Arc<WriteSlot<SqliteConnector>>) -> Self {
@@ -51,7 +79,44 @@ impl SqliteLedger {
              cached_input_tokens = cached_input_tokens + excluded.cached_input_tokens, \
              output_tokens = output_tokens + excluded.output_tokens, cost_nanos = cost_nanos + excluded.cost_nanos",
         );
-        Self { slot, add_rows, add_sums }
+        let text = |rows: &Arc<str>, sums: &Arc<str>| -> Arc<str> {
+            format!("BEGIN IMMEDIATE; {rows}; {CHECK_ROWS_AND_SET_HEAD}; {sums}; COMMIT").into()
+        };
+        let (rows, sums) =
+            (&add_rows.0[..=class_of(MAX_WHOLE_ROWS)], &add_sums.0[..=class_of(MAX_WHOLE_SUMS)]);
+        let whole = rows.iter().map(|rows| sums.iter().map(|sums| text(rows, sums)).collect::<Vec<_>>());
+        let whole = whole.collect();
+        Self { slot, add_rows, add_sums, whole }
+    }
+
+    async fn append_in_one_command(
+        &self,
+        connection: &mut SqliteConnection,
+        batch: &Batch<'_>,
+    ) -> Result<AppendOutcome, sqlx::Error> {
+        let statements = &self.whole[class_of(batch.rows.len())][class_of(batch.sums.len())];
+        let rows = bind_rows(sqlx::query(AssertSqlSafe(Arc::clone(statements))), batch);
+        let head = rows
+            .bind(batch.writer.0)
+            .bind(batch.rows.len() as i64)
+            .bind(to_db_count(batch.after.rows))
+            .bind(batch.after.hash.0.as_slice())
+            .bind(to_db_count(batch.before.rows))
+            .bind(batch.before.hash.0.as_slice());
+        let results = Executor::execute_many(&mut *connection, bind_sums(head, batch));
+        let error = match results.try_collect::<Vec<_>>().await {
+            Ok(results) if results.len() == WHOLE_STATEMENTS => return Ok(AppendOutcome::Appended),
+            // The thread is gone, and with it what it did not commit.
+            Ok(_) => return Err(sqlx::Error::WorkerCrashed),
+            Err(error) => error,
+        };
+        // Ends what `BEGIN` began. If that failed, or the disk is full, there is no transaction.
+        let _ = sqlx::query("ROLLBACK").execute(&mut *connection).await;
+        match violated_not_null(&error) {
+            Some("ledger_writers.row_count") => Ok(AppendOutcome::DuplicateRequest),
+            Some("ledger_writers.head") => Ok(AppendOutcome::ChainHeadConflict),
+            _ => Err(error),
+        }
     }
 
     async fn append_in_one_transaction(
@@ -59,6 +124,13 @@ impl SqliteLedger {
         connection: &mut SqliteConnection,
         batch: &Batch<'_>,
     ) -> Result<AppendOutcome, sqlx::Error> {
+        let is_one_command = batch.reserved.is_empty()
+            && batch.stored_replies.is_empty()
+            && batch.rows.len() <= MAX_WHOLE_ROWS
+            && batch.sums.len() <= MAX_WHOLE_SUMS;
+        if is_one_command {
+            return self.append_in_one_command(connection, batch).await;
+        }
         sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await?;
         let mut outcome = self.write(connection, batch).await;
         if let Ok(AppendOutcome::Appended) = outcome {
@@ -86,27 +158,7 @@ impl SqliteLedger {
         if set_head.execute(&mut *connection).await?.rows_affected() != 1 {
             return Ok(AppendOutcome::ChainHeadConflict);
         }
-        let mut add_rows = sqlx::query(self.add_rows.for_rows(batch.rows.len()));
-        // The padding repeats the last row, and the conflict clause skips it.
-        for ChainedRowRef { row, position, hash } in pad_to_power_of_two(&batch.rows, |last| *last) {
-            add_rows = add_rows
-                .bind(row.request_id.as_str())
-                .bind(row.account.0)
-                .bind(row.key.0)
-                .bind(row.model.as_str())
-                .bind(i64::from(row.input_tokens))
-                .bind(i64::from(row.cached_input_tokens))
-                .bind(i64::from(row.output_tokens))
-                .bind(row.prices.input.nanos_per_token())
-                .bind(row.prices.cached_input.nanos_per_token())
-                .bind(row.prices.output.nanos_per_token())
-                .bind(row.cost.0)
-                .bind(row.at.0)
-                .bind(row.stop_reason.as_str())
-                .bind(batch.writer.0)
-                .bind(to_db_count(position))
-                .bind(hash.0.to_vec());
-        }
+        let add_rows = bind_rows(sqlx::query(self.add_rows.for_rows(batch.rows.len())), batch);
         if add_rows.execute(&mut *connection).await?.rows_affected() != batch.rows.len() as u64 {
             return Ok(AppendOutcome::DuplicateRequest);
         }
@@ -130,29 +182,75 @@ impl SqliteLedger {
                 return Ok(AppendOutcome::ClaimLost);
             }
         }
-        let mut add_sums = sqlx::query(self.add_sums.for_rows(batch.sums.len()));
-        for sum in pad_to_power_of_two(&batch.sums, DailyUsageDelta::zeroed) {
-            add_sums = add_sums
-                .bind(sum.account.0)
-                .bind(i64::from(sum.day.0))
-                .bind(sum.key.0)
-                .bind(sum.model)
-                .bind(sum.prices.input.nanos_per_token())
-                .bind(sum.prices.cached_input.nanos_per_token())
-                .bind(sum.prices.output.nanos_per_token())
-                .bind(sum.requests)
-                .bind(sum.input_tokens)
-                .bind(sum.cached_input_tokens)
-                .bind(sum.output_tokens)
-                .bind(sum.cost.0);
-        }
+        let add_sums = bind_sums(sqlx::query(self.add_sums.for_rows(batch.sums.len())), batch);
         add_sums.execute(&mut *connection).await?;
         Ok(AppendOutcome::Appended)
     }
 }
 
-/// One statement for each of 1, 2, 4, … `MAX_BATCH` rows, so that nine statements stay prepared instead of one per
-/// length.
+type SqliteQuery<'q> = Query<'q, Sqlite, SqliteArguments>;
+
+/// The padding repeats the last row, and the conflict clause skips it.
+fn bind_rows<'q>(mut query: SqliteQuery<'q>, batch: &Batch<'q>) -> SqliteQuery<'q> {
+    let (mut model, mut stop_reason) = (None, None);
+    for ChainedRowRef { row, position, hash } in padded(&batch.rows, |last| *last) {
+        query = query
+            .bind(row.request_id.to_shared())
+            .bind(row.account.0)
+            .bind(row.key.0)
+            .bind(shared_text(&mut model, &row.model))
+            .bind(i64::from(row.input_tokens))
+            .bind(i64::from(row.cached_input_tokens))
+            .bind(i64::from(row.output_tokens))
+            .bind(row.prices.input.nanos_per_token())
+            .bind(row.prices.cached_input.nanos_per_token())
+            .bind(row.prices.output.nanos_per_token())
+            .bind(row.cost.0)
+            .bind(row.at.0)
+            .bind(shared_text(&mut stop_reason, row.stop_reason.as_str()))
+            .bind(batch.writer.0)
+            .bind(to_db_count(position))
+            .bind(hash.0.to_vec());
+    }
+    query
+}
+
+/// Most rows of a batch have the text of the row before, and a bound text would be copied for each.
+fn shared_text(last: &mut Option<Arc<str>>, text: &str) -> Arc<str> {
+    if let Some(known) = last
+        && **known == *text
+    {
+        return Arc::clone(known);
+    }
+    Arc::clone(last.insert(text.into()))
+}
+
+/// The padding adds nothing to the last sum.
+fn bind_sums<'q>(mut query: SqliteQuery<'q>, batch: &Batch<'q>) -> SqliteQuery<'q> {
+    for sum in padded(&batch.sums, DailyUsageDelta::zeroed) {
+        query = query
+            .bind(sum.account.0)
+            .bind(i64::from(sum.day.0))
+            .bind(sum.key.0)
+            .bind(sum.model)
+            .bind(sum.prices.input.nanos_per_token())
+            .bind(sum.prices.cached_input.nanos_per_token())
+            .bind(sum.prices.output.nanos_per_token())
+            .bind(sum.requests)
+            .bind(sum.input_tokens)
+            .bind(sum.cached_input_tokens)
+            .bind(sum.output_tokens)
+            .bind(sum.cost.0);
+    }
+    query
+}
+
+/// The index of the smallest size that has room for these items.
+fn class_of(items: usize) -> usize {
+    SIZES.partition_point(|size| *size < items)
+}
+
+/// One statement for each of `SIZES`.
 struct SizedInserts(Vec<Arc<str>>);
 
 impl SizedInserts {
@@ -162,17 +260,17 @@ impl SizedInserts {
         let row = format!("({})", vec!["?"; columns].join(", "));
         let statement =
             |rows: usize| format!("{insert} VALUES {} {on_conflict}", vec![row.as_str(); rows].join(", "));
-        Self((0..=MAX_BATCH.ilog2()).map(|class| statement(1 << class).into()).collect())
+        Self(SIZES.into_iter().map(|rows| statement(rows).into()).collect())
     }
 
     fn for_rows(&self, rows: usize) -> AssertSqlSafe<Arc<str>> {
-        AssertSqlSafe(Arc::clone(&self.0[rows.next_power_of_two().ilog2() as usize]))
+        AssertSqlSafe(Arc::clone(&self.0[class_of(rows)]))
     }
 }
 
 /// The items, padded with `fill` of the last one to the length of the statement.
-fn pad_to_power_of_two<T: Copy>(items: &[T], fill: impl Fn(&T) -> T) -> impl Iterator<Item = T> {
-    let missing = items.len().next_power_of_two() - items.len();
+fn padded<T: Copy>(items: &[T], fill: impl Fn(&T) -> T) -> impl Iterator<Item = T> {
+    let missing = SIZES[class_of(items.len())] - items.len();
     let last = items.last().map(fill);
     items.iter().copied().chain(last.into_iter().cycle().take(missing))
 }
@@ -228,6 +326,8 @@ impl SqliteLedger {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::db::sqlite::write_options;
+    use std::path::Path;
 
     #[test]
     fn insert_has_one_parameter_per_value() {
@@ -238,13 +338,26 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_padded_to_power_of_two() {
+    fn command_has_a_parameter_for_each_bound_value() {
+        let slot = WriteSlot::empty(SqliteConnector { options: write_options(Path::new("chancery.db")) });
+        let ledger = SqliteLedger::new(Arc::new(slot));
+        for (rows, by_sums) in SIZES.iter().zip(&ledger.whole) {
+            for (sums, text) in SIZES.iter().zip(by_sums) {
+                assert_eq!(text.matches('?').count(), rows * ROW_COLUMNS + 6 + sums * SUM_COLUMNS);
+                assert_eq!(text.split(';').count(), WHOLE_STATEMENTS);
+            }
+        }
+        assert_eq!(ledger.whole.len(), class_of(MAX_WHOLE_ROWS) + 1);
+    }
+
+    #[test]
+    fn rows_are_padded_to_the_next_size() {
         for length in 1..=MAX_BATCH {
             let items: Vec<usize> = (1..=length).collect();
-            let pad_to_power_of_two: Vec<usize> = pad_to_power_of_two(&items, |_| 0).collect();
-            assert_eq!(pad_to_power_of_two.len(), length.next_power_of_two());
-            assert_eq!(pad_to_power_of_two[..length], items);
-            assert!(pad_to_power_of_two[length..].iter().all(|item| *item == 0));
+            let padded: Vec<usize> = padded(&items, |_| 0).collect();
+            assert!(SIZES.contains(&padded.len()) && padded.len() <= (length * 3).div_ceil(2));
+            assert_eq!(padded[..length], items);
+            assert!(padded[length..].iter().all(|item| *item == 0));
         }
     }
 }

@@ -10,9 +10,9 @@ use chancery_domain::{
 };
 use chancery_policy::{FirmResource, ManageAccounts, ReadAccounts};
 use chancery_store::{
-    ACCOUNTS_PER_PAGE, AccountChange, AccountChangeOutcome, AccountError, AccountEvent, AccountPage,
-    AccountQuery, AccountRecord, AccountSubject, BillingChange, CapChange, DbError, LimitsChange,
-    MAX_ACCOUNT_EVENTS, MAX_KEYS_LISTED, NewKey, Store,
+    ACCOUNTS_PER_PAGE, AccountChange, AccountChangeOutcome, AccountCursor, AccountError, AccountEvent,
+    AccountPage, AccountPosition, AccountQuery, AccountRecord, AccountSubject, BillingChange, CapChange,
+    DbError, LimitsChange, ListTotal, MAX_ACCOUNT_EVENTS, MAX_COUNTED_ROWS, MAX_KEYS_LISTED, NewKey, Store,
 };
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -22,9 +22,25 @@ async fn read(store: &Store, people: &People, id: AccountId) -> AccountRecord {
     store.accounts.read_account(permit, id, Month::containing(NOON)).await.unwrap().unwrap()
 }
 
-async fn list(store: &Store, people: &People, page: u32) -> AccountPage {
+async fn list(store: &Store, people: &People, cursor: Option<AccountCursor>) -> AccountPage {
     let permit = firm_permit::<ReadAccounts>(&people.ruth);
-    store.accounts.read_accounts(permit, AccountQuery { month: Month::containing(NOON), page }).await.unwrap()
+    let month = Month::containing(NOON);
+    let query = AccountQuery { month, cursor, counts_all: false, reads_options: true };
+    store.accounts.read_accounts(permit, query).await.unwrap()
+}
+
+/// The page behind the last account of this one.
+fn after(page: &AccountPage) -> Option<AccountCursor> {
+    page.accounts.last().map(|last| AccountCursor::After(AccountPosition::of(&last.account)))
+}
+
+/// The page before the first account of this one.
+fn before(page: &AccountPage) -> Option<AccountCursor> {
+    page.accounts.first().map(|first| AccountCursor::Before(AccountPosition::of(&first.account)))
+}
+
+fn names(page: &AccountPage) -> Vec<String> {
+    page.accounts.iter().map(|line| line.account.name.to_string()).collect()
 }
 
 /// Applies the change as Ruth.
@@ -194,7 +210,7 @@ pub async fn rejected_change_leaves_no_decision_and_no_event<D: TestDatabase>(da
     for before in before {
         assert_eq!(read(&store, &people, before.account.id).await.events, before.events);
     }
-    assert!(list(&store, &people, 1).await.events.is_empty());
+    assert!(list(&store, &people, None).await.events.is_empty());
     let permit = firm_permit::<ReadAccounts>(&people.ruth);
     assert!(
         store
@@ -250,7 +266,7 @@ pub async fn moving_a_key_adds_an_event_to_both_accounts<D: TestDatabase>(databa
     let free = changed_key(apply(&store, &people, AccountChange::CreateKey(new_key(None))).await);
     assert_eq!(free.account, None);
     let prefix = free.prefix.clone();
-    let page = list(&store, &people, 1).await;
+    let page = list(&store, &people, None).await;
     assert_eq!((page.unassigned_keys[0].key.id, page.unassigned_keys_total), (free.id, 1));
     assert_eq!(descriptions(&page.events), [format!("created the key {prefix} “a label”")]);
     assert_eq!(read(&store, &people, hale.id).await.unassigned_keys[0].key.id, free.id);
@@ -273,7 +289,7 @@ pub async fn moving_a_key_adds_an_event_to_both_accounts<D: TestDatabase>(databa
     );
     assert_eq!(descriptions(&ward.events), [&*format!("moved the key {prefix} from Hale"), created]);
     assert!(hale.keys.is_empty());
-    assert!(list(&store, &people, 1).await.unassigned_keys.is_empty());
+    assert!(list(&store, &people, None).await.unassigned_keys.is_empty());
 }
 
 pub async fn account_list_shows_active_keys_monthly_usage_and_last_use<D: TestDatabase>(database: Arc<D>) {
@@ -292,7 +308,7 @@ pub async fn account_list_shows_active_keys_monthly_usage_and_last_use<D: TestDa
         row.at.0 -= days_ago * day_ms;
         store.ledger.settle(row.into()).await.unwrap();
     }
-    let page = list(&store, &people, 1).await;
+    let page = list(&store, &people, None).await;
     let listed: Vec<(&str, u64, u64, i64)> = page
         .accounts
         .iter()
@@ -300,7 +316,7 @@ pub async fn account_list_shows_active_keys_monthly_usage_and_last_use<D: TestDa
         .collect();
     let cost = 10 * 100 + 20 * 400;
     assert_eq!(listed, [("Büro", 0, 0, 0), ("Hale", 2, 3, 3 * cost), ("Anna", 0, 0, 0)], "closed ones last");
-    assert_eq!(page.total, 3);
+    assert_eq!(page.total, ListTotal::Exact(3));
     let open: Vec<&AccountName> = page.open_accounts.iter().map(|choice| &choice.name).collect();
     assert_eq!(open, [&idle.name, &hale.name]);
 
@@ -315,6 +331,78 @@ pub async fn account_list_shows_active_keys_monthly_usage_and_last_use<D: TestDa
     );
 }
 
+pub async fn accounts_are_paged_by_name_in_both_directions<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let people = people(&store).await;
+    let (mut open, mut closed) = (Vec::new(), Vec::new());
+    for number in 0..2 * ACCOUNTS_PER_PAGE + 20 {
+        let created = account(&store, &format!("Büro & Söhne {number:03}")).await;
+        if number % 3 == 0 {
+            store.close_account(&created.name, NOON).await.unwrap();
+            closed.push(created.name.to_string());
+        } else {
+            open.push(created.name.to_string());
+        }
+    }
+    let expected = [open, closed].concat();
+    let (mut forward, mut page) = (Vec::new(), list(&store, &people, None).await);
+    assert!(!page.has_previous);
+    loop {
+        forward.extend(names(&page));
+        if !page.has_next {
+            break;
+        }
+        assert_eq!(page.accounts.len(), ACCOUNTS_PER_PAGE as usize);
+        page = list(&store, &people, after(&page)).await;
+        assert!(page.has_previous);
+    }
+    assert_eq!(forward, expected);
+    let mut backward = names(&page);
+    while page.has_previous {
+        page = list(&store, &people, before(&page)).await;
+        assert!(page.has_next);
+        backward.splice(0..0, names(&page));
+    }
+    assert_eq!(backward, expected);
+    // Programs may count pages instead.
+    let numbered = async |number: u32| list(&store, &people, Some(AccountCursor::Page(number))).await;
+    let mut counted = Vec::new();
+    for number in 1..=3 {
+        let page = numbered(number).await;
+        assert_eq!((page.has_previous, page.has_next), (number > 1, number < 3), "page {number}");
+        counted.extend(names(&page));
+    }
+    assert_eq!(counted, expected);
+    for number in [4, u32::MAX] {
+        let behind = numbered(number).await;
+        assert!(behind.accounts.is_empty() && behind.has_previous && !behind.has_next);
+    }
+    // An account that is closed meanwhile neither hides nor repeats another one.
+    let first = list(&store, &people, None).await;
+    let last = first.accounts.last().unwrap().account.name.clone();
+    store.close_account(&last, NOON).await.unwrap();
+    let second = list(&store, &people, after(&first)).await;
+    assert_eq!(names(&second)[0], expected[ACCOUNTS_PER_PAGE as usize]);
+}
+
+pub async fn accounts_are_counted_up_to_a_limit<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let people = people(&store).await;
+    let add = format!(
+        "INSERT INTO accounts (name, requests_per_min, tokens_per_min, created_at_ms) \
+         WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n <= {MAX_COUNTED_ROWS}) \
+         SELECT 'Account ' || n, 60, 60000, 0 FROM numbers"
+    );
+    database.raw(&add).await.unwrap();
+    let page = list(&store, &people, None).await;
+    assert_eq!((page.total, page.has_next), (ListTotal::MoreThan(MAX_COUNTED_ROWS), true));
+    let month = Month::containing(NOON);
+    let all = AccountQuery { month, cursor: None, counts_all: true, reads_options: false };
+    let page = store.accounts.read_accounts(firm_permit(&people.ruth), all).await.unwrap();
+    assert_eq!(page.total, ListTotal::Exact(MAX_COUNTED_ROWS + 1));
+    assert!(page.open_accounts.is_empty());
+}
+
 pub async fn account_key_and_event_lists_are_bounded<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;
@@ -322,17 +410,15 @@ pub async fn account_key_and_event_lists_are_bounded<D: TestDatabase>(database: 
     for number in 1..=ACCOUNTS_PER_PAGE {
         account(&store, &format!("{number:03}")).await;
     }
-    let first = list(&store, &people, 1).await;
+    let first = list(&store, &people, None).await;
     assert_eq!(
         (first.accounts.len(), first.total),
-        (ACCOUNTS_PER_PAGE as usize, u64::from(ACCOUNTS_PER_PAGE) + 1)
+        (ACCOUNTS_PER_PAGE as usize, ListTotal::Exact(u64::from(ACCOUNTS_PER_PAGE) + 1))
     );
-    let last = list(&store, &people, 2).await;
+    let last = list(&store, &people, after(&first)).await;
     assert_eq!(last.accounts[0].account.name.as_str(), format!("{ACCOUNTS_PER_PAGE:03}"));
-    assert!(list(&store, &people, 3).await.accounts.is_empty());
-    for page in [0, u32::MAX] {
-        drop(list(&store, &people, page).await);
-    }
+    let behind = list(&store, &people, after(&last)).await;
+    assert!(behind.accounts.is_empty() && behind.has_previous && !behind.has_next);
     for _ in 0..=MAX_KEYS_LISTED {
         key(&store, Some(hale.id)).await;
     }

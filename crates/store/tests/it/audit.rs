@@ -14,8 +14,8 @@ use chancery_policy::{
     ClientResource, EditClient, FirmResource, ManageTeam, ReadAudit, ReadClient, ReadTeam,
 };
 use chancery_store::{
-    AUDIT_ROWS_PER_PAGE, ArchiveChange, AuditCursor, AuditQuery, ClientChange, DatabaseUrl, FieldChange,
-    FieldValue, NewSession, RecordField, SessionAuthentication, Store,
+    AUDIT_ROWS_PER_PAGE, ArchiveChange, AuditCursor, AuditQuery, ClientChange, ClientError, DatabaseUrl,
+    DbError, EntryQuery, FieldChange, FieldValue, NewSession, RecordField, SessionAuthentication, Store,
 };
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -107,6 +107,56 @@ pub async fn audit_rows_have_client_names_and_what_changed<D: TestDatabase>(data
     let lines = store.audit.read_audit(&permit, &query).await.unwrap();
     assert_eq!(lines[0].client_name, None, "there is no such client");
     assert_eq!(store.audit.read_changes(&permit, &lines).await.unwrap(), []);
+}
+
+pub async fn chain_stays_whole_after_rejected_steps<D: TestDatabase>(database: Arc<D>) {
+    const ROUNDS: usize = 3;
+    let store = database.open().await;
+    let people = people(&store).await;
+    let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
+    for _ in 0..ROUNDS {
+        read(&store, &people.maya, client).await.unwrap().unwrap();
+        let stale = permit::<ReadClient>(&people.ruth, client, people.tom.id);
+        let error = store.clients.read_client(stale, &EntryQuery::default()).await.unwrap_err();
+        assert!(matches!(error, ClientError::OwnerChanged(changed) if changed == client), "{error}");
+        read(&store, &people.ruth, client).await.unwrap().unwrap();
+    }
+    let rows: Vec<_> = verified_audit_chains(&store).await.into_values().flatten().collect();
+    let reads = rows.iter().filter_map(|row| row.as_decision()).map(|row| row.access_request.action);
+    assert_eq!(reads.filter(|action| *action == Action::ReadClient).count(), 2 * ROUNDS);
+}
+
+/// Steps that are dropped at different points, such as when a browser disconnects: before, within and after the commit.
+pub async fn chain_stays_whole_after_cancelled_steps<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let people = people(&store).await;
+    let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
+    for doubled in 0..12 {
+        let turns = async {
+            for _ in 0..1 << doubled {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            done = read(&store, &people.maya, client) => drop(done.unwrap().unwrap()),
+            () = turns => {}
+        }
+        read(&store, &people.ruth, client).await.unwrap().unwrap();
+    }
+    verified_audit_chains(&store).await;
+}
+
+pub async fn moved_audit_chain_head_fails_one_step_and_is_read_again<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let people = people(&store).await;
+    let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
+    database.raw("UPDATE audit_writers SET row_count = row_count + 5").await.unwrap();
+    let error = read(&store, &people.maya, client).await.unwrap_err();
+    assert!(matches!(error, ClientError::Database(DbError::Unavailable(_))), "{error}");
+    for _ in 0..2 {
+        read(&store, &people.maya, client).await.unwrap().unwrap();
+    }
 }
 
 pub async fn audit_pages_newest_first_with_filters<D: TestDatabase>(database: Arc<D>) {

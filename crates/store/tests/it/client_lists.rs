@@ -12,8 +12,8 @@ use chancery_policy::{
     ReassignClient,
 };
 use chancery_store::{
-    ArchiveChange, CLIENTS_PER_PAGE, ClientChange, ClientOrder, ClientQuery, MAX_SAME_NAME_CLIENTS,
-    NewClient, NewEntry, Store,
+    ArchiveChange, CLIENTS_PER_PAGE, ClientChange, ClientOrder, ClientQuery, ListTotal, MAX_COUNTED_ROWS,
+    MAX_SAME_NAME_CLIENTS, NewClient, NewEntry, Store,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -98,6 +98,70 @@ pub async fn page_past_the_end_is_empty_with_total<D: TestDatabase>(database: Ar
                 assert_eq!(listed(&store, &people.ruth, &page(past)).await, (vec![], 30));
             }
         }
+    }
+}
+
+/// The number of clients on the page, and the total.
+async fn counted(store: &Store, by: &Person, query: &ClientQuery) -> (usize, ListTotal) {
+    let page = store.clients.list_clients(firm_permit(by), query).await.unwrap();
+    (page.lines.len(), page.total)
+}
+
+pub async fn search_that_everything_matches_is_counted_up_to_a_limit<D: TestDatabase>(database: Arc<D>) {
+    const MAYAS: u64 = MAX_COUNTED_ROWS + 60;
+    const TOMS: u64 = 30;
+    let store = database.open().await;
+    let people = people(&store).await;
+    let new = |owner: &Person, number: u64| {
+        let permit: Permit<CreateClient> = ask(principal(&people.ruth), NewClientResource(owner.id)).unwrap();
+        (permit, new_client(&format!("Client {number}")))
+    };
+    let mayas = (0..MAYAS).map(|number| new(&people.maya, number));
+    let clients = mayas.chain((0..TOMS).map(|number| new(&people.tom, number))).collect();
+    store.client_imports.import_clients(clients, &|_| {}).await.unwrap();
+    for order in ORDERS {
+        let search = ClientQuery { order, ..search_for("client") };
+        let page = |page| ClientQuery { page, ..search.clone() };
+        for by in [&people.maya, &people.ruth] {
+            for (number, more_than) in [(1, MAX_COUNTED_ROWS), (40, 1_000), (41, 1_025)] {
+                let expected = (25, ListTotal::MoreThan(more_than));
+                assert_eq!(counted(&store, by, &page(number)).await, expected, "{order:?}, page {number}");
+            }
+        }
+        assert_eq!(
+            counted(&store, &people.maya, &page(43)).await,
+            (10, ListTotal::Exact(MAYAS)),
+            "{order:?}"
+        );
+        assert_eq!(counted(&store, &people.maya, &page(44)).await, (0, ListTotal::Exact(MAYAS)), "{order:?}");
+        let all = ClientQuery { counts_all: true, ..search.clone() };
+        assert_eq!(
+            counted(&store, &people.ruth, &all).await,
+            (25, ListTotal::Exact(MAYAS + TOMS)),
+            "{order:?}"
+        );
+        // What others own is neither found nor counted.
+        assert_eq!(counted(&store, &people.tom, &search).await, (25, ListTotal::Exact(TOMS)), "{order:?}");
+        let everything = ClientQuery { words: String::new(), ..search.clone() };
+        let (found, _) = whole_list(&store, &people.ruth, &search).await;
+        assert_eq!(found, whole_list(&store, &people.ruth, &everything).await.0, "{order:?}");
+    }
+}
+
+pub async fn many_terms_of_few_clients_are_counted_exactly<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let people = people(&store).await;
+    // More rows of terms than are read for the limit, all of one client.
+    let entry = |index: i64| {
+        let terms: Vec<String> = (0..900).map(|term| format!("term{}", index * 900 + term)).collect();
+        NewEntry { text: terms.join(" ").parse().unwrap(), ..note(people.maya.id, after_s(index), "Words") }
+    };
+    let client = NewClient { entries: (0..5).map(entry).collect(), ..new_client("Terms") };
+    let found = create_whole(&store, &people.maya, client).await;
+    create_whole(&store, &people.maya, new_client("Another")).await;
+    for order in [ClientOrder::RecentFirst, ClientOrder::Owner] {
+        let search = ClientQuery { order, ..search_for("term") };
+        assert_eq!(listed(&store, &people.maya, &search).await, (vec![found.0], 1), "{order:?}");
     }
 }
 
@@ -220,7 +284,7 @@ async fn whole_list(store: &Store, reader: &Person, query: &ClientQuery) -> (Vec
     for page in 1.. {
         let query = ClientQuery { page, ..query.clone() };
         let page = store.clients.list_clients(firm_permit(reader), &query).await.unwrap();
-        totals.push(page.total);
+        totals.push(page.total.known());
         if page.lines.is_empty() {
             break;
         }
@@ -334,7 +398,14 @@ pub async fn client_list_matches_policy_on_random_firms<D: TestDatabase>(databas
                     for search in [SEARCHES[0], SEARCHES[(turn + index + round * 3) % SEARCHES.len()]] {
                         let owner = (turn == index).then(|| people[(index + round) % people.len()].id);
                         let words = search.to_owned();
-                        let query = ClientQuery { words, owner, disputes: None, is_archived, order, page: 1 };
+                        let query = ClientQuery {
+                            words,
+                            owner,
+                            is_archived,
+                            order,
+                            page: 1,
+                            ..ClientQuery::default()
+                        };
                         let (found, totals) = whole_list(&store, person, &query).await;
                         let expected = expected(&known, &people, person, &query);
                         assert_eq!(found, expected, "{} asks for {query:?}", person.email);

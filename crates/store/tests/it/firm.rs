@@ -119,7 +119,7 @@ pub async fn read_parts<A: AuthzAction>(reader: &mut RecordReader<A>) -> Vec<Rec
 
 pub async fn listed(store: &Store, by: &Person, query: &ClientQuery) -> (Vec<i64>, u64) {
     let page = store.clients.list_clients(firm_permit(by), query).await.unwrap();
-    (page.lines.iter().map(|line| line.client.id.0).collect(), page.total)
+    (page.lines.iter().map(|line| line.client.id.0).collect(), page.total.known())
 }
 
 pub fn search_for(text: &str) -> ClientQuery {

@@ -87,6 +87,8 @@ conformance_suite! {
         no_op_change_is_audited_and_adds_no_event
         moving_a_key_adds_an_event_to_both_accounts
         account_list_shows_active_keys_monthly_usage_and_last_use
+        accounts_are_paged_by_name_in_both_directions
+        accounts_are_counted_up_to_a_limit
         account_key_and_event_lists_are_bounded
         concurrent_limit_changes_each_record_the_previous_value
         revoked_key_is_never_attached_under_race
@@ -319,6 +321,7 @@ conformance_suite! {
         unsaved_texts_are_bounded_in_number_and_age;
     record_reads:
         record_pages_are_bounded_and_complete
+        small_record_is_one_page_under_the_permit_that_holds
         records_of_many_clients_come_whole_and_in_order
         decision_to_read_is_committed_before_the_record_is_read
         client_reassigned_between_decision_and_page_is_not_shown
@@ -335,6 +338,8 @@ conformance_suite! {
     client_lists:
         search_matches_term_prefixes
         page_past_the_end_is_empty_with_total
+        search_that_everything_matches_is_counted_up_to_a_limit
+        many_terms_of_few_clients_are_counted_exactly
         client_list_matches_policy_on_random_firms
         equal_names_are_found_within_the_scope_only;
     entry_search:
@@ -352,6 +357,9 @@ conformance_suite! {
         restored_version_is_a_new_version_with_the_old_content;
     audit:
         concurrent_decisions_on_two_nodes_form_valid_chains
+        chain_stays_whole_after_rejected_steps
+        chain_stays_whole_after_cancelled_steps
+        moved_audit_chain_head_fails_one_step_and_is_read_again
         audit_pages_newest_first_with_filters
         audit_rows_have_client_names_and_what_changed
         raw_sql_cannot_modify_audit_rows

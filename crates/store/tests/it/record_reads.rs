@@ -75,6 +75,40 @@ pub async fn record_pages_are_bounded_and_complete<D: TestDatabase>(database: Ar
     assert!(entries.is_sorted_by_key(|entry| (entry.at, entry.id)));
 }
 
+pub async fn small_record_is_one_page_under_the_permit_that_holds<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let people = people(&store).await;
+    let (maya, tom) = (people.maya.id, people.tom.id);
+    let open = async |client: ClientId| {
+        store.clients.open_record(permit(&people.maya, client, maya)).await.unwrap().unwrap()
+    };
+    let small = long_record(&store, &people, 12, 0).await;
+    let mut reader = open(small).await;
+    let parts = reader.next_page().await.unwrap().unwrap();
+    assert_eq!((parts.len(), parts[0].is_first, parts[0].is_last), (1, true, true));
+    let kind = |entry: &Entry| EntryKind::ALL.iter().position(|kind| *kind == entry.kind);
+    let entries = &parts[0].entries;
+    assert_eq!(entries.len(), 10, "all but the archived ones");
+    assert!(entries.is_sorted_by_key(|entry| (kind(entry), std::cmp::Reverse((entry.at, entry.id)))));
+    assert_eq!(reader.next_page().await.unwrap(), None);
+
+    let without_entries = create(&store, &people.maya, "Empty").await;
+    let parts = read_parts(&mut open(without_entries).await).await;
+    assert_eq!((parts.len(), parts[0].entries.len(), parts[0].is_last), (1, 0, true));
+
+    // Few entries, but too many bytes for one page.
+    let heavy = long_record(&store, &people, 0, 20).await;
+    let (entries, pages) = bounded_pages(&mut open(heavy).await).await;
+    assert_eq!((entries.len(), pages), (18, 2));
+
+    for client in [small, without_entries] {
+        let mut unread = open(client).await;
+        store.clients.reassign_client(permit(&people.ruth, client, maya), tom, None).await.unwrap();
+        let rejected = unread.next_page().await.unwrap_err();
+        assert!(matches!(rejected, ClientError::OwnerChanged(changed) if changed == client), "{rejected}");
+    }
+}
+
 pub async fn records_of_many_clients_come_whole_and_in_order<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&store).await;

@@ -179,6 +179,50 @@ async fn insert_or_replace_cannot_replace_ledger_row() {
 }
 
 #[tokio::test]
+async fn moved_chain_head_changes_nothing_and_is_read_again() {
+    let database = SqliteFile::create().await;
+    let store = database.open().await;
+    let billed_key = billed_key(&store).await;
+    store.ledger.settle(row(1, billed_key).into()).await.unwrap();
+    database.raw("UPDATE ledger_writers SET row_count = 7").await.unwrap();
+    store.ledger.settle(row(2, billed_key).into()).await.unwrap();
+    let writer = store.ledger_chains.next_writer(None).await.unwrap().unwrap();
+    let chain = store.ledger_chains.chained_rows(writer, None, 10).await.unwrap();
+    assert_eq!(chain.iter().map(|link| link.position).collect::<Vec<_>>(), [0, 7]);
+    assert_eq!(store.ledger_chains.chain_head(writer).await.unwrap().unwrap().rows, 8);
+    let usage = store.ledger_chains.daily_usage(None, 10).await.unwrap();
+    assert_eq!(usage.iter().map(|day| day.totals.requests).sum::<u64>(), 2, "each row is summed once");
+}
+
+#[tokio::test]
+async fn batches_of_every_size_settle_each_row_once() {
+    let database = SqliteFile::create().await;
+    let store = database.open().await;
+    let billed_key = billed_key(&store).await;
+    let mut settled = 0;
+    for rows in [1, 2, 5, 7, 11, 33, 65, 200] {
+        let rows = (settled..settled + rows).map(|number| row(number, billed_key));
+        let settling: Vec<_> = rows
+            .map(|row| {
+                let store = Arc::clone(&store);
+                tokio::spawn(async move { store.ledger.settle(row.into()).await })
+            })
+            .collect();
+        for settling in settling {
+            settling.await.unwrap().unwrap();
+            settled += 1;
+        }
+        // One that is stored makes its whole batch fail, and the others settle without it.
+        let (again, new) = (row(0, billed_key), row(settled, billed_key));
+        let (again, new) = tokio::join!(store.ledger.settle(again.into()), store.ledger.settle(new.into()));
+        again.unwrap();
+        new.unwrap();
+        settled += 1;
+        assert_eq!(all_ledger_rows(&store).await.len(), settled);
+    }
+}
+
+#[tokio::test]
 async fn writes_wait_for_write_lock_of_other_process() {
     let database = SqliteFile::create().await;
     let store = database.open().await;
