@@ -6,7 +6,7 @@ use crate::caller::authenticate;
 use crate::error::{ApiError, ApiResult};
 use crate::idempotency;
 use crate::request::{self, RequestBody};
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
@@ -26,7 +26,7 @@ pub(crate) struct JsonRequest<B> {
 pub(crate) struct ReceivedRequest {
     pub caller: Caller,
     parts: Parts,
-    bytes: Vec<u8>,
+    bytes: Bytes,
     reserved_bytes: ReservedBytes,
 }
 
@@ -65,7 +65,7 @@ async fn read(
     body: Body,
     max_body_bytes: usize,
     reserved_bytes: &mut ReservedBytes,
-) -> ApiResult<Vec<u8>> {
+) -> ApiResult<Bytes> {
     check_media_type(headers)?;
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     if announced
@@ -83,8 +83,9 @@ async fn read_all(
     mut body: Limited<Body>,
     max_body_bytes: usize,
     reserved_bytes: &mut ReservedBytes,
-) -> ApiResult<Vec<u8>> {
-    let mut bytes = Vec::new();
+) -> ApiResult<Bytes> {
+    // Most bodies are one part, which needs no copy.
+    let (mut first, mut joined) = (Bytes::new(), Vec::<u8>::new());
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| match error.is::<LengthLimitError>() {
             true => ApiError::body_too_large(max_body_bytes),
@@ -93,10 +94,15 @@ async fn read_all(
         // Trailers are ignored.
         if let Ok(data) = frame.into_data() {
             reserved_bytes.add(data.len()).map_err(ApiError::body_bytes_exceeded)?;
-            bytes.extend_from_slice(&data);
+            if first.is_empty() && joined.is_empty() {
+                first = data;
+                continue;
+            }
+            joined.extend_from_slice(&std::mem::take(&mut first));
+            joined.extend_from_slice(&data);
         }
     }
-    Ok(bytes)
+    Ok(if joined.is_empty() { first } else { joined.into() })
 }
 
 fn check_media_type(headers: &HeaderMap) -> ApiResult<()> {

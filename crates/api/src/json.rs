@@ -2,7 +2,12 @@
 //! error: if a caller sends two token caps, billing must not guess which one applies.
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use std::collections::HashSet;
 use std::fmt;
+
+/// Up to this many names of an object are compared one by one. That is cheaper than a set of them, and the objects of most
+/// requests have fewer.
+const MAX_COMPARED_NAMES: usize = 24;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Json {
@@ -148,9 +153,16 @@ impl<'de> Visitor<'de> for JsonVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Json, A::Error> {
         let mut object: Vec<(String, Json)> = Vec::new();
-        let mut names = std::collections::HashSet::new();
+        let mut names = HashSet::new();
         while let Some((name, value)) = entries.next_entry::<String, Json>()? {
-            if !names.insert(name.clone()) {
+            if object.len() == MAX_COMPARED_NAMES {
+                names.extend(object.iter().map(|(name, _)| name.clone()));
+            }
+            let is_new = match object.len() < MAX_COMPARED_NAMES {
+                true => object.iter().all(|(other, _)| *other != name),
+                false => names.insert(name.clone()),
+            };
+            if !is_new {
                 let shown = truncate(&name);
                 return Err(A::Error::custom(format_args!("duplicate key `{shown}`")));
             }
@@ -169,6 +181,20 @@ mod tests {
         for text in [r#"{"a":1,"a":1}"#, r#"{"a":[{"b":1,"b":2}]}"#, r#"{"\u0061":1,"a":2}"#] {
             let error = Json::parse(text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains("duplicate key"), "{error}");
+        }
+    }
+
+    #[test]
+    fn duplicate_json_name_is_rejected_in_an_object_of_any_size() {
+        for count in [2, MAX_COMPARED_NAMES - 1, MAX_COMPARED_NAMES, MAX_COMPARED_NAMES + 1, 200] {
+            let unique: Vec<String> = (0..count).map(|number| format!(r#""n{number}":0"#)).collect();
+            let object = |entries: &[String]| format!("{{{}}}", entries.join(","));
+            assert!(Json::parse(object(&unique).as_bytes()).is_ok(), "{count}");
+            for repeated in [0, count / 2, count - 1] {
+                let entries = [unique.as_slice(), &unique[repeated..=repeated]].concat();
+                let error = Json::parse(object(&entries).as_bytes()).unwrap_err().to_string();
+                assert!(error.contains(&format!("duplicate key `n{repeated}`")), "{error}");
+            }
         }
     }
 

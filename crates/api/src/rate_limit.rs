@@ -41,8 +41,8 @@ pub(crate) fn add_headers(
             r#""requests";q={requests_per_min};w={window_s}, "tokens";q={tokens_per_min};qu="tokens";w={window_s}"#
         ),
     );
-    insert(headers, HeaderName::from_static("x-ratelimit-limit-requests"), requests_per_min);
-    insert(headers, HeaderName::from_static("x-ratelimit-limit-tokens"), tokens_per_min);
+    headers.insert("x-ratelimit-limit-requests", requests_per_min.into());
+    headers.insert("x-ratelimit-limit-tokens", tokens_per_min.into());
     let Some(rate_limit_status) = rate_limit_status else { return };
     let (used, remaining) = (rate_limit_status.used, rate_limit_status.remaining());
     // With nothing used, the reset time is 0.
@@ -59,8 +59,8 @@ pub(crate) fn add_headers(
             remaining.requests, remaining.tokens
         ),
     );
-    insert(headers, HeaderName::from_static("x-ratelimit-remaining-requests"), remaining.requests);
-    insert(headers, HeaderName::from_static("x-ratelimit-remaining-tokens"), remaining.tokens);
+    headers.insert("x-ratelimit-remaining-requests", remaining.requests.into());
+    headers.insert("x-ratelimit-remaining-tokens", remaining.tokens.into());
     insert(headers, HeaderName::from_static("x-ratelimit-reset-requests"), minutes_header(requests_all_s));
     insert(headers, HeaderName::from_static("x-ratelimit-reset-tokens"), minutes_header(tokens_all_s));
 }

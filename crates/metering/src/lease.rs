@@ -17,9 +17,10 @@ pub(crate) async fn with_lease_renewal<T>(
     first_renewal: Option<Duration>,
     work: impl Future<Output = T>,
 ) -> T {
+    let Some(first_renewal) = first_renewal else { return work.await };
     // Most requests never need it, and all of them would carry its size.
     let renewal = Box::pin(async {
-        tokio::time::sleep(first_renewal.unwrap_or_default()).await;
+        tokio::time::sleep(first_renewal).await;
         loop {
             let renewed = catch_panic(async { Ok(meter.store.leases.renew_lease(meter.clock.now()).await?) });
             if let Err(error) = renewed.await {
@@ -30,7 +31,7 @@ pub(crate) async fn with_lease_renewal<T>(
     });
     tokio::select! {
         outcome = work => outcome,
-        never = renewal, if first_renewal.is_some() => never,
+        never = renewal => never,
     }
 }
 

@@ -4,34 +4,39 @@
 use crate::admitted_request::{AdmittedRequest, Unbilled};
 use crate::lease::{LEASE_RENEWAL_INTERVAL, with_lease_renewal};
 use crate::replays::replay;
-use crate::running::{GenerationStream, ResponseMode, ResponseSender, StreamStart, response_channel};
+use crate::running::{GenerationStream, ResponseSender, StreamStart, join_outcome, response_channel};
 use crate::{Call, Caller, Meter, MeterError, Reply};
 use std::pin::pin;
 use std::sync::Arc;
+use tokio::task::JoinHandle;
 
 impl Meter {
-    /// Runs one request to completion.
+    /// Runs one request to completion. Nothing is sent before the end, so the caller is woken once.
     pub async fn generate(self: &Arc<Self>, call: Call) -> Result<Reply, MeterError> {
-        self.start(call, ResponseMode::Whole).await?.reply().await
+        let (sender, _disconnect_guard) = ResponseSender::whole();
+        join_outcome(self.spawn(call, sender)?).await
     }
 
     /// Starts one request, and returns once its work has begun.
     pub async fn stream(self: &Arc<Self>, call: Call) -> Result<GenerationStream, MeterError> {
-        self.start(call, ResponseMode::Stream).await
+        let (sender, pending) = response_channel();
+        pending.started(self.spawn(call, sender)?).await
     }
 
-    async fn start(self: &Arc<Self>, call: Call, mode: ResponseMode) -> Result<GenerationStream, MeterError> {
+    fn spawn(
+        self: &Arc<Self>,
+        call: Call,
+        sender: ResponseSender,
+    ) -> Result<JoinHandle<Result<Reply, MeterError>>, MeterError> {
         // Held from before the check until the task is spawned, so that a drain that begins in between waits for it.
-        let token = self.running.token();
+        let _token = self.running.token();
         if self.is_draining() {
             return Err(MeterError::ShuttingDown);
         }
         self.can_record()?;
-        let (sender, pending) = response_channel(mode);
-        // The task continues when this future is dropped, because what was generated must still be settled.
-        let work = self.running.spawn(Arc::clone(self).run(call, sender));
-        drop(token);
-        pending.started(work).await
+        // The task continues when the caller's future is dropped, because what was generated must still be settled. Boxed, because
+        // spawning copies a future several times, and this one has kilobytes.
+        Ok(self.running.spawn(Box::pin(Arc::clone(self).run(call, sender))))
     }
 
     /// Runs the whole protocol (`admitted_request`). Rejections are counted only here, so exactly once.

@@ -109,13 +109,6 @@ pub(crate) struct ResponseSender {
     pub(crate) disconnected: CancellationToken,
 }
 
-/// Whether the caller streams the text, or only wants the reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ResponseMode {
-    Stream,
-    Whole,
-}
-
 /// The caller's side until the work has begun.
 pub(crate) struct PendingResponse {
     start_receiver: oneshot::Receiver<StreamStart>,
@@ -123,17 +116,30 @@ pub(crate) struct PendingResponse {
     disconnect_guard: DropGuard,
 }
 
-pub(crate) fn response_channel(mode: ResponseMode) -> (ResponseSender, PendingResponse) {
+/// For a caller who streams.
+pub(crate) fn response_channel() -> (ResponseSender, PendingResponse) {
     let (start_sender, start_receiver) = oneshot::channel();
     let (piece_sender, pieces) = mpsc::unbounded_channel();
-    let disconnected = CancellationToken::new();
-    let disconnect_guard = disconnected.clone().drop_guard();
+    let (sender, disconnect_guard) = ResponseSender::whole();
     let pending = PendingResponse { start_receiver, pieces, disconnect_guard };
-    let pieces = (mode == ResponseMode::Stream).then_some(piece_sender);
-    (ResponseSender { start_sender: Some(start_sender), pieces, disconnected }, pending)
+    (ResponseSender { start_sender: Some(start_sender), pieces: Some(piece_sender), ..sender }, pending)
 }
 
 impl ResponseSender {
+    /// For a caller who only wants the reply, which is the outcome of the request's task. Dropping the guard means
+    /// disconnecting.
+    pub(crate) fn whole() -> (Self, DropGuard) {
+        let disconnected = CancellationToken::new();
+        let disconnect_guard = disconnected.clone().drop_guard();
+        (Self { start_sender: None, pieces: None, disconnected }, disconnect_guard)
+    }
+
+    /// The same caller, who does not stream.
+    #[cfg(test)]
+    pub(crate) fn not_streaming(self) -> Self {
+        Self { start_sender: None, pieces: None, ..self }
+    }
+
     /// For a caller who has disconnected.
     pub(crate) fn disconnected() -> Self {
         let disconnected = CancellationToken::new();
@@ -247,18 +253,9 @@ impl GenerationStream {
             None => self.next_piece = Some(more),
         }
     }
-
-    /// Waits for the whole reply.
-    pub async fn reply(mut self) -> Result<Reply, MeterError> {
-        loop {
-            if let StreamEvent::Ended(outcome) = self.next().await {
-                return outcome;
-            }
-        }
-    }
 }
 
-async fn join_outcome(
+pub(crate) async fn join_outcome(
     work: impl Future<Output = Result<Result<Reply, MeterError>, tokio::task::JoinError>>,
 ) -> Result<Reply, MeterError> {
     work.await.unwrap_or_else(|error| Err(MeterError::Internal(error.to_string())))

@@ -51,7 +51,11 @@ pub struct OtherRoutes {
     pub version: Option<String>,
     /// Counts words, in the format of one kind of server.
     pub tokenize: Option<TokenizeRoute>,
+    /// llama-server's `/slots`: lists every job as running, each with as many tokens as this returns, or none of them.
+    pub generated_tokens: Option<GeneratedTokens>,
 }
+
+pub type GeneratedTokens = Arc<dyn Fn() -> Option<u32> + Send + Sync>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenizeRoute {
@@ -63,7 +67,7 @@ pub enum TokenizeRoute {
 
 impl Default for OtherRoutes {
     fn default() -> Self {
-        Self { list: MODEL_LIST.to_owned(), version: None, tokenize: None }
+        Self { list: MODEL_LIST.to_owned(), version: None, tokenize: None, generated_tokens: None }
     }
 }
 
@@ -75,6 +79,7 @@ impl OtherRoutes {
             list,
             version: Some(r#"{"version":"0.11.2"}"#.to_owned()),
             tokenize: Some(TokenizeRoute::Vllm),
+            generated_tokens: None,
         }
     }
 
@@ -86,7 +91,17 @@ impl OtherRoutes {
 
     pub fn llama_server() -> Self {
         let list = r#"{"data":[{"id":"m","owned_by":"llamacpp","meta":{"n_ctx":4096}}]}"#.to_owned();
-        Self { list, version: None, tokenize: Some(TokenizeRoute::LlamaServer) }
+        Self { list, version: None, tokenize: Some(TokenizeRoute::LlamaServer), generated_tokens: None }
+    }
+
+    /// The same, with `/slots`.
+    pub fn llama_server_with_slots(generated_tokens: impl Fn() -> u32 + Send + Sync + 'static) -> Self {
+        Self { generated_tokens: Some(Arc::new(move || Some(generated_tokens()))), ..Self::llama_server() }
+    }
+
+    /// A balancer that sends `/slots` to another llama-server, which is idle.
+    pub fn llama_server_balancer() -> Self {
+        Self { generated_tokens: Some(Arc::new(|| None)), ..Self::llama_server() }
     }
 }
 
@@ -220,7 +235,9 @@ impl Drop for FaultyServer {
 async fn serve(mut stream: TcpStream, script: Script, state: Arc<State>) {
     while let Some((head, body)) = read_request(&mut stream).await {
         let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
-        let steps = if head.starts_with("GET") {
+        let steps = if path == "/slots" {
+            vec![state.slots()]
+        } else if head.starts_with("GET") {
             vec![state.routes.get(&path)]
         } else if path == "/tokenize" {
             vec![state.tokenize(body)]
@@ -252,6 +269,21 @@ impl OtherRoutes {
 }
 
 impl State {
+    fn slots(&self) -> Step {
+        let Some(generated_tokens) = &self.routes.generated_tokens else { return not_found() };
+        let slot = |tokens: u32, job: &String| {
+            let job: serde_json::Value = serde_json::from_str(job).unwrap();
+            let is_streamed = job["stream"] == true;
+            serde_json::json!({"id": 1, "is_processing": true, "params": {"seed": job["seed"], "stream": is_streamed},
+                "next_token": [{"n_decoded": tokens}]})
+        };
+        let mut slots = vec![serde_json::json!({"id": 0, "is_processing": false})];
+        if let Some(tokens) = generated_tokens() {
+            slots.extend(self.jobs.lock().unwrap().iter().map(|job| slot(tokens, job)));
+        }
+        Step::Answer(200, "content-type: application/json\r\n", serde_json::Value::from(slots).to_string())
+    }
+
     fn tokenize(&self, body: String) -> Step {
         let request: serde_json::Value = serde_json::from_str(&body).unwrap();
         let mut tokenized = self.tokenized.lock().unwrap();
@@ -420,6 +452,18 @@ pub fn cached_usage(prompt_tokens: u32, completion_tokens: u32, cached_tokens: u
 /// The proper end of a reply.
 pub fn well_ended(reason: &str, prompt_tokens: u32, completion_tokens: u32) -> [Step; 4] {
     [finish(reason), usage(prompt_tokens, completion_tokens), Step::Event("[DONE]".to_owned()), Step::End]
+}
+
+/// A reply that is not streamed, without usage where there is none.
+pub fn whole_reply(text: &str, finish_reason: &str, usage: Option<(u32, u32)>) -> Step {
+    let message = serde_json::json!({"role": "assistant", "content": text});
+    let mut body = serde_json::json!({"object": "chat.completion",
+        "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}]});
+    if let Some((prompt_tokens, completion_tokens)) = usage {
+        body["usage"] =
+            serde_json::json!({"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens});
+    }
+    Step::Answer(200, "content-type: application/json\r\n", body.to_string())
 }
 
 /// A complete reply of a server that never reports usage.

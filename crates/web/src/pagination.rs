@@ -55,6 +55,13 @@ impl Pagination {
             last_page: href(count),
         }
     }
+
+    /// For a list that goes on behind the pages that are known.
+    #[must_use]
+    pub fn open_ended(mut self) -> Self {
+        self.links.push(PageLink::Gap);
+        self
+    }
 }
 
 /// An empty list has one page.
@@ -107,5 +114,14 @@ mod tests {
         assert_eq!(rendered(6, 20), "1 … 4 5 6 7 8 … 20");
         assert_eq!(rendered(4_000, 4_000), "1 … 3998 3999 4000");
         assert_eq!(rendered(99, 3), "1 2 3");
+    }
+
+    #[test]
+    fn list_with_an_unknown_end_links_on_from_every_known_page() {
+        let pages = |current| {
+            Pagination::new(current, 25, 1_001, 25, |page| format!("/clients?page={page}")).open_ended()
+        };
+        assert_eq!(pages(1).links.last(), Some(&PageLink::Gap));
+        assert_eq!(pages(40).next.as_deref(), Some("/clients?page=41"));
     }
 }

@@ -20,7 +20,9 @@ mod dependencies;
 mod descriptors;
 mod drafting;
 mod drafting_model;
+mod json_lines;
 mod listener;
+mod log_writer;
 mod logging;
 mod model_set;
 mod models;
@@ -43,7 +45,7 @@ use axum::Router;
 use axum::extract::Request;
 use chancery_api::ApiState;
 use chancery_auth::BackchannelLogoutWorker;
-use chancery_domain::{OsRandomness, SystemClock};
+use chancery_domain::{BufferedRandomness, OsRandomness, SystemClock};
 use chancery_metering::{GuardedLimiter, Journal, LimitStoreUrl, Meter, Models, ReplaySummary, open_limiter};
 use chancery_store::{LimitStorage, ServingLock, Store};
 use chancery_web::{TrustedProxies, apply_forwarded_for};
@@ -84,7 +86,7 @@ pub fn run(global_args: &GlobalArgs, options: &Serve) -> anyhow::Result<()> {
     if options.demo {
         demo::ensure_loopback(&loaded.config, services)?;
     }
-    logging::start()?;
+    let _flush_log = logging::start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.context("cannot start the async runtime")?;
     let demo = options.demo.then_some(DemoOptions {
@@ -389,7 +391,7 @@ async fn open_meter(
     serving_lock: &ServingLock,
     demo: bool,
 ) -> anyhow::Result<(Arc<Meter>, ModelSet)> {
-    let (clock, randomness) = (Arc::new(SystemClock), Arc::new(OsRandomness));
+    let (clock, randomness) = (Arc::new(SystemClock), Arc::new(BufferedRandomness));
     let limiter = open_limiter(&config.limit_store, clock.clone()).await.with_context(|| {
         format!(
             "limits.store: cannot use {}; start the Redis server, or set it to \"memory\"",

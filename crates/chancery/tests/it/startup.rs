@@ -62,7 +62,8 @@ fn model_too_large_for_memory_is_rejected_before_loading() {
 async fn low_memory_reduces_slots() {
     let firm = Firm::new();
     let key = firm.account_with_key("Hale & Ward");
-    let server = firm.start_limited("ulimit -v 1150000");
+    // Each thread that allocates takes 64 MiB of addresses for its heap, so a lower limit would leave too little for any slot.
+    let server = firm.start_limited("ulimit -v 1280000");
     assert!(!server.log().contains("(16 slots"), "{}", server.log());
     assert_eq!(server.generate(&key, &request("", "Say hello.", 4)).await.tokens().1, 4);
 }

@@ -13,7 +13,8 @@ use tokio::time::Sleep;
 
 impl OpenRequest {
     pub(super) async fn generate(&mut self, caller: &mut ResponseSender) -> Result<(), Unbilled> {
-        let generation = self.start_engine()?;
+        let needs_partial_text = caller.is_streaming() || self.call.idempotency.is_some();
+        let generation = self.start_engine(needs_partial_text)?;
         let top_logprobs = self.call.request.top_logprobs;
         self.work = GenerationState::Running(RunningGeneration {
             generation,
@@ -35,7 +36,8 @@ impl OpenRequest {
         self.collect(caller).await
     }
 
-    fn start_engine(&self) -> Result<Generation, MeterError> {
+    /// A replay of a cancelled request returns the text so far, so it is needed wherever there may be one.
+    fn start_engine(&self, needs_partial_text: bool) -> Result<Generation, MeterError> {
         let GenerateRequest {
             temperature,
             top_k,
@@ -48,15 +50,17 @@ impl OpenRequest {
             top_logprobs,
             ..
         } = self.call.request;
+        let is_seed_chosen = seed.is_some();
         let seed = seed.unwrap_or_else(|| self.meter.randomness.next_u64());
         Ok(self.prepared.model.engine.start(Job {
             account: self.call.caller.account,
             prompt: self.prepared.prompt.clone(),
             max_output_tokens: self.prepared.max_output_tokens,
-            sampling: Sampling { temperature, top_k, top_p, min_p, seed, penalties },
+            sampling: Sampling { temperature, top_k, top_p, min_p, seed, is_seed_chosen, penalties },
             stop: stop.clone(),
             stop_on_repetition,
             top_logprobs,
+            needs_partial_text,
         })?)
     }
 

@@ -4,10 +4,9 @@
 mod fixture;
 
 use crate::MeterError;
-use crate::running::ResponseMode;
 use chancery_domain::{LimitUsage, WINDOW};
 use chancery_engine::EngineError;
-use fixture::{Fixture, LimitStore, send_one_word_then_wait, send_two_words, unlock};
+use fixture::{Fixture, LimitStore, ResponseMode, send_one_word_then_wait, send_two_words, unlock};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 

@@ -242,6 +242,10 @@ impl Meter {
         claim: Option<&KeyClaim>,
         if_over_cap: IfOverCap,
     ) -> Result<(), MeterError> {
+        // Without either there is nothing to reserve again, and no copy to keep for it.
+        if !settlement.is_reserved && settlement.stored_reply.is_none() {
+            return Ok(self.store.ledger.settle(settlement).await?);
+        }
         let mut outcome = self.store.ledger.settle(settlement.clone()).await;
         if let Err(LedgerError::ReservationLost(request_id)) = &outcome {
             tracing::warn!(%request_id, "spending reservation lost to lease expiry, reserving the actual cost again");

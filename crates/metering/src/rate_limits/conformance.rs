@@ -65,7 +65,7 @@ pub(super) fn new_account() -> AccountId {
 }
 
 /// Random by default; `CHANCERY_TEST_SEED` reruns with the seed that a failed test printed.
-fn seed() -> u64 {
+pub(super) fn seed() -> u64 {
     let given = std::env::var("CHANCERY_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = given.unwrap_or_else(|| OsRandomness.next_u64());
     println!("seed {seed}");

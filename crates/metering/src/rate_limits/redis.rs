@@ -1,31 +1,36 @@
-//! The rate limits of many nodes, in one Redis or Valkey. Every step is one Lua script, which Redis runs atomically, and one
-//! round trip. Time is the Redis server's, so that the nodes' clocks do not matter.
+//! The rate limits of many nodes, in one Redis or Valkey. A Lua script, which Redis runs atomically, is one round trip. It has one
+//! step of an account, or all that waited for the one before (`step_queue`). Time is the Redis server's, so that the nodes' clocks
+//! do not matter.
 //!
 //! If Redis loses the windows, at most 60 seconds of usage are lost. If Redis is unavailable, nothing is admitted.
 
+mod link;
+mod step_queue;
+
 use super::{Bucket, Decision, Limiter, LimiterUnavailable, Rejection, Reservation};
-use crate::limits::{REDIS_CONNECT_TIMEOUT, REDIS_RECONNECT_DELAY, REDIS_RESPONSE_TIMEOUT};
-use ::redis::aio::MultiplexedConnection;
-use ::redis::{
-    AsyncConnectionConfig, Client, ConnectionInfo, FromRedisValue, RedisError, Script, ScriptInvocation,
-};
+use ::redis::{ConnectionInfo, RedisError, Script, ScriptInvocation};
 use async_trait::async_trait;
 use chancery_domain::{
     AccountId, COALESCE_SPAN, Clock, LimitUsage, MAX_EXACT_ENTRIES, RateLimitExceeded, RateLimitStatus,
-    RateLimits, RequestId, WINDOW,
+    RateLimits, WINDOW,
 };
+use link::RedisLink;
+use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tokio::sync::Mutex;
+use std::time::Duration;
+use step_queue::{Step, StepKind, StepOutcome, StepQueue, StepRunner};
 
 /// The TTL of an unused window or reservation in Redis: longer than any entry can stay in its window.
 const KEY_TTL: Duration = Duration::from_secs(61);
 const _: () = assert!(KEY_TTL.as_millis() > WINDOW.as_millis() + COALESCE_SPAN.as_millis());
 
 pub struct RedisLimiter {
+    queue: Arc<StepQueue<RedisScripts>>,
+}
+
+struct RedisScripts {
     link: RedisLink,
-    reserve: Script,
-    settle: Script,
+    steps: Script,
     status: Script,
     time: TimeSource,
 }
@@ -40,6 +45,53 @@ enum TimeSource {
 impl RedisLimiter {
     /// Connects on first use. `clock` only decides when to reconnect after a failure.
     pub fn new(info: &ConnectionInfo, clock: Arc<dyn Clock>) -> Self {
+        Self { queue: StepQueue::new(RedisScripts::new(info, clock, TimeSource::RedisServer)) }
+    }
+
+    /// Uses a clock that a test controls.
+    #[cfg(test)]
+    pub fn with_clock(info: &ConnectionInfo, clock: Arc<dyn Clock>) -> Self {
+        let time = TimeSource::Injected(Arc::clone(&clock));
+        Self { queue: StepQueue::new(RedisScripts::new(info, clock, time)) }
+    }
+
+    fn scripts(&self) -> &RedisScripts {
+        &self.queue.runner
+    }
+
+    /// Connects and runs a script once.
+    pub(super) async fn probe(&self) -> Result<(), RedisError> {
+        let mut connection = self.scripts().link.connect().await?;
+        let call = self.scripts().ping_call();
+        let numbers: Result<Vec<u64>, RedisError> = call.invoke_async(&mut connection).await;
+        numbers.map(drop)
+    }
+
+    /// Whether this Redis may evict windows when its memory is full, as one configured as a cache does. Returns false if unknown,
+    /// because not every Redis reports it.
+    pub async fn may_evict(&self) -> bool {
+        let Ok((mut connection, _)) = self.scripts().link.connection().await else { return false };
+        let memory: Result<String, RedisError> =
+            ::redis::cmd("INFO").arg("memory").query_async(&mut connection).await;
+        let memory = memory.unwrap_or_default();
+        let value = |name| memory.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        !matches!(value("maxmemory:"), "" | "0") && !matches!(value("maxmemory_policy:"), "" | "noeviction")
+    }
+
+    async fn close(
+        &self,
+        reservation: &Reservation,
+        kind: StepKind,
+    ) -> Result<RateLimitStatus, LimiterUnavailable> {
+        match self.queue.run(Step { reservation: reservation.clone(), kind }).await? {
+            StepOutcome::Closed(status) => Ok(status),
+            other @ StepOutcome::Decided(_) => Err(unexpected(&other)),
+        }
+    }
+}
+
+impl RedisScripts {
+    fn new(info: &ConnectionInfo, clock: Arc<dyn Clock>, time: TimeSource) -> Self {
         let script = |step: &str| {
             let (window_us, span_us, key_ttl_ms) =
                 (WINDOW.as_micros(), COALESCE_SPAN.as_micros(), KEY_TTL.as_millis());
@@ -50,24 +102,10 @@ impl RedisLimiter {
         };
         Self {
             link: RedisLink::new(info.clone(), clock),
-            reserve: script(include_str!("lua/reserve.lua")),
-            settle: script(include_str!("lua/settle.lua")),
+            steps: script(include_str!("lua/steps.lua")),
             status: script(include_str!("lua/status.lua")),
-            time: TimeSource::RedisServer,
+            time,
         }
-    }
-
-    /// Uses a clock that a test controls.
-    #[cfg(test)]
-    pub fn with_clock(info: &ConnectionInfo, clock: Arc<dyn Clock>) -> Self {
-        Self { time: TimeSource::Injected(Arc::clone(&clock)), ..Self::new(info, clock) }
-    }
-
-    /// Connects and runs a script once.
-    pub(super) async fn probe(&self) -> Result<(), RedisError> {
-        let mut connection = self.link.connect().await?;
-        let numbers: Result<Vec<u64>, RedisError> = self.ping_call().invoke_async(&mut connection).await;
-        numbers.map(drop)
     }
 
     /// No account has this id, so the window does not exist, but the script runs.
@@ -75,17 +113,6 @@ impl RedisLimiter {
         let mut call = self.status.prepare_invoke();
         call.key(window_key(Bucket::Generation(AccountId(0)))).arg(self.time());
         call
-    }
-
-    /// Whether this Redis may evict windows when its memory is full, as one configured as a cache does. Returns false if unknown,
-    /// because not every Redis reports it.
-    pub async fn may_evict(&self) -> bool {
-        let Ok((mut connection, _)) = self.link.connection().await else { return false };
-        let memory: Result<String, RedisError> =
-            ::redis::cmd("INFO").arg("memory").query_async(&mut connection).await;
-        let memory = memory.unwrap_or_default();
-        let value = |name| memory.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-        !matches!(value("maxmemory:"), "" | "0") && !matches!(value("maxmemory_policy:"), "" | "noeviction")
     }
 
     /// In microseconds; empty for the Redis server's time.
@@ -97,18 +124,44 @@ impl RedisLimiter {
         }
     }
 
-    async fn close(
-        &self,
-        reservation: &Reservation,
-        used_tokens: Option<u64>,
-    ) -> Result<RateLimitStatus, LimiterUnavailable> {
-        let mut call = self.settle.prepare_invoke();
-        for (bucket, _) in reservation.buckets() {
-            call.key(window_key(bucket)).key(reservation_key(bucket, &reservation.request_id));
+    fn steps_call(&self, steps: &[Step]) -> ScriptInvocation<'_> {
+        let mut call = self.steps.prepare_invoke();
+        call.arg(self.time());
+        for Step { reservation, kind } in steps {
+            for (bucket, _) in reservation.buckets() {
+                let window = window_key(bucket);
+                let reserved = format!("{window}:{}", reservation.request_id);
+                call.key(window).key(reserved);
+            }
+            let windows = reservation.buckets().count();
+            match kind {
+                StepKind::Reserve => {
+                    call.arg("reserve").arg(windows).arg(reservation.tokens);
+                    for (_, limits) in reservation.buckets() {
+                        call.arg(limits.requests_per_min).arg(limits.tokens_per_min);
+                    }
+                }
+                StepKind::Settle { tokens } => {
+                    call.arg("settle").arg(windows).arg(*tokens);
+                }
+                StepKind::Release => {
+                    call.arg("settle").arg(windows).arg("");
+                }
+            }
         }
-        call.arg(self.time()).arg(used_tokens.map_or_else(String::new, |tokens| tokens.to_string()));
-        self.link.invoke(&call).await.map(|numbers: StatusNumbers| status(reservation.limits, numbers))
+        call
     }
+}
+
+impl StepRunner for RedisScripts {
+    async fn run(&self, steps: &[Step]) -> Result<Vec<StepOutcome>, LimiterUnavailable> {
+        let numbers: Vec<u64> = self.link.invoke(&self.steps_call(steps)).await?;
+        outcomes(steps, &numbers).ok_or_else(|| unexpected(&numbers))
+    }
+}
+
+fn unexpected(response: &dyn fmt::Debug) -> LimiterUnavailable {
+    LimiterUnavailable(format!("unexpected response: {response:?}"))
 }
 
 /// The braces are a Redis Cluster hash tag: all keys of one account are in the same slot.
@@ -120,10 +173,6 @@ fn window_key(bucket: Bucket) -> String {
         Bucket::KeyReads(account, key) => format!("chancery:limits:{{{account}}}:key:{key}:reads"),
         Bucket::Person(person) => format!("chancery:limits:{{person-{person}}}"),
     }
-}
-
-fn reservation_key(bucket: Bucket, request_id: &RequestId) -> String {
-    format!("{}:{request_id}", window_key(bucket))
 }
 
 /// Requests, tokens, and the times until the oldest and the newest entry expire.
@@ -141,7 +190,7 @@ fn status(
     }
 }
 
-/// What `reserve.lua` returns for one window.
+/// What `steps.lua` returns for one window of a step that reserves.
 const NUMBERS_PER_WINDOW: usize = 6;
 
 fn exceeded(
@@ -156,7 +205,29 @@ fn exceeded(
     }
 }
 
-/// Reads what `reserve.lua` returns: whether it is admitted, and the numbers of each window.
+/// Reads what `steps.lua` returns.
+fn outcomes(steps: &[Step], mut numbers: &[u64]) -> Option<Vec<StepOutcome>> {
+    let mut outcomes = Vec::with_capacity(steps.len());
+    for Step { reservation, kind } in steps {
+        let count = match kind {
+            StepKind::Reserve => 1 + NUMBERS_PER_WINDOW * reservation.buckets().count(),
+            StepKind::Settle { .. } | StepKind::Release => 4,
+        };
+        let (of_step, rest) = numbers.split_at_checked(count)?;
+        numbers = rest;
+        outcomes.push(match (kind, of_step) {
+            (StepKind::Reserve, _) => StepOutcome::Decided(decision(reservation, of_step)?),
+            (_, &[requests, tokens, next_expiry_us, full_reset_us]) => {
+                let numbers = (requests, tokens, next_expiry_us, full_reset_us);
+                StepOutcome::Closed(status(reservation.limits, numbers))
+            }
+            _ => return None,
+        });
+    }
+    numbers.is_empty().then_some(outcomes)
+}
+
+/// Whether it is admitted, and the numbers of each window.
 fn decision(reservation: &Reservation, numbers: &[u64]) -> Option<Decision> {
     let (is_admitted, windows) = numbers.split_first()?;
     let (windows, []) = windows.as_chunks::<NUMBERS_PER_WINDOW>() else { return None };
@@ -174,15 +245,11 @@ fn decision(reservation: &Reservation, numbers: &[u64]) -> Option<Decision> {
 #[async_trait]
 impl Limiter for RedisLimiter {
     async fn reserve(&self, reservation: &Reservation) -> Result<Decision, LimiterUnavailable> {
-        let mut call = self.reserve.prepare_invoke();
-        call.arg(self.time()).arg(reservation.tokens);
-        for (bucket, limits) in reservation.buckets() {
-            call.key(window_key(bucket)).key(reservation_key(bucket, &reservation.request_id));
-            call.arg(limits.requests_per_min).arg(limits.tokens_per_min);
+        let step = Step { reservation: reservation.clone(), kind: StepKind::Reserve };
+        match self.queue.run(step).await? {
+            StepOutcome::Decided(decision) => Ok(decision),
+            other @ StepOutcome::Closed(_) => Err(unexpected(&other)),
         }
-        let numbers: Vec<u64> = self.link.invoke(&call).await?;
-        decision(reservation, &numbers)
-            .ok_or_else(|| LimiterUnavailable(format!("unexpected response: {numbers:?}")))
     }
 
     async fn settle(
@@ -190,11 +257,11 @@ impl Limiter for RedisLimiter {
         reservation: &Reservation,
         tokens: u64,
     ) -> Result<RateLimitStatus, LimiterUnavailable> {
-        self.close(reservation, Some(tokens)).await
+        self.close(reservation, StepKind::Settle { tokens }).await
     }
 
     async fn release(&self, reservation: &Reservation) -> Result<RateLimitStatus, LimiterUnavailable> {
-        self.close(reservation, None).await
+        self.close(reservation, StepKind::Release).await
     }
 
     async fn status(
@@ -202,119 +269,27 @@ impl Limiter for RedisLimiter {
         bucket: Bucket,
         limits: RateLimits,
     ) -> Result<RateLimitStatus, LimiterUnavailable> {
-        let mut call = self.status.prepare_invoke();
-        call.key(window_key(bucket)).arg(self.time());
-        self.link.invoke(&call).await.map(|numbers: StatusNumbers| status(limits, numbers))
+        let scripts = self.scripts();
+        let mut call = scripts.status.prepare_invoke();
+        call.key(window_key(bucket)).arg(scripts.time());
+        scripts.link.invoke(&call).await.map(|numbers: StatusNumbers| status(limits, numbers))
     }
 
     async fn ping(&self) -> Result<(), LimiterUnavailable> {
-        self.link.invoke::<Vec<u64>>(&self.ping_call()).await.map(drop)
+        self.scripts().link.invoke::<Vec<u64>>(&self.scripts().ping_call()).await.map(drop)
     }
-}
-
-/// One connection that all requests share. Their commands are pipelined and answered in order. A failed connection is dropped,
-/// and the next request opens a new one. After a failure to connect, requests are rejected at once for a moment, instead of
-/// each waiting in a queue for its own timeout.
-struct RedisLink {
-    info: ConnectionInfo,
-    clock: Arc<dyn Clock>,
-    state: Mutex<State>,
-}
-
-struct State {
-    connection: Option<MultiplexedConnection>,
-    /// Number of connections so far. Distinguishes a failed connection from its replacement.
-    generation: u64,
-    failed: Option<(Instant, LimiterUnavailable)>,
-}
-
-impl RedisLink {
-    fn new(info: ConnectionInfo, clock: Arc<dyn Clock>) -> Self {
-        Self { info, clock, state: Mutex::new(State { connection: None, generation: 0, failed: None }) }
-    }
-
-    async fn invoke<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, LimiterUnavailable> {
-        let started_at = self.clock.monotonic();
-        let response = self.invoke_with_retry(call).await;
-        let elapsed = self.clock.monotonic().saturating_duration_since(started_at);
-        metrics::histogram!("chancery_limit_store_seconds").record(elapsed.as_secs_f64());
-        response
-    }
-
-    /// A connection may have been closed while idle, so if one breaks, the script is retried once on a new one. That is safe,
-    /// because every script is idempotent.
-    async fn invoke_with_retry<T: FromRedisValue>(
-        &self,
-        call: &ScriptInvocation<'_>,
-    ) -> Result<T, LimiterUnavailable> {
-        match self.try_invoke(call).await? {
-            Ok(response) => Ok(response),
-            Err(error) if error.is_timeout() || !error.is_unrecoverable_error() => Err(unavailable(&error)),
-            Err(_) => self.try_invoke(call).await?.map_err(|error| unavailable(&error)),
-        }
-    }
-
-    async fn try_invoke<T: FromRedisValue>(
-        &self,
-        call: &ScriptInvocation<'_>,
-    ) -> Result<Result<T, RedisError>, LimiterUnavailable> {
-        let (mut connection, generation) = self.connection().await?;
-        let outcome = call.invoke_async(&mut connection).await;
-        if outcome.is_err() {
-            let mut state = self.state.lock().await;
-            if state.generation == generation {
-                state.connection = None;
-            }
-        }
-        Ok(outcome)
-    }
-
-    async fn connection(&self) -> Result<(MultiplexedConnection, u64), LimiterUnavailable> {
-        let mut state = self.state.lock().await;
-        if let Some(connection) = &state.connection {
-            return Ok((connection.clone(), state.generation));
-        }
-        if let Some((at, reason)) = &state.failed
-            && self.clock.monotonic().saturating_duration_since(*at) < REDIS_RECONNECT_DELAY
-        {
-            return Err(reason.clone());
-        }
-        match self.connect().await {
-            Ok(connection) => {
-                state.connection = Some(connection.clone());
-                state.generation += 1;
-                state.failed = None;
-                Ok((connection, state.generation))
-            }
-            Err(error) => {
-                let reason = unavailable(&error);
-                state.failed = Some((self.clock.monotonic(), reason.clone()));
-                Err(reason)
-            }
-        }
-    }
-
-    async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
-        let options = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(REDIS_CONNECT_TIMEOUT))
-            .set_response_timeout(Some(REDIS_RESPONSE_TIMEOUT));
-        let client = Client::open(self.info.clone())?;
-        client.get_multiplexed_async_connection_with_config(&options).await
-    }
-}
-
-fn unavailable(error: &RedisError) -> LimiterUnavailable {
-    LimiterUnavailable(error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::conformance::{
-        expect_admitted, expect_rejected, limits, new_account, redis, reservation,
+        expect_admitted, expect_rejected, limits, new_account, redis, reservation, seed,
     };
+    use super::super::{KeyBucket, MemoryLimiter};
     use super::*;
-    use chancery_domain::UnixMillis;
+    use chancery_domain::{KeyId, ManualClock, Randomness, SeededRandomness, UnixMillis};
     use std::sync::atomic::{AtomicI64, Ordering};
+    use std::time::Instant;
 
     /// A wall clock that can be set.
     struct AdjustableClock(AtomicI64);
@@ -358,5 +333,71 @@ mod tests {
             wait > WINDOW - Duration::from_secs(20) && wait <= WINDOW - Duration::from_millis(20),
             "{wait:?}"
         );
+    }
+
+    /// Several steps of a few requests: new and repeated reservations, raises, settlements and releases, of admitted and of
+    /// rejected requests.
+    fn random_steps(
+        randomness: &dyn Randomness,
+        max_tokens: u64,
+        requests: &mut Vec<Reservation>,
+    ) -> Vec<Step> {
+        let below = |bound: u64| randomness.next_u64() % bound;
+        let account = requests[0].bucket;
+        let mut steps = Vec::new();
+        for _ in 0..1 + below(12) {
+            let known = requests[below(requests.len() as u64) as usize].clone();
+            let (reservation, kind) = match below(8) {
+                0..4 => {
+                    let new = reservation(AccountId(0), requests[0].limits, below(max_tokens));
+                    let key = if below(2) == 0 { None } else { requests[0].key };
+                    (Reservation { bucket: account, key, ..new }, StepKind::Reserve)
+                }
+                4 => (Reservation { tokens: below(2 * max_tokens), ..known }, StepKind::Reserve),
+                5..7 => {
+                    let tokens = below(known.tokens + 1);
+                    (known, StepKind::Settle { tokens })
+                }
+                _ => (known, StepKind::Release),
+            };
+            requests.push(reservation.clone());
+            steps.push(Step { reservation, kind });
+        }
+        steps
+    }
+
+    /// Small limits are met after few requests; large ones fill the window until requests share entries.
+    #[tokio::test]
+    async fn steps_of_one_script_have_the_outcomes_of_single_steps() {
+        let randomness = SeededRandomness::new(seed());
+        for (of_account, of_key, max_tokens) in
+            [(limits(40, 6_000), limits(25, 4_000), 900), (limits(300, 9_000), limits(200, 8_000), 20)]
+        {
+            let clock = Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000)));
+            let limiter = RedisLimiter::with_clock(&redis(), clock.clone());
+            let memory = MemoryLimiter::new(clock.clone());
+            let account = new_account();
+            let key = KeyBucket { bucket: Bucket::Key(account, KeyId(1)), limits: of_key };
+            let mut requests = vec![Reservation { key: Some(key), ..reservation(account, of_account, 10) }];
+            for batch in 0..300 {
+                let steps = random_steps(&randomness, max_tokens, &mut requests);
+                let mut expected = Vec::new();
+                for Step { reservation, kind } in &steps {
+                    expected.push(match kind {
+                        StepKind::Reserve => StepOutcome::Decided(memory.reserve(reservation).await.unwrap()),
+                        StepKind::Settle { tokens } => {
+                            StepOutcome::Closed(memory.settle(reservation, *tokens).await.unwrap())
+                        }
+                        StepKind::Release => StepOutcome::Closed(memory.release(reservation).await.unwrap()),
+                    });
+                }
+                let outcomes = limiter.scripts().run(&steps).await.unwrap();
+                assert_eq!(outcomes, expected, "batch {batch}: {steps:#?}");
+                clock.advance(Duration::from_millis(randomness.next_u64() % 4_000));
+                // The first is the model of new ones.
+                let excess = requests.len().saturating_sub(200);
+                requests.drain(1..=excess);
+            }
+        }
     }
 }

@@ -4,12 +4,12 @@ use crate::{Fixture, call};
 use chancery_domain::{LimitUsage, Nanos, StopReason};
 use chancery_engine::{EngineError, Finished, GenerationSink, Turn};
 use chancery_metering::limits::MAX_UNRECORDED_REQUESTS;
-use chancery_metering::{MeterError, StreamEvent};
+use chancery_metering::{GenerateRequest, MeterError, StreamEvent};
 use chancery_store::DbError;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, SqliteConnection};
-use std::sync::Mutex;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -53,6 +53,24 @@ async fn reply_is_in_the_ledger_before_delivery() {
     let rows = fixture.store.ledger_chains.ledger_rows(None, 10).await.unwrap();
     assert_eq!(rows.len(), 1);
     assert_eq!((rows[0].request_id.clone(), rows[0].cost), (id, Nanos(6 * 1_000 + 5 * 2_000)));
+}
+
+#[tokio::test]
+async fn engine_is_told_whether_the_caller_chose_the_seed() {
+    let seeds = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&seeds);
+    let fixture = Fixture::with(move |job, sink| {
+        seen.lock().unwrap().push((job.sampling.is_seed_chosen, job.sampling.seed == 7));
+        sink.text("Dear");
+        end(sink, StopReason::Complete, 1);
+    })
+    .await;
+    for seed in [None, Some(7)] {
+        let (id, request) = fixture.new_request();
+        let request = GenerateRequest { seed, ..request };
+        fixture.meter.generate(call(&fixture.caller, id, request)).await.unwrap();
+    }
+    assert_eq!(*seeds.lock().unwrap(), [(false, false), (true, true)]);
 }
 
 #[tokio::test]
@@ -348,17 +366,11 @@ async fn rejected_request_never_reaches_the_engine() {
     let (_, good) = fixture.new_request();
     let words = |count| Turn::from_instructions_and_input("Answer briefly.", "word ".repeat(count));
     let cases = [
-        (chancery_metering::GenerateRequest { model: "none".to_owned(), ..good.clone() }, "unknown model"),
-        (
-            chancery_metering::GenerateRequest { max_output_tokens: Some(101), ..good.clone() },
-            "context length of 100",
-        ),
-        (
-            chancery_metering::GenerateRequest { max_output_tokens: Some(u64::MAX), ..good.clone() },
-            "context length of 100",
-        ),
-        (chancery_metering::GenerateRequest { turns: words(100), ..good.clone() }, "102 tokens"),
-        (chancery_metering::GenerateRequest { turns: words(9_000), ..good }, "9002 tokens"),
+        (GenerateRequest { model: "none".to_owned(), ..good.clone() }, "unknown model"),
+        (GenerateRequest { max_output_tokens: Some(101), ..good.clone() }, "context length of 100"),
+        (GenerateRequest { max_output_tokens: Some(u64::MAX), ..good.clone() }, "context length of 100"),
+        (GenerateRequest { turns: words(100), ..good.clone() }, "102 tokens"),
+        (GenerateRequest { turns: words(9_000), ..good }, "9002 tokens"),
     ];
     for (request, expected) in cases {
         let error = fixture

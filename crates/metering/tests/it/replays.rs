@@ -48,6 +48,24 @@ fn send_reply(sink: GenerationSink) {
     });
 }
 
+#[tokio::test]
+async fn text_before_the_end_is_needed_only_where_it_is_streamed_or_stored() {
+    let needs_partial_text = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&needs_partial_text);
+    let fixture = Fixture::with(move |job, sink| {
+        seen.lock().unwrap().push(job.needs_partial_text);
+        send_reply(sink);
+    })
+    .await;
+    let (id, request) = fixture.new_request();
+    fixture.meter.generate(call(&fixture.caller, id, request)).await.unwrap();
+    let (id, request) = fixture.new_request();
+    drop(fixture.meter.stream(call(&fixture.caller, id, request)).await.unwrap());
+    fixture.settled().await;
+    send(&fixture).await.unwrap();
+    assert_eq!(*needs_partial_text.lock().unwrap(), [false, true, true]);
+}
+
 /// A fixture whose engine counts its runs, signals when one starts, and waits for `go` to continue.
 struct Gated {
     fixture: Fixture,

@@ -46,7 +46,7 @@ pub async fn run(store: &AdminStore, options: &Options) -> anyhow::Result<()> {
         let is_last = found.lines.is_empty();
         rows.extend(found.lines.into_iter().map(row));
         progress.set_position(rows.len() as u64);
-        if is_last || rows.len() as u64 >= found.total {
+        if is_last || rows.len() as u64 >= found.total.known() {
             break;
         }
     }

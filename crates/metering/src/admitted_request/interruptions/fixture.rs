@@ -3,7 +3,7 @@
 use crate::rate_limits::{
     Bucket, Decision, KeyBucket, Limiter, LimiterUnavailable, MemoryLimiter, RedisLimiter, Reservation, redis,
 };
-use crate::running::{PendingResponse, Piece, ResponseMode, response_channel};
+use crate::running::{PendingResponse, Piece, ResponseSender, response_channel};
 use crate::{Call, Caller, GenerateRequest, Idempotency, Meter, MeterError, Model, Models, Reply};
 use async_trait::async_trait;
 use chancery_domain::{
@@ -154,6 +154,23 @@ pub(super) struct Fixture {
     folder: tempfile::TempDir,
 }
 
+/// Whether the caller streams the text, or only wants the reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ResponseMode {
+    Stream,
+    Whole,
+}
+
+impl ResponseMode {
+    fn channel(self) -> (ResponseSender, PendingResponse) {
+        let (sender, pending) = response_channel();
+        match self {
+            Self::Stream => (sender, pending),
+            Self::Whole => (sender.not_streaming(), pending),
+        }
+    }
+}
+
 /// A request that a test polls and drops, and the caller's side of it.
 pub(super) struct Interrupted {
     pub(super) call: Call,
@@ -267,7 +284,7 @@ impl Fixture {
 
     /// The size of the future that runs one request.
     pub(super) fn request_bytes(&self) -> usize {
-        let (sender, _pending) = response_channel(ResponseMode::Whole);
+        let (sender, _pending) = ResponseMode::Whole.channel();
         size_of_val(&Arc::clone(&self.meter).run(self.call(), sender))
     }
 
@@ -277,7 +294,7 @@ impl Fixture {
         waits: u32,
         mode: ResponseMode,
     ) -> (Interrupted, Option<Result<Reply, MeterError>>) {
-        let (call, (reporter, pending)) = (self.call(), response_channel(mode));
+        let (call, (reporter, pending)) = (self.call(), mode.channel());
         let run = Arc::clone(&self.meter).run(call.clone(), reporter);
         let mut work = Box::pin(self.meter.running.track_future(run));
         let mut waited = 0;
@@ -296,7 +313,7 @@ impl Fixture {
 
     /// Runs the request in its own task, as the API does.
     pub(super) fn spawn(&self, mode: ResponseMode) -> (Interrupted, JoinHandle<Result<Reply, MeterError>>) {
-        let (call, (reporter, pending)) = (self.call(), response_channel(mode));
+        let (call, (reporter, pending)) = (self.call(), mode.channel());
         let work = self.meter.running.spawn(Arc::clone(&self.meter).run(call.clone(), reporter));
         (Interrupted { call, pending }, work)
     }

@@ -16,17 +16,26 @@ local function unpacked(value)
     return { from = from, to = to, requests = entry_requests, tokens = entry_tokens }
 end
 
+-- Entries are read once and written when the window is saved, so that several steps of a script share both.
 local function read(window, number)
-    return unpacked(redis.call('HGET', window.key, number))
+    local entry = window.entries[number]
+    if not entry then
+        entry = unpacked(redis.call('HGET', window.key, number))
+        window.entries[number] = entry
+    end
+    return entry
 end
 
 local function write(window, number, entry)
-    local packed = struct.pack('<dddd', entry.from, entry.to, entry.requests, entry.tokens)
-    redis.call('HSET', window.key, number, packed)
+    window.entries[number], window.written[number], window.dropped[number] = entry, true, nil
+end
+
+local function drop(window, number)
+    window.entries[number], window.written[number], window.dropped[number] = nil, nil, true
 end
 
 local function drop_oldest(window)
-    window.dropped[#window.dropped + 1] = window.first
+    drop(window, window.first)
     window.first, window.count = window.first + 1, window.count - 1
     window.oldest = nil
     if window.count == 0 then window.newest = nil end
@@ -43,14 +52,17 @@ local function drop_empty_ends(window)
         local last = window.first + window.count - 1
         window.newest = window.newest or read(window, last)
         if window.newest.requests > 0 then break end
-        window.dropped[#window.dropped + 1] = last
+        drop(window, last)
         window.count, window.newest = window.count - 1, nil
     end
 end
 
 -- Reads a window as it is now. `oldest` and `newest` cache its entries at the ends, so that each is read at most once.
 local function open_window(key)
-    local window = { key = key, first = 0, count = 0, requests = 0, tokens = 0, correction = 0, dropped = {} }
+    local window = {
+        key = key, first = 0, count = 0, requests = 0, tokens = 0, correction = 0,
+        entries = {}, written = {}, dropped = {},
+    }
     local stored = redis.call('HGET', key, 'w')
     if stored then
         window.first, window.count, window.requests, window.tokens, window.correction =
@@ -79,17 +91,24 @@ local function open_window(key)
 end
 
 local function save(window)
-    if #window.dropped > 0 then
-        redis.call('HDEL', window.key, unpack(window.dropped))
-    end
     if window.count == 0 then
         redis.call('DEL', window.key)
         return
     end
-    local packed = struct.pack(
+    local dropped = {}
+    for number in pairs(window.dropped) do dropped[#dropped + 1] = number end
+    if #dropped > 0 then
+        redis.call('HDEL', window.key, unpack(dropped))
+    end
+    local fields = { 'w', struct.pack(
         '<ddddd', window.first, window.count, window.requests, window.tokens, window.correction
-    )
-    redis.call('HSET', window.key, 'w', packed)
+    ) }
+    for number in pairs(window.written) do
+        local entry = window.entries[number]
+        fields[#fields + 1] = number
+        fields[#fields + 1] = struct.pack('<dddd', entry.from, entry.to, entry.requests, entry.tokens)
+    end
+    redis.call('HSET', window.key, unpack(fields))
     redis.call('PEXPIRE', window.key, KEY_TTL_MS)
 end
 
