@@ -3,13 +3,15 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test test-arm check docs openapi authorization bench bench-engine bench-ledger bench-delay bench-portal bench-billing bench-capacity bench-drafting bench-accuracy test-models clean screenshots torture nodes upstream-engines
+.PHONY: help run test test-arm check check-perf flamegraph docs openapi authorization bench bench-engine bench-engine-all bench-gateway bench-gpu bench-ledger bench-delay bench-portal bench-billing bench-capacity bench-drafting bench-accuracy test-models clean screenshots torture nodes upstream-engines
 
 CARGO ?= cargo
 CHANCERY := $(CARGO) run --quiet --release --locked -p chancery --
 MODEL ?= smollm2-135m
 # Models of the drafting evaluation and of the tests on larger models.
 LARGE_MODELS := qwen2.5-coder-0.5b qwen2.5-coder-1.5b
+# OpenVINO GenAI cannot read the larger models' files, and on few cores 32 clients take hours.
+LARGE_MODEL_BENCH ?= --peers llama --clients 1,8 --scenario shared-short,unshared-short --write
 DRAFTING_MODELS ?= smollm2-135m $(LARGE_MODELS)
 
 help: ## Show this list
@@ -54,6 +56,11 @@ check: ## Run the quick checks: format, lints, unit tests
 	@scripts/lint
 	scripts/run-tests --workspace --lib --bins
 
+check-perf: ## Count the instructions of the hot paths; fails above 5 % more than stored (ARGS=--renew stores; ARGS="--explain generate")
+	@scripts/require build counts
+	$(CARGO) build --release --locked -p chancery-bench --bin hot_paths
+	@scripts/check-perf $(ARGS)
+
 docs: ## Build the documentation into target/book (installs mdBook once)
 	@scripts/require build
 	@mdbook=$$(scripts/mdbook) && "$$mdbook" build docs
@@ -70,13 +77,33 @@ screenshots: ## Regenerate the screenshots in docs/sign-in.md and docs/portal.md
 	@scripts/require build test
 	CHANCERY_TEST_SCREENSHOTS=$(CURDIR)/docs scripts/with-services scripts/run-tests --workspace --test it tour::
 
-bench: bench-engine bench-ledger bench-delay bench-portal bench-billing ## Run all benchmarks except bench-capacity
+bench: bench-engine bench-gateway bench-ledger bench-delay bench-portal bench-billing ## Run all benchmarks that need no other server
 
 bench-engine: ## Compare with llama-server and OpenVINO GenAI; writes bench/RESULTS.md (ARGS="--clients 1,16 …" runs a part; MODEL=NAME)
 	@scripts/require build peers
 	$(CARGO) build --release --locked -p chancery -p chancery-bench --bin chancery --bin engine_peers
 	@peers=$$(scripts/bench-peers) && model=$$($(CHANCERY) model pull "$(MODEL)") && \
 		target/release/engine_peers --peers-folder "$$peers" --model "$$model" $(ARGS)
+
+bench-engine-all: ## Run bench-engine for every model of the catalogue, with AVX2 as well; writes bench/RESULTS.md
+	$(MAKE) bench-engine MODEL=smollm2-135m ARGS=
+	@for model in $(LARGE_MODELS); do $(MAKE) bench-engine MODEL="$$model" ARGS="$(LARGE_MODEL_BENCH)"; done
+
+bench-gateway: ## Compare with smg, LiteLLM, Portkey and nginx; writes bench/RESULTS.md (scripts/with-services adds PostgreSQL and Redis)
+	@scripts/require build gateways
+	$(CARGO) build --release --locked -p chancery -p chancery-bench --bin chancery --bin gateway_peers
+	@peers=$$(scripts/bench-gateway-peers) && target/release/gateway_peers --peers-folder "$$peers" \
+		$(if $(CHANCERY_TEST_REDIS_URL),--postgres "$(CHANCERY_TEST_POSTGRES_URL)" --redis "$(CHANCERY_TEST_REDIS_URL)") $(ARGS)
+
+bench-gpu: ## Measure Chancery in front of a running server, such as llama-server on a GPU (ARGS="--upstream http://HOST:PORT --model NAME")
+	@scripts/require build
+	$(CARGO) build --release --locked -p chancery -p chancery-bench --bin chancery --bin gpu_front
+	@target/release/gpu_front $(ARGS)
+
+flamegraph: ## Record flame graphs of gateway, prefill and decode into bench/results (MODEL=NAME; ARGS="--label before")
+	@scripts/require build profile
+	$(CARGO) build --release --locked -p chancery -p chancery-bench --bin chancery --bin gateway_peers --bin engine_steps
+	@model=$$($(CHANCERY) model pull "$(MODEL)") && scripts/flamegraph --model "$$model" $(ARGS)
 
 bench-accuracy: ## Hold the engine's predictions against llama.cpp's and against f32 arithmetic (MODEL=qwen2.5-coder-0.5b; ARGS=--without-f32)
 	@scripts/require build peers

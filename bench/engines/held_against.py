@@ -139,22 +139,36 @@ class Held:
                     said, pieces = said + data["delta"], pieces + 1
                 if pieces == 5:
                     break
-            stream.hang_up()
-            began = time.monotonic()
-            eventually("the engine stops", 30, lambda: self.engine.running() == 0)
-            idle_s = time.monotonic() - began
-            eventually("it is billed", 10, lambda model=model, before=before: self.chancery.usage(model)[0] == before[0] + 1)
-            row = tuple(now - then for now, then in zip(self.chancery.usage(model), before, strict=True))
             least = self.engine.count(said) if model == "counted" else pieces
-            self.table.check(least <= row[2] < 500, f"a hang-up after {least} tokens bills {row[2]}")
-            prompt = sum(map(self.engine.count, ENDLESS))
-            # An engine that reports counts throughout has already reported the prompt's, including the template. Otherwise
-            # its `/tokenize` counts the prompt.
-            is_right = row[1] == prompt if model == "counted" else row[1] >= prompt
-            self.table.check(is_right, f"a hang-up bills {row[1]} tokens in, and the prompt has {prompt}")
-            self.billed[model] = tuple(map(sum, zip(self.billed[model], row, strict=True)))
-            seen.append(f"{model}: engine idle after {idle_s:.1f} s, billed {row[1]} + {row[2]}")
+            seen.append(self.hang_up_of(model, stream, before, range(least, 500)))
         self.table.row("hang-up after 5 pieces of 1,500 tokens", 2, "; ".join(seen))
+
+    def hang_up_before_a_whole_reply(self):
+        seen = []
+        for model in ("counted", "believed"):
+            before = self.chancery.usage(model)
+            request = self.chancery.send(model, *ENDLESS, ENDLESS_CAP)
+            eventually("the engine generates", 30, lambda: self.engine.generated() >= 1)
+            least = self.engine.generated()
+            seen.append(self.hang_up_of(model, request, before, range(least, ENDLESS_CAP)))
+        self.table.row("hang-up before a whole reply of 1,500 tokens", 2, "; ".join(seen))
+
+    def hang_up_of(self, model, request, before, expected):
+        """Hangs up, and checks that the engine stops, and how many tokens are billed."""
+        request.hang_up()
+        began = time.monotonic()
+        eventually("the engine stops", 30, lambda: self.engine.running() == 0)
+        idle_s = time.monotonic() - began
+        eventually("it is billed", 10, lambda: self.chancery.usage(model)[0] == before[0] + 1)
+        row = tuple(now - then for now, then in zip(self.chancery.usage(model), before, strict=True))
+        self.table.check(row[2] in expected, f"a hang-up after {expected.start} tokens bills {row[2]}")
+        prompt = sum(map(self.engine.count, ENDLESS))
+        # An engine that reports counts throughout has already reported the prompt's, including the template. Otherwise its
+        # `/tokenize` counts the prompt.
+        is_right = row[1] == prompt if model == "counted" else row[1] >= prompt
+        self.table.check(is_right, f"a hang-up bills {row[1]} tokens in, and the prompt has {prompt}")
+        self.billed[model] = tuple(map(sum, zip(self.billed[model], row, strict=True)))
+        return f"{model}: engine idle after {idle_s:.1f} s, billed {row[1]} + {row[2]}"
 
     def many_at_once(self):
         with ThreadPoolExecutor(AT_ONCE) as callers:
@@ -329,6 +343,7 @@ def hold(binary, folder, engines, model_file):
         held.plain()
         held.streamed()
         held.hang_up()
+        held.hang_up_before_a_whole_reply()
         held.many_at_once()
         held.stop_strings()
         held.penalties()

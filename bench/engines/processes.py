@@ -153,6 +153,11 @@ class LlamaServer(Engine):
     def running(self):
         return self.metric("llamacpp:requests_processing") + self.metric("llamacpp:requests_deferred")
 
+    def generated(self):
+        """Returns the tokens of the request that it runs, so far."""
+        slots = ask(f"{self.url}/slots")[1]
+        return max((slot["next_token"][0]["n_decoded"] for slot in slots if slot["is_processing"]), default=0)
+
     says_what_stopped_it = False
     knows_dry = True
 
@@ -184,6 +189,10 @@ class Vllm(Engine):
 
     def running(self):
         return self.metric("vllm:num_requests_running") + self.metric("vllm:num_requests_waiting")
+
+    def generated(self):
+        # It does not tell, but something by now.
+        return 1
 
     says_what_stopped_it = True
     knows_dry = False
@@ -239,6 +248,9 @@ class Chancery:
     def stream(self, model, instructions, text, cap):
         return Stream(self, self.body(model, instructions, text, cap) | {"stream": True})
 
+    def send(self, model, instructions, text, cap):
+        return SentRequest(self, self.body(model, instructions, text, cap))
+
     def usage(self, model=None):
         """Returns requests, input tokens and output tokens from the ledger."""
         rows = json.loads(self.run("usage", "--by", "model", "--json"))["data"]
@@ -254,14 +266,25 @@ class Chancery:
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name) and f'model="{model}"' in line)
 
 
-class Stream:
-    """A streamed reply, event by event."""
+class SentRequest:
+    """A request whose reply nobody has read."""
 
     def __init__(self, chancery, body):
         host = chancery.api.removeprefix("http://")
         self.connection = http.client.HTTPConnection(host, timeout=REPLY_TIMEOUT_S)
         headers = {"content-type": "application/json", "authorization": f"Bearer {chancery.key}"}
         self.connection.request("POST", "/v1/generate", json.dumps(body), headers)
+
+    def hang_up(self):
+        self.connection.sock.shutdown(socket.SHUT_RDWR)
+        self.connection.close()
+
+
+class Stream(SentRequest):
+    """A streamed reply, event by event."""
+
+    def __init__(self, chancery, body):
+        super().__init__(chancery, body)
         self.response = self.connection.getresponse()
         self.status = self.response.status
 
@@ -283,7 +306,3 @@ class Stream:
             elif name in ("response.completed", "response.incomplete", "response.failed"):
                 return said, name, data["response"]
         return said, None, None
-
-    def hang_up(self):
-        self.connection.sock.shutdown(socket.SHUT_RDWR)
-        self.connection.close()

@@ -48,6 +48,18 @@ pub async fn create_key(store: &Store, account: AccountId, label: &str) -> (KeyI
     }
 }
 
+/// One key for each of this many new accounts, whose rate limits no benchmark reaches.
+pub async fn unlimited_keys(store: &Store, accounts: usize) -> Vec<String> {
+    let limits = RateLimits { requests_per_min: u32::MAX, tokens_per_min: u32::MAX };
+    let mut keys = Vec::new();
+    for number in 0..accounts {
+        let account = create_account(store, &format!("Account {number}"), limits).await;
+        let (_, key) = create_key(store, account, "backend").await;
+        keys.push(key.reveal().to_owned());
+    }
+    keys
+}
+
 /// What one request of a benchmark used.
 pub fn usage_row(account: AccountId, key: KeyId) -> UsageRow {
     let at = SystemClock.now();

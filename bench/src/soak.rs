@@ -150,6 +150,7 @@ pub async fn run(
             stop: Vec::new(),
             stop_on_repetition: false,
             top_logprobs: None,
+            needs_partial_text: true,
         };
         let mut generation = engine.start(alone).map_err(|error| error.to_string())?;
         let (reply, ended) = collect_text(&mut generation).await?;
@@ -249,6 +250,7 @@ impl Run {
             stop: request.stop.iter().cloned().collect(),
             stop_on_repetition: false,
             top_logprobs: None,
+            needs_partial_text: true,
         };
         let mut generation = self.engine.start(job).map_err(|error| error.to_string())?;
         let (mut text, mut texts, mut last) = (String::new(), 0, None);

@@ -76,6 +76,7 @@ async fn busy(engines: &[Arc<CpuEngine>], streams: usize) -> Outcome<(f64, Durat
             stop: Vec::new(),
             stop_on_repetition: false,
             top_logprobs: None,
+            needs_partial_text: true,
         };
         let mut generation = engine.start(job)?;
         running.spawn(async move {

@@ -1,5 +1,6 @@
 //! The speed of the engine alone, without HTTP and metering: the duration and breakdown of a step for several numbers
-//! of sequences and prompt tokens, and generated tokens per second for several numbers of streams.
+//! of sequences and prompt tokens, the share of the memory bandwidth that a step of one sequence reaches, and generated
+//! tokens per second for several numbers of streams.
 //!
 //!     cargo run --release -p chancery-bench --bin engine_throughput -- MODEL.gguf
 //!
@@ -17,6 +18,9 @@ const INSTRUCTIONS: &str = "You help a consulting firm. Answer in full sentences
     name the client, and say what was promised and by when. ";
 /// Context length of each sequence when a step is timed.
 const CONTEXT_TOKENS: usize = 300;
+/// Lengths of prompts, and how many of their tokens a step processes, as the engine does while nothing is decoded.
+const PROMPT_TOKENS: [usize; 5] = [16, 64, 256, 330, 2_000];
+const STEP_TOKENS: usize = 256;
 /// The machine is never quite idle, so the best of this many step times counts.
 const REPEATS: usize = 20;
 
@@ -36,7 +40,7 @@ fn time_steps(path: &Path) -> Outcome<()> {
     let mut evaluation = LogprobEvaluator::load(path, CONTEXT_TOKENS, threads)?;
     println!("loaded in {:.2?}", started.elapsed());
     println!("| one step of | ms | products | attention | rest | tokens/s |\n|---|---|---|---|---|---|");
-    let best = |label: String, rows: usize, step: &mut dyn FnMut() -> StepTimes| {
+    let best = |label: String, rows: usize, step: &mut dyn FnMut() -> StepTimes| -> StepTimes {
         let times = (0..REPEATS).map(|_| step()).min_by_key(|times| total(*times)).unwrap_or_default();
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         println!(
@@ -47,16 +51,41 @@ fn time_steps(path: &Path) -> Outcome<()> {
             ms(times.other),
             rows as f64 / total(times).as_secs_f64()
         );
+        times
     };
+    let mut one_row = StepTimes::default();
     for rows in [1, 2, 4, 8, 16, 32, 64] {
         let label = format!("{rows} sequences with {CONTEXT_TOKENS} tokens each");
-        best(label, rows, &mut || evaluation.time_decode_step(rows, &clock));
+        let times = best(label, rows, &mut || evaluation.time_decode_step(rows, &clock));
+        if rows == 1 {
+            one_row = times;
+        }
     }
-    for rows in [16, 64, 256] {
+    let mut evaluation = LogprobEvaluator::load(path, PROMPT_TOKENS[PROMPT_TOKENS.len() - 1], threads)?;
+    for rows in PROMPT_TOKENS {
         let tokens: Vec<u32> = (100..).take(rows).collect();
-        best(format!("a prompt of {rows} tokens"), rows, &mut || evaluation.time_prefill(&tokens, &clock));
+        best(format!("a prompt of {rows} tokens"), rows, &mut || {
+            evaluation.restart();
+            let steps = tokens.chunks(STEP_TOKENS).map(|tokens| evaluation.time_extend(tokens, &clock));
+            steps.fold(StepTimes::default(), sum)
+        });
     }
+    let weights = evaluation.matrix_bytes() as f64;
+    let bandwidth = evaluation.read_bandwidth(&*clock);
+    let share = |time: Duration| 100.0 * weights / time.as_secs_f64() / bandwidth;
+    println!(
+        "{threads} threads read {:.1} GB/s; one sequence reads {:.0} MB of weights in a step: {:.0} % of the memory bandwidth \
+         while it multiplies, {:.0} % over the whole step",
+        bandwidth / 1e9,
+        weights / 1e6,
+        share(one_row.matmul),
+        share(total(one_row)),
+    );
     Ok(())
+}
+
+fn sum(a: StepTimes, b: StepTimes) -> StepTimes {
+    StepTimes { matmul: a.matmul + b.matmul, attention: a.attention + b.attention, other: a.other + b.other }
 }
 
 fn total(times: StepTimes) -> Duration {
@@ -83,6 +112,7 @@ async fn time_streams(path: &Path) -> Outcome<()> {
                         stop: Vec::new(),
                         stop_on_repetition: false,
                         top_logprobs: None,
+                        needs_partial_text: true,
                     })
                 })
                 .collect::<Result<_, _>>()?;

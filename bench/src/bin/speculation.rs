@@ -68,6 +68,7 @@ async fn tokens_per_second(
             stop: Vec::new(),
             stop_on_repetition: false,
             top_logprobs: None,
+            needs_partial_text: true,
         })?);
     }
     let mut tokens = 0;

@@ -1,7 +1,7 @@
 //! Tests whether the response time of a denial reveals that a client exists: another consultant's client against an
 //! unused number.
 
-use super::firm::Firm;
+use chancery_bench::firm::Firm;
 use chancery_bench::paired_times::{MAX_LEANING, leaning};
 use chancery_bench::portal::{Connection, JSON, Server, in_ms};
 use chancery_domain::{Clock, SystemClock};

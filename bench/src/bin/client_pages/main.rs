@@ -1,6 +1,6 @@
-//! Measures how the portal's pages scale with the firm: the list, its searches and a record, requested over HTTP by a signed-in
-//! user, at 100 and at 100,000 clients. Also compares a permitted read of a record with a handler that only reads the row, and
-//! tests whether the response time of a denial reveals that a client exists (`--denied` runs only that).
+//! Measures how the portal's pages scale with the firm: the list, its searches, a record and the accounts, requested over HTTP by a
+//! signed-in user, at 100 and at 100,000 clients and accounts. Also compares a permitted read of a record with a handler that only reads the row
+//! (`permitted_read`), and tests whether the response time of a denial reveals that a client exists (`--denied` runs only that).
 //!
 //!     make bench-portal
 //!     target/release/client_pages --chancery target/release/chancery --postgres postgres://postgres@localhost/postgres
@@ -12,18 +12,19 @@
     reason = "a measurement that fails has nothing to clean up but what Drop removes"
 )]
 
+mod accounts;
 mod bare;
 mod denied;
-mod firm;
+mod permitted_read;
 
+use chancery_bench::firm::Firm;
 use chancery_bench::people::SignedIn;
-use chancery_bench::portal::{HTML, JSON, Measured, Page, Server, exit_code, figure, in_ms, print_figures};
+use chancery_bench::portal::{HTML, JSON, Measured, Page, Server, exit_code, figure, print_figures};
 use chancery_domain::{Clock, SystemClock};
 use chancery_test_support::PostgresDatabase;
 use clap::Parser;
-use firm::Firm;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 #[derive(Parser)]
 struct Options {
@@ -49,8 +50,6 @@ struct Options {
 
 /// How many times as expensive a page may be at the largest size as at the smallest.
 const AIM: u32 = 2;
-/// It must count all matches, so it grows with their number; see bench/RESULTS.md.
-const ALL_FIT: &str = "search, all fit";
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -81,10 +80,12 @@ async fn measure(name: &str, url: &str, options: &Options) -> Vec<String> {
         options.requests
     );
     let mut firm = Firm::open(url).await;
-    let mut sizes = Vec::new();
+    let (mut sizes, mut accounts) = (Vec::new(), 0);
     for size in &options.clients {
         let filling = SystemClock.monotonic();
         firm.grow_to(*size).await;
+        accounts::add(url, accounts..*size).await;
+        accounts = *size;
         eprintln!("{size} clients after {:.0} s", (SystemClock.monotonic() - filling).as_secs_f64());
         let server = Server::chancery(&options.chancery, url).await;
         let mut figures = Vec::new();
@@ -93,11 +94,11 @@ async fn measure(name: &str, url: &str, options: &Options) -> Vec<String> {
         }
         sizes.push(figures);
     }
-    let measured = |page: &Page| Measured { what: page.what, aim: (page.what != ALL_FIT).then_some(AIM) };
+    let measured = |page: &Page| Measured { what: page.what, aim: Some(AIM) };
     let measured: Vec<Measured> = pages(&firm).iter().map(measured).collect();
     let columns: Vec<String> = options.clients.iter().map(|size| format!("{size} clients")).collect();
-    let beyond = print_figures(&measured, &columns, &sizes);
-    compare_with_bare(&firm, url, options).await;
+    let mut beyond = print_figures(&measured, &columns, &sizes);
+    beyond.extend(permitted_read::compare(&firm, &options.chancery, url, options.requests).await);
     firm.close().await;
     beyond.into_iter().map(|page| format!("{name}, {page}")).collect()
 }
@@ -119,33 +120,13 @@ fn pages(firm: &Firm) -> Vec<Page> {
         page("search, one finds it", "/clients?q=harbourmaster", partner, HTML),
         page("search, one entry", "/clients?q=lighthouse", partner, HTML),
         page("search, one of theirs", "/clients?q=lighthouse", consultant, HTML),
-        page(ALL_FIT, "/clients?q=client", partner, HTML),
+        page("search, all fit", "/clients?q=client", partner, HTML),
+        page("two words, all fit", "/clients?q=quarter+bookkeeper", partner, HTML),
+        page("two words, all of theirs", "/clients?q=quarter+bookkeeper", consultant, HTML),
+        page("all fit, by owner", "/clients?q=client&sort=owner", partner, HTML),
+        page("accounts", "/accounts", partner, HTML),
+        page("accounts, later page", accounts::LATER_PAGE, partner, HTML),
         page("record, owner", &record, consultant, HTML),
         page("record as JSON", &record, consultant, JSON),
     ]
-}
-
-/// Compares session, policy, read and audit row with the read alone.
-async fn compare_with_bare(firm: &Firm, url: &str, options: &Options) {
-    let record = Page {
-        what: "permitted read",
-        path: format!("/clients/{}", firm.record),
-        session: firm.consultant.clone(),
-        accept: JSON,
-    };
-    // CPU time has a resolution of 10 ms, so it takes many requests to see a difference.
-    let requests = options.requests * 5;
-    let mut this = Command::new(std::env::current_exe().unwrap());
-    this.args(["--bare", url]);
-    let bare = Server::start(this, bare::LISTEN).await;
-    let bare_figure = figure(&bare, &record, requests).await;
-    drop(bare);
-    let portal = Server::chancery(&options.chancery, url).await;
-    let permitted = figure(&portal, &record, requests).await;
-    println!(
-        "\npermitted read of a record: {:.3} ms of CPU; a bare handler that only reads it: {:.3} ms; {:.2} x (aim: at most 2 x)",
-        in_ms(permitted.cpu),
-        in_ms(bare_figure.cpu),
-        permitted.cpu.as_secs_f64() / bare_figure.cpu.as_secs_f64()
-    );
 }

@@ -4,10 +4,10 @@
 use crate::accounts::{Accounts, MODEL, row};
 use crate::postgres::Postgres;
 use crate::settling::this_month;
-use crate::watch::{Latencies, one_by_one};
 use crate::{Options, sizes};
 use chancery_bench::people::{create_person, sign_in};
 use chancery_bench::portal::{HTML, Page, Server, figure};
+use chancery_bench::watch::{Latencies, one_by_one};
 use chancery_domain::{
     AccountId, Clock, Day, Fingerprint, IdempotencyKey, KeyPrefix, Month, Nanos, OsRandomness, Randomness,
     RequestId, Role, SystemClock, UnixMillis,

@@ -4,24 +4,18 @@
 use crate::Options;
 use crate::limits::Redis;
 use crate::postgres::{Postgres, taken_since};
-use crate::upstream;
-use crate::watch::{Latencies, Watch, crowd, us_each};
-use chancery_bench::accounts::{create_account, create_key};
+use chancery_bench::accounts::unlimited_keys;
+use chancery_bench::instant_upstream as upstream;
+use chancery_bench::keep_alive::{Connection, JsonPost};
 use chancery_bench::portal::Server;
-use chancery_domain::RateLimits;
+use chancery_bench::watch::{Latencies, Watch, crowd, us_each};
 use chancery_store::Store;
 use chancery_test_support::PostgresDatabase;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
-use hyper::client::conn::http1::SendRequest;
-use hyper::{Request, header};
-use hyper_util::rt::TokioIo;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 const ACCOUNTS: usize = 64;
@@ -34,7 +28,7 @@ pub async fn measure(options: &Options) {
     let bench_database = PostgresDatabase::create_at(&options.postgres, "bench");
     let url = bench_database.url();
     let store = Arc::new(Store::open(&url.parse().unwrap()).await.unwrap());
-    let keys = create_keys(&store).await;
+    let keys = unlimited_keys(&store, ACCOUNTS).await;
     let engine = upstream::start().await;
     let config = tempfile::NamedTempFile::with_suffix(".toml").unwrap();
     std::fs::write(config.path(), file(options, &url, engine)).unwrap();
@@ -99,17 +93,6 @@ pub async fn measure(options: &Options) {
     drop(database);
 }
 
-async fn create_keys(store: &Store) -> Vec<String> {
-    let limits = RateLimits { requests_per_min: u32::MAX, tokens_per_min: u32::MAX };
-    let mut keys = Vec::new();
-    for number in 0..ACCOUNTS {
-        let account = create_account(store, &format!("Account {number}"), limits).await;
-        let (_, key) = create_key(store, account, "backend").await;
-        keys.push(key.reveal().to_owned());
-    }
-    keys
-}
-
 fn file(options: &Options, database_url: &str, engine: SocketAddr) -> String {
     let tokenizer = options
         .tokenizer
@@ -135,11 +118,10 @@ struct Target {
     body: &'static str,
 }
 
-/// One connection that is reused.
+/// One connection that is reused, and its request.
 struct Caller {
-    sender: SendRequest<Full<Bytes>>,
-    target: Target,
-    authorization: String,
+    connection: Connection,
+    request: JsonPost,
 }
 
 type Callers = Arc<[Mutex<Caller>]>;
@@ -148,12 +130,10 @@ async fn callers(targets: &[Target], keys: &[String], count: usize) -> Callers {
     let mut callers = Vec::new();
     for number in 0..count {
         let target = targets[number % targets.len()];
-        let stream = TcpStream::connect(target.address).await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
-        tokio::spawn(connection);
-        let authorization = format!("Bearer {}", keys[number / targets.len() % keys.len()]);
-        callers.push(Mutex::new(Caller { sender, target, authorization }));
+        let key = &keys[number / targets.len() % keys.len()];
+        let request = JsonPost::new(target.address, target.path, target.body).unwrap();
+        let connection = Connection::open(target.address).await.unwrap();
+        callers.push(Mutex::new(Caller { connection, request: request.with_bearer(key).unwrap() }));
     }
     callers.into()
 }
@@ -169,17 +149,7 @@ async fn ask(callers: &Callers, measured: Duration) -> Latencies {
 
 impl Caller {
     async fn ask(&mut self) {
-        let Target { address, path, body } = self.target;
-        let request = Request::post(path)
-            .header(header::HOST, address.to_string())
-            .header(header::CONTENT_TYPE, "application/json")
-            .header(header::AUTHORIZATION, &self.authorization)
-            .body(Full::new(Bytes::from_static(body.as_bytes())))
-            .unwrap();
-        self.sender.ready().await.unwrap();
-        let response = self.sender.send_request(request).await.unwrap();
-        let status = response.status().as_u16();
-        let body = response.into_body().collect().await.unwrap().to_bytes();
-        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
+        let answer = self.connection.send(&self.request).await.unwrap();
+        assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
     }
 }

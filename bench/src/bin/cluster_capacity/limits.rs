@@ -1,7 +1,7 @@
 //! Measures what rate limits cost Redis: memory per active account, and commands, bytes and CPU time per request.
 
 use crate::Options;
-use crate::watch::{Watch, crowd, us_each};
+use chancery_bench::watch::{Watch, crowd, us_each};
 use chancery_domain::{AccountId, Clock, OsRandomness, Randomness, RateLimits, RequestId, SystemClock};
 use chancery_metering::{Bucket, Decision, Limiter, Reservation, open_limiter};
 use redis::aio::MultiplexedConnection;

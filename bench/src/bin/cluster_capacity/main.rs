@@ -20,8 +20,6 @@ mod limits;
 mod postgres;
 mod settling;
 mod sizes;
-mod upstream;
-mod watch;
 
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;

@@ -3,8 +3,8 @@
 
 use crate::accounts::{Accounts, row};
 use crate::postgres::{Postgres, taken_since};
-use crate::watch::{Watch, crowd, us_each};
 use crate::{Options, sizes};
+use chancery_bench::watch::{Latencies, Watch, crowd, us_each};
 use chancery_domain::{AccountId, Clock, OsRandomness, Randomness, SystemClock, UnixMillis};
 use chancery_store::Store;
 use chancery_test_support::PostgresDatabase;
@@ -96,7 +96,7 @@ fn commits(stores: &[Arc<Store>]) -> u64 {
     stores.iter().map(|store| store.ledger_commits()).sum()
 }
 
-async fn settle(stores: &[Arc<Store>], accounts: Accounts, measured: Duration) -> crate::watch::Latencies {
+async fn settle(stores: &[Arc<Store>], accounts: Accounts, measured: Duration) -> Latencies {
     let stores: Arc<[_]> = stores.into();
     crowd(CALLERS * stores.len(), measured, move |caller| {
         let store = Arc::clone(&stores[caller % stores.len()]);

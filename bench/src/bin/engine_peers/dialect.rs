@@ -1,8 +1,8 @@
 //! Sends requests to each kind of server, and reads and times the replies.
 
 use crate::Outcome;
-use crate::http::{self, Events};
 use crate::workload::Prompt;
+use chancery_bench::http::{self, Events};
 use chancery_domain::{Clock, SystemClock};
 use serde_json::{Value, json};
 use std::net::SocketAddr;

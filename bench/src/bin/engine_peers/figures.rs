@@ -3,6 +3,7 @@
 use crate::crowd::Round;
 use crate::dialect::Reply;
 use crate::server::Side;
+use chancery_bench::summary::percentile;
 use std::time::Duration;
 
 /// One side under one load.
@@ -63,26 +64,6 @@ fn sorted(mut times: Vec<Duration>) -> Vec<Duration> {
     times
 }
 
-/// Nearest-rank percentile.
-fn percentile(sorted: &[Duration], percent: usize) -> Option<Duration> {
-    let rank = (sorted.len() * percent).div_ceil(100);
-    sorted.get(rank.saturating_sub(1)).copied()
-}
-
 fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentile_uses_the_nearest_rank() {
-        let times: Vec<Duration> = (1..=20).map(Duration::from_millis).collect();
-        assert_eq!(percentile(&times, 50), Some(Duration::from_millis(10)));
-        assert_eq!(percentile(&times, 95), Some(Duration::from_millis(19)));
-        assert_eq!(percentile(&times[..1], 95), Some(Duration::from_millis(1)));
-        assert_eq!(percentile(&[], 95), None);
-    }
 }

@@ -13,27 +13,24 @@ mod chart;
 mod crowd;
 mod dialect;
 mod figures;
-mod http;
 mod machine;
-mod noise;
-mod page;
 mod server;
 mod tables;
 mod workload;
 
 use crate::crowd::Round;
 use crate::figures::Figures;
-use crate::noise::Watch;
 use crate::server::{Isa, Parts, Server, Side};
-use crate::tables::{Load, Memory, Report};
+use crate::tables::{Load, Memory, Origin, Report};
 use crate::workload::{OUTPUT_TOKENS, Prompt, Scenario, prompt};
+use chancery_bench::noise::Watch;
+use chancery_bench::{Outcome, bar_chart, results_page};
 use clap::Parser;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
-
 const CLIENTS: [usize; 4] = [1, 4, 16, 32];
+const ROUNDS: usize = 3;
 /// The model of the first section of RESULTS.md. Others have sections of their own.
 pub const DEFAULT_MODEL: &str = "smollm2-135m";
 
@@ -65,8 +62,8 @@ struct Arguments {
     #[arg(long)]
     isa: Option<Isa>,
     /// Rounds per load; the servers run one after another in each
-    #[arg(long)]
-    rounds: Option<usize>,
+    #[arg(long, default_value_t = ROUNDS)]
+    rounds: usize,
     /// Extra flags for llama-server
     #[arg(long, allow_hyphen_values = true, value_delimiter = ' ')]
     llama_flags: Vec<String>,
@@ -90,7 +87,7 @@ impl Arguments {
             && self.scenario.is_empty()
             && self.isa.is_none()
             && self.peers.is_none()
-            && self.rounds.is_none()
+            && self.rounds == ROUNDS
             && !self.without_us
             && self.llama_flags.is_empty()
             && self.openvino_flags.is_empty()
@@ -105,14 +102,6 @@ impl Arguments {
         // With everything above AVX2 disabled, one kind of prompt is enough to compare.
         let parts = [part(Isa::Avx2, &[Scenario::SharedShort]), part(Isa::Best, &Scenario::ALL)];
         parts.into_iter().filter(|part| self.isa.is_none_or(|isa| isa == part.isa)).collect()
-    }
-
-    fn rounds(&self, isa: Isa, scenario: Scenario) -> usize {
-        let default = match isa {
-            Isa::Best => scenario.rounds(),
-            Isa::Avx2 => 1,
-        };
-        self.rounds.unwrap_or(default)
     }
 
     fn sides(&self) -> Vec<Side> {
@@ -157,14 +146,16 @@ async fn compare(arguments: &Arguments) -> Outcome<()> {
         measure(&part, arguments, &parts, &mut report).await?;
     }
     report.put_best_first();
-    let machine = machine::describe(&parts)?;
-    let section = tables::section(&machine, model_name, &report);
+    let machine = chancery_bench::machine::describe()?;
+    let versions = machine::versions(&machine, &parts)?;
+    let origin = Origin { machine, versions, command: machine::command(model_name) };
+    let section = tables::section(&origin, model_name, &report);
     println!("\n{section}");
     if arguments.is_everything() || arguments.write {
-        page::put("bench/RESULTS.md", model_name, &section)?;
+        results_page::put(results_page::RESULTS, &tables::section_name(model_name), &section)?;
         let chart = format!("bench/results/{}", tables::chart_file(model_name));
-        chart::draw(&report, &chart)?;
-        eprintln!("written: bench/RESULTS.md, {chart}");
+        bar_chart::write(&chart::of(model_name, &report.loads), &chart)?;
+        eprintln!("written: {}, {chart}", results_page::RESULTS);
     }
     Ok(())
 }
@@ -178,7 +169,7 @@ async fn measure(part: &Part, arguments: &Arguments, parts: &Parts, report: &mut
     }
     let max_clients = arguments.clients.iter().copied().max().unwrap_or(1);
     let mut numbers = Numbers::default();
-    let watch = Watch::start(servers.iter().map(|server| server.process()))?;
+    let watch = Watch::start(servers.iter().map(|server| server.process()), &[])?;
     for scenario in &part.scenarios {
         let sample_prompt = numbers.take(*scenario, 1);
         for server in &servers {
@@ -198,8 +189,7 @@ async fn measure(part: &Part, arguments: &Arguments, parts: &Parts, report: &mut
             eprintln!("{} is warm after {warm_s:.1} s", server.side);
         }
         for clients in &arguments.clients {
-            let rounds = arguments.rounds(part.isa, *scenario);
-            let figures = measure_load(&servers, *scenario, *clients, rounds, &mut numbers).await?;
+            let figures = measure_load(&servers, *scenario, *clients, arguments.rounds, &mut numbers).await?;
             report.loads.push(Load { isa: part.isa, scenario: *scenario, clients: *clients, figures });
             eprintln!("{}", tables::one_line(&report.loads[report.loads.len() - 1]));
         }

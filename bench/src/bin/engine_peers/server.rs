@@ -2,22 +2,18 @@
 
 use crate::Outcome;
 use crate::dialect::{Dialect, Reply};
-use crate::http;
 use crate::workload::Prompt;
-use chancery_domain::{Clock, SystemClock};
+use chancery_bench::http;
+use chancery_bench::processes::{ServerProcess, free_address};
 use std::fmt;
-use std::fs::File;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 /// Concurrent sequences, for every server.
 pub const SLOTS: usize = 32;
 /// Maximum prompt and reply together, for every server.
 pub const CONTEXT_TOKENS: usize = 2048;
-const START_TIMEOUT: Duration = Duration::from_secs(120);
-const START_POLL: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Side {
@@ -60,9 +56,7 @@ pub struct Server {
     pub side: Side,
     address: SocketAddr,
     dialect: Dialect,
-    child: Child,
-    /// Data and log; removed with the server.
-    folder: tempfile::TempDir,
+    process: ServerProcess,
 }
 
 impl Server {
@@ -74,13 +68,12 @@ impl Server {
             Side::Llama => llama(isa, parts, address)?,
             Side::Openvino => openvino(isa, parts, address)?,
         };
-        let log = File::create(folder.path().join("log"))?;
-        command.args(extra).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let child = command.spawn().map_err(|error| format!("{side} does not start: {error}"))?;
-        let mut server = Self { side, address, dialect: Dialect::ChatCompletions, child, folder };
-        server.wait_until_ready().await?;
+        command.args(extra);
+        let mut process = ServerProcess::spawn(&side.to_string(), command, folder)?;
+        process.wait_until_ready(async || is_ready(side, address).await).await?;
+        let mut server = Self { side, address, dialect: Dialect::ChatCompletions, process };
         if side == Side::Chancery {
-            server.dialect = own_dialect(server.folder.path())?;
+            server.dialect = own_dialect(server.process.folder())?;
             server.detect_streaming().await;
         }
         Ok(server)
@@ -88,7 +81,7 @@ impl Server {
 
     pub async fn ask(&self, prompt: &Prompt, max_tokens: u32) -> Outcome<Reply> {
         let reply = self.dialect.ask(self.address, prompt, max_tokens).await;
-        reply.map_err(|error| format!("{}: {error}\n{}", self.side, self.end_of_log()).into())
+        reply.map_err(|error| format!("{}: {error}\n{}", self.side, self.process.end_of_log()).into())
     }
 
     pub fn streams(&self) -> bool {
@@ -96,7 +89,7 @@ impl Server {
     }
 
     pub fn process(&self) -> u32 {
-        self.child.id()
+        self.process.id()
     }
 
     /// Returns the peak resident memory of the process.
@@ -104,30 +97,6 @@ impl Server {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
         Ok(line.trim().trim_end_matches(" kB").trim().parse::<u64>()? / 1024)
-    }
-
-    async fn wait_until_ready(&mut self) -> Outcome<()> {
-        let path = if self.side == Side::Chancery { "/v1/models" } else { "/health" };
-        let deadline = SystemClock.monotonic() + START_TIMEOUT;
-        loop {
-            // Chancery answers 401 without a key, which is good enough: its listeners open after the model is loaded.
-            let ready = match http::get(self.address, path).await {
-                Ok(response) => response.status().is_success() || response.status() == 401,
-                Err(_) => false,
-            };
-            if ready {
-                return Ok(());
-            }
-            if let Some(status) = self.child.try_wait()? {
-                return Err(
-                    format!("{} ended while starting: {status}\n{}", self.side, self.end_of_log()).into()
-                );
-            }
-            if SystemClock.monotonic() > deadline {
-                return Err(format!("{} is not ready\n{}", self.side, self.end_of_log()).into());
-            }
-            tokio::time::sleep(START_POLL).await;
-        }
     }
 
     async fn detect_streaming(&mut self) {
@@ -139,28 +108,17 @@ impl Server {
             *streams = accepted;
         }
     }
-
-    fn end_of_log(&self) -> String {
-        let log = std::fs::read(self.folder.path().join("log")).unwrap_or_default();
-        String::from_utf8_lossy(&log[log.len().saturating_sub(2000)..]).into_owned()
-    }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have exited already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Chancery answers 401 without a key, which is good enough: its listeners open after the model is loaded.
+async fn is_ready(side: Side, address: SocketAddr) -> bool {
+    let path = if side == Side::Chancery { "/v1/models" } else { "/health" };
+    let response = http::get(address, path).await;
+    response.is_ok_and(|response| response.status().is_success() || response.status() == 401)
 }
 
 fn threads() -> Outcome<usize> {
     Ok(std::thread::available_parallelism()?.get())
-}
-
-/// Returns a port that was free a moment ago.
-fn free_address() -> Outcome<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
 /// Uses the demo firm, with durable metering as by default.

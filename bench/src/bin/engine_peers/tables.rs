@@ -3,9 +3,9 @@
 use crate::DEFAULT_MODEL;
 use crate::dialect::Reply;
 use crate::figures::Figures;
-use crate::machine::Machine;
 use crate::server::{CONTEXT_TOKENS, Isa, SLOTS, Side};
 use crate::workload::{OUTPUT_TOKENS, Scenario};
+use chancery_bench::machine::Machine;
 use std::fmt::Write as _;
 
 /// All measurements.
@@ -76,10 +76,26 @@ pub fn one_line(load: &Load) -> String {
     }
 }
 
-pub fn section(machine: &Machine, model: &str, report: &Report) -> String {
+/// Where the figures come from.
+#[derive(Debug)]
+pub struct Origin {
+    pub machine: Machine,
+    pub versions: String,
+    pub command: String,
+}
+
+pub fn section(origin: &Origin, model: &str, report: &Report) -> String {
     let mut text = String::new();
-    write_section(&mut text, machine, model, report);
+    write_section(&mut text, origin, model, report);
     text
+}
+
+/// The name of a model's section in RESULTS.md.
+pub fn section_name(model: &str) -> String {
+    match model {
+        DEFAULT_MODEL => "bench-engine".to_owned(),
+        model => format!("bench-engine {model}"),
+    }
 }
 
 /// The name of a model's chart, under `bench/results`.
@@ -90,13 +106,14 @@ pub fn chart_file(model: &str) -> String {
     }
 }
 
-fn write_section(text: &mut String, machine: &Machine, model: &str, report: &Report) {
+fn write_section(text: &mut String, origin: &Origin, model: &str, report: &Report) {
     let _ = writeln!(
         text,
-        "![Generated tokens per second of Chancery, llama-server and OpenVINO GenAI with {model}](results/{})\n",
+        "![Generated tokens per second of Chancery and its peers with {model}](results/{})\n",
         chart_file(model)
     );
-    let Machine { day, cpu, kernel, versions, command, generator_share } = machine;
+    let Origin { machine, versions, command } = origin;
+    let Machine { day, cpu, kernel, generator_share, .. } = machine;
     let _ = writeln!(text, "Model `{model}`. {day}. {cpu}, Linux {kernel}. {versions}.");
     let _ = writeln!(
         text,
@@ -106,6 +123,7 @@ fn write_section(text: &mut String, machine: &Machine, model: &str, report: &Rep
         report.busy_with_others * 100.0,
     );
     write_ratios(text, &report.loads);
+    write_losses(text, &report.loads);
     for loads in report.loads.chunk_by(|a, b| (a.isa, a.scenario) == (b.isa, b.scenario)) {
         write_loads(text, loads, &report.samples);
     }
@@ -128,6 +146,21 @@ fn write_ratios(text: &mut String, loads: &[Load]) {
         let _ = writeln!(text, "| {} | {} |", row[0].title(), cells.collect::<Vec<_>>().join(" | "));
     }
     let _ = writeln!(text);
+}
+
+/// Names every load in which a peer generates more than we do.
+fn write_losses(text: &mut String, loads: &[Load]) {
+    let compared: Vec<&Load> = loads.iter().filter(|load| load.ratio().is_some()).collect();
+    let lost: Vec<String> = compared
+        .iter()
+        .filter(|load| load.ratio().is_some_and(|ratio| ratio < 1.0))
+        .map(|load| format!("{} with {} clients", load.title(), load.clients))
+        .collect();
+    if lost.is_empty() {
+        let _ = writeln!(text, "No peer is ahead in any of these {} loads.\n", compared.len());
+    } else {
+        let _ = writeln!(text, "**A peer is ahead:** {}.\n", lost.join("; "));
+    }
 }
 
 fn write_loads(text: &mut String, loads: &[Load], samples: &[(Isa, Scenario, Side, Reply)]) {

@@ -67,11 +67,6 @@ impl Scenario {
             _ => clients.max(8),
         }
     }
-
-    /// Returns the number of rounds in a full run, chosen so that it takes about a quarter of an hour.
-    pub fn rounds(self) -> usize {
-        if self.is_long() { 1 } else { 2 }
-    }
 }
 
 impl fmt::Display for Scenario {

@@ -1,6 +1,6 @@
 //! A firm of any size: two consultants, a partner, and a given number of clients with eight entries each.
 
-use chancery_bench::people::{SignedIn, create_person, sign_in};
+use crate::people::{SignedIn, create_person, sign_in};
 use chancery_domain::{
     ClientId, Clock, ContactDetails, DisputeDetails, EntryKind, OsRandomness, Person, Principal, RequestId,
     Role, SystemClock, UnixMillis,
@@ -57,6 +57,10 @@ impl Firm {
             }
             self.clients = until;
         }
+    }
+
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
     }
 
     pub async fn close(&self) {

@@ -1,6 +1,6 @@
 //! Measures an interval: this program's CPU time, the load of the whole machine, and the callers' latency.
 
-use chancery_bench::cpu;
+use crate::cpu;
 use chancery_domain::{Clock, SystemClock};
 use std::future::Future;
 use std::time::{Duration, Instant};

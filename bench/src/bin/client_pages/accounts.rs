@@ -1,0 +1,36 @@
+//! Adds billing accounts in bulk, without the store: one by one, 100,000 of them would take minutes.
+
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
+use std::ops::Range;
+
+/// Numbers of the same length, so that names sort by number.
+const FIRST_NUMBER: u64 = 1_000_000;
+
+/// A page of the list that exists at every size of at least 100.
+pub const LATER_PAGE: &str = "/accounts?after=Account+1000040";
+
+pub async fn add(url: &str, numbers: Range<u64>) {
+    if numbers.is_empty() {
+        return;
+    }
+    let (first, last) = (FIRST_NUMBER + numbers.start, FIRST_NUMBER + numbers.end - 1);
+    let add = format!(
+        "INSERT INTO accounts (name, requests_per_min, tokens_per_min, created_at_ms) \
+         WITH RECURSIVE numbers (n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM numbers WHERE n < {last}) \
+         SELECT 'Account ' || n, 60, 60000, 0 FROM numbers"
+    );
+    let add = sqlx::raw_sql(AssertSqlSafe(add));
+    match url.strip_prefix("sqlite:") {
+        Some(path) => {
+            let mut connection = SqliteConnectOptions::new().filename(path).connect().await.unwrap();
+            add.execute(&mut connection).await.unwrap();
+            connection.close().await.unwrap();
+        }
+        None => {
+            let mut connection = PgConnection::connect(url).await.unwrap();
+            add.execute(&mut connection).await.unwrap();
+            connection.close().await.unwrap();
+        }
+    }
+}
