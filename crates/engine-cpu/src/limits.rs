@@ -71,6 +71,9 @@ pub const MAX_SLOTS: usize = 256;
 pub const DEFAULT_QUEUE_CAPACITY: usize = 64;
 pub const MAX_QUEUE: usize = 1 << 16;
 pub const MAX_THREADS: usize = 64;
+/// From this number of cores on, one is left to the server: a step ends with its slowest thread, and a thread that waits
+/// for a core delays all others by more than one of many threads adds.
+pub const MIN_CORES_TO_LEAVE_ONE: usize = 8;
 /// Tokens that an account's jobs may use, prompts and replies together, before the next account is served (deficit
 /// round robin). Large enough for a typical job, so that jobs alternate; a smaller quantum only adds rounds.
 pub const FAIR_QUANTUM_TOKENS: u32 = 512;

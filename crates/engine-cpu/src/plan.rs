@@ -16,8 +16,8 @@ use crate::kernels;
 use crate::limits::{
     ADDRESS_SPACE_RESERVE_BYTES, DEFAULT_KV_BYTES, DEFAULT_QUEUE_CAPACITY, DEFAULT_SLOTS,
     MAX_AUTO_CONTEXT_TOKENS, MAX_DRAFT_ROWS, MAX_KV_BYTES, MAX_QUEUE, MAX_SLOTS, MAX_THREADS,
-    MEMORY_RESERVE_DIVISOR, MIN_AUTO_CONTEXT_TOKENS, MIN_MEMORY_RESERVE_BYTES, PAGE_TOKENS,
-    PREFILL_ONLY_TOKENS, SHORT_POOL_PAGES, TOKENIZER_BYTES_PER_MERGE, TOKENIZER_BYTES_PER_TOKEN,
+    MEMORY_RESERVE_DIVISOR, MIN_AUTO_CONTEXT_TOKENS, MIN_CORES_TO_LEAVE_ONE, MIN_MEMORY_RESERVE_BYTES,
+    PAGE_TOKENS, PREFILL_ONLY_TOKENS, SHORT_POOL_PAGES, TOKENIZER_BYTES_PER_MERGE, TOKENIZER_BYTES_PER_TOKEN,
     TYPICAL_JOB_TOKENS, max_rows_between_tokens,
 };
 use crate::memory::{AvailableMemory, HumanBytes, MemoryBound, MemoryEstimate};
@@ -240,7 +240,7 @@ impl<'a> ModelRequirements<'a> {
             },
             queue: ensure_in_range(path, "queue", options.queue, MAX_QUEUE, || DEFAULT_QUEUE_CAPACITY)?,
             threads: ensure_in_range(path, "threads", options.threads, MAX_THREADS, || {
-                thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS)
+                default_threads(thread::available_parallelism().map_or(1, usize::from))
             })?,
             draft_rows: match options.draft_rows {
                 None => None,
@@ -353,6 +353,12 @@ fn weights_bytes<R: Read + Seek>(file: &Gguf<R>) -> Option<u64> {
         }
     }
     Some(total)
+}
+
+/// Compute threads on a machine with `cores` cores.
+fn default_threads(cores: usize) -> usize {
+    let for_server = usize::from(cores >= MIN_CORES_TO_LEAVE_ONE);
+    (cores - for_server).min(MAX_THREADS)
 }
 
 /// Checks that an option lies between 1 and `limit`.

@@ -137,6 +137,12 @@ fn unknown_memory_rejects_nothing() {
 }
 
 #[test]
+fn machines_with_many_cores_leave_one_to_the_server() {
+    assert_eq!([1, 2, 4, 7].map(default_threads), [1, 2, 4, 7]);
+    assert_eq!([8, 16, 64, 65, 256].map(default_threads), [7, 15, 63, 64, 64]);
+}
+
+#[test]
 fn out_of_range_option_is_rejected_by_name() {
     let folder = Folder::new();
     let path = folder.model("m", 4_096);
