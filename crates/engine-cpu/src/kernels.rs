@@ -1,7 +1,7 @@
 //! The arithmetic. Matrix products have a kernel for each instruction set, and attention one for those with integer
-//! products; everything else is written once over sixteen `Lanes` and compiled for AVX-512, AVX2, NEON and portable code. The kernel is chosen when the engine starts. Every
-//! row's result is reduced in one fixed order that does not depend on the other rows, so a request's text is the same
-//! alone and in a full batch.
+//! products; everything else is written once over sixteen `Lanes` and compiled for AVX-512, AVX2, NEON and portable
+//! code. The kernel is chosen when the engine starts. Every row's result is reduced in one fixed order that does not
+//! depend on the other rows, so a request's text is the same alone and in a full batch.
 
 #![expect(unsafe_code, reason = "vector instructions, and threads that write disjoint parts of one buffer")]
 

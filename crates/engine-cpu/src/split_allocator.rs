@@ -1,8 +1,9 @@
-//! An allocator for a server with an engine. Small values come from an allocator that is fast across threads. Large buffers, such
-//! as weights and KV caches, come from the system's, which returns them to the machine as soon as they are freed: the memory plan
-//! of the next model counts on it.
+//! An allocator for a server with an engine. Small values come from an allocator that is fast across threads. Large
+//! buffers, such as weights and KV caches, come from the system's, which returns them to the machine as soon as they are
+//! freed: the memory plan of the next model counts on it.
 //!
-//! A fast allocator may reserve far more addresses than it uses. Where addresses are limited, everything comes from the system's.
+//! A fast allocator may reserve far more addresses than it uses. Where addresses are limited, everything comes from the
+//! system's.
 
 #![expect(unsafe_code, reason = "`GlobalAlloc` is an unsafe trait")]
 
@@ -49,7 +50,8 @@ impl<A> SplitAllocator<A> {
     }
 }
 
-// SAFETY: memory of one size always comes from the same allocator and goes back to it, because `is_small` never changes its answer.
+// SAFETY: memory of one size always comes from the same allocator and goes back to it, because `is_small` never changes
+// its answer.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for SplitAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match self.is_small(layout.size()) {

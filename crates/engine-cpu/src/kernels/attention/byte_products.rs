@@ -198,10 +198,10 @@ impl ByteProducts for Avx512 {
                 // SAFETY: an `Avx512` exists only if the CPU has these instructions.
                 unsafe {
                     match rows - first {
-                        1 => weigh_rows::<1>(weights, values, products),
-                        2 => weigh_rows::<2>(weights, values, products),
-                        3 => weigh_rows::<3>(weights, values, products),
-                        _ => weigh_rows::<MAX_QUERIES>(weights, values, products),
+                        1 => sum_value_rows::<1>(weights, values, products),
+                        2 => sum_value_rows::<2>(weights, values, products),
+                        3 => sum_value_rows::<3>(weights, values, products),
+                        _ => sum_value_rows::<MAX_QUERIES>(weights, values, products),
                     }
                 }
             }
@@ -268,7 +268,11 @@ unsafe fn score_rows<const QUERIES: usize, const PAGES: usize>(
 /// # Safety
 /// The CPU has these instructions.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-unsafe fn weigh_rows<const QUERIES: usize>(weights: &[Line], values: &[[&[Line]; 2]], products: &mut [Line]) {
+unsafe fn sum_value_rows<const QUERIES: usize>(
+    weights: &[Line],
+    values: &[[&[Line]; 2]],
+    products: &mut [Line],
+) {
     let mut highs = [[_mm512_setzero_si512(); 2]; QUERIES];
     let mut mixed = highs;
     let weights = &weights[..ROWS + QUERIES];

@@ -409,7 +409,10 @@ fn softmax_row(
     let mut quanta = [_mm512_setzero_si512(); BLOCK_PAGES];
     for page in 0..used_pages {
         let score = _mm512_castsi512_ps(load(&scores[page * PLANE_PAIR + row]));
-        let exponential = exp2(outcome.mask(row, page), _mm512_fmsub_ps(score, scale, shift));
+        // Rounded like the maximum before it is subtracted, so that none exceeds it: the weight of the largest score is
+        // then exactly 1, however large the scores are.
+        let relative = _mm512_sub_ps(_mm512_mul_ps(score, scale), shift);
+        let exponential = exp2(outcome.mask(row, page), relative);
         outcome.exp_sums[row] = _mm512_add_ps(outcome.exp_sums[row], exponential);
         quanta[page] = _mm512_cvtps_epi32(_mm512_mul_ps(exponential, scales[page]));
     }

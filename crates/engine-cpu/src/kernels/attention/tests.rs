@@ -186,6 +186,25 @@ fn later_tokens_do_not_change_a_row() {
     }
 }
 
+/// At such scores, half a rounding step of the maximum is a factor of two.
+#[test]
+fn weights_add_up_to_one_for_huge_scores() {
+    for shape in SHAPES {
+        let queries: Vec<f32> = queries_of(shape).iter().map(|value| value * 1e8).collect();
+        for set in InstructionSet::available() {
+            let kernels = kernels(set);
+            let (mut cache, table) = cache_of(&kernels, shape);
+            let ones = vec![1.0; shape.kv_heads * shape.head_dim];
+            for token in 0..TOKENS {
+                write(&mut cache, &table, token, &keys(shape, token), &ones);
+            }
+            let out = attend(&kernels, shape, (&cache, &[span(&table, 0, TOKENS)]), &queries);
+            let error = out.iter().map(|value| (value - 1.0).abs()).fold(0.0, f32::max);
+            assert!(error < 1e-3 && !out.iter().any(|value| value.is_nan()), "{}: {error}", set.name());
+        }
+    }
+}
+
 #[test]
 fn nan_query_affects_no_other_row() {
     for shape in SHAPES {
