@@ -65,10 +65,7 @@ impl AuditedSteps {
                 Ok((done, head))
             })
         });
-        let outcome: Result<(T, Option<ChainHead>), E> = outcome.await;
-        let (done, head) = outcome?;
-        *known_head = head;
-        Ok(done)
+        remember_head(&mut known_head, outcome.await)
     }
 
     /// Like `run`, for a step whose last statement checks the principal itself.
@@ -87,10 +84,7 @@ impl AuditedSteps {
                 Ok((done, head))
             })
         });
-        let outcome: Result<(T, Option<ChainHead>), E> = outcome.await;
-        let (done, head) = outcome?;
-        *known_head = head;
-        Ok(done)
+        remember_head(&mut known_head, outcome.await)
     }
 
     /// Like `run`, for a step that may take minutes, up to `limit`. It runs once.
@@ -111,10 +105,7 @@ impl AuditedSteps {
                 Ok((done, head))
             })
         });
-        let outcome: Result<(T, Option<ChainHead>), E> = outcome.await;
-        let (done, head) = outcome?;
-        *known_head = head;
-        Ok(done)
+        remember_head(&mut known_head, outcome.await)
     }
 
     /// Like `run`, for an event: nothing was permitted, and the step returns its rows with its result. They are appended
@@ -148,10 +139,7 @@ impl AuditedSteps {
                 Ok((done, head))
             })
         });
-        let outcome: Result<(T, Option<ChainHead>), E> = outcome.await;
-        let (done, head) = outcome?;
-        *known_head = head;
-        Ok(done)
+        remember_head(&mut known_head, outcome.await)
     }
 
     /// Like `run_as`, for a step that may take minutes, up to `limit`. It runs once.
@@ -174,14 +162,21 @@ impl AuditedSteps {
                 Ok((done, head))
             })
         });
-        let outcome: Result<(T, Option<ChainHead>), E> = outcome.await;
-        let (done, head) = outcome?;
-        *known_head = head;
-        Ok(done)
+        remember_head(&mut known_head, outcome.await)
     }
 
     /// Records decisions without a write: reads and denials.
     pub(crate) async fn record(&self, decisions: &[AuditRow]) -> Result<(), DbError> {
         self.run::<(), (), DbError>(decisions, &(), |_, ()| Box::pin(async { Ok(()) })).await
     }
+}
+
+/// Returns a step's result, and remembers the end of the chain if the step was committed.
+fn remember_head<T, E>(
+    known_head: &mut Option<ChainHead>,
+    outcome: Result<(T, Option<ChainHead>), E>,
+) -> Result<T, E> {
+    let (done, head) = outcome?;
+    *known_head = head;
+    Ok(done)
 }
