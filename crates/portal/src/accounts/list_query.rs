@@ -2,7 +2,7 @@
 //! `before=NAME`, with `closed=1` if that account is closed. Programs may also count pages: `page=2`.
 
 use chancery_domain::AccountName;
-use chancery_store::{AccountCursor, AccountPage, AccountPosition};
+use chancery_store::{AccountCursor, AccountOverview, AccountPage, AccountPosition};
 use chancery_web::{ErrorPage, parse_page};
 use openidconnect::url::form_urlencoded;
 use std::collections::HashMap;
@@ -15,15 +15,12 @@ pub(super) struct PageLinks {
 
 impl PageLinks {
     pub(super) fn new(found: &AccountPage) -> Self {
-        let position = |is_wanted: bool, last: bool| {
-            let accounts = &found.accounts;
-            let overview = if last { accounts.last() } else { accounts.first() };
-            overview.filter(|_| is_wanted).map(|overview| AccountPosition::of(&overview.account))
+        let link = |parameter: &str, overview: Option<&AccountOverview>| {
+            overview.map(|overview| href(parameter, &AccountPosition::of(&overview.account)))
         };
-        Self {
-            previous: position(found.has_previous, false).map(|first| href("before", &first)),
-            next: position(found.has_next, true).map(|last| href("after", &last)),
-        }
+        let first = found.accounts.first().filter(|_| found.has_previous);
+        let last = found.accounts.last().filter(|_| found.has_next);
+        Self { previous: link("before", first), next: link("after", last) }
     }
 }
 
