@@ -77,7 +77,7 @@ screenshots: ## Regenerate the screenshots in docs/sign-in.md and docs/portal.md
 	@scripts/require build test
 	CHANCERY_TEST_SCREENSHOTS=$(CURDIR)/docs scripts/with-services scripts/run-tests --workspace --test it tour::
 
-bench: bench-engine bench-gateway bench-ledger bench-delay bench-portal bench-billing ## Run all benchmarks that need no other server
+bench: bench-engine bench-gateway bench-ledger bench-delay bench-portal bench-billing ## Run all benchmarks of speed that need no other server
 
 bench-engine: ## Compare with llama-server and OpenVINO GenAI; writes bench/RESULTS.md (ARGS="--clients 1,16 …" runs a part; MODEL=NAME)
 	@scripts/require build peers

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Measures from its creation on.
 #[derive(Debug)]
-pub struct Watch {
+pub struct NoiseWatch {
     processes: Vec<u32>,
     programs: &'static [&'static str],
     before: Reading,
@@ -20,7 +20,7 @@ struct Reading {
     ours: Duration,
 }
 
-impl Watch {
+impl NoiseWatch {
     /// `servers` are the other processes that belong to the measurement, with their descendants. `programs` are the names of
     /// programs that somebody else has started and that belong to it, such as a database.
     pub fn start(servers: impl Iterator<Item = u32>, programs: &'static [&'static str]) -> Outcome<Self> {

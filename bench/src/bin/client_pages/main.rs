@@ -1,6 +1,7 @@
-//! Measures how the portal's pages scale with the firm: the list, its searches, a record and the accounts, requested over HTTP by a
-//! signed-in user, at 100 and at 100,000 clients and accounts. Also compares a permitted read of a record with a handler that only reads the row
-//! (`permitted_read`), and tests whether the response time of a denial reveals that a client exists (`--denied` runs only that).
+//! Measures how the portal's pages scale with the firm: the list, its searches, a record and the accounts, requested over
+//! HTTP by a signed-in user, at 100 and at 100,000 clients and accounts. Also compares a permitted read of a record with a
+//! handler that only reads the row (`permitted_read`), and tests whether the response time of a denial reveals that a client
+//! exists (`--denied` runs only that).
 //!
 //!     make bench-portal
 //!     target/release/client_pages --chancery target/release/chancery --postgres postgres://postgres@localhost/postgres

@@ -23,7 +23,7 @@ use crate::figures::Figures;
 use crate::server::{Isa, Parts, Server, Side};
 use crate::tables::{Load, Memory, Origin, Report};
 use crate::workload::{OUTPUT_TOKENS, Prompt, Scenario, prompt};
-use chancery_bench::noise::Watch;
+use chancery_bench::noise::NoiseWatch;
 use chancery_bench::{Outcome, bar_chart, results_page};
 use clap::Parser;
 use std::path::PathBuf;
@@ -169,7 +169,7 @@ async fn measure(part: &Part, arguments: &Arguments, parts: &Parts, report: &mut
     }
     let max_clients = arguments.clients.iter().copied().max().unwrap_or(1);
     let mut numbers = Numbers::default();
-    let watch = Watch::start(servers.iter().map(|server| server.process()), &[])?;
+    let watch = NoiseWatch::start(servers.iter().map(|server| server.process()), &[])?;
     for scenario in &part.scenarios {
         let sample_prompt = numbers.take(*scenario, 1);
         for server in &servers {

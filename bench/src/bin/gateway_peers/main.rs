@@ -1,6 +1,6 @@
-//! Compares Chancery with other gateways in front of an upstream that answers at once: smg, LiteLLM and Portkey; nginx, which only
-//! forwards, is the floor. All get the same requests over connections that are kept open, in alternating rounds. Chancery runs with
-//! its defaults: keys, accounts, metering and a durable ledger.
+//! Compares Chancery with other gateways in front of an upstream that answers at once: smg, LiteLLM and Portkey; nginx,
+//! which only forwards, is the floor. All get the same requests over connections that are kept open, in alternating rounds.
+//! Chancery runs with its defaults: keys, accounts, metering and a durable ledger.
 //!
 //!     make bench-gateway                                                       everything; writes bench/RESULTS.md
 //!     scripts/with-services make bench-gateway                                 with PostgreSQL and Redis in addition
@@ -22,7 +22,7 @@ use crate::flush::Flush;
 use crate::servers::{Parts, Server, Upstream};
 use crate::side::{Mode, Side};
 use crate::tables::Report;
-use chancery_bench::noise::Watch;
+use chancery_bench::noise::NoiseWatch;
 use chancery_bench::{Outcome, bar_chart, instant_upstream, machine, results_page};
 use clap::{Parser, Subcommand};
 use std::net::SocketAddr;
@@ -93,14 +93,14 @@ impl Arguments {
     }
 
     fn sides(&self) -> Vec<Side> {
-        let wanted = |side: &Side| match side {
+        let is_measured = |side: &Side| match side {
             Side::Direct | Side::Chancery => true,
             Side::Cluster => self.postgres.is_some(),
             peer => {
                 self.peers_folder.is_some() && self.peers.as_ref().is_none_or(|peers| peers.contains(peer))
             }
         };
-        Side::ALL.into_iter().filter(wanted).collect()
+        Side::ALL.into_iter().filter(is_measured).collect()
     }
 }
 
@@ -162,7 +162,7 @@ async fn measure(arguments: &Arguments, upstream: &Upstream, servers: &[Server])
                 for turn in 0..servers.len() {
                     let index = (turn + round) % servers.len();
                     let processes = servers.iter().filter_map(Server::process).chain([upstream.process()]);
-                    let noise = Watch::start(processes, servers::DATABASES)?;
+                    let noise = NoiseWatch::start(processes, servers::DATABASES)?;
                     let measurement =
                         cells::measure(&servers[index], upstream, mode, *connections, measured).await?;
                     report.busy_with_others = report.busy_with_others.max(noise.share_of_others()?);

@@ -71,15 +71,17 @@ fn write_flush(text: &mut String, report: &Report) {
 fn write_losses(text: &mut String, cells: &[Cell]) {
     let lines = losses::of(cells);
     if lines.is_empty() {
-        text.push_str("No peer is ahead of Chancery in any figure of these tables. ");
+        text.push_str("No peer is ahead of Chancery with SQLite in any figure of these tables. ");
     } else {
-        text.push_str("**Where a peer is ahead of Chancery:**\n\n");
+        text.push_str("**Where a peer is ahead of Chancery with SQLite:**\n\n");
         for line in lines {
             let _ = writeln!(text, "- {line}");
         }
         text.push('\n');
     }
-    text.push_str("nginx only forwards; it is the floor and not counted as a peer.\n\n");
+    text.push_str(
+        "nginx only forwards; it is the floor and not counted as a peer. Cells in which a peer's requests failed are not compared.\n\n",
+    );
 }
 
 fn write_cells(text: &mut String, cells: &[Cell]) {

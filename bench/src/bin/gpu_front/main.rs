@@ -1,8 +1,8 @@
-//! Measures what Chancery costs in front of a server that generates text, such as llama-server or vLLM on a GPU: direct streaming,
-//! direct whole replies, and both through Chancery, in alternating rounds.
+//! Measures what Chancery costs in front of a server that generates text, such as llama-server or vLLM on a GPU: direct
+//! streaming, direct whole replies, and both through Chancery, in alternating rounds.
 //!
-//!     make bench-gpu ARGS="--upstream http://127.0.0.1:8080 --model NAME"                        everything; writes bench/RESULTS.md
-//!     make bench-gpu ARGS="--upstream http://127.0.0.1:8080 --model NAME --clients 1 --rounds 1"  a part; only prints
+//!     make bench-gpu ARGS="--upstream http://127.0.0.1:8080 --model NAME"    everything; writes bench/RESULTS.md
+//!     make bench-gpu ARGS="--upstream … --model NAME --clients 1"            a part; only prints
 //!
 //! The server must run already, with room for as many requests as there are clients. The program starts Chancery itself.
 
@@ -13,7 +13,7 @@ use crate::clients::{Path, Requests};
 use crate::tables::{Load, Report};
 use chancery_bench::accounts::unlimited_keys;
 use chancery_bench::chancery_gateway::Gateway;
-use chancery_bench::noise::Watch;
+use chancery_bench::noise::NoiseWatch;
 use chancery_bench::processes::{ServerProcess, free_address};
 use chancery_bench::{Outcome, bar_chart, http, machine, results_page};
 use chancery_store::Store;
@@ -23,6 +23,8 @@ use std::path::PathBuf;
 
 const CLIENTS: [usize; 5] = [1, 4, 16, 32, 64];
 const ROUNDS: usize = 3;
+const REQUESTS: usize = 4;
+const MAX_TOKENS: u32 = 128;
 const SECTION: &str = "bench-gpu";
 const CHART: &str = "bench/results/gpu.svg";
 
@@ -48,10 +50,10 @@ struct Arguments {
     #[arg(long, default_value_t = ROUNDS)]
     rounds: usize,
     /// Requests of each client in a round
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = REQUESTS)]
     requests: usize,
     /// Longest reply
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = MAX_TOKENS)]
     max_tokens: u32,
     /// Write the results to bench/RESULTS.md, as a full run does
     #[arg(long)]
@@ -60,7 +62,10 @@ struct Arguments {
 
 impl Arguments {
     fn is_everything(&self) -> bool {
-        self.clients == CLIENTS && self.rounds == ROUNDS
+        self.clients == CLIENTS
+            && self.rounds == ROUNDS
+            && self.requests == REQUESTS
+            && self.max_tokens == MAX_TOKENS
     }
 
     fn base_url(&self) -> &str {
@@ -99,7 +104,7 @@ async fn compare(arguments: &Arguments) -> Outcome<()> {
         path("through Chancery, whole", address, Some(key), false),
     ];
     let mut report = Report::default();
-    let watch = Watch::start([chancery.id()].into_iter(), &[])?;
+    let watch = NoiseWatch::start([chancery.id()].into_iter(), &[])?;
     let mut numbers = Numbers { model: &arguments.model, max_tokens: arguments.max_tokens, used: 0 };
     for path in &paths {
         // Unmeasured: the server reads the shared instructions, and connections open.
@@ -173,6 +178,18 @@ async fn start_chancery(arguments: &Arguments) -> Outcome<(ServerProcess, Socket
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn run_with_other_settings_is_a_part() {
+        let is_everything = |more: &[&str]| {
+            let required = ["gpu_front", "--upstream", "http://127.0.0.1:8080", "--model", "m"];
+            Arguments::parse_from(required.iter().chain(more)).is_everything()
+        };
+        assert!(is_everything(&[]));
+        for part in [["--clients", "1"], ["--rounds", "1"], ["--requests", "1"], ["--max-tokens", "8"]] {
+            assert!(!is_everything(&part), "{part:?}");
+        }
+    }
 
     #[test]
     fn upstream_url_may_end_with_a_slash_or_the_version() {

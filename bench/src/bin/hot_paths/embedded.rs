@@ -1,5 +1,5 @@
-//! The embedded engine on the small random models of its own tests: valgrind knows no AVX-512 and no AMX, and loading a real model
-//! under it takes minutes. The counts cover the AVX2 kernels and everything around the kernels.
+//! The embedded engine on the small random models of its own tests: valgrind knows no AVX-512 and no AMX, and loading a
+//! real model under it takes minutes. The counts cover the AVX2 kernels and everything around the kernels.
 
 use chancery_domain::{AccountId, Clock, SystemClock};
 use chancery_engine::{Engine, Event, Job, Sampling, Turn};

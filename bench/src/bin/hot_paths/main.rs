@@ -1,5 +1,6 @@
-//! Runs one hot path a given number of times, so that its instructions can be counted: scripts/check-perf runs it under callgrind
-//! with two numbers of iterations. The difference is the cost of the iterations alone, on all threads, without set-up and warm-up.
+//! Runs one hot path a given number of times, so that its instructions can be counted: scripts/check-perf runs it under
+//! callgrind with two numbers of iterations. The difference is the cost of the iterations alone, on all threads, without
+//! set-up and warm-up.
 //!
 //!     target/release/hot_paths list
 //!     target/release/hot_paths run generate 100
