@@ -100,8 +100,9 @@ impl FromRow for ChainedAuditRow {
     }
 }
 
-/// Appends the rows, in their order, to the writer's chain. Fails unless its head is the given one. Returns the new head,
-/// which holds once the transaction is committed.
+/// Appends the rows, in their order, to the writer's chain. Fails unless it has as many rows as the given head says. A
+/// stored hash that was changed meanwhile is not used: the rows continue from the given one, so that `chancery verify`
+/// finds the change. Returns the new head, which is valid once the transaction is committed.
 pub(crate) async fn append_to_chain<E: From<DbError>>(
     conn: &mut Conn<'_>,
     writer: WriterId,
