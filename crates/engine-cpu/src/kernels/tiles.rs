@@ -231,21 +231,12 @@ pub fn tiled_bytes(kind: TensorType, inputs: usize, columns: usize) -> Option<u6
 
 impl TiledMatrix {
     pub(super) fn new(kernels: &Kernels, inputs: usize, sources: &[ColumnSource<'_>]) -> Self {
-        Self::with_storage(kernels, inputs, sources, WeightStorage::of_block)
-    }
-
-    fn with_storage(
-        kernels: &Kernels,
-        inputs: usize,
-        sources: &[ColumnSource<'_>],
-        storage: impl Fn(&[ColumnSource<'_>], usize) -> WeightStorage,
-    ) -> Self {
         let columns = sources.iter().map(|source| source.columns).sum::<usize>();
         let tile_groups = TileGroups::of(inputs);
         let mut runs: Vec<Run> = Vec::new();
         let mut first_line = 0;
         for block in 0..columns.div_ceil(BLOCK_COLUMNS) {
-            let storage = storage(sources, block);
+            let storage = WeightStorage::of_block(sources, block);
             match runs.last_mut() {
                 Some(run) if run.storage == storage => run.blocks.end = block + 1,
                 _ => runs.push(Run { blocks: block..block + 1, storage, first_line }),
