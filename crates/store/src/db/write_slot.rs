@@ -21,8 +21,23 @@ pub(crate) struct WriteSlot<C: Connector> {
 
 enum State<T> {
     Empty,
-    Open(T),
+    Open(OpenConnection<T>),
     Closed,
+}
+
+/// A connection that its holder may find broken.
+pub(crate) struct OpenConnection<T> {
+    pub(crate) connection: T,
+    is_broken: bool,
+}
+
+impl<T> OpenConnection<T> {
+    /// Returns the outcome unchanged. If it says that the connection broke, the next caller gets a new one. The holder says so
+    /// before it lets go: a writer that waits must not get a connection that still has an open transaction.
+    pub(crate) fn checked<R>(&mut self, outcome: Result<R, sqlx::Error>) -> Result<R, sqlx::Error> {
+        self.is_broken |= outcome.as_ref().is_err_and(is_connection_lost);
+        outcome
+    }
 }
 
 impl<C: Connector> WriteSlot<C> {
@@ -33,33 +48,78 @@ impl<C: Connector> WriteSlot<C> {
 
     /// Waits for earlier callers, and then returns the connection.
     pub(crate) async fn acquire(&self) -> Result<MappedMutexGuard<'_, C::Connection>, sqlx::Error> {
+        Ok(MappedMutexGuard::map(self.acquire_open().await?, |open| &mut open.connection))
+    }
+
+    /// Like `acquire`, for a caller that checks its outcomes with [`OpenConnection::checked`].
+    pub(crate) async fn acquire_open(
+        &self,
+    ) -> Result<MappedMutexGuard<'_, OpenConnection<C::Connection>>, sqlx::Error> {
         let guard = tokio::time::timeout(STATEMENT_TIMEOUT, self.state.lock()).await;
         let mut state = guard.map_err(|_| sqlx::Error::PoolTimedOut)?;
+        if let State::Open(OpenConnection { is_broken: true, .. }) = *state {
+            *state = State::Empty;
+        }
         if let State::Empty = *state {
-            *state = State::Open(self.connector.connect().await?);
+            let connection = self.connector.connect().await?;
+            *state = State::Open(OpenConnection { connection, is_broken: false });
         }
         MutexGuard::try_map(state, |state| match state {
-            State::Open(connection) => Some(connection),
+            State::Open(open) => Some(open),
             State::Empty | State::Closed => None,
         })
         .map_err(|_| sqlx::Error::PoolClosed)
     }
 
-    /// Returns the outcome unchanged. If the connection broke, it is dropped, and the next caller gets a new one.
-    pub(crate) async fn reset_if_broken<T>(&self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
-        if outcome.as_ref().is_err_and(is_connection_lost) {
-            let mut state = self.state.lock().await;
-            if let State::Open(_) = *state {
-                *state = State::Empty;
-            }
-        }
-        outcome
-    }
-
     pub(crate) async fn close(&self) {
         let mut state = self.state.lock().await;
-        if let State::Open(connection) = std::mem::replace(&mut *state, State::Closed) {
-            C::disconnect(connection).await;
+        if let State::Open(open) = std::mem::replace(&mut *state, State::Closed) {
+            C::disconnect(open.connection).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Numbers its connections.
+    #[derive(Default)]
+    struct Numbering(AtomicU32);
+
+    impl Connector for Numbering {
+        type Connection = u32;
+
+        async fn connect(&self) -> Result<u32, sqlx::Error> {
+            Ok(self.0.fetch_add(1, Ordering::Relaxed))
+        }
+
+        async fn disconnect(_connection: u32) {}
+    }
+
+    #[tokio::test]
+    async fn waiting_writer_never_gets_a_broken_connection() {
+        let slot = Arc::new(WriteSlot::empty(Numbering::default()));
+        let mut first = slot.acquire_open().await.unwrap();
+        assert_eq!(first.connection, 0);
+        let waiting = tokio::spawn({
+            let slot = Arc::clone(&slot);
+            async move { *slot.acquire().await.unwrap() }
+        });
+        tokio::task::yield_now().await;
+        let lost = sqlx::Error::Io(io::ErrorKind::TimedOut.into());
+        first.checked::<()>(Err(lost)).unwrap_err();
+        drop(first);
+        assert_eq!(waiting.await.unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn errors_of_a_statement_keep_the_connection() {
+        let slot = WriteSlot::empty(Numbering::default());
+        slot.acquire_open().await.unwrap().checked::<()>(Err(sqlx::Error::RowNotFound)).unwrap_err();
+        assert_eq!(*slot.acquire().await.unwrap(), 0);
     }
 }

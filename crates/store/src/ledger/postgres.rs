@@ -92,11 +92,9 @@ impl LedgerDatabase for PostgresLedger {
     const YIELDS_WRITE_LOCK: bool = false;
 
     async fn head(&self, writer: WriterId) -> Result<ChainHead, sqlx::Error> {
-        let outcome = {
-            let mut connection = self.slot.acquire().await?;
-            with_timeout(read_head(&mut Conn::from(&mut *connection), writer)).await
-        };
-        Ok(self.slot.reset_if_broken(outcome).await?.unwrap_or_default())
+        let mut open = self.slot.acquire_open().await?;
+        let outcome = with_timeout(read_head(&mut Conn::from(&mut open.connection), writer)).await;
+        Ok(open.checked(outcome)?.unwrap_or_default())
     }
 
     async fn append(&self, batch: &Batch<'_>) -> Result<AppendOutcome, sqlx::Error> {
@@ -108,9 +106,10 @@ impl LedgerDatabase for PostgresLedger {
         let reply_numbers = |column: fn(&StoredReply) -> i64| {
             batch.stored_replies.iter().map(|(_, stored_reply)| column(stored_reply)).collect::<Vec<_>>()
         };
+        let mut open = self.slot.acquire_open().await?;
+        let connection = &mut open.connection;
         let outcome: Result<_, sqlx::Error> = async {
-            let mut connection = self.slot.acquire().await?;
-            self.months.ensure_partitions(&mut connection, batch).await?;
+            self.months.ensure_partitions(connection, batch).await?;
             let append =
                 sqlx::query(if batch.stored_replies.is_empty() { APPEND } else { APPEND_WITH_REPLIES })
                     .bind(batch.writer.0)
@@ -188,10 +187,10 @@ impl LedgerDatabase for PostgresLedger {
                     .bind(reply_numbers(|stored_reply| i64::from(stored_reply.reasoning_tokens)))
                     .bind(reply_numbers(|stored_reply| stored_reply.expires_at.0)),
             };
-            with_timeout(append.execute(&mut *connection)).await
+            with_timeout(append.execute(connection)).await
         }
         .await;
-        match outcome {
+        match open.checked(outcome) {
             Ok(_) => Ok(AppendOutcome::Appended),
             // The sums and the chain head are upserts, so only a ledger row can conflict.
             Err(error) if is_unique_violation(&error) => Ok(AppendOutcome::DuplicateRequest),
@@ -199,16 +198,14 @@ impl LedgerDatabase for PostgresLedger {
                 Some("chain_head_conflict") => Ok(AppendOutcome::ChainHeadConflict),
                 Some("reservation_lost") => Ok(AppendOutcome::ReservationLost),
                 Some("claim_lost") => Ok(AppendOutcome::ClaimLost),
-                _ => self.slot.reset_if_broken(Err(error)).await,
+                _ => Err(error),
             },
         }
     }
 
     async fn find_row(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error> {
-        let outcome = {
-            let mut connection = self.slot.acquire().await?;
-            with_timeout(read_row(&mut Conn::from(&mut *connection), request)).await
-        };
-        self.slot.reset_if_broken(outcome).await
+        let mut open = self.slot.acquire_open().await?;
+        let outcome = with_timeout(read_row(&mut Conn::from(&mut open.connection), request)).await;
+        open.checked(outcome)
     }
 }

@@ -314,10 +314,14 @@ impl SqliteLedger {
     ) -> Result<T, sqlx::Error> {
         let mut retry_policy = RetryPolicy::of(STATEMENT_TIMEOUT);
         loop {
-            let outcome = with_timeout(step(&mut *self.slot.acquire().await?, args)).await;
+            let outcome = {
+                let mut open = self.slot.acquire_open().await?;
+                let outcome = with_timeout(step(&mut open.connection, args)).await;
+                open.checked(outcome)
+            };
             match outcome {
                 Err(error) if retry_policy.should_retry(&error).await => {}
-                outcome => return self.slot.reset_if_broken(outcome).await,
+                outcome => return outcome,
             }
         }
     }
