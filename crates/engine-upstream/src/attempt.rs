@@ -165,10 +165,9 @@ impl RunningJob<'_> {
             stops_on_repetition: self.job.stop_on_repetition,
             top_logprobs: self.job.top_logprobs,
         };
-        let progress = options.whole_tag.map(|tag| {
-            let (transport, endpoint) = (Arc::clone(&upstream.transport), Arc::clone(endpoint));
-            Progress { transport, endpoint, tag }
-        });
+        let progress = options
+            .whole_tag
+            .map(|tag| Progress::new(Arc::clone(&upstream.transport), Arc::clone(endpoint), tag));
         self.record_sent(endpoint, progress.clone());
         let first_text = async {
             let mut reply = match progress {

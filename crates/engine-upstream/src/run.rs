@@ -12,7 +12,8 @@
 //!    asked for a whole reply (`whole_reply`). Its first token counts as the first text.
 //! 5. If the caller disconnects, the connection is closed at once, which tells the server to stop. Only if the reply
 //!    has already ended, and nothing runs any more, is its usage still awaited, briefly. The total timeout does the
-//!    same. The server of a whole reply is first asked how many tokens it has generated.
+//!    same. Before a caller's whole reply is given up, its server is asked how many tokens it has generated; one that
+//!    reaches the total timeout fails, because nothing of it has come.
 //! 6. Finally, the job's tokens are counted (`usage`).
 
 use super::affinity::AffinityKey;

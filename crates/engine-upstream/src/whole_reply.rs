@@ -57,7 +57,9 @@ impl WholeReply {
                 sleep(interval).await;
                 match progress.query().await {
                     ProgressReport::Generated(tokens) if tokens > known_tokens => return tokens,
-                    ProgressReport::Generated(_) | ProgressReport::Queued => missing_reports = 0,
+                    ProgressReport::Generated(_) | ProgressReport::Unconfirmed | ProgressReport::Queued => {
+                        missing_reports = 0;
+                    }
                     ProgressReport::Missing => missing_reports += 1,
                     ProgressReport::Unknown => {}
                 }

@@ -13,10 +13,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// A llama-server that has generated this many tokens of each job.
+/// A llama-server that has generated this many tokens of its job, the last one since it was first asked about it.
+fn slots(generated_tokens: u32) -> OtherRoutes {
+    let queries = AtomicU32::new(0);
+    OtherRoutes::llama_server_with_slots(move || match queries.fetch_add(1, Ordering::Relaxed) {
+        // The first query only looks for `/slots`.
+        0 | 1 => generated_tokens.saturating_sub(1),
+        _ => generated_tokens,
+    })
+}
+
 async fn server(generated_tokens: u32, steps: Vec<Step>) -> FaultyServer {
-    let routes = OtherRoutes::llama_server_with_slots(move || generated_tokens);
-    FaultyServer::start_with(routes, move |_| steps.clone()).await
+    FaultyServer::start_with(slots(generated_tokens), move |_| steps.clone()).await
 }
 
 async fn counting_engine(pool: &[&FaultyServer], timeouts: Timeouts) -> UpstreamEngine {
@@ -72,11 +80,8 @@ async fn whole_reply_is_counted_with_and_without_the_servers_usage() {
 
 #[tokio::test]
 async fn whole_reply_that_nobody_can_count_is_billed_by_the_last_report_of_progress() {
-    let routes = OtherRoutes {
-        tokenize: Some(TokenizeRoute::BreaksAfterTheProbe),
-        ..OtherRoutes::llama_server_with_slots(|| 2)
-    };
-    let steps = vec![Step::Pause(Duration::from_secs(1)), whole_reply("one two three", "stop", None)];
+    let routes = OtherRoutes { tokenize: Some(TokenizeRoute::BreaksAfterTheProbe), ..slots(2) };
+    let steps = vec![Step::Pause(Duration::from_millis(1_400)), whole_reply("one two three", "stop", None)];
     let server = FaultyServer::start_with(routes, move |_| steps.clone()).await;
     let settings = UpstreamSettings { timeouts: SHORT_TIMEOUTS, ..settings(&[&server]) };
     let (_, ended) = collect_reply(start(&engine_with(settings).await, "x")).await.unwrap();
@@ -226,17 +231,49 @@ async fn sampled_jobs_with_the_same_seed_are_told_apart() {
 async fn job_that_the_server_lists_a_moment_after_the_hang_up_is_billed() {
     let queries = AtomicU32::new(0);
     // The first query looks for `/slots`, and the second for the job.
-    let generated_tokens = move || (queries.fetch_add(1, Ordering::Relaxed) >= 2).then_some(4);
+    let generated_tokens =
+        move || queries.fetch_add(1, Ordering::Relaxed).checked_sub(1).filter(|tokens| *tokens > 0);
     let routes =
         OtherRoutes { generated_tokens: Some(Arc::new(generated_tokens)), ..OtherRoutes::llama_server() };
     let server = FaultyServer::start_with(routes, |_| vec![Step::Hang]).await;
     let engine = counting_engine(&[&server], TIMEOUTS).await;
-    for jobs in 1..=2 {
+    // Each job is billed by the first answer that differs from the one before.
+    for (jobs, tokens) in [(1, 2), (2, 4)] {
         let generation = start(&engine, "x");
         server.until_jobs(jobs).await;
         assert!(!is_streamed(&server), "the server is still believed");
-        assert_eq!(cancel(generation).await.output_tokens, 4);
+        assert_eq!(cancel(generation).await.output_tokens, tokens);
     }
+}
+
+#[tokio::test]
+async fn hang_up_during_the_prompt_is_not_billed_by_the_job_before_in_the_same_slot() {
+    let routes = OtherRoutes::llama_server_with_slots(|| 9);
+    let server = FaultyServer::start_with(routes, |_| vec![Step::Hang]).await;
+    let engine = counting_engine(&[&server], TIMEOUTS).await;
+    let generation = start(&engine, "x");
+    server.until_jobs(1).await;
+    assert_eq!(cancel(generation).await.output_tokens, 0);
+    server.until_hang_ups(1).await;
+    let _second = start(&engine, "x");
+    server.until_jobs(2).await;
+    assert!(!is_streamed(&server), "the server is still believed");
+}
+
+#[tokio::test]
+async fn tokens_of_the_job_before_in_the_same_slot_hide_no_progress() {
+    let queries = AtomicU32::new(0);
+    let routes =
+        OtherRoutes::llama_server_with_slots(move || match queries.fetch_add(1, Ordering::Relaxed) {
+            // The first query only looks for `/slots`, and the second comes during the prompt.
+            0 | 1 => 900,
+            later => later - 1,
+        });
+    let steps = vec![Step::Pause(Duration::from_secs(4)), whole_reply("fine", "stop", Some((1, 1)))];
+    let server = FaultyServer::start_with(routes, move |_| steps.clone()).await;
+    let engine = counting_engine(&[&server], SHORT_TIMEOUTS).await;
+    assert_eq!(collect_reply(start(&engine, "x")).await.unwrap().0, "fine");
+    assert_eq!(server.jobs().len(), 1);
 }
 
 #[tokio::test]
