@@ -251,7 +251,12 @@ impl<'a> RunningJob<'a> {
         self.is_cancelled.store(true, Ordering::Relaxed);
         match progress.count_after_cancel(&mut starting).await {
             Ok(started) => started.map_err(|_| 0),
-            Err(tokens) => Err(tokens.unwrap_or(0)),
+            Err(Some(tokens)) if tokens > 0 => {
+                // Otherwise the server is suspected to hang when its lease ends.
+                progress.endpoint.record_activity();
+                Err(tokens)
+            }
+            Err(_) => Err(0),
         }
     }
 

@@ -24,6 +24,9 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tower_service::Service;
 
+/// Of the kernel's own probes.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+
 /// Why there is no response.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
@@ -95,6 +98,9 @@ fn tcp_connector(connect_timeout: Duration) -> HttpConnector {
     tcp.set_nodelay(true);
     // Shared between the addresses of a name, so that one that does not answer leaves time for the next.
     tcp.set_connect_timeout(Some(connect_timeout));
+    // A response may take minutes without a byte, and firewalls forget connections that are silent for long.
+    tcp.set_keepalive(Some(KEEPALIVE_INTERVAL));
+    tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
     tcp
 }
 

@@ -1,7 +1,8 @@
 //! Whole replies, from servers that tell their progress: nothing that a stream keeps is lost by them.
 
 use crate::fixtures::{
-    SHORT_TIMEOUTS, TIMEOUTS, collect_reply, collect_with_reasoning, engine_with, job, settings, word_counter,
+    SHORT_TIMEOUTS, TIMEOUTS, collect_reply, collect_with_reasoning, engine_at, engine_with, job,
+    manual_clock, settings, word_counter,
 };
 use chancery_engine::{Engine, EngineError, Event, Finished, Generation, Job, Sampling, StopReason};
 use chancery_engine_upstream::{Timeouts, UpstreamEngine, UpstreamSettings};
@@ -133,6 +134,22 @@ async fn hang_up_before_the_first_token_of_a_whole_reply_bills_nothing() {
     server.until_hang_ups(1).await;
     assert_eq!((ended.reason, ended.output_tokens), (StopReason::Cancelled, 0));
     assert_eq!(ended.prefilled_tokens, 4, "it counts against the minute");
+}
+
+#[tokio::test]
+async fn server_that_has_generated_is_not_suspected_to_hang_after_a_late_hang_up() {
+    let server = server(5, vec![Step::Hang]).await;
+    let clock = manual_clock();
+    let settings = UpstreamSettings { tokenizer: Some(word_counter()), ..settings(&[&server]) };
+    let engine = engine_at(settings, &clock).await;
+    let generation = start(&engine, "x");
+    server.until_jobs(1).await;
+    clock.advance(Duration::from_secs(11));
+    assert_eq!(cancel(generation).await.output_tokens, 5);
+    server.until_hang_ups(1).await;
+    // Nothing tells that no probe is coming.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(server.jobs().len(), 1);
 }
 
 #[tokio::test]
