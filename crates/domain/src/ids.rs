@@ -74,7 +74,7 @@ impl RequestId {
         &self.0
     }
 
-    /// The text itself, for a place that keeps it.
+    /// The text itself, for an owner that would otherwise copy it.
     pub fn to_shared(&self) -> Arc<str> {
         Arc::clone(&self.0)
     }

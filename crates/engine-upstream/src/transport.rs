@@ -62,7 +62,7 @@ impl Transport {
         Self { connect_timeout, clock, http, https: OnceLock::new(), servers: RwLock::default() }
     }
 
-    /// Call this before these endpoints are used. Forgets the idle connections to all others.
+    /// Call this before these endpoints are used. Closes the idle connections to all others.
     pub(super) fn prepare(&self, endpoints: &[String]) -> Result<(), TransportError> {
         if self.https.get().is_none() && endpoints.iter().any(|url| is_https(url)) {
             let https = Connector::https(self.connect_timeout)

@@ -84,6 +84,17 @@ async fn connection_is_reused_after_a_body_was_read_and_not_once_it_has_expired(
 }
 
 #[tokio::test]
+async fn bytes_behind_a_response_are_not_taken_for_the_next_one() {
+    let response = "content-length: 8\r\n\r\n12345678HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nsmuggled";
+    let (server, clock) = (server(response).await, manual_clock());
+    let connections = connections_to(&server, &clock);
+    for _ in 0..3 {
+        assert_eq!(read(&connections).await.unwrap(), "12345678");
+    }
+    assert_eq!(server.connections.load(Ordering::SeqCst), 3, "a connection with such bytes is closed");
+}
+
+#[tokio::test]
 async fn dropped_response_closes_its_connection() {
     let (server, clock) = (server("content-length: 8\r\n\r\n1234").await, manual_clock());
     let connections = connections_to(&server, &clock);
