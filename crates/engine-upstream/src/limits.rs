@@ -143,7 +143,8 @@ pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// it may take to answer: llama-server answers between two steps.
 pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 pub(super) const PROGRESS_TIMEOUT: Duration = Duration::from_millis(1_500);
-/// How often it is asked once the caller is gone: a job that is not listed yet is looked for again, and what is listed must change.
+/// How often the server is asked once the caller is gone. A job that is not listed yet is looked for again, and its tokens must
+/// change.
 pub(super) const MAX_CANCELLED_PROGRESS_QUERIES: u32 = 3;
 /// Times that the server is asked within each time limit of the job.
 pub(super) const PROGRESS_QUERIES_PER_TIMEOUT: u32 = 4;
