@@ -5,6 +5,8 @@
 #[cfg(target_arch = "x86_64")]
 pub(super) mod amx;
 #[cfg(target_arch = "x86_64")]
+mod amx_pipeline;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
