@@ -19,6 +19,10 @@ use std::arch::x86_64::*;
 /// The largest rounded softmax weight: two unsigned bytes.
 const MAX_WEIGHT: f32 = 65_535.0;
 
+/// The integer products of 16 queries with a block's keys, page by page: the products of high bytes, then the sums of the
+/// mixed products. The scores replace the former.
+type BlockScores = [[Line; PLANE_PAIR]; BLOCK_PAGES];
+
 /// A thread's buffers, reused from task to task.
 #[derive(Debug, Default)]
 pub(super) struct SplitScratch {
@@ -29,9 +33,10 @@ pub(super) struct SplitScratch {
     accumulators: Vec<f32>,
     /// A block's values as tiles: for each 16 values of a head, 64 tokens of high bytes, then of low bytes.
     values: Vec<Line>,
-    /// Results of integer products: for each tile the products of high bytes, then the sums of the mixed products. Scores
-    /// for two tiles of queries, page by page, and values for one.
-    scores: Vec<Line>,
+    /// For two tiles of queries.
+    scores: Vec<BlockScores>,
+    /// Results of integer products with the values: for each 16 values of a head the products of high bytes, then the sums
+    /// of the mixed products.
     products: Vec<Line>,
     /// Rounded softmax weights, high bytes and low bytes.
     weights: Vec<Line>,
@@ -203,20 +208,24 @@ fn attend_block<P: ByteProducts>(
     let SplitScratch { queries, tiles: states, accumulators, values, scores, products: sums, weights } =
         scratch;
     let values = Values { pages: &block.values, tiles: &values[..groups * PLANE_PAIR] };
-    let start_scores = |tile: usize, state: &QueryTile, scores: &mut [Line]| {
+    let start_scores = |tile: usize, state: &QueryTile, scores: &mut BlockScores| {
         let (_, used_pages) = block.visible(state);
         let queries = &queries[tile * chunks * PLANE_PAIR..][..chunks * PLANE_PAIR];
-        products.scores(queries, &block.keys[..used_pages], state.rows, scores);
+        products.scores(queries, &block.keys[..used_pages], state.rows, scores.as_flattened_mut());
     };
-    let (mut current, mut next) = scores.split_at_mut(BLOCK_PAGES * PLANE_PAIR);
+    let (first, second) = scores.split_at_mut(1);
+    let (mut current, mut next) = (&mut first[0], &mut second[0]);
     start_scores(0, &states[0], current);
     let mut pending: Option<(usize, BlockOutcome)> = None;
     for tile in 0..states.len() {
-        let rows = states[tile].rows;
-        let (visible, used_pages) = block.visible(&states[tile]);
+        let state = &states[tile];
+        let (visible, used_pages) = block.visible(state);
+        // The first query sees the least. Nearly all blocks of a long context are visible as a whole.
+        let is_whole = visible[0] == BLOCK_TOKENS;
         let mut outcome = BlockOutcome::new(visible);
-        for row in 0..rows {
-            score_row(&states[tile], &block.scales, (row, used_pages), current, &mut outcome);
+        match is_whole {
+            true => score_rows::<true>(state, &block.scales, used_pages, current, &mut outcome),
+            false => score_rows::<false>(state, &block.scales, used_pages, current, &mut outcome),
         }
         if let Some((tile, outcome)) = pending.take() {
             accumulate(
@@ -229,10 +238,12 @@ fn attend_block<P: ByteProducts>(
         if let Some(state) = states.get(tile + 1) {
             start_scores(tile + 1, state, next);
         }
-        for row in 0..rows {
-            softmax_row(&states[tile], &block.scales, (row, used_pages), current, weights, &mut outcome);
+        let state = &states[tile];
+        match is_whole {
+            true => softmax_rows::<true>(state, &block.scales, used_pages, current, weights, &mut outcome),
+            false => softmax_rows::<false>(state, &block.scales, used_pages, current, weights, &mut outcome),
         }
-        products.weighted_values(weights, values, (rows, used_pages), sums);
+        products.weighted_values(weights, values, (state.rows, used_pages), sums);
         update_state(&mut states[tile], &mut outcome);
         pending = Some((tile, outcome));
         std::mem::swap(&mut current, &mut next);
@@ -251,7 +262,7 @@ impl SplitScratch {
         let grow = |lines: &mut Vec<Line>, len: usize| lines.resize(lines.len().max(len), Line::ZERO);
         grow(&mut self.queries, tiles * chunks * PLANE_PAIR);
         grow(&mut self.values, groups * PLANE_PAIR);
-        grow(&mut self.scores, 2 * BLOCK_PAGES * PLANE_PAIR);
+        self.scores.resize(2, [[Line::ZERO; PLANE_PAIR]; BLOCK_PAGES]);
         grow(&mut self.products, groups * PLANE_PAIR);
         grow(&mut self.weights, PLANE_PAIR);
         self.tiles.clear();
@@ -362,70 +373,84 @@ fn exp2(mask: __mmask16, x: __m512) -> __m512 {
     _mm512_maskz_scalef_ps(mask, polynomial, x)
 }
 
-/// Replaces one query's integer products by its scores, still without the query's scale, page by page, and sets the
-/// block's maximum, with the scale.
+/// Replaces the integer products of high bytes by scores, still without the query's scale, and sets the block's maxima,
+/// with the scale. `IS_WHOLE` means that all queries see the whole block.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn score_row(
+fn score_rows<const IS_WHOLE: bool>(
     state: &QueryTile,
     block: &BlockScales,
-    (row, used_pages): (usize, usize),
-    scores: &mut [Line],
+    used_pages: usize,
+    scores: &mut BlockScores,
     outcome: &mut BlockOutcome,
 ) {
     let masked = _mm512_set1_ps(f32::NEG_INFINITY);
-    let correction = _mm512_set1_epi32(state.corrections[row]);
-    let mut best = masked;
-    for page in 0..used_pages {
-        let total = _mm512_sub_epi32(total(scores, page, row), correction);
-        let score = _mm512_cvtepi32_ps(total);
-        let score = _mm512_mask_mul_ps(masked, outcome.mask(row, page), score, block.keys[page]);
-        best = _mm512_max_ps(best, score);
-        // SAFETY: a line is 64 bytes, and aligned.
-        unsafe { _mm512_store_ps((&raw mut scores[page * PLANE_PAIR + row]).cast(), score) };
-    }
-    // Otherwise it stays negative infinity, which times a scale of zero would be NaN.
-    if outcome.visible[row] > 0 {
-        outcome.max_scores[row] = _mm512_reduce_max_ps(best) * state.scales[row];
+    let pages = if IS_WHOLE { BLOCK_PAGES } else { used_pages.min(BLOCK_PAGES) };
+    for row in 0..state.rows.min(ROWS) {
+        let correction = _mm512_set1_epi32(state.corrections[row]);
+        let mut best = masked;
+        for (page, scores) in scores.iter_mut().enumerate().take(pages) {
+            let total = _mm512_sub_epi32(total(scores, row), correction);
+            let score = _mm512_cvtepi32_ps(total);
+            let score = match IS_WHOLE {
+                true => _mm512_mul_ps(score, block.keys[page]),
+                false => _mm512_mask_mul_ps(masked, outcome.mask(row, page), score, block.keys[page]),
+            };
+            best = _mm512_max_ps(best, score);
+            // SAFETY: a line is 64 bytes, and aligned.
+            unsafe { _mm512_store_ps((&raw mut scores[row]).cast(), score) };
+        }
+        // Otherwise it stays negative infinity, which times a scale of zero would be NaN.
+        if IS_WHOLE || outcome.visible[row] > 0 {
+            outcome.max_scores[row] = _mm512_reduce_max_ps(best) * state.scales[row];
+        }
     }
 }
 
-/// The softmax weights of one query in one block, relative to the block's own maximum, rounded to two bytes.
+/// The softmax weights of each query in one block, relative to the block's own maximum, rounded to two bytes. `IS_WHOLE`
+/// means that all queries see the whole block.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq")]
 #[inline]
-fn softmax_row(
+fn softmax_rows<const IS_WHOLE: bool>(
     state: &QueryTile,
     block: &BlockScales,
-    (row, used_pages): (usize, usize),
-    scores: &[Line],
+    used_pages: usize,
+    scores: &BlockScores,
     weights: &mut [Line],
     outcome: &mut BlockOutcome,
 ) {
-    let visible = outcome.visible[row];
-    let largest = block.largest[visible.saturating_sub(1)];
-    outcome.scales[row] = largest * (256.0 / MAX_WEIGHT);
-    let scales = if visible == BLOCK_TOKENS { block.weights } else { weight_scales(&block.values, largest) };
-    let (scale, shift) = (_mm512_set1_ps(state.scales[row]), _mm512_set1_ps(outcome.max_scores[row]));
-    let mut quanta = [_mm512_setzero_si512(); BLOCK_PAGES];
-    for page in 0..used_pages {
-        let score = _mm512_castsi512_ps(load(&scores[page * PLANE_PAIR + row]));
-        // Rounded like the maximum before it is subtracted, so that none exceeds it: the weight of the largest score is
-        // then exactly 1, however large the scores are.
-        let relative = _mm512_sub_ps(_mm512_mul_ps(score, scale), shift);
-        let exponential = exp2(outcome.mask(row, page), relative);
-        outcome.exp_sums[row] = _mm512_add_ps(outcome.exp_sums[row], exponential);
-        quanta[page] = _mm512_cvtps_epi32(_mm512_mul_ps(exponential, scales[page]));
-    }
-    // Packing works within quarters of a register: each holds four tokens of every page, the order of `gather_values`.
-    let words = [_mm512_packus_epi32(quanta[0], quanta[1]), _mm512_packus_epi32(quanta[2], quanta[3])];
-    let highs = words.map(|words| _mm512_srli_epi16::<8>(words));
-    let lows = words.map(|words| _mm512_and_si512(words, _mm512_set1_epi16(255)));
-    // SAFETY: lines are 64 bytes, and aligned.
-    unsafe {
-        let high = (&raw mut weights[row]).cast();
-        _mm512_store_si512(high, _mm512_packus_epi16(highs[0], highs[1]));
-        let low = (&raw mut weights[ROWS + row]).cast();
-        _mm512_store_si512(low, _mm512_packus_epi16(lows[0], lows[1]));
+    let pages = if IS_WHOLE { BLOCK_PAGES } else { used_pages.min(BLOCK_PAGES) };
+    let (highs, lows) = weights.split_at_mut(ROWS);
+    let lines = highs.iter_mut().zip(lows);
+    for (row, (high_line, low_line)) in lines.enumerate().take(state.rows.min(ROWS)) {
+        let visible = if IS_WHOLE { BLOCK_TOKENS } else { outcome.visible[row] };
+        let largest = block.largest[visible.saturating_sub(1)];
+        outcome.scales[row] = largest * (256.0 / MAX_WEIGHT);
+        let scales =
+            if visible == BLOCK_TOKENS { block.weights } else { weight_scales(&block.values, largest) };
+        let (scale, shift) = (_mm512_set1_ps(state.scales[row]), _mm512_set1_ps(outcome.max_scores[row]));
+        let mut exp_sum = _mm512_setzero_ps();
+        let mut quanta = [_mm512_setzero_si512(); BLOCK_PAGES];
+        for (page, scores) in scores.iter().enumerate().take(pages) {
+            let score = _mm512_castsi512_ps(load(&scores[row]));
+            let mask = if IS_WHOLE { __mmask16::MAX } else { outcome.mask(row, page) };
+            // Rounded like the maximum before it is subtracted, so that none exceeds it: the weight of the largest score
+            // is then exactly 1, however large the scores are.
+            let relative = _mm512_sub_ps(_mm512_mul_ps(score, scale), shift);
+            let exponential = exp2(mask, relative);
+            exp_sum = _mm512_add_ps(exp_sum, exponential);
+            quanta[page] = _mm512_cvtps_epi32(_mm512_mul_ps(exponential, scales[page]));
+        }
+        outcome.exp_sums[row] = exp_sum;
+        // Packing works within quarters of a register: each holds four tokens of every page, the order of `gather_values`.
+        let words = [_mm512_packus_epi32(quanta[0], quanta[1]), _mm512_packus_epi32(quanta[2], quanta[3])];
+        let highs = words.map(|words| _mm512_srli_epi16::<8>(words));
+        let lows = words.map(|words| _mm512_and_si512(words, _mm512_set1_epi16(255)));
+        // SAFETY: lines are 64 bytes, and aligned.
+        unsafe {
+            _mm512_store_si512((&raw mut *high_line).cast(), _mm512_packus_epi16(highs[0], highs[1]));
+            _mm512_store_si512((&raw mut *low_line).cast(), _mm512_packus_epi16(lows[0], lows[1]));
+        }
     }
 }
 
@@ -440,9 +465,8 @@ fn weight_scales(values: &[__m512; BLOCK_PAGES], largest: f32) -> [__m512; BLOCK
 /// The sum of a tile's products in one row: 256 × high + mixed.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn total(products: &[Line], tile: usize, row: usize) -> __m512i {
-    let high = load(&products[tile * PLANE_PAIR + row]);
-    _mm512_add_epi32(_mm512_slli_epi32::<8>(high), load(&products[tile * PLANE_PAIR + ROWS + row]))
+fn total(tile: &[Line; PLANE_PAIR], row: usize) -> __m512i {
+    _mm512_add_epi32(_mm512_slli_epi32::<8>(load(&tile[row])), load(&tile[ROWS + row]))
 }
 
 /// Updates the running maxima of 16 queries, and sets the factors.
@@ -485,8 +509,9 @@ fn accumulate(products: &[Line], outcome: &BlockOutcome, groups: usize, accumula
         }
         let decay = _mm512_set1_ps(outcome.decays[row]);
         let factor = _mm512_set1_ps(outcome.factors[row] * outcome.scales[row]);
-        for (group, chunk) in accumulators.as_chunks_mut::<WIDTH>().0.iter_mut().enumerate() {
-            let block = _mm512_cvtepi32_ps(total(products, group, row));
+        let tiles = products.as_chunks().0;
+        for (chunk, tile) in accumulators.as_chunks_mut::<WIDTH>().0.iter_mut().zip(tiles) {
+            let block = _mm512_cvtepi32_ps(total(tile, row));
             // SAFETY: a chunk has 16 numbers.
             unsafe {
                 let earlier = _mm512_mul_ps(_mm512_loadu_ps(chunk.as_ptr()), decay);
