@@ -294,18 +294,12 @@ unsafe fn write_split_bytes<L: Lanes>(lanes: L, head: *mut u8, token: usize, key
     }
     let (value_scale, value_inverse) = scale_of(values);
     for (part, chunk) in values.as_chunks().0.iter().enumerate() {
-        lanes.store_bytes(
-            lanes.multiply(lanes.load(chunk), lanes.splat(value_inverse)),
-            &mut highs,
-            &mut lows,
-        );
-        let line = (part * (PAGE_TOKENS / QUAD) + token / QUAD) * LINE_BYTES + token % QUAD;
-        for (index, (high, low)) in highs.iter().zip(lows).enumerate() {
-            // SAFETY: one byte of a line of each plane. Without the offset a byte is signed.
-            unsafe {
-                *head.add(2 * plane + line + index * QUAD) = high ^ 0x80;
-                *head.add(3 * plane + line + index * QUAD) = low ^ 0x80;
-            }
+        let scaled = lanes.multiply(lanes.load(chunk), lanes.splat(value_inverse));
+        let line = (part * (PAGE_TOKENS / QUAD) + token / QUAD) * LINE_BYTES;
+        // SAFETY: a line of each plane, of which this token has one byte of every four.
+        unsafe {
+            let (high, low) = (head.add(2 * plane + line).cast(), head.add(3 * plane + line).cast());
+            lanes.store_byte_of_four(scaled, high, low, token % QUAD);
         }
     }
     // SAFETY: the two lines of scales follow the planes, with one number for each token.

@@ -2,6 +2,7 @@
 //! CPU has the instructions, so its methods are safe to call. Methods are always inlined: they become single
 //! instructions only inside a function compiled for the instruction set.
 
+use super::tiles::Line;
 use crate::half_precision::{f16_to_f32, f32_to_f16_finite};
 
 /// Floats per vector.
@@ -44,6 +45,24 @@ pub(super) trait Lanes: Copy + Send + Sync {
             let offset = round(values[lane]) + 128;
             high[lane] = ((offset >> 8) + 128) as u8;
             low[lane] = offset as u8;
+        }
+    }
+
+    /// Rounds like `store_bytes`, but without the offset, and stores the high bytes in one line, the low bytes in another:
+    /// the byte with index `byte` of every four. The other bytes stay untouched, as other threads may write them.
+    ///
+    /// # Safety
+    /// `byte` is below 4. Both lines are valid to write, and nobody else accesses these bytes of them.
+    #[inline(always)]
+    unsafe fn store_byte_of_four(self, vector: Self::Vector, high: *mut Line, low: *mut Line, byte: usize) {
+        let (mut highs, mut lows) = ([0; WIDTH], [0; WIDTH]);
+        self.store_bytes(vector, &mut highs, &mut lows);
+        for lane in 0..WIDTH {
+            // SAFETY: a line has four bytes for each lane; the caller guarantees the rest.
+            unsafe {
+                *high.cast::<u8>().add(4 * lane + byte) = highs[lane] ^ 0x80;
+                *low.cast::<u8>().add(4 * lane + byte) = lows[lane] ^ 0x80;
+            }
         }
     }
 
@@ -242,6 +261,38 @@ mod tests {
                 let mut stored = Stored::default();
                 dispatch!(set, store_all, (values, &mut stored), (&[f32; WIDTH], &mut Stored));
                 assert!(stored == expected, "{}: {values:?}", set.name());
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn store_byte<L: Lanes>(lanes: L, (values, lines, byte): (&[f32; WIDTH], &mut [Line; 2], usize)) {
+        let [high, low] = lines;
+        // SAFETY: the byte is one of four, and the lines are not shared.
+        unsafe { lanes.store_byte_of_four(lanes.load(values), high, low, byte) };
+    }
+
+    #[test]
+    fn byte_of_four_is_stored_and_the_others_stay() {
+        for (step, byte) in (-130..130).zip([0, 1, 2, 3].into_iter().cycle()) {
+            let values: [f32; WIDTH] = std::array::from_fn(|lane| (step * 250 + lane as i32) as f32);
+            for set in InstructionSet::available() {
+                let mut lines = [Line([0xa5; 64]); 2];
+                dispatch!(
+                    set,
+                    store_byte,
+                    (&values, &mut lines, byte),
+                    (&[f32; WIDTH], &mut [Line; 2], usize)
+                );
+                for (lane, value) in values.iter().enumerate() {
+                    let [high, low] = [0, 1].map(|line| lines[line].0.as_chunks::<4>().0[lane]);
+                    let stored =
+                        256 * i32::from(high[byte].cast_signed()) + i32::from(low[byte].cast_signed());
+                    assert_eq!(stored, *value as i32, "{}", set.name());
+                    for other in (0..4).filter(|other| *other != byte) {
+                        assert_eq!((high[other], low[other]), (0xa5, 0xa5), "{}", set.name());
+                    }
+                }
             }
         }
     }

@@ -2,6 +2,7 @@
 //! the CPU has the instructions; that is the safety argument of every block here.
 
 use super::lanes::{Lanes, WIDTH};
+use super::tiles::Line;
 use crate::half_precision::MAX_F16;
 use std::arch::x86_64::*;
 
@@ -166,6 +167,20 @@ impl Lanes for Avx512 {
             let upper = _mm512_add_epi32(_mm512_srai_epi32::<8>(quanta), offset);
             _mm_storeu_si128(high.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(upper));
             _mm_storeu_si128(low.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(quanta));
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_byte_of_four(self, vector: __m512, high: *mut Line, low: *mut Line, byte: usize) {
+        // SAFETY: the machine has AVX-512; the caller guarantees the bytes that the mask selects, and no others are
+        // written.
+        unsafe {
+            let quanta = _mm512_cvtps_epi32(vector);
+            let upper = _mm512_srai_epi32::<8>(_mm512_add_epi32(quanta, _mm512_set1_epi32(128)));
+            let shift = _mm_cvtsi32_si128(8 * byte as i32);
+            let mask = 0x1111_1111_1111_1111 << byte;
+            _mm512_mask_storeu_epi8(high.cast(), mask, _mm512_sll_epi32(upper, shift));
+            _mm512_mask_storeu_epi8(low.cast(), mask, _mm512_sll_epi32(quanta, shift));
         }
     }
 }
