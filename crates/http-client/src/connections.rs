@@ -6,10 +6,12 @@
 //! 2. A connection goes back when the body of its response has arrived completely. Dropping a response before that closes the
 //!    connection at once, which tells the server to stop.
 //! 3. A connection that the server has closed, or that was idle for too long, is never taken.
+//! 4. Whoever waits for a response reads and writes the socket itself. A task for each connection would be woken by the request,
+//!    and would wake whoever waits for each part of the response.
 
 use crate::{OwnCertificates, error_chain};
 use chancery_domain::Clock;
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper::{HeaderMap, Request, StatusCode, Uri};
@@ -18,9 +20,11 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use std::collections::VecDeque;
 use std::error::Error;
 use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-use tokio::task::AbortHandle;
+use tokio::task::coop::{consume_budget, unconstrained};
 use tokio::time::timeout;
 use tower_service::Service;
 
@@ -113,20 +117,53 @@ where
     poll_fn(|context| connector.poll_ready(context)).await.map_err(Into::into)?;
     let io = connector.call(uri).await.map_err(Into::into)?;
     let (sender, connection) = Builder::new().handshake(io).await?;
-    // Its result is also that of the request that runs on it.
-    let task = tokio::spawn(connection).abort_handle();
-    Ok(Connection { sender, task })
+    Ok(Connection { sender, socket: Socket { driver: Some(Box::pin(connection)) } })
 }
 
 struct Connection {
     sender: SendRequest<Full<Bytes>>,
-    task: AbortHandle,
+    socket: Socket,
 }
 
-/// Closes the socket, also in the middle of a response.
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.task.abort();
+/// Dropping it closes the socket, also in the middle of a response.
+struct Socket {
+    /// Reads and writes while it is polled; `None` once the socket is closed. Its result is also that of the request that runs on it.
+    driver: Option<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>,
+}
+
+impl Socket {
+    /// Completes with what `poll` waits for, which only the driver can bring about.
+    async fn drive<T>(&mut self, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
+        // The one point where this yields to other tasks: nothing below may be pending for that reason, because it would not wake.
+        consume_budget().await;
+        let driving = poll_fn(|context| {
+            // Both sides of the connection are here, so they need not wake each other: each is polled after the other has changed.
+            // What wakes this task is the socket, and that only once there is nothing left to do.
+            let mut no_wake = Context::from_waker(Waker::noop());
+            self.advance(&mut no_wake);
+            if let Poll::Ready(done) = poll(&mut no_wake) {
+                return Poll::Ready(done);
+            }
+            self.advance(context);
+            poll(&mut no_wake)
+        });
+        unconstrained(driving).await
+    }
+
+    fn advance(&mut self, context: &mut Context<'_>) {
+        if let Some(driver) = &mut self.driver
+            && driver.as_mut().poll(context).is_ready()
+        {
+            self.driver = None;
+        }
+    }
+}
+
+impl Connection {
+    /// Notices what has happened since it was used: the last response has ended, or the server has closed the connection. From now
+    /// on it wakes nobody.
+    fn update_idle(&mut self) {
+        self.socket.advance(&mut Context::from_waker(Waker::noop()));
     }
 }
 
@@ -178,7 +215,9 @@ impl Connections {
         mut connection: Connection,
         request: Request<Full<Bytes>>,
     ) -> Result<ServerResponse, SendError> {
-        let response = connection.sender.send_request(request).await.map_err(SendError::Closed)?;
+        let mut receiving = pin!(connection.sender.send_request(request));
+        let response = connection.socket.drive(|context| receiving.as_mut().poll(context)).await;
+        let response = response.map_err(SendError::Closed)?;
         let (head, body) = response.into_parts();
         Ok(ServerResponse {
             status: head.status,
@@ -192,20 +231,26 @@ impl Connections {
     fn take_idle(&self) -> Option<Connection> {
         let now = self.clock.monotonic();
         let mut idle = self.lock();
-        let is_expired = |idle: &IdleConnection| {
-            idle.connection.sender.is_closed()
-                || now.saturating_duration_since(idle.since) >= self.idle_timeout
-        };
+        let is_expired =
+            |idle: &IdleConnection| now.saturating_duration_since(idle.since) >= self.idle_timeout;
         while idle.front().is_some_and(is_expired) {
             idle.pop_front();
         }
-        // One whose last response has just ended may not be ready yet.
-        let newest_ready =
-            idle.iter().rposition(|idle| idle.connection.sender.is_ready() && !is_expired(idle))?;
-        idle.remove(newest_ready).map(|idle| idle.connection)
+        for index in (0..idle.len()).rev() {
+            let connection = &mut idle[index].connection;
+            connection.update_idle();
+            if connection.sender.is_closed() {
+                idle.remove(index);
+            } else if connection.sender.is_ready() {
+                return idle.remove(index).map(|idle| idle.connection);
+            }
+            // Otherwise the end of its last response has not arrived yet.
+        }
+        None
     }
 
-    fn put_back(&self, connection: Connection) {
+    fn put_back(&self, mut connection: Connection) {
+        connection.update_idle();
         if !connection.sender.is_closed() {
             let since = self.clock.monotonic();
             self.lock().push_back(IdleConnection { connection, since });
@@ -226,9 +271,11 @@ pub struct ServerResponse {
 impl ServerResponse {
     /// Returns the next bytes of the body, or `None` at its end.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, hyper::Error> {
-        while self.connection.is_some() {
-            let frame = self.body.frame().await.transpose()?;
-            // The declared length says so before the connection's own task does.
+        while let Some(connection) = &mut self.connection {
+            let body = &mut self.body;
+            let frame = connection.socket.drive(|context| Pin::new(&mut *body).poll_frame(context)).await;
+            let frame = frame.transpose()?;
+            // The declared length says so before the connection is polled again.
             if frame.is_none() || self.body.is_end_stream() {
                 self.put_back_connection();
             }

@@ -59,9 +59,13 @@ async fn read(connections: &Arc<Connections>) -> Result<Bytes, ReadError> {
     connections.send(request()).await.unwrap().read_body(8).await
 }
 
-/// Waits until an idle connection can be taken: the task that drives it may still be at the end of its last response.
+/// Waits until an idle connection can be taken: the end of its last response may not have arrived.
 async fn until_ready(connections: &Connections) {
-    while !connections.lock().iter().any(|idle| idle.connection.sender.is_ready()) {
+    let is_ready = |idle: &mut IdleConnection| {
+        idle.connection.update_idle();
+        idle.connection.sender.is_ready()
+    };
+    while !connections.lock().iter_mut().any(is_ready) {
         tokio::task::yield_now().await;
     }
 }
