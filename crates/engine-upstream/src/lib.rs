@@ -217,11 +217,10 @@ impl Engine for UpstreamEngine {
         let slot = slot.ok_or(EngineError::Overloaded { retry_after_s: 1 })?;
         let (sink, generation) = channel();
         let (upstream, turns) = (Arc::clone(&self.upstream), Arc::clone(turns));
-        self.runtime.spawn(async move {
+        Ok(generation.with_work(self.runtime.clone(), async move {
             upstream.run(&turns, &job, sink).await;
             drop(slot);
-        });
-        Ok(generation)
+        }))
     }
 
     fn outage(&self) -> Option<String> {

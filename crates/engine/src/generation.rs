@@ -1,10 +1,19 @@
 //! The two ends of one running generation: the engine holds the sink, the caller holds the `Generation`. Dropping the
 //! `Generation`, or calling `cancel`, tells the engine to stop at its next step.
+//!
+//! An engine that only waits for a server can leave its work to the caller (`Generation::with_work`), whose task then runs it while
+//! it waits. A task of its own would be one more to wake, for the start and for every event.
 
 use crate::{EngineError, StopReason, TokenLogprobs};
 use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 /// An event of a running generation.
@@ -57,7 +66,7 @@ pub fn channel() -> (GenerationSink, Generation) {
     });
     (
         GenerationSink { shared: Arc::clone(&shared), wakes_for_text: true, is_finished: false },
-        Generation { shared, spare_buffer: None },
+        Generation { shared, spare_buffer: None, work: None },
     )
 }
 
@@ -137,17 +146,75 @@ pub struct Generation {
     shared: Arc<Shared>,
     /// Replaces the buffer of the next text. Allocated outside the lock, so that the engine never waits for it.
     spare_buffer: Option<String>,
+    /// The engine's work, as long as it runs here.
+    work: Option<Work>,
+}
+
+/// An engine's work that has not ended.
+struct Work {
+    /// Never locked: as the only one who has it, the caller needs no lock, but a `Generation` may be referenced from other threads.
+    future: Mutex<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Where it continues when nobody waits for it any more.
+    runtime: Handle,
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work").finish_non_exhaustive()
+    }
+}
+
+impl Work {
+    /// Returns whether it has ended. A panic ends it too, as it would end a task: the sink reports that nothing follows.
+    fn poll(&mut self, context: &mut Context<'_>) -> bool {
+        // What panicked is dropped and never polled again, so nothing observes its half-changed state.
+        let future = self.future.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
+        polled.map_or(true, |polled| polled.is_ready())
+    }
 }
 
 impl Generation {
+    /// Runs the engine's work wherever the caller waits for the next event. The work owns the sink. What is left of it after the last
+    /// event, or when the generation is dropped, becomes a task of the runtime.
+    #[must_use]
+    pub fn with_work(mut self, runtime: Handle, work: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.work = Some(Work { future: Mutex::new(Box::pin(work)), runtime });
+        self
+    }
+
+    /// Runs the work, if there is any, in a task of its runtime from now on: for a caller who does not wait for events all the time.
+    #[must_use]
+    pub fn with_work_in_a_task(mut self) -> Self {
+        self.spawn_work();
+        self
+    }
+
+    fn spawn_work(&mut self) {
+        if let Some(Work { future, runtime }) = self.work.take() {
+            runtime.spawn(future.into_inner().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
     /// Returns all text since the last event, or the end. Reasoning and text never share an event. No event follows `Finished` or an error.
     pub async fn next(&mut self) -> Result<Event, EngineError> {
         loop {
             if let Some(event) = self.take() {
                 return event;
             }
+            if self.work.is_some() {
+                return poll_fn(|context| self.poll_work(context)).await;
+            }
             self.shared.notify.notified().await;
         }
+    }
+
+    fn poll_work(&mut self, context: &mut Context<'_>) -> Poll<Result<Event, EngineError>> {
+        if self.work.as_mut().is_none_or(|work| work.poll(context)) {
+            self.work = None;
+        }
+        // All events come from the work, so there is nothing else to wait for.
+        self.take().map_or(Poll::Pending, Poll::Ready)
     }
 
     /// Returns the pending event without waiting.
@@ -188,6 +255,7 @@ impl Generation {
 impl Drop for Generation {
     fn drop(&mut self) {
         self.cancel();
+        self.spawn_work();
     }
 }
 
@@ -363,16 +431,61 @@ mod tests {
             sink.text("ab");
             tokio::task::yield_now().await;
         }
-        sink.end(Finished {
-            reason: StopReason::Complete,
-            output_tokens: 3,
-            cached_tokens: 0,
-            billed_cached_tokens: 0,
-            reasoning_tokens: 0,
-            prefilled_tokens: 0,
-            input_tokens: None,
-        });
+        sink.end(FINISHED);
         assert_eq!(caller.await.unwrap(), "ab".repeat(500));
+    }
+
+    const FINISHED: Finished = Finished {
+        reason: StopReason::Complete,
+        output_tokens: 3,
+        cached_tokens: 0,
+        billed_cached_tokens: 0,
+        reasoning_tokens: 0,
+        prefilled_tokens: 0,
+        input_tokens: None,
+    };
+
+    #[tokio::test]
+    async fn work_runs_where_its_caller_waits_and_continues_after_the_last_event() {
+        let (sink, generation) = channel();
+        let (ended, has_ended) = tokio::sync::oneshot::channel();
+        let mut generation = generation.with_work(Handle::current(), async move {
+            sink.text("Dear");
+            tokio::task::yield_now().await;
+            sink.text(" Ruth");
+            sink.end(FINISHED);
+            tokio::task::yield_now().await;
+            ended.send(()).unwrap();
+        });
+        assert_eq!(generation.next().await, Ok(Event::Text("Dear".to_owned())));
+        assert_eq!(generation.next().await, Ok(Event::Text(" Ruth".to_owned())));
+        assert_eq!(generation.next().await, Ok(Event::Finished(FINISHED)));
+        drop(generation);
+        has_ended.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn dropping_the_generation_cancels_its_work() {
+        let (sink, generation) = channel();
+        let (cancelled, is_cancelled) = tokio::sync::oneshot::channel();
+        let generation = generation.with_work(Handle::current(), async move {
+            sink.cancelled().await;
+            cancelled.send(()).unwrap();
+        });
+        drop(generation);
+        is_cancelled.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn work_that_panics_fails_the_generation() {
+        let (sink, generation) = channel();
+        let mut generation = generation.with_work(Handle::current(), async move {
+            sink.text("Dear");
+            tokio::task::yield_now().await;
+            panic!("a bug in an engine");
+        });
+        assert_eq!(generation.next().await, Ok(Event::Text("Dear".to_owned())));
+        assert!(matches!(generation.next().await, Err(EngineError::Failed(_))));
     }
 
     #[tokio::test]

@@ -164,7 +164,8 @@ async fn only_turns_of_a_billed_job_count_as_billed_before() {
     .await;
     let engine =
         engine_with(UpstreamSettings { tokenizer: Some(word_counter()), ..settings(&[&server]) }).await;
-    let unbilled = engine.start(instructed_job(&engine, &"word ".repeat(60), "Two words.", 16)).unwrap();
+    let job = instructed_job(&engine, &"word ".repeat(60), "Two words.", 16);
+    let unbilled = engine.start(job).unwrap().with_work_in_a_task();
     server.until_jobs(1).await;
     unbilled.cancel();
     let (_, ended) = collect_reply(unbilled).await.unwrap();

@@ -104,8 +104,9 @@ pub fn instructed_job(
     }
 }
 
+/// Runs whether or not the test waits for its events.
 pub fn start(engine: &UpstreamEngine, input: &str) -> Generation {
-    engine.start(job(engine, input, 16)).unwrap()
+    engine.start(job(engine, input, 16)).unwrap().with_work_in_a_task()
 }
 
 /// Reads until this text has come.
@@ -119,7 +120,8 @@ pub async fn read_until(generation: &mut Generation, expected: &str) {
 
 /// A job of another account than the one that `start` uses.
 pub fn start_as(engine: &UpstreamEngine, account: i64, input: &str) -> Generation {
-    engine.start(Job { account: AccountId(account), ..job(engine, input, 16) }).unwrap()
+    let job = Job { account: AccountId(account), ..job(engine, input, 16) };
+    engine.start(job).unwrap().with_work_in_a_task()
 }
 
 /// Waits until the first server is in this state.
@@ -172,6 +174,7 @@ pub async fn collect_with_reasoning(
     }
 }
 
+/// Runs in the test's own task, as a request does.
 pub async fn generate(engine: &UpstreamEngine, input: &str) -> Result<(String, Finished), EngineError> {
-    collect_reply(start(engine, input)).await
+    collect_reply(engine.start(job(engine, input, 16)).unwrap()).await
 }

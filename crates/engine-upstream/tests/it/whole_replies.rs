@@ -38,7 +38,7 @@ fn whole_job(engine: &UpstreamEngine, input: &str) -> Job {
 }
 
 fn start(engine: &UpstreamEngine, input: &str) -> Generation {
-    engine.start(whole_job(engine, input)).unwrap()
+    engine.start(whole_job(engine, input)).unwrap().with_work_in_a_task()
 }
 
 async fn cancel(mut generation: Generation) -> Finished {
@@ -234,10 +234,10 @@ async fn sampled_jobs_with_the_same_seed_are_told_apart() {
     let engine = counting_engine(&[&server], TIMEOUTS).await;
     let sampling = Sampling { temperature: 1.0, seed: 7, ..Sampling::GREEDY };
     let sampled = || Job { sampling, ..whole_job(&engine, "x") };
-    let first = engine.start(sampled()).unwrap();
+    let first = engine.start(sampled()).unwrap().with_work_in_a_task();
     server.until_jobs(1).await;
     assert!(!is_streamed(&server));
-    let second = engine.start(sampled()).unwrap();
+    let second = engine.start(sampled()).unwrap().with_work_in_a_task();
     server.until_jobs(2).await;
     assert!(is_streamed(&server), "otherwise its tokens could be those of the first");
     assert_eq!(cancel(second).await.output_tokens, 0);
