@@ -21,7 +21,7 @@
 //!    against the minute: the prompt tokens computed until the caller disconnected, and the text that was read before a
 //!    failure. A long prompt counts as one request, because it was tokenized. The other cases do not count.
 //!
-//! Steps 3 to 6 are methods of `AdmittedRequest`. They run in a task that outlives the caller. If that task is dropped or panics
+//! Steps 3 to 6 are methods of `AdmittedRequest`. They run in work that outlives the caller (`request_task`). If it is dropped or panics
 //! midway, the drop of `AdmittedRequest` spawns another task, the settler. Before any text was sent, the settler releases (6).
 //! After that, it cancels the work, collects what was generated and settles it (5), retrying every error that is not provably
 //! permanent. The settler also takes over a stream whose caller stopped waiting. Shutdown waits for settlers as for running

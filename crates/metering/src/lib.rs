@@ -5,6 +5,7 @@ mod activity;
 mod admitted_request;
 mod authentication;
 mod catch_panic;
+mod detach_on_drop;
 mod error;
 mod fair_semaphore;
 mod journal;

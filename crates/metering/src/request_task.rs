@@ -1,42 +1,44 @@
-//! Runs each request in its own task, which continues when the caller disconnects: what was generated must still be settled.
-//! `admitted_request` explains the protocol.
+//! Runs each request so that it continues when the caller disconnects: what was generated must still be settled. A stream has a task
+//! of its own, because its work never waits for its reader. A whole reply runs in its caller's task as long as the caller waits: that
+//! saves waking one task for the other. `admitted_request` explains the protocol.
 
 use crate::admitted_request::{AdmittedRequest, Unbilled};
+use crate::catch_panic::catch_panic;
+use crate::detach_on_drop::DetachOnDrop;
 use crate::lease::{LEASE_RENEWAL_INTERVAL, with_lease_renewal};
 use crate::replays::replay;
-use crate::running::{GenerationStream, ResponseSender, StreamStart, join_outcome, response_channel};
+use crate::running::{GenerationStream, ResponseSender, StreamStart, response_channel};
 use crate::{Call, Caller, Meter, MeterError, Reply};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use tokio::task::JoinHandle;
 
 impl Meter {
-    /// Runs one request to completion. Nothing is sent before the end, so the caller is woken once.
+    /// Runs one request to completion.
     pub async fn generate(self: &Arc<Self>, call: Call) -> Result<Reply, MeterError> {
         let (sender, _disconnect_guard) = ResponseSender::whole();
-        join_outcome(self.spawn(call, sender)?).await
+        catch_panic(DetachOnDrop::new(self.work(call, sender)?)).await
     }
 
     /// Starts one request, and returns once its work has begun.
     pub async fn stream(self: &Arc<Self>, call: Call) -> Result<GenerationStream, MeterError> {
         let (sender, pending) = response_channel();
-        pending.started(self.spawn(call, sender)?).await
+        pending.started(tokio::spawn(self.work(call, sender)?)).await
     }
 
-    fn spawn(
+    /// Counts as running until it is dropped.
+    fn work(
         self: &Arc<Self>,
         call: Call,
         sender: ResponseSender,
-    ) -> Result<JoinHandle<Result<Reply, MeterError>>, MeterError> {
-        // Held from before the check until the task is spawned, so that a drain that begins in between waits for it.
+    ) -> Result<Pin<Box<impl Future<Output = Result<Reply, MeterError>> + Send + use<>>>, MeterError> {
+        // Held from before the check until the work is tracked, so that a drain that begins in between waits for it.
         let _token = self.running.token();
         if self.is_draining() {
             return Err(MeterError::ShuttingDown);
         }
         self.can_record()?;
-        // The task continues when the caller's future is dropped, because what was generated must still be settled. Boxed, because
-        // spawning copies a future several times, and this one has kilobytes.
-        Ok(self.running.spawn(Box::pin(Arc::clone(self).run(call, sender))))
+        // Boxed, because a future is copied several times before it runs, and this one has kilobytes.
+        Ok(Box::pin(self.running.track_future(Arc::clone(self).run(call, sender))))
     }
 
     /// Runs the whole protocol (`admitted_request`). Rejections are counted only here, so exactly once.

@@ -255,7 +255,7 @@ impl GenerationStream {
     }
 }
 
-pub(crate) async fn join_outcome(
+async fn join_outcome(
     work: impl Future<Output = Result<Result<Reply, MeterError>, tokio::task::JoinError>>,
 ) -> Result<Reply, MeterError> {
     work.await.unwrap_or_else(|error| Err(MeterError::Internal(error.to_string())))
