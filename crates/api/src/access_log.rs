@@ -2,10 +2,10 @@
 
 use crate::ApiState;
 use crate::error::ApiError;
+use crate::route_metrics::Route;
 use axum::extract::{MatchedPath, Request};
 use axum::http::{Method, StatusCode};
 use chancery_domain::RequestId;
-use metrics::SharedString;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -30,7 +30,7 @@ pub(crate) struct AccessLogEntry {
     started_at: Instant,
     request_id: RequestId,
     method: Method,
-    path: Arc<str>,
+    route: Arc<Route>,
     is_written: bool,
     /// Set only for streams.
     outcome: Option<StreamOutcome>,
@@ -42,10 +42,11 @@ const CLIENT_CLOSED_REQUEST: (u16, &str) = (499, "hung_up");
 impl AccessLogEntry {
     pub(crate) fn begin(state: &ApiState, request: &Request, request_id: RequestId) -> Self {
         // Log only the paths of known routes: arbitrary ones would grow the metrics without bound.
-        let path = request.extensions().get::<MatchedPath>().map_or("(none)", MatchedPath::as_str).into();
+        let path = request.extensions().get::<MatchedPath>().map_or("(none)", MatchedPath::as_str);
+        let route = state.routes.route(path);
         let method = request.method().clone();
         let started_at = state.meter.clock().monotonic();
-        Self { state: state.clone(), started_at, request_id, method, path, is_written: false, outcome: None }
+        Self { state: state.clone(), started_at, request_id, method, route, is_written: false, outcome: None }
     }
 
     pub(crate) fn end(mut self, status: u16, error: Option<&ApiError>) {
@@ -73,15 +74,15 @@ impl AccessLogEntry {
         self.is_written = true;
         let duration = self.state.meter.clock().monotonic().saturating_duration_since(self.started_at);
         let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let Self { request_id, method, path, .. } = &self;
-        let (id, method, route) = (request_id.as_str(), method.as_str(), &**path);
+        let Self { request_id, method, route, .. } = &self;
+        let (id, method, path) = (request_id.as_str(), method.as_str(), route.path());
         if internal.is_empty() {
-            tracing::info!(request_id = id, method, path = route, status, code, duration_ms, "request");
+            tracing::info!(request_id = id, method, path, status, code, duration_ms, "request");
         } else {
             tracing::error!(
                 request_id = id,
                 method,
-                path = route,
+                path,
                 status,
                 code,
                 duration_ms,
@@ -89,14 +90,7 @@ impl AccessLogEntry {
                 "request failed"
             );
         }
-        let path = || SharedString::from_shared(Arc::clone(path));
-        let status = match status {
-            200 => SharedString::const_str("200"),
-            other => other.to_string().into(),
-        };
-        metrics::counter!("chancery_http_requests_total", "path" => path(), "status" => status, "code" => code)
-            .increment(1);
-        metrics::histogram!("chancery_http_request_seconds", "path" => path()).record(duration.as_secs_f64());
+        route.record(status, code, duration);
     }
 }
 

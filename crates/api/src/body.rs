@@ -2,7 +2,7 @@
 
 use crate::ApiState;
 use crate::body_bytes::ReservedBytes;
-use crate::caller::authenticate;
+use crate::caller::{authenticate, hashed_key};
 use crate::error::{ApiError, ApiResult};
 use crate::idempotency;
 use crate::request::{self, RequestBody};
@@ -37,12 +37,13 @@ impl<B: RequestBody> FromRequest<ApiState> for JsonRequest<B> {
     /// after it applies changes made during a slow upload: a revoked key, a new limit or a new cap.
     async fn from_request(request: Request, state: &ApiState) -> ApiResult<Self> {
         let (parts, body) = request.into_parts();
-        let sender = authenticate(&parts, state).await?;
+        let key = hashed_key(&parts)?;
+        let sender = authenticate(&parts, &key, state).await?;
         let reserved_bytes = state.body_bytes.start_upload(sender.account);
         let mut reserved_bytes = reserved_bytes.map_err(ApiError::body_bytes_exceeded)?;
         let bytes = read(&parts.headers, body, state.max_body_bytes, &mut reserved_bytes).await?;
         reserved_bytes.end_upload();
-        let caller = authenticate(&parts, state).await?;
+        let caller = authenticate(&parts, &key, state).await?;
         let body = request::parse(&bytes)?;
         Ok(Self { body, received: ReceivedRequest { caller, parts, bytes, reserved_bytes } })
     }

@@ -6,7 +6,7 @@ use crate::rate_limit::CallerSlot;
 use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::header;
 use axum::http::request::Parts;
-use chancery_metering::{Caller, PresentedKey};
+use chancery_metering::{Caller, HashedKey, PresentedKey};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 
@@ -18,14 +18,22 @@ impl FromRequestParts<ApiState> for AuthenticatedRead {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, ApiError> {
-        let caller = authenticate(parts, state).await?;
+        let caller = authenticate(parts, &hashed_key(parts)?, state).await?;
         state.meter.admit_read(&caller).await?;
         Ok(Self(caller))
     }
 }
 
-pub(crate) async fn authenticate(parts: &Parts, state: &ApiState) -> Result<Caller, ApiError> {
-    let caller = state.meter.authenticate(presented_key(parts)).await?;
+pub(crate) fn hashed_key(parts: &Parts) -> Result<HashedKey, ApiError> {
+    Ok(presented_key(parts).hash()?)
+}
+
+pub(crate) async fn authenticate(
+    parts: &Parts,
+    key: &HashedKey,
+    state: &ApiState,
+) -> Result<Caller, ApiError> {
+    let caller = state.meter.authenticate_hashed(key).await?;
     set_caller(parts, caller.clone());
     Ok(caller)
 }

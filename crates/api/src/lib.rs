@@ -24,6 +24,7 @@ mod rate_limit;
 mod receipts;
 mod request;
 mod request_layer;
+mod route_metrics;
 mod sse;
 mod state;
 mod tokens;

@@ -7,7 +7,8 @@ use crate::limits::{KEY_CACHE_CAPACITY, KEY_CACHE_TTL};
 use crate::rate_limits::{Bucket, KeyBucket, Reservation};
 use crate::unknown_keys::UnknownKeys;
 use chancery_domain::{
-    AccountId, AccountState, ApiKey, Clock, KeyId, KeyLimits, KeyPrefix, LimitScope, RateLimits, RequestId,
+    AccountId, AccountState, ApiKey, Clock, KeyHash, KeyId, KeyLimits, KeyPrefix, LimitScope, RateLimits,
+    RequestId,
 };
 use chancery_store::{KeyWithAccount, MeteringStore};
 use std::collections::HashMap;
@@ -75,6 +76,21 @@ impl<'a> From<Option<&'a str>> for PresentedKey<'a> {
     }
 }
 
+impl PresentedKey<'_> {
+    /// `InvalidKey` if it is missing or malformed.
+    pub fn hash(self) -> Result<HashedKey, MeterError> {
+        let key = self.text.and_then(|text| ApiKey::parse(text).ok()).ok_or(MeterError::InvalidKey)?;
+        Ok(HashedKey { prefix: key.prefix(), hash: key.hash(), peer: self.peer })
+    }
+}
+
+/// A well-formed key that a caller sent, for a request that checks it more than once.
+pub struct HashedKey {
+    prefix: KeyPrefix,
+    hash: KeyHash,
+    peer: Option<IpAddr>,
+}
+
 /// A valid key, with or without an account that pays.
 pub(crate) enum ValidKey {
     Billable(Caller),
@@ -112,16 +128,16 @@ impl Authenticator {
     }
 
     pub async fn authenticate(&self, presented: impl Into<PresentedKey<'_>>) -> Result<Caller, MeterError> {
-        match self.validate_key(presented.into()).await? {
+        match self.validate_key(&presented.into().hash()?).await? {
             ValidKey::Billable(caller) => Ok(caller),
             ValidKey::NotBillable { .. } => Err(MeterError::NoBillingAccount),
         }
     }
 
-    pub(crate) async fn validate_key(&self, presented: PresentedKey<'_>) -> Result<ValidKey, MeterError> {
-        let key = presented.text.and_then(|text| ApiKey::parse(text).ok()).ok_or(MeterError::InvalidKey)?;
-        let record = self.find_key(&key.prefix(), presented.peer).await?.ok_or(MeterError::InvalidKey)?;
-        if !record.key.accepts(&key.hash(), self.clock.now()) {
+    pub(crate) async fn validate_key(&self, presented: &HashedKey) -> Result<ValidKey, MeterError> {
+        let HashedKey { prefix, hash, peer } = presented;
+        let record = self.find_key(prefix, *peer).await?.ok_or(MeterError::InvalidKey)?;
+        if !record.key.accepts(hash, self.clock.now()) {
             return Err(MeterError::InvalidKey);
         }
         let (key, key_limits) = (record.key.id, &record.key.limits);

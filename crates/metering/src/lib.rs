@@ -29,14 +29,14 @@ mod spending;
 mod unknown_keys;
 mod unrecorded;
 
-pub use authentication::{Authenticator, Caller, PresentedKey};
+pub use authentication::{Authenticator, Caller, HashedKey, PresentedKey};
 pub use chancery_transparency::ReceiptOutcome;
 pub use error::{MeterError, SpendingCapDetails};
 pub use journal::{JOURNAL_FILE, Journal, JournalError, JournalStatus};
 pub use journal_replay::ReplaySummary;
 pub use key_status::{KeyStatus, LimitNumbers, ScopedLimits};
 pub use meter::Meter;
-pub use models::{Model, Models};
+pub use models::{Model, Models, OfferedModel};
 pub use rate_limits::{
     Bucket, Decision, GuardedLimiter, KeyBucket, LimitStoreProbeError, LimitStoreUrl, LimitStoreUrlError,
     Limiter, LimiterUnavailable, MemoryLimiter, RedisLimiter, Rejection, Reservation, open_limiter,

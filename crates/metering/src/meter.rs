@@ -11,7 +11,8 @@ use crate::replays::Replays;
 use crate::spending::SpendingCaps;
 use crate::unrecorded::UnrecordedCounter;
 use crate::{
-    Authenticator, Caller, CostEstimate, GenerateRequest, Limiter, MeterError, Model, Models, PresentedKey,
+    Authenticator, Caller, CostEstimate, GenerateRequest, HashedKey, Limiter, MeterError, Model, Models,
+    OfferedModel, PresentedKey,
 };
 use chancery_domain::{Clock, Randomness, RateLimitStatus, RequestId, UnixMillis};
 use chancery_store::{DbError, MeteringStore, UsageQuery, UsageSum};
@@ -92,7 +93,7 @@ impl Meter {
     }
 
     /// The model of this name, if the caller's key may use it.
-    pub fn model_for(&self, caller: &Caller, name: &str) -> Result<Arc<Model>, MeterError> {
+    pub fn model_for(&self, caller: &Caller, name: &str) -> Result<Arc<OfferedModel>, MeterError> {
         let models = self.models.current();
         let model = models.named(name)?;
         match caller.key_limits.allows_model(name) {
@@ -116,7 +117,12 @@ impl Meter {
 
     /// For requests that fail with the error. A key without an open account counts as a rejection.
     pub async fn authenticate(&self, presented: impl Into<PresentedKey<'_>>) -> Result<Caller, MeterError> {
-        match self.authenticator.validate_key(presented.into()).await? {
+        self.authenticate_hashed(&presented.into().hash()?).await
+    }
+
+    /// The same for a key that is checked more than once.
+    pub async fn authenticate_hashed(&self, presented: &HashedKey) -> Result<Caller, MeterError> {
+        match self.authenticator.validate_key(presented).await? {
             ValidKey::Billable(caller) => Ok(caller),
             ValidKey::NotBillable { account, key } => {
                 let error = MeterError::NoBillingAccount;

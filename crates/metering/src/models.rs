@@ -4,8 +4,10 @@
 use crate::MeterError;
 use chancery_domain::Prices;
 use chancery_engine::Engine;
+use metrics::Counter;
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 #[derive(Clone)]
 pub struct Model {
@@ -14,20 +16,63 @@ pub struct Model {
     pub prices: Prices,
 }
 
+/// A model with what all its requests share.
+pub struct OfferedModel {
+    model: Model,
+    token_counters: OnceLock<TokenCounters>,
+}
+
+/// Looked up once, because finding a metric by its labels costs more than counting.
+struct TokenCounters {
+    input: Counter,
+    output: Counter,
+}
+
+impl Deref for OfferedModel {
+    type Target = Model;
+
+    fn deref(&self) -> &Model {
+        &self.model
+    }
+}
+
+impl OfferedModel {
+    fn new(model: Model) -> Self {
+        Self { model, token_counters: OnceLock::new() }
+    }
+
+    /// Adds billed tokens to the metrics.
+    pub(crate) fn count_tokens(&self, input_tokens: u32, output_tokens: u32) {
+        let counters = self.token_counters.get_or_init(|| {
+            let name = &self.model.name;
+            TokenCounters {
+                input: metrics::counter!("chancery_input_tokens_total", "model" => name.clone()),
+                output: metrics::counter!("chancery_output_tokens_total", "model" => name.clone()),
+            }
+        });
+        counters.input.increment(u64::from(input_tokens));
+        counters.output.increment(u64::from(output_tokens));
+    }
+}
+
 #[derive(Clone, Default)]
-pub struct Models(BTreeMap<String, Arc<Model>>);
+pub struct Models(BTreeMap<String, Arc<OfferedModel>>);
 
 impl Models {
     pub fn new(models: impl IntoIterator<Item = Model>) -> Self {
-        Self(models.into_iter().map(|model| (model.name.clone(), Arc::new(model))).collect())
+        let mut offered = BTreeMap::new();
+        for model in models {
+            offered.insert(model.name.clone(), Arc::new(OfferedModel::new(model)));
+        }
+        Self(offered)
     }
 
-    pub fn named(&self, name: &str) -> Result<&Arc<Model>, MeterError> {
+    pub fn named(&self, name: &str) -> Result<&Arc<OfferedModel>, MeterError> {
         self.0.get(name).ok_or_else(|| MeterError::UnknownModel(name.to_owned()))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Model> {
-        self.0.values().map(Arc::as_ref)
+        self.0.values().map(|offered| &offered.model)
     }
 }
 
@@ -46,7 +91,7 @@ impl ModelRegistry {
     /// Offers a model, instead of one of the same name.
     pub(crate) fn insert(&self, model: Model) {
         self.change(|models| {
-            models.insert(model.name.clone(), Arc::new(model));
+            models.insert(model.name.clone(), Arc::new(OfferedModel::new(model)));
         });
     }
 
@@ -56,7 +101,7 @@ impl ModelRegistry {
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Arc<Model>>)) {
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Arc<OfferedModel>>)) {
         let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let mut models = Models::clone(&current);
         change(&mut models.0);

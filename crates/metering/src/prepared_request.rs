@@ -11,13 +11,13 @@
 use crate::limits::{INLINE_TEXT_BYTES, INLINE_TURNS, TOKENIZE_QUEUE_TIMEOUT};
 use crate::logprobs;
 use crate::rate_limits::{Decision, Reservation};
-use crate::{Call, Caller, GenerateRequest, Meter, MeterError, Model};
+use crate::{Call, Caller, GenerateRequest, Meter, MeterError, OfferedModel};
 use chancery_domain::{AccountId, MoneyError, Nanos, UnixMillis};
 use chancery_engine::{EngineError, Prompt, Turn};
 use std::sync::Arc;
 
 pub(crate) struct PreparedRequest {
-    pub(crate) model: Arc<Model>,
+    pub(crate) model: Arc<OfferedModel>,
     pub(crate) prompt: Prompt,
     /// The caller's cap, or as many as fit. The engine also stops when the context is full, and reports it.
     pub(crate) max_output_tokens: u32,
@@ -29,7 +29,7 @@ pub(crate) struct PreparedRequest {
 
 /// A request before its prompt is tokenized.
 struct CheckedRequest {
-    model: Arc<Model>,
+    model: Arc<OfferedModel>,
     cap: Option<u32>,
     /// What the requested log probabilities allow; `cap` is no higher.
     max_logprob_tokens: u32,

@@ -193,11 +193,7 @@ impl OpenRequest {
 
     fn record_token_metrics(&self) {
         let GenerationState::Finished(reply) = &self.work else { return };
-        let model = &self.prepared.model.name;
-        metrics::counter!("chancery_input_tokens_total", "model" => model.clone())
-            .increment(u64::from(reply.input_tokens));
-        metrics::counter!("chancery_output_tokens_total", "model" => model.clone())
-            .increment(u64::from(reply.output_tokens));
+        self.prepared.model.count_tokens(reply.input_tokens, reply.output_tokens);
     }
 
     fn log_unbilled_usage(&self, error: &MeterError) {
