@@ -18,8 +18,8 @@ use crate::ledger::chains::{SET_HEAD, read_head, read_row};
 use crate::ledger::writer::{AppendOutcome, LedgerDatabase, MAX_BATCH};
 use async_trait::async_trait;
 use chancery_domain::{ChainHead, RequestId, UsageRow, WriterId};
-use futures_util::TryStreamExt;
 use futures_util::future::BoxFuture;
+use futures_util::{StreamExt, TryStreamExt};
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{AssertSqlSafe, Executor, Sqlite, SqliteConnection};
@@ -103,7 +103,8 @@ impl SqliteLedger {
             .bind(batch.after.hash.0.as_slice())
             .bind(to_db_count(batch.before.rows))
             .bind(batch.before.hash.0.as_slice());
-        let results = Executor::execute_many(&mut *connection, bind_sums(head, batch));
+        // After the last result there is only the end of the command, which would be one more wake-up.
+        let results = Executor::execute_many(&mut *connection, bind_sums(head, batch)).take(WHOLE_STATEMENTS);
         let error = match results.try_collect::<Vec<_>>().await {
             Ok(results) if results.len() == WHOLE_STATEMENTS => return Ok(AppendOutcome::Appended),
             // The thread is gone, and with it what it did not commit.
