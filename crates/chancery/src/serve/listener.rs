@@ -5,6 +5,7 @@
 use super::connection::ConnectionSettings;
 use super::connections::{ConnectionSlot, Connections};
 use super::reply_io::MinReadRate;
+use super::self_wakes::poll_again_when_woken;
 use super::shutdown::ShutdownTokens;
 use anyhow::Context;
 use axum::Router;
@@ -145,7 +146,8 @@ impl Listener {
                 () = closing.cancelled() => break,
             };
             let Some((stream, peer, slot)) = accepted else { continue };
-            open.spawn(Arc::clone(&settings).serve(stream, peer, slot));
+            let serving = Box::pin(Arc::clone(&settings).serve(stream, peer, slot));
+            open.spawn(poll_again_when_woken(serving));
         }
         open.close();
         let _ = tokio::time::timeout(LAST_REPLIES_TIMEOUT, open.wait()).await;

@@ -33,6 +33,7 @@ mod person_limits;
 mod reload;
 mod reply_io;
 mod reply_watch;
+mod self_wakes;
 mod shutdown;
 pub mod tls;
 
