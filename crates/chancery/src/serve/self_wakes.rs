@@ -44,7 +44,9 @@ pub fn poll_again_when_woken<F: Future>(mut future: Pin<Box<F>>) -> impl Future<
         // Before the first poll: from the moment at which the state is `WAITING` again, a wake-up goes to this task.
         task.register(context.waker());
         for _ in 0..MAX_POLLS {
-            state.store(POLLING, Ordering::Release);
+            // A swap, because a wake-up that finds `WOKEN` does not wake the task: this poll must see what it was for. After a mere
+            // store, the poll could read older state.
+            state.swap(POLLING, Ordering::AcqRel);
             if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
                 return Poll::Ready(output);
             }
@@ -61,10 +63,13 @@ pub fn poll_again_when_woken<F: Future>(mut future: Pin<Box<F>>) -> impl Future<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use chancery_domain::{Clock, SystemClock};
     use std::cell::Cell;
     use std::pin::pin;
-    use std::sync::Mutex;
     use std::sync::atomic::AtomicUsize;
+    use std::sync::{Mutex, OnceLock};
+    use std::thread;
+    use std::time::Duration;
 
     #[derive(Default)]
     struct Wakes(AtomicUsize);
@@ -123,5 +128,55 @@ mod tests {
             waker.wake();
             assert_eq!(wakes.0.load(Ordering::SeqCst), rounds);
         }
+    }
+
+    #[test]
+    fn wake_up_from_another_thread_is_never_lost() {
+        const EVENTS: usize = 5_000;
+        let (sent, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let stored: OnceLock<Waker> = OnceLock::new();
+        let mut future = pin!(poll_again_when_woken(Box::pin(poll_fn(|context| {
+            stored.get_or_init(|| context.waker().clone());
+            // Relaxed, so that only the wake-up itself makes the event visible.
+            let number = sent.load(Ordering::Relaxed);
+            seen.store(number, Ordering::Relaxed);
+            if number == EVENTS { Poll::Ready(()) } else { Poll::Pending }
+        }))));
+        let wakes = Arc::new(Wakes::default());
+        let task = Waker::from(Arc::clone(&wakes));
+        let mut polled = future.as_mut().poll(&mut Context::from_waker(&task));
+        let waker = stored.get().unwrap();
+        let is_lost = thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 1..=EVENTS {
+                    // The poll for this wake-up often begins just when the event comes.
+                    waker.wake_by_ref();
+                    for _ in 0..number % 64 {
+                        std::hint::spin_loop();
+                    }
+                    sent.store(number, Ordering::Relaxed);
+                    waker.wake_by_ref();
+                    while seen.load(Ordering::Relaxed) < number {
+                        thread::yield_now();
+                    }
+                }
+            });
+            let mut handled_wakes = 0;
+            while polled.is_pending() {
+                let waits_since = SystemClock.monotonic();
+                while wakes.0.load(Ordering::SeqCst) == handled_wakes {
+                    if waits_since.elapsed() > Duration::from_secs(10) {
+                        // Ends the other thread.
+                        seen.store(usize::MAX, Ordering::Relaxed);
+                        return true;
+                    }
+                    thread::yield_now();
+                }
+                handled_wakes = wakes.0.load(Ordering::SeqCst);
+                polled = future.as_mut().poll(&mut Context::from_waker(&task));
+            }
+            false
+        });
+        assert!(!is_lost);
     }
 }
