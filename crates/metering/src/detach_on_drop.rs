@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 
-/// Dropping it before it has completed detaches the work, unless the work has panicked.
+/// Dropping it before it has completed detaches the work, unless the work has panicked. Outside a runtime, the work is dropped.
 pub(crate) struct DetachOnDrop<F>
 where
     F: Future<Output: Send> + Send + 'static,
@@ -78,6 +78,13 @@ mod tests {
         let (done, is_done) = oneshot::channel();
         drop(DetachOnDrop::new(Box::pin(async move { done.send(()).unwrap() })));
         is_done.await.unwrap();
+    }
+
+    #[test]
+    fn work_is_dropped_with_its_caller_outside_a_runtime() {
+        let (done, is_done) = oneshot::channel();
+        drop(DetachOnDrop::new(Box::pin(async move { done.send(()).unwrap() })));
+        is_done.blocking_recv().unwrap_err();
     }
 
     #[tokio::test]

@@ -100,7 +100,7 @@ impl WorkStatus {
     }
 }
 
-/// The side of the request's task.
+/// The side of the request's work.
 pub(crate) struct ResponseSender {
     start_sender: Option<oneshot::Sender<StreamStart>>,
     /// `None` if the caller does not stream.
@@ -126,7 +126,7 @@ pub(crate) fn response_channel() -> (ResponseSender, PendingResponse) {
 }
 
 impl ResponseSender {
-    /// For a caller who only wants the reply, which is the outcome of the request's task. Dropping the guard means
+    /// For a caller who only wants the reply, which is the outcome of the request's work. Dropping the guard means
     /// disconnecting.
     pub(crate) fn whole() -> (Self, DropGuard) {
         let disconnected = CancellationToken::new();

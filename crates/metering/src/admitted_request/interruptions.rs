@@ -55,6 +55,26 @@ async fn stream_dropped_at_any_await_leaves_no_reservation_in_redis() {
     drop_at_each_await(LimitStore::Redis, ResponseMode::Stream).await;
 }
 
+/// One caller hangs up at the first await point of a whole reply, another at the second, and so on until one gets the reply.
+#[tokio::test]
+async fn hang_up_at_any_await_bills_what_was_generated_and_leaves_no_reservation() {
+    let fixture = Fixture::new(LimitStore::Memory, send_two_words).await;
+    let (mut billed, mut unbilled) = (0, 0);
+    for waits in 0.. {
+        fixture.clock.clock.advance(WINDOW);
+        let (mut interrupted, outcome) = fixture.hang_up_after(waits).await;
+        match (fixture.assert_closed(&mut interrupted).await, &outcome) {
+            (Some(_), None) => billed += 1,
+            (None, None) => unbilled += 1,
+            (Some(2), Some(Ok(_))) => break,
+            other => panic!("after {waits} waits: {other:?}"),
+        }
+    }
+    println!("hung up {unbilled} times unbilled, {billed} times billed");
+    // From the first word on, every hang-up is billed.
+    assert!(billed >= 1, "{billed}");
+}
+
 #[tokio::test]
 async fn stream_dropped_midway_bills_exactly_the_generated_tokens() {
     let fixture = Fixture::new(LimitStore::Memory, send_one_word_then_wait).await;

@@ -296,22 +296,18 @@ impl Fixture {
     ) -> (Interrupted, Option<Result<Reply, MeterError>>) {
         let (call, (reporter, pending)) = (self.call(), mode.channel());
         let run = Arc::clone(&self.meter).run(call.clone(), reporter);
-        let mut work = Box::pin(self.meter.running.track_future(run));
-        let mut waited = 0;
-        let outcome = poll_fn(|context| match work.as_mut().poll(context) {
-            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
-            Poll::Pending if waited == waits => Poll::Ready(None),
-            Poll::Pending => {
-                waited += 1;
-                Poll::Pending
-            }
-        });
-        let outcome = outcome.await;
-        drop(work);
+        let outcome = drop_at_wait(waits, self.meter.running.track_future(run)).await;
         (Interrupted { call, pending }, outcome)
     }
 
-    /// Runs the request in its own task, as the API does.
+    /// The same with a caller who hangs up instead of the request that is dropped.
+    pub(super) async fn hang_up_after(&self, waits: u32) -> (Interrupted, Option<Result<Reply, MeterError>>) {
+        let (call, (_, pending)) = (self.call(), ResponseMode::Whole.channel());
+        let outcome = drop_at_wait(waits, self.meter.generate(call.clone())).await;
+        (Interrupted { call, pending }, outcome)
+    }
+
+    /// Runs the request in a task of its own, as the API does with streams.
     pub(super) fn spawn(&self, mode: ResponseMode) -> (Interrupted, JoinHandle<Result<Reply, MeterError>>) {
         let (call, (reporter, pending)) = (self.call(), mode.channel());
         let work = self.meter.running.spawn(Arc::clone(&self.meter).run(call.clone(), reporter));
@@ -440,4 +436,21 @@ impl Fixture {
 
 pub(super) async fn unlock(mut database: SqliteConnection) {
     sqlx::query("ROLLBACK").execute(&mut database).await.unwrap();
+}
+
+/// Lets the work wait `waits` times, then drops it at its next wait. Returns its output if it has ended before.
+async fn drop_at_wait<T>(waits: u32, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = Box::pin(work);
+    let mut waited = 0;
+    let output = poll_fn(|context| match work.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if waited == waits => Poll::Ready(None),
+        Poll::Pending => {
+            waited += 1;
+            Poll::Pending
+        }
+    });
+    let output = output.await;
+    drop(work);
+    output
 }
