@@ -476,6 +476,18 @@ mod tests {
         is_cancelled.await.unwrap();
     }
 
+    #[test]
+    fn work_is_dropped_with_its_generation_once_its_runtime_has_ended() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (sink, generation) = channel();
+        let shared = Arc::clone(&generation.shared);
+        let generation =
+            generation.with_work(runtime.handle().clone(), async move { sink.cancelled().await });
+        drop(runtime);
+        drop(generation);
+        assert_eq!(Arc::strong_count(&shared), 1);
+    }
+
     #[tokio::test]
     async fn work_that_panics_fails_the_generation() {
         let (sink, generation) = channel();
