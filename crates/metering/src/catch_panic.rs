@@ -1,6 +1,7 @@
 //! Turns panics into errors in work that must continue after them.
 
 use crate::MeterError;
+use chancery_domain::panic_message;
 use futures_util::FutureExt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -11,5 +12,26 @@ pub(crate) fn catch_panic<T>(
 ) -> impl Future<Output = Result<T, MeterError>> {
     // A future that panicked is never polled again, so its inconsistent state is never observed.
     let outcome = AssertUnwindSafe(work).catch_unwind();
-    outcome.map(|outcome| outcome.unwrap_or_else(|_| Err(MeterError::Internal("task panicked".to_owned()))))
+    outcome.map(|outcome| {
+        outcome.unwrap_or_else(|panic| {
+            Err(MeterError::Internal(format!("task panicked: {}", panic_message(panic.as_ref()))))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn error_has_the_message_of_the_panic() {
+        async fn panics() -> Result<(), MeterError> {
+            panic!("a bug, as the test wants");
+        }
+        let outcome = catch_panic(panics()).await;
+        assert!(
+            matches!(&outcome, Err(MeterError::Internal(detail)) if detail == "task panicked: a bug, as the test wants"),
+            "{outcome:?}"
+        );
+    }
 }
