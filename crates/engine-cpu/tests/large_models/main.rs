@@ -38,13 +38,13 @@ const SLOTS: usize = NOTES.len();
 /// `fixtures/accuracy_bounds.json`, which says where the values come from.
 #[derive(Deserialize)]
 struct Bounds {
-    text_tokens: usize,
     max_perplexity_difference: f64,
     models: BTreeMap<String, ModelBounds>,
 }
 
 #[derive(Deserialize)]
 struct ModelBounds {
+    text_tokens: usize,
     llama_cpp_perplexity: Option<f64>,
     max_mean_kl: f64,
     min_top1_agreement: f64,
@@ -81,7 +81,7 @@ fn text_tokens(path: &Path, count: usize) -> Vec<u32> {
 fn check_accuracy(name: &str) {
     let (path, bounds) = (model_path(name), bounds());
     let model = &bounds.models[name];
-    let tokens = text_tokens(&path, bounds.text_tokens);
+    let tokens = text_tokens(&path, model.text_tokens);
     // One after another: together they take twice the memory.
     let exact =
         text_logprobs(&mut LogprobEvaluator::load_f32(&path, tokens.len(), threads()).unwrap(), &tokens);
