@@ -42,7 +42,7 @@ impl OfferedModel {
     }
 
     /// Adds billed tokens to the metrics.
-    pub(crate) fn count_tokens(&self, input_tokens: u32, output_tokens: u32) {
+    pub(crate) fn record_tokens(&self, input_tokens: u32, output_tokens: u32) {
         let counters = self.token_counters.get_or_init(|| {
             let name = &self.model.name;
             TokenCounters {

@@ -193,7 +193,7 @@ impl OpenRequest {
 
     fn record_token_metrics(&self) {
         let GenerationState::Finished(reply) = &self.work else { return };
-        self.prepared.model.count_tokens(reply.input_tokens, reply.output_tokens);
+        self.prepared.model.record_tokens(reply.input_tokens, reply.output_tokens);
     }
 
     fn log_unbilled_usage(&self, error: &MeterError) {
