@@ -85,7 +85,7 @@ fn main() -> Outcome<()> {
     let threads = std::thread::available_parallelism()?.get();
 
     eprintln!("llama.cpp, {} tokens", tokens.len());
-    let build = arguments.build.as_deref().unwrap_or_else(best_llama_build);
+    let build = arguments.build.clone().unwrap_or_else(best_llama_build);
     let program = arguments.peers_folder.join("llama").join(build).join("llama_logits");
     let llama = llama_logprobs(&program, &arguments.model, &tokens, threads)?;
     eprintln!("Chancery");
@@ -139,10 +139,10 @@ fn main() -> Outcome<()> {
 }
 
 /// The native build uses AMX and BF16 without asking whether the processor has them.
-fn best_llama_build() -> &'static str {
+fn best_llama_build() -> String {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let has = |flag| cpuinfo.split_whitespace().any(|word| word == flag);
-    if has("amx_int8") && has("avx512_bf16") { "native" } else { "avx2" }
+    if has("amx_int8") && has("avx512_bf16") { "native" } else { "avx2" }.to_owned()
 }
 
 fn text_tokens(model: &Path, count: usize) -> Outcome<Vec<u32>> {
@@ -226,7 +226,7 @@ fn print_bounds(bounds: &Bounds, difference: f64) {
         bounds.max_perplexity_difference * 100.0
     );
     match &bounds.model {
-        Some(ModelBounds { max_mean_kl, min_top1_agreement }) => println!(
+        Some(ModelBounds { max_mean_kl, min_top1_agreement, .. }) => println!(
             "Bounds against f32: mean KL below {max_mean_kl}, same most likely token above {min_top1_agreement}."
         ),
         None => println!("accuracy_bounds.json has no bounds against f32 for this model."),

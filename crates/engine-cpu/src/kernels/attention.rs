@@ -7,6 +7,8 @@
 //! Long because the block kernels share one set of invariants about pages, spans and scratch buffers.
 
 #[cfg(target_arch = "x86_64")]
+mod block_softmax;
+#[cfg(target_arch = "x86_64")]
 mod byte_products;
 #[cfg(target_arch = "x86_64")]
 mod split_bytes;
