@@ -262,5 +262,5 @@ async fn redis_with_an_eviction_policy_logs_a_warning() {
     let firm = Firm::new().with("CHANCERY_LIMITS__STORE", &redis.url());
     assert!(!firm.start().log().contains("maxmemory-policy"));
     redis.command(&["config", "set", "maxmemory-policy", "allkeys-lru"]);
-    assert!(firm.start().log().contains("set maxmemory-policy to noeviction"));
+    firm.start().wait_for_log("set maxmemory-policy to noeviction");
 }

@@ -174,7 +174,7 @@ async fn model_that_cannot_be_loaded_leaves_the_old_one_and_the_others() {
     write(&firm, &[section("first", &file), section("second", &bad_file)]);
     server.signal(Signal::HUP);
     until_failed(1).await;
-    assert!(server.log().contains("bad.gguf"), "{}", server.log());
+    server.wait_for_log("bad.gguf");
     until_offered(&server, &key, &["first"]).await;
 
     write(&firm, &[section("first", &bad_file), section("third", &file)]);
@@ -199,7 +199,7 @@ async fn invalid_configuration_changes_no_model() {
         server.log().contains("reload failed, keeping the current configuration")
     })
     .await;
-    assert!(server.log().contains("duplicate model name"), "{}", server.log());
+    server.wait_for_log("duplicate model name");
     until_offered(&server, &key, &["first"]).await;
     assert_eq!(server.generate(&key, &to("first", "Say hello.", 2)).await.status, 200);
 }

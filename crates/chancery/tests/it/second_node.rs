@@ -82,7 +82,7 @@ async fn server_that_lost_its_lock_admits_nothing_until_reacquired() {
     assert!(reason.contains("another chancery server"), "{reason}");
     let rejected = server.generate(&key, &body).await;
     assert_eq!((rejected.status, rejected.code()), (503, "unavailable"), "{}", rejected.body);
-    assert!(server.log().contains("serving lock lost"), "{}", server.log());
+    server.wait_for_log("serving lock lost");
 
     drop(statements);
     other.wait().unwrap();

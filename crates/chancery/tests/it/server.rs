@@ -298,6 +298,20 @@ impl Server {
         self.stderr.text()
     }
 
+    /// Waits until the log contains the text. The server's own thread writes the log, so a line may come after the reply to
+    /// the request that caused it.
+    pub fn wait_for_log(&self, text: &str) {
+        const POLL_INTERVAL: Duration = Duration::from_millis(10);
+        const MAX_POLLS: u32 = 3_000;
+        for _ in 0..MAX_POLLS {
+            if self.log().contains(text) {
+                return;
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        panic!("not in the log: {text}\n{}", self.log());
+    }
+
     pub fn stdout(&self) -> String {
         self.stdout.text()
     }

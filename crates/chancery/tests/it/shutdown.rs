@@ -81,13 +81,13 @@ async fn draining_node_reports_unready_and_serves_until_the_drain_wait_ends() {
     assert_eq!((page.status().as_u16(), &page.headers()["connection"]), (200, &"close".parse().unwrap()));
     server.signal(Signal::TERM);
     assert_eq!(server.wait(), Some(0), "the wait is cut short, and nothing runs");
-    assert!(server.log().contains("draining"), "{}", server.log());
+    server.wait_for_log("draining");
     assert_eq!(firm.json(&["usage", "--json"])["total"]["requests"], 2);
 
     let mut server = firm.with("CHANCERY_OPS__DRAIN_WAIT_S", "1").start();
     server.signal(Signal::TERM);
     assert_eq!(server.wait(), Some(0), "the wait is over, and nothing runs");
-    assert!(server.log().contains("shutting down: not ready, still serving"), "{}", server.log());
+    server.wait_for_log("shutting down: not ready, still serving");
 }
 
 /// Starts the portal alone, sends a request whose body is not complete yet, and waits until the portal drains.
@@ -111,7 +111,7 @@ async fn busy_portal() -> (Firm, Server, TcpStream) {
     assert!(!server.log().contains("draining"), "it is not ready before it drains");
     eventually("the portal drains", Duration::from_secs(10), async || server.log().contains("draining"))
         .await;
-    assert!(server.log().contains("\"running_pages\":1"), "{}", server.log());
+    server.wait_for_log("\"running_pages\":1");
     (firm, server, connection)
 }
 
@@ -134,7 +134,7 @@ async fn second_sigterm_abandons_the_running_requests_of_the_portal() {
     let (_firm, mut server, mut connection) = busy_portal().await;
     server.signal(Signal::TERM);
     assert_eq!(server.wait(), Some(0));
-    assert!(server.log().contains("abandoning running requests"), "{}", server.log());
+    server.wait_for_log("abandoning running requests");
     let mut reply = Vec::new();
     let _ = connection.read_to_end(&mut reply).await;
     assert!(reply.is_empty(), "it was never complete");

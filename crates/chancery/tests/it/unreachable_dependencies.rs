@@ -56,7 +56,7 @@ async fn start_waits_for_unreachable_postgresql_and_redis_and_reports_it() {
         "waiting for Redis",
         "Redis can be reached",
     ] {
-        assert!(server.log().contains(&format!("\"message\":\"{message}\"")), "{message}: {}", server.log());
+        server.wait_for_log(&format!("\"message\":\"{message}\""));
     }
 }
 

@@ -209,5 +209,5 @@ async fn rate_limit_revoked_key_and_closed_account_have_clear_errors() {
         scene.failure().await.starts_with("The portal’s API key was rejected.")
     })
     .await;
-    assert!(scene.server.log().contains("draft rejected by the generation api"));
+    scene.server.wait_for_log("draft rejected by the generation api");
 }

@@ -92,7 +92,7 @@ async fn oidc_provider_ends_the_portal_session_through_the_back_channel_once_per
         request.send().await.unwrap().status() == 401
     })
     .await;
-    assert!(scene.server.log().contains("sessions ended by the identity provider"), "{}", scene.server.log());
+    scene.server.wait_for_log("sessions ended by the identity provider");
 
     let printed = provider.log();
     let form = printed.lines().find_map(|line| line.strip_prefix("sends ")).unwrap();
@@ -148,5 +148,5 @@ async fn unavailable_provider_shows_a_page_and_is_logged() {
     scene.browser.shows("sign-in service").await;
     assert!(scene.browser.status().await >= 500);
     assert!(!scene.browser.page_text().await.contains("127.0.0.1"), "what is internal stays in the log");
-    assert!(scene.server.log().contains("discovery"), "{}", scene.server.log());
+    scene.server.wait_for_log("discovery");
 }

@@ -112,7 +112,7 @@ async fn certificate_is_obtained_after_the_start_and_reused_by_the_next() {
         readiness(&server).await.status == 200
     })
     .await;
-    assert!(server.log().contains("certificate obtained"), "{}", server.log());
+    server.wait_for_log("certificate obtained");
     let obtained = served_certificate(&server).await;
     let (_, parsed) = X509Certificate::from_der(&obtained).unwrap();
     assert!(parsed.issuer().to_string().contains("Pebble"), "{}", parsed.issuer());
