@@ -267,7 +267,7 @@ class Chancery:
 
 
 class SentRequest:
-    """A request whose reply nobody has read."""
+    """A request whose reply has not been read."""
 
     def __init__(self, chancery, body):
         host = chancery.api.removeprefix("http://")

@@ -22,7 +22,7 @@ struct Reading {
 
 impl NoiseWatch {
     /// `servers` are the other processes that belong to the measurement, with their descendants. `programs` are the names of
-    /// programs that somebody else has started and that belong to it, such as a database.
+    /// programs that belong to it but that it did not start, such as a database.
     pub fn start(servers: impl Iterator<Item = u32>, programs: &'static [&'static str]) -> Outcome<Self> {
         let processes: Vec<u32> = servers.collect();
         let before = read(&processes, programs)?;

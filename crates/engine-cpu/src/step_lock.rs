@@ -1,4 +1,4 @@
-//! Engines in one process take turns step by step. A step uses all cores; if two ran at once, threads that spin would
+//! Engines in one process take turns step by step. A step uses almost all cores; if two ran at once, threads that spin would
 //! take the cores from threads that compute.
 //!
 //! Engines share time, not steps: a step of a large model takes as long as many steps of a small one. The protocol is

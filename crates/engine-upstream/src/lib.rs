@@ -80,7 +80,7 @@ pub struct UpstreamEngine {
 
 impl UpstreamEngine {
     /// Asks the servers what they offer, and for the context length if it is not set. If it is, they may be down. Call it
-    /// on the runtime of those who wait for jobs: what is left of a job for which nobody waits any more runs there.
+    /// on the runtime of those who wait for jobs: what is left of a job runs there once its caller stops waiting.
     pub async fn start(
         settings: UpstreamSettings,
         clock: Arc<dyn Clock>,

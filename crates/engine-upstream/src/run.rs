@@ -8,7 +8,7 @@
 //!    sent cannot be taken back. If the server goes past the cap, the job is stopped there (`cap`), and so it is where
 //!    the reply loops, if the job asks for that (`repetition_watch`). Reasoning before the answer is text in all these
 //!    steps.
-//!    Where nobody needs the text before the end, it is passed on at the end, and a server that tells its progress is
+//!    Where the caller does not need the text before the end, it is passed on at the end, and a server that tells its progress is
 //!    asked for a whole reply (`whole_reply`). Its first token counts as the first text.
 //! 5. If the caller disconnects, the connection is closed at once, which tells the server to stop. Only if the reply
 //!    has already ended, and nothing runs any more, is its usage still awaited, briefly. The total timeout does the
@@ -145,7 +145,7 @@ impl<'a> RunningJob<'a> {
         self.progress_tag.get_or_init(|| self.new_progress_tag()).as_ref().map(|tag| tag.value)
     }
 
-    /// Returns `None` if the job needs a stream: somebody needs the text before the end, this process watches it for loops or log
+    /// Returns `None` if the job needs a stream: the caller needs text before the end, this process watches it for loops or log
     /// probabilities, or another server is to replace one whose first text is late. A long reply is streamed too, because a
     /// whole one that reaches the total timeout has no text. So is one that is sampled with a seed that the caller chose: a job
     /// of another node, or of another model on the same server, may have the same, and its tokens would be billed for this one.

@@ -238,7 +238,7 @@ impl RunningJob<'_> {
     }
 }
 
-/// What is certain of a reply that nobody can count: each piece has a token, and a whole reply, which is one piece, those that its
+/// What is certain of a reply that cannot be counted: each piece has a token, and a whole reply, which is one piece, those that its
 /// server has reported.
 fn min_output_tokens(received: &Received) -> u32 {
     let reported = received.usage.map_or(0, |usage| usage.completion_tokens);

@@ -154,7 +154,7 @@ pub struct Generation {
 struct Work {
     /// Never locked: as the only one who has it, the caller needs no lock, but a `Generation` may be referenced from other threads.
     future: Mutex<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Where it continues when nobody waits for it any more.
+    /// Where it continues once its caller stops waiting.
     runtime: Handle,
 }
 

@@ -23,7 +23,7 @@ pub const DATABASES: &[&str] = &["postgres", "redis-server"];
 
 const PATH: &str = "/v1/chat/completions";
 /// Portkey listens on every interface, and has no option for another address. As a gateway it forwards to any host that a
-/// request names, so nobody else may reach it.
+/// request names, so no other program may reach it.
 const LISTEN_ON_LOOPBACK: &str = r#"
 const { Server } = require("node:net");
 const listen = Server.prototype.listen;
@@ -193,7 +193,7 @@ fn targets(address: SocketAddr, keys: &[String], headers: &[(HeaderName, String)
     Ok([target("")?, target(r#","stream":true"#)?])
 }
 
-/// Creates the keys first: the server then opens a database that nobody else has open.
+/// Creates the keys first: the server then opens a database that no other program has open.
 async fn chancery(parts: &Parts, address: SocketAddr, folder: &Path) -> Outcome<Start> {
     let database_url = format!("sqlite:{}", folder.join("bench.db").display());
     own(parts, address, folder, &database_url, None).await

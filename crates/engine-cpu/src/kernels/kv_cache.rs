@@ -244,7 +244,7 @@ impl KvCache {
 }
 
 /// # Safety
-/// `head` is valid to write for a head of a page in this format, and nobody else accesses this token's numbers.
+/// `head` is valid to write for a head of a page in this format, and no other thread accesses this token's numbers.
 #[inline(always)]
 unsafe fn write_f16<L: Lanes>(lanes: L, head: *mut u16, token: usize, keys: &[f32], values: &[f32]) {
     let head_dim = keys.len();

@@ -52,7 +52,7 @@ pub(super) trait Lanes: Copy + Send + Sync {
     /// the byte with index `byte` of every four. The other bytes stay untouched, as other threads may write them.
     ///
     /// # Safety
-    /// `byte` is below 4. Both lines are valid to write, and nobody else accesses these bytes of them.
+    /// `byte` is below 4. Both lines are valid to write, and no other thread accesses these bytes of them.
     #[inline(always)]
     unsafe fn store_byte_of_four(self, vector: Self::Vector, high: *mut Line, low: *mut Line, byte: usize) {
         let (mut highs, mut lows) = ([0; WIDTH], [0; WIDTH]);

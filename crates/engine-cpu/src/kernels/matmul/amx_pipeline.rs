@@ -200,7 +200,7 @@ impl<'a, T: TileUnit> Pipeline<'a, T> {
             };
             self.unit.load(weights, input_tile(0), input_tile(1));
             if tile == 0 {
-                // Before the first group this stores zeros that nobody reads.
+                // Before the first group this stores zeros that are never read.
                 self.unit.store(&mut self.results);
                 self.unit.clear();
             }
