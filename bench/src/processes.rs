@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
 /// LiteLLM imports for minutes on a busy machine.
@@ -17,6 +18,16 @@ const START_TIMEOUT: Duration = Duration::from_secs(300);
 const START_POLL: Duration = Duration::from_millis(50);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_LOG_BYTES: usize = 2_000;
+
+/// Runs a benchmark until it ends or a signal comes. Either way its servers are dropped, which stops them.
+pub async fn until_signal(benchmark: impl Future<Output = Outcome<()>>) -> Outcome<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        outcome = benchmark => outcome,
+        _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+        _ = terminate.recv() => Err("terminated".into()),
+    }
+}
 
 #[derive(Debug)]
 pub struct ServerProcess {

@@ -24,6 +24,7 @@ use crate::server::{Isa, Parts, Server, Side};
 use crate::tables::{Load, Memory, Origin, Report};
 use crate::workload::{OUTPUT_TOKENS, Prompt, Scenario, prompt};
 use chancery_bench::noise::NoiseWatch;
+use chancery_bench::processes::until_signal;
 use chancery_bench::{Outcome, bar_chart, results_page};
 use clap::Parser;
 use std::path::PathBuf;
@@ -122,13 +123,7 @@ impl Arguments {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Outcome<()> {
     let arguments = Arguments::parse();
-    // On a signal, dropping the servers still stops them.
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    tokio::select! {
-        outcome = compare(&arguments) => outcome,
-        _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
-        _ = terminate.recv() => Err("terminated".into()),
-    }
+    until_signal(compare(&arguments)).await
 }
 
 async fn compare(arguments: &Arguments) -> Outcome<()> {

@@ -23,6 +23,7 @@ use crate::servers::{Parts, Server, Upstream};
 use crate::side::{Mode, Side};
 use crate::tables::Report;
 use chancery_bench::noise::NoiseWatch;
+use chancery_bench::processes::until_signal;
 use chancery_bench::{Outcome, bar_chart, instant_upstream, machine, results_page};
 use clap::{Parser, Subcommand};
 use std::net::SocketAddr;
@@ -110,13 +111,7 @@ async fn main() -> Outcome<()> {
     if let Some(Part::Upstream { address }) = arguments.part {
         return instant_upstream::serve_for_parent(address).await;
     }
-    // On a signal, dropping the servers still stops them.
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    tokio::select! {
-        outcome = compare(&arguments) => outcome,
-        _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
-        _ = terminate.recv() => Err("terminated".into()),
-    }
+    until_signal(compare(&arguments)).await
 }
 
 async fn compare(arguments: &Arguments) -> Outcome<()> {

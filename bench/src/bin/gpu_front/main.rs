@@ -14,7 +14,7 @@ use crate::tables::{Load, Report};
 use chancery_bench::accounts::unlimited_keys;
 use chancery_bench::chancery_gateway::Gateway;
 use chancery_bench::noise::NoiseWatch;
-use chancery_bench::processes::{ServerProcess, free_address};
+use chancery_bench::processes::{ServerProcess, free_address, until_signal};
 use chancery_bench::{Outcome, bar_chart, http, machine, results_page};
 use chancery_store::Store;
 use clap::Parser;
@@ -84,13 +84,7 @@ impl Arguments {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Outcome<()> {
     let arguments = Arguments::parse();
-    // On a signal, dropping the server still stops it.
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    tokio::select! {
-        outcome = compare(&arguments) => outcome,
-        _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
-        _ = terminate.recv() => Err("terminated".into()),
-    }
+    until_signal(compare(&arguments)).await
 }
 
 async fn compare(arguments: &Arguments) -> Outcome<()> {
