@@ -112,6 +112,16 @@ impl<'a> Chunk<'a> {
         }
     }
 
+    /// The text, if there is some and nothing else.
+    pub(super) fn only_text(&self) -> Option<&str> {
+        let has_logprobs = self.choice().is_some_and(|choice| choice.logprobs.is_some());
+        let is_alone = self.reasoning().is_none()
+            && self.usage().is_none()
+            && !has_logprobs
+            && matches!(self.finish_reason(), Ok(None));
+        self.text().filter(|_| is_alone)
+    }
+
     pub(super) fn text(&self) -> Option<&str> {
         self.delta()?.content.as_deref().filter(|text| !text.is_empty())
     }

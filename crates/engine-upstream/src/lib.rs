@@ -12,6 +12,7 @@ mod cap;
 mod capabilities;
 mod chat;
 mod chunk;
+mod chunk_pattern;
 mod concurrency_slots;
 mod context;
 mod endpoint;

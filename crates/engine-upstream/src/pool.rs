@@ -79,6 +79,11 @@ impl Pool {
         members.draining = known;
     }
 
+    /// Whether there are several servers to choose from.
+    pub(super) fn has_choice(&self) -> bool {
+        self.lock().serving.len() > 1
+    }
+
     /// Leases a server that the job has not tried yet. Returns `None` if there is none.
     pub(super) fn lease(&self, request: LeaseRequest, attempted: &[Arc<Endpoint>]) -> Option<Lease> {
         let members = self.lock();

@@ -108,7 +108,7 @@ pub(super) struct RunningJob<'a> {
     /// Whether the caller is gone, so that no other server is to get the job.
     is_cancelled: AtomicBool,
     /// The account's salt for the servers' prefix caches.
-    pub(super) cache_salt: String,
+    pub(super) cache_salt: Arc<str>,
     /// Chosen when a server may be asked for a whole reply; `None` if the job needs a stream.
     progress_tag: OnceLock<Option<ProgressTag>>,
     sent_to: Mutex<Option<Sent>>,
@@ -214,11 +214,10 @@ impl<'a> RunningJob<'a> {
             None => self.estimated_prompt_tokens(TYPICAL_BYTES_PER_TOKEN),
         };
         let tokens = u64::from(prompt_tokens) + u64::from(self.max_tokens);
-        LeaseRequest {
-            account: self.job.account,
-            affinity: AffinityKey::of(self.job.account, self.turns),
-            tokens,
-        }
+        let account = self.job.account;
+        let has_choice = self.upstream.pool.has_choice();
+        let affinity = if has_choice { AffinityKey::of(account, self.turns) } else { None };
+        LeaseRequest { account, affinity, tokens }
     }
 
     async fn work(&self, sink: &GenerationSink) -> Result<JobResult, UpstreamError> {

@@ -5,6 +5,7 @@
 mod fuzz;
 
 use super::chunk::{Chunk, DONE, ServerFinishReason, Usage};
+use super::chunk_pattern::ChunkPattern;
 use super::error::{UpstreamError, UpstreamErrorKind};
 use super::limits::{
     CANCELLED_USAGE_TIMEOUT, DRAIN_TIMEOUT, MAX_BYTES_PER_TOKEN, MAX_CHUNKS_WITHOUT_LOGPROBS,
@@ -64,6 +65,7 @@ pub(super) struct Received {
     /// Whether the job is stopped because the reply loops. Nothing is taken from the server then.
     pub(super) is_looping: bool,
     repetition_watch: Option<RepetitionWatch>,
+    chunk_pattern: ChunkPattern,
     logprobs: LogprobBuffer,
     pub(super) finish_reason: Option<ServerFinishReason>,
     /// The latest usage report.
@@ -291,10 +293,17 @@ impl Received {
             self.is_done = true;
             return Ok(());
         }
-        let chunk = Chunk::parse(data)?;
         let is_running = self.finish_reason.is_none();
+        if is_running
+            && reply_limits.top_logprobs.is_none()
+            && let Some(text) = self.chunk_pattern.text(data)
+        {
+            return self.push_chunk(None, Some(text), reply_limits, pending);
+        }
+        let chunk = Chunk::parse(data)?;
         if is_running {
             self.push_chunk(chunk.reasoning(), chunk.text(), reply_limits, pending)?;
+            self.chunk_pattern.learn(data, &chunk);
         }
         self.finish_reason = self.finish_reason.or(chunk.finish_reason()?);
         if is_running {

@@ -4,6 +4,8 @@
 //! `sse-parse` does, but replaces invalid UTF-8 with U+FFFD, which must fail here. It also allocates per event, and
 //! there is one event per token.
 
+use memchr::memchr;
+
 /// The bytes are not a valid event stream, or an event is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventError {
@@ -37,7 +39,7 @@ impl EventReader {
         mut on_event: impl FnMut(&str, &str) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut unread = bytes;
-        while let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
+        while let Some(end) = memchr(b'\n', unread) {
             let (line, rest) = (&unread[..end], &unread[end + 1..]);
             if self.line.is_empty() {
                 self.check_size(line.len())?;
