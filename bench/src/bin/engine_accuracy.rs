@@ -31,9 +31,9 @@ struct Arguments {
     /// Which of the bounds apply; by default, those of the file's name
     #[arg(long)]
     name: Option<String>,
-    /// Which build of llama.cpp: native, or avx2 for processors without AMX; by default, what this one can run
-    #[arg(long)]
-    build: Option<String>,
+    /// Which build of llama.cpp: native, for this processor, or avx2
+    #[arg(long, default_value = "native")]
+    build: String,
     /// Tokens of the text; other numbers than the default are not held against the bounds
     #[arg(long)]
     tokens: Option<usize>,
@@ -85,8 +85,7 @@ fn main() -> Outcome<()> {
     let threads = std::thread::available_parallelism()?.get();
 
     eprintln!("llama.cpp, {} tokens", tokens.len());
-    let build = arguments.build.clone().unwrap_or_else(best_llama_build);
-    let program = arguments.peers_folder.join("llama").join(build).join("llama_logits");
+    let program = arguments.peers_folder.join("llama").join(&arguments.build).join("llama_logits");
     let llama = llama_logprobs(&program, &arguments.model, &tokens, threads)?;
     eprintln!("Chancery");
     let mut evaluator = LogprobEvaluator::load(&arguments.model, tokens.len(), threads)?;
@@ -136,13 +135,6 @@ fn main() -> Outcome<()> {
             Ok(())
         }
     }
-}
-
-/// The native build uses AMX and BF16 without asking whether the processor has them.
-fn best_llama_build() -> String {
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let has = |flag| cpuinfo.split_whitespace().any(|word| word == flag);
-    if has("amx_int8") && has("avx512_bf16") { "native" } else { "avx2" }.to_owned()
 }
 
 fn text_tokens(model: &Path, count: usize) -> Outcome<Vec<u32>> {
