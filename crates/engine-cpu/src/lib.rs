@@ -26,6 +26,7 @@ mod model;
 mod paging;
 mod penalties;
 mod plan;
+mod prefill_budget;
 mod prefix_cache;
 mod quantized;
 mod sampler;

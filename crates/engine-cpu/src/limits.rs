@@ -80,15 +80,20 @@ pub const FAIR_QUANTUM_TOKENS: u32 = 512;
 /// A job that has waited this long fails: by now its caller is better served elsewhere or later.
 pub const MAX_QUEUE_WAIT: Duration = Duration::from_secs(60);
 
-/// Prompt tokens per step while other sequences decode: bounds how long a long prompt delays their next token.
+/// Bound on the gap between two tokens of a reply while prompts are processed: they are one step apart. It holds from the second
+/// such step on, if the machine can process `MIN_MIXED_PREFILL_TOKENS` beside the replies in this time.
+pub const MAX_MIXED_STEP_TIME: Duration = Duration::from_millis(80);
+/// Prompt tokens per step while other sequences decode, before anything is known about the time that they take; and at most
+/// while models share the cores.
 pub const MIXED_PREFILL_TOKENS: usize = 64;
-/// Prompt tokens per step while no sequence decodes.
+/// The fewest to which that number is reduced: with fewer, steps are hardly shorter, because each reads all weights.
+pub const MIN_MIXED_PREFILL_TOKENS: usize = 32;
+/// Prompt tokens per step while no sequence decodes, and at most while others do.
 pub const PREFILL_ONLY_TOKENS: usize = 256;
 
-/// Bound on the gap between two tokens of a reply: they are one step apart, and beside `replies` replies in progress a
-/// step has at most this many rows (or drafted ones, which are fewer). docs/engine.md has the time that such a step takes.
-pub const fn max_rows_between_tokens(replies: usize) -> usize {
-    MIXED_PREFILL_TOKENS + replies
+/// Maximum rows of a step beside `replies` replies in progress.
+pub const fn max_mixed_rows(replies: usize) -> usize {
+    PREFILL_ONLY_TOKENS + replies
 }
 
 /// Compute time that one step counts for at most, when several models share the cores: bounds how long a model waits for its
@@ -129,7 +134,8 @@ pub const MIN_RETRY_AFTER_S: u32 = 1;
 pub const MAX_RETRY_AFTER_S: u32 = 60;
 
 const _: () =
-    assert!(MIXED_PREFILL_TOKENS <= PREFILL_ONLY_TOKENS && MAX_DRAFT_ROWS <= max_rows_between_tokens(0));
+    assert!(MIN_MIXED_PREFILL_TOKENS <= MIXED_PREFILL_TOKENS && MIXED_PREFILL_TOKENS <= PREFILL_ONLY_TOKENS);
+const _: () = assert!(MAX_DRAFT_ROWS <= max_mixed_rows(0));
 const _: () = assert!(DEFAULT_SLOTS <= MAX_SLOTS && DEFAULT_QUEUE_CAPACITY <= MAX_QUEUE);
 const _: () = assert!(MIN_AUTO_CONTEXT_TOKENS <= MAX_AUTO_CONTEXT_TOKENS);
 const _: () = assert!(MAX_AUTO_CONTEXT_TOKENS <= MAX_CONTEXT_TOKENS);

@@ -17,8 +17,8 @@ use crate::limits::{
     ADDRESS_SPACE_RESERVE_BYTES, DEFAULT_KV_BYTES, DEFAULT_QUEUE_CAPACITY, DEFAULT_SLOTS,
     MAX_AUTO_CONTEXT_TOKENS, MAX_DRAFT_ROWS, MAX_KV_BYTES, MAX_QUEUE, MAX_SLOTS, MAX_THREADS,
     MEMORY_RESERVE_DIVISOR, MIN_AUTO_CONTEXT_TOKENS, MIN_CORES_TO_LEAVE_ONE, MIN_MEMORY_RESERVE_BYTES,
-    PAGE_TOKENS, PREFILL_ONLY_TOKENS, SHORT_POOL_PAGES, TOKENIZER_BYTES_PER_MERGE, TOKENIZER_BYTES_PER_TOKEN,
-    TYPICAL_JOB_TOKENS, max_rows_between_tokens,
+    PAGE_TOKENS, SHORT_POOL_PAGES, TOKENIZER_BYTES_PER_MERGE, TOKENIZER_BYTES_PER_TOKEN, TYPICAL_JOB_TOKENS,
+    max_mixed_rows,
 };
 use crate::memory::{AvailableMemory, HumanBytes, MemoryBound, MemoryEstimate};
 use crate::model::Hyperparameters;
@@ -291,7 +291,7 @@ impl<'a> ModelRequirements<'a> {
     }
 
     fn memory_estimate(&self, slots: usize, pages: usize) -> MemoryEstimate {
-        let rows = PREFILL_ONLY_TOKENS.max(max_rows_between_tokens(slots));
+        let rows = max_mixed_rows(slots);
         // A sequence that reports log probabilities keeps a copy of its logits.
         let saved_logits_bytes = (4 * slots * self.hyperparameters.vocab_size) as u64;
         MemoryEstimate {

@@ -21,18 +21,24 @@ pub struct PendingWork<P> {
 /// If several sequences would fill the same page, one computes it and the others wait: the oldest prompt if it is among
 /// them, otherwise the shortest. So no sequence waits for one that is served after itself.
 ///
-/// The prefill budget is small while a sequence decodes, and while another model waits for the cores (`shares_cores`).
+/// The prefill budget is `mixed_budget` while a sequence decodes, and small while another model waits for the cores
+/// (`shares_cores`).
 ///
 /// The shares go into the caller's buffer; without prefill work, nothing else is allocated.
 pub fn plan_step<P: Eq + Hash>(
     running: &[PendingWork<P>],
     shares_cores: bool,
+    mixed_budget: usize,
     token_counts: &mut Vec<usize>,
 ) {
     token_counts.clear();
     token_counts.extend(running.iter().map(|pending| usize::from(pending.remaining_prompt == 0)));
     let decoding = token_counts.contains(&1);
-    let mut budget = if decoding || shares_cores { MIXED_PREFILL_TOKENS } else { PREFILL_ONLY_TOKENS };
+    let mut budget = match (decoding, shares_cores) {
+        (_, true) => mixed_budget.min(MIXED_PREFILL_TOKENS),
+        (true, false) => mixed_budget,
+        (false, false) => PREFILL_ONLY_TOKENS,
+    };
     let Some(oldest) = running.iter().position(|pending| pending.remaining_prompt > 0) else { return };
     token_counts[oldest] = running[oldest].remaining_prompt.min(budget.div_ceil(2));
     budget -= token_counts[oldest];
@@ -51,6 +57,15 @@ pub fn plan_step<P: Eq + Hash>(
         token_counts[index] += extra;
         budget -= extra;
     }
+}
+
+/// The prompt tokens of a step that also continues replies; `None` if it does not do both.
+pub fn mixed_prompt_tokens<P>(running: &[PendingWork<P>], token_counts: &[usize]) -> Option<usize> {
+    let has_replies = running.iter().any(|pending| pending.remaining_prompt == 0);
+    let works = running.iter().zip(token_counts);
+    let tokens: usize =
+        works.filter(|(pending, _)| pending.remaining_prompt > 0).map(|(_, tokens)| tokens).sum();
+    (has_replies && tokens > 0).then_some(tokens)
 }
 
 /// How many drafted tokens each of `drafting` sequences may add to a step that already has `rows`: equal parts of the
@@ -74,7 +89,7 @@ mod tests {
     fn token_counts(running: &[PendingWork<u32>]) -> Vec<usize> {
         // Leftovers from an earlier step must not count.
         let mut token_counts = vec![7; 3];
-        plan_step(running, false, &mut token_counts);
+        plan_step(running, false, MIXED_PREFILL_TOKENS, &mut token_counts);
         token_counts
     }
 
@@ -98,10 +113,30 @@ mod tests {
     }
 
     #[test]
+    fn prefill_beside_decode_has_the_given_budget() {
+        let mut token_counts = Vec::new();
+        let pending = [0, 5_000].map(|left| PendingWork::<u32> { remaining_prompt: left, next_page: None });
+        plan_step(&pending, false, 128, &mut token_counts);
+        assert_eq!(token_counts, [1, 128]);
+    }
+
+    #[test]
+    fn only_steps_with_prompts_and_replies_are_mixed() {
+        let mixed = |remaining: &[usize], tokens: &[usize]| {
+            let pending = |left: &usize| PendingWork::<u32> { remaining_prompt: *left, next_page: None };
+            mixed_prompt_tokens(&remaining.iter().map(pending).collect::<Vec<_>>(), tokens)
+        };
+        assert_eq!(mixed(&[0, 500, 9], &[1, 55, 9]), Some(64));
+        assert_eq!(mixed(&[500], &[256]), None);
+        assert_eq!(mixed(&[0, 0], &[1, 4]), None);
+        assert_eq!(mixed(&[0, 500], &[1, 0]), None);
+    }
+
+    #[test]
     fn prefill_is_short_while_another_model_shares_the_cores() {
         let mut token_counts = Vec::new();
         let pending = PendingWork::<u32> { remaining_prompt: 5_000, next_page: None };
-        plan_step(&[pending], true, &mut token_counts);
+        plan_step(&[pending], true, PREFILL_ONLY_TOKENS, &mut token_counts);
         assert_eq!(token_counts, [MIXED_PREFILL_TOKENS]);
     }
 

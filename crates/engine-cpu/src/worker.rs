@@ -18,23 +18,23 @@ mod supervisor;
 pub use supervisor::{Supervisor, SupervisorMetrics};
 
 mod logprobs;
+mod scratch;
 mod sequence;
 
 use crate::fair_queue::{DequeuedJob, FairQueue, JobPosition};
 use crate::forward::{BatchEntry, ForwardModel};
-use crate::kernels::LogitStats;
 use crate::limits::{
     FAIR_QUANTUM_TOKENS, MAX_QUEUE_WAIT, MAX_RETRY_AFTER_S, MIN_RETRY_AFTER_S, SHORT_JOB_PAGES,
     SHORT_POOL_PAGES,
 };
 use crate::paging::{KvPageUsage, PageAllocator, PagePool, PageTable, pages_for};
-use crate::prefix_cache::PageKey;
-use crate::sampler::SamplerScratch;
-use crate::scheduler::{PendingWork, drafts_per_sequence, plan_step};
+use crate::prefill_budget::PrefillBudget;
+use crate::scheduler::{drafts_per_sequence, mixed_prompt_tokens, plan_step};
 use crate::tokenizer::Tokenizer;
 use chancery_domain::Clock;
 use chancery_engine::{EngineError, Finished, Generation, GenerationSink, Job, StopReason};
 use metrics::{Counter, Gauge};
+use scratch::{Scratch, clear_borrows};
 use sequence::{Sequence, SequenceStart, reply_limit};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -207,33 +207,13 @@ pub struct Worker<M> {
     clock: Arc<dyn Clock>,
     allocator: PageAllocator,
     running: Vec<Sequence>,
+    prefill_budget: PrefillBudget,
     scratch: Scratch,
     running_gauge: Gauge,
     steps: Counter,
     cached_tokens: Counter,
     drafted_tokens: Counter,
     accepted_tokens: Counter,
-}
-
-/// Buffers reused from step to step. A step allocates nothing if no job starts or ends, no prompt is prefilled, no page is
-/// started or completed, and no job asks for log probabilities.
-#[derive(Default)]
-struct Scratch {
-    pending: Vec<PendingWork<PageKey>>,
-    token_counts: Vec<usize>,
-    /// Empty between steps.
-    batch: Vec<BatchEntry<'static>>,
-    /// One per row of logits.
-    temperatures: Vec<f32>,
-    logit_stats: Vec<LogitStats>,
-    sampler: SamplerScratch,
-    ended: Vec<(usize, StopReason)>,
-}
-
-/// The same buffer without its contents, and so without their borrows: collecting in place keeps the allocation.
-fn clear_borrows(mut batch: Vec<BatchEntry<'_>>) -> Vec<BatchEntry<'static>> {
-    batch.clear();
-    batch.into_iter().map(|_| unreachable!("there are none")).collect()
 }
 
 #[derive(Clone)]
@@ -267,6 +247,7 @@ impl<M: ForwardModel> Worker<M> {
             clock,
             allocator,
             running: Vec::new(),
+            prefill_budget: PrefillBudget::new(),
             scratch: Scratch::default(),
             running_gauge,
             steps,
@@ -404,7 +385,11 @@ impl<M: ForwardModel> Worker<M> {
     fn step(&mut self) {
         self.reuse_cached();
         self.plan();
-        let Self { model, tokenizer, allocator, running, scratch, .. } = self;
+        let Self { model, tokenizer, allocator, running, prefill_budget, scratch, clock, .. } = self;
+        // The time of a step that waits for another model says nothing.
+        let mixed_prompt_tokens =
+            mixed_prompt_tokens(&scratch.pending, &scratch.token_counts).filter(|_| !model.shares_cores());
+        let started = clock.monotonic();
         for (sequence, token_count) in running.iter_mut().zip(&scratch.token_counts) {
             allocator.grow(&mut sequence.pages, sequence.computed + token_count);
         }
@@ -418,6 +403,9 @@ impl<M: ForwardModel> Worker<M> {
             batch.push(entry);
         }
         let mut logits = model.step(&batch);
+        if let Some(prompt_tokens) = mixed_prompt_tokens {
+            prefill_budget.record(prompt_tokens, clock.monotonic().saturating_duration_since(started));
+        }
         scratch.batch = clear_borrows(batch);
         let mut first_row = 0;
         for (sequence, token_count) in running.iter_mut().zip(&scratch.token_counts) {
@@ -459,10 +447,11 @@ impl<M: ForwardModel> Worker<M> {
 
     /// Decides how many tokens each sequence gets in this step, drafts included.
     fn plan(&mut self) {
-        let Self { model, running, scratch, .. } = self;
+        let Self { model, running, prefill_budget, scratch, .. } = self;
         scratch.pending.clear();
         scratch.pending.extend(running.iter().map(Sequence::pending));
-        plan_step(&scratch.pending, model.shares_cores(), &mut scratch.token_counts);
+        let mixed_budget = prefill_budget.tokens();
+        plan_step(&scratch.pending, model.shares_cores(), mixed_budget, &mut scratch.token_counts);
         let ready = running.iter().filter(|sequence| sequence.can_draft()).count();
         let max_drafts = drafts_per_sequence(scratch.token_counts.iter().sum(), ready, model.draft_rows());
         for (sequence, token_count) in running.iter_mut().zip(&mut scratch.token_counts) {
