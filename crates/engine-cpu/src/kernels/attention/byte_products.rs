@@ -55,6 +55,22 @@ pub(super) struct Values<'a> {
     pub(super) tiles: &'a [Line],
 }
 
+/// Adds the products of the loaded tiles to the sums: high × high, and both mixed products.
+macro_rules! multiply_add {
+    ($product:literal, $high:tt, $mixed:tt) => {
+        asm!(
+            concat!($product, " ", $high, ", tmm4, tmm6"),
+            concat!($product, " ", $mixed, ", tmm4, tmm7"),
+            concat!($product, " ", $mixed, ", tmm5, tmm6"),
+            out($high) _, out($mixed) _,
+            options(nostack, nomem),
+        )
+    };
+}
+
+/// A tile load waits for the tile stores before it, and a store for its products. So the tiles of the next page or group
+/// are loaded before the sums of the last one are stored, and two pairs of sums take turns: while one is stored, the
+/// other is multiplied.
 impl ByteProducts for Amx {
     const NEEDS_TILES: bool = true;
 
@@ -69,38 +85,35 @@ impl ByteProducts for Amx {
     fn scores(self, queries: &[Line], keys: &[[&[Line]; 2]], rows: usize, products: &mut [Line]) {
         let chunks = queries.len() / PLANE_PAIR;
         assert!(rows <= ROWS && products.len() >= keys.len() * PLANE_PAIR, "room for the products");
-        for ([highs, lows], products) in keys.iter().zip(products.as_chunks_mut::<PLANE_PAIR>().0) {
+        let products = &mut products.as_chunks_mut::<PLANE_PAIR>().0[..keys.len()];
+        for (page, [highs, lows]) in keys.iter().enumerate() {
             assert!(highs.len() == chunks * ROWS && lows.len() == highs.len(), "tiles of keys");
-            // SAFETY: an `Amx` proves that the CPU has the instructions, and `start` has configured the tiles: those of
-            // queries and products with at most 16 rows, all others with 16. The lengths are asserted above, and the
-            // accumulators are not touched between these asm blocks.
-            unsafe {
-                asm!("tilezero tmm0", "tilezero tmm1", out("tmm0") _, out("tmm1") _, options(nostack, nomem));
-                for chunk in 0..chunks {
-                    asm!(
-                        "tileloadd tmm4, [{queries} + {stride}]",
-                        "tileloadd tmm6, [{highs} + {stride}]",
-                        "tdpbsud tmm0, tmm4, tmm6",
-                        "tileloadd tmm7, [{lows} + {stride}]",
-                        "tdpbsud tmm1, tmm4, tmm7",
-                        "tileloadd tmm5, [{queries} + {stride} + 1024]",
-                        "tdpbsud tmm1, tmm5, tmm6",
-                        queries = in(reg) queries.as_ptr().add(chunk * PLANE_PAIR),
-                        highs = in(reg) highs.as_ptr().add(chunk * ROWS),
-                        lows = in(reg) lows.as_ptr().add(chunk * ROWS),
-                        stride = in(reg) STRIDE,
-                        out("tmm0") _, out("tmm1") _, out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                        options(nostack, readonly),
-                    );
+            for chunk in 0..chunks {
+                // SAFETY: an `Amx` proves that the CPU has the instructions, and `start` has configured the tiles: those
+                // of queries and products with at most 16 rows, all others with 16. The lengths are asserted above, and
+                // no other code touches the tiles between these asm blocks.
+                unsafe {
+                    // Queries of a single tile stay loaded for all pages.
+                    if chunks > 1 || page == 0 {
+                        load_rows(queries.as_ptr().add(chunk * PLANE_PAIR));
+                    }
+                    load_columns(highs.as_ptr().add(chunk * ROWS), lows.as_ptr().add(chunk * ROWS));
+                    if chunk == 0 {
+                        if let Some(before) = page.checked_sub(1) {
+                            store_sums(before, &mut products[before]);
+                        }
+                        clear_sums(page);
+                    }
+                    match page % 2 {
+                        0 => multiply_add!("tdpbsud", "tmm0", "tmm1"),
+                        _ => multiply_add!("tdpbsud", "tmm2", "tmm3"),
+                    }
                 }
-                asm!(
-                    "tilestored [{out} + {stride}], tmm0",
-                    "tilestored [{out} + {stride} + 1024], tmm1",
-                    out = in(reg) products.as_mut_ptr(),
-                    stride = in(reg) STRIDE,
-                    options(nostack),
-                );
             }
+        }
+        if let Some(last) = products.len().checked_sub(1) {
+            // SAFETY: as above.
+            unsafe { store_sums(last, &mut products[last]) };
         }
     }
 
@@ -112,35 +125,109 @@ impl ByteProducts for Amx {
         products: &mut [Line],
     ) {
         assert!(weights.len() >= PLANE_PAIR, "both planes");
-        let tiles = values.as_chunks::<PLANE_PAIR>().0.iter().zip(products.as_chunks_mut::<PLANE_PAIR>().0);
-        // SAFETY: as in `scores`. The weights stay in their tiles, which no other code touches.
-        unsafe {
-            asm!(
-                "tileloadd tmm4, [{weights} + {stride}]",
-                "tileloadd tmm5, [{weights} + {stride} + 1024]",
-                weights = in(reg) weights.as_ptr(),
-                stride = in(reg) STRIDE,
-                out("tmm4") _, out("tmm5") _,
-                options(nostack, readonly),
-            );
-            for (values, products) in tiles {
-                asm!(
-                    "tilezero tmm0",
-                    "tilezero tmm1",
-                    "tileloadd tmm6, [{values} + {stride}]",
-                    "tileloadd tmm7, [{values} + {stride} + 1024]",
-                    "tdpbusd tmm0, tmm4, tmm6",
-                    "tdpbusd tmm1, tmm4, tmm7",
-                    "tdpbusd tmm1, tmm5, tmm6",
-                    "tilestored [{out} + {stride}], tmm0",
-                    "tilestored [{out} + {stride} + 1024], tmm1",
-                    values = in(reg) values.as_ptr(),
-                    out = in(reg) products.as_mut_ptr(),
-                    stride = in(reg) STRIDE,
-                    out("tmm0") _, out("tmm1") _, out("tmm6") _, out("tmm7") _,
-                    options(nostack),
-                );
+        let values = values.as_chunks::<PLANE_PAIR>().0;
+        let products = &mut products.as_chunks_mut::<PLANE_PAIR>().0[..values.len()];
+        // SAFETY: as in `scores`. The weights stay in their tiles.
+        unsafe { load_rows(weights.as_ptr()) };
+        for (group, values) in values.iter().enumerate() {
+            // SAFETY: as in `scores`; both planes have 16 lines.
+            unsafe {
+                load_columns(values.as_ptr(), values.as_ptr().add(ROWS));
+                if let Some(before) = group.checked_sub(1) {
+                    store_sums(before, &mut products[before]);
+                }
+                clear_sums(group);
+                match group % 2 {
+                    0 => multiply_add!("tdpbusd", "tmm0", "tmm1"),
+                    _ => multiply_add!("tdpbusd", "tmm2", "tmm3"),
+                }
             }
+        }
+        if let Some(last) = products.len().checked_sub(1) {
+            // SAFETY: as in `scores`.
+            unsafe { store_sums(last, &mut products[last]) };
+        }
+    }
+}
+
+/// Loads both planes of queries or weights.
+///
+/// # Safety
+/// The tiles are configured, and 32 lines can be read.
+#[inline(always)]
+unsafe fn load_rows(lines: *const Line) {
+    // SAFETY: what the caller guarantees.
+    unsafe {
+        asm!(
+            "tileloadd tmm4, [{lines} + {stride}]",
+            "tileloadd tmm5, [{lines} + {stride} + 1024]",
+            lines = in(reg) lines,
+            stride = in(reg) STRIDE,
+            out("tmm4") _, out("tmm5") _,
+            options(nostack, readonly),
+        );
+    }
+}
+
+/// Loads both planes of keys or values.
+///
+/// # Safety
+/// The tiles are configured, and 16 lines can be read from each pointer.
+#[inline(always)]
+unsafe fn load_columns(highs: *const Line, lows: *const Line) {
+    // SAFETY: what the caller guarantees.
+    unsafe {
+        asm!(
+            "tileloadd tmm6, [{highs} + {stride}]",
+            "tileloadd tmm7, [{lows} + {stride}]",
+            highs = in(reg) highs,
+            lows = in(reg) lows,
+            stride = in(reg) STRIDE,
+            out("tmm6") _, out("tmm7") _,
+            options(nostack, readonly),
+        );
+    }
+}
+
+/// Sets the sums of an even or an odd index to zero.
+///
+/// # Safety
+/// The tiles are configured.
+#[inline(always)]
+unsafe fn clear_sums(index: usize) {
+    // SAFETY: no memory is accessed.
+    unsafe {
+        if index.is_multiple_of(2) {
+            asm!("tilezero tmm0", "tilezero tmm1", out("tmm0") _, out("tmm1") _, options(nostack, nomem));
+        } else {
+            asm!("tilezero tmm2", "tilezero tmm3", out("tmm2") _, out("tmm3") _, options(nostack, nomem));
+        }
+    }
+}
+
+/// Writes the sums of an even or an odd index.
+///
+/// # Safety
+/// The tiles are configured.
+#[inline(always)]
+unsafe fn store_sums(index: usize, products: &mut [Line; PLANE_PAIR]) {
+    // SAFETY: the reference covers the 32 lines.
+    unsafe {
+        match index % 2 {
+            0 => asm!(
+                "tilestored [{out} + {stride}], tmm0",
+                "tilestored [{out} + {stride} + 1024], tmm1",
+                out = in(reg) products,
+                stride = in(reg) STRIDE,
+                options(nostack),
+            ),
+            _ => asm!(
+                "tilestored [{out} + {stride}], tmm2",
+                "tilestored [{out} + {stride} + 1024], tmm3",
+                out = in(reg) products,
+                stride = in(reg) STRIDE,
+                options(nostack),
+            ),
         }
     }
 }
