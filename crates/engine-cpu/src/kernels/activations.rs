@@ -5,7 +5,7 @@
 use super::lanes::{Lanes, WIDTH};
 use super::pool::SharedPointer;
 use super::tiles::{Line, MIN_LARGEST, TILE_INPUTS};
-use super::{Kernels, Precision, dispatch};
+use super::{Kernels, Precision};
 use std::cell::RefCell;
 
 /// Rows of one block: those of an AMX tile.
@@ -116,13 +116,13 @@ fn ensure_len<T: Clone>(buffer: &mut Vec<T>, len: usize, value: T) {
 }
 
 impl Kernels {
-    /// Creates rows of `width` values with `fill`, which gets a row's index and buffer, and quantises them.
+    /// Creates rows of `width` values with `fill`, which gets a row's index and buffer, and finishes the buffer.
     pub(super) fn quantize_rows(
         &self,
         inputs: &mut Activations,
         rows: usize,
         width: usize,
-        fill: impl Fn(usize, &mut [f32]) + Sync,
+        fill: impl Fn(usize, RowBuffer<'_>) + Sync,
     ) {
         inputs.resize(rows, width, self.precision);
         let tiles = inputs.tiles;
@@ -132,7 +132,8 @@ impl Kernels {
         let quantize_at = |row: usize| {
             if self.precision == Precision::F32 {
                 // SAFETY: `row` is below `rows` and handed out once, and `resize` gave the vector this length.
-                fill(row, unsafe { std::slice::from_raw_parts_mut(values.get().add(row * width), width) });
+                let values = unsafe { std::slice::from_raw_parts_mut(values.get().add(row * width), width) };
+                fill(row, RowBuffer { values, destination: None });
                 return;
             }
             let layout = self.set.activation_layout();
@@ -147,18 +148,12 @@ impl Kernels {
             // SAFETY: the last line written is that of the last tile. With `I16` it is among the row's own lines, with
             // `SplitBytes` among its block's, where each row writes every `in_block`-th line.
             let lines = unsafe { lines.get().add(first) };
-            let destination = RowDestination { lines, stride, second, layout };
             // SAFETY: as above.
             let scale = unsafe { &mut *scales.get().add(row) };
+            let destination = Some(RowDestination { lines, stride, second, layout, scale });
             ROW.with_borrow_mut(|values| {
                 ensure_len(values, width, 0.0);
-                fill(row, &mut values[..width]);
-                dispatch!(
-                    self.set,
-                    quantize_row,
-                    (&values[..width], destination, scale),
-                    (&[f32], RowDestination, &mut f32)
-                );
+                fill(row, RowBuffer { values: &mut values[..width], destination });
             });
         };
         if rows * width < MIN_PARALLEL_VALUES {
@@ -172,20 +167,37 @@ impl Kernels {
     }
 }
 
+/// A row of `Activations` before it is quantised.
+pub(super) struct RowBuffer<'a> {
+    pub(super) values: &'a mut [f32],
+    /// `None` for exact arithmetic, which reads the values themselves.
+    destination: Option<RowDestination<'a>>,
+}
+
+impl RowBuffer<'_> {
+    /// Quantises the values; `magnitudes` is the result of `max_magnitude` over all of them.
+    #[inline(always)]
+    pub(super) fn finish<L: Lanes>(self, lanes: L, magnitudes: L::Vector) {
+        if let Some(destination) = self.destination {
+            quantize_row(lanes, self.values, lanes.largest_bits(magnitudes), destination);
+        }
+    }
+}
+
 /// Destination of a row's lines: two per tile of inputs, with tiles `stride` lines apart.
-#[derive(Clone, Copy)]
-struct RowDestination {
+struct RowDestination<'a> {
     lines: *mut Line,
     stride: usize,
     /// Distance from a tile's first line to its second.
     second: usize,
     layout: ActivationLayout,
+    scale: &'a mut f32,
 }
 
+/// `bits` are those of the largest magnitude.
 #[inline(always)]
-fn quantize_row<L: Lanes>(lanes: L, (values, destination, scale): (&[f32], RowDestination, &mut f32)) {
-    // Compared as bits, so that infinities and NaN are the largest.
-    let bits = values.iter().fold(0, |largest, value| (value.to_bits() & !(1 << 31)).max(largest));
+fn quantize_row<L: Lanes>(lanes: L, values: &[f32], bits: u32, destination: RowDestination<'_>) {
+    let RowDestination { lines, stride, second, layout, scale } = destination;
     let largest = f32::from_bits(bits);
     let inverse = if bits >= INFINITY_BITS || largest < MIN_LARGEST { 0.0 } else { MAX_QUANTIZED / largest };
     // A row with an infinity or NaN anywhere yields NaN: 0 × ∞.
@@ -196,27 +208,25 @@ fn quantize_row<L: Lanes>(lanes: L, (values, destination, scale): (&[f32], RowDe
     for (tile, values) in tiles.iter().chain((!rest.is_empty()).then_some(&last)).enumerate() {
         // SAFETY: `quantize_rows` guarantees two lines for each tile of the row; no other thread accesses them.
         let (first, second) = unsafe {
-            let first = destination.lines.add(tile * destination.stride);
-            (&mut (*first).0, &mut (*first.add(destination.second)).0)
+            let first = lines.add(tile * stride);
+            (&mut *first, &mut *first.add(second))
         };
-        for (part, values) in values.as_chunks::<WIDTH>().0.iter().enumerate() {
-            // If the inverse is 0, the values may be infinite or NaN, so they are replaced by zero.
-            let scaled = if inverse == 0.0 {
-                lanes.splat(0.0)
-            } else {
-                lanes.multiply(lanes.load(values), lanes.splat(inverse))
-            };
-            match destination.layout {
-                ActivationLayout::SplitBytes => {
-                    let (highs, lows) = (first.as_chunks_mut().0, second.as_chunks_mut().0);
-                    lanes.store_bytes(scaled, &mut highs[part], &mut lows[part]);
-                }
-                ActivationLayout::I16 => {
+        let [a, b, c, d] = values.as_chunks().0 else { continue };
+        let vectors = [
+            scaled(lanes, a, inverse),
+            scaled(lanes, b, inverse),
+            scaled(lanes, c, inverse),
+            scaled(lanes, d, inverse),
+        ];
+        match layout {
+            ActivationLayout::SplitBytes => lanes.store_byte_lines(vectors, first, second),
+            ActivationLayout::I16 => {
+                for (part, vector) in vectors.into_iter().enumerate() {
                     let line = if part < LINE_PARTS { &mut *first } else { &mut *second };
                     let mut words = [0; WIDTH];
-                    lanes.store_i16(scaled, &mut words);
+                    lanes.store_i16(vector, &mut words);
                     let destination =
-                        line.as_chunks_mut::<{ 2 * WIDTH }>().0[part % LINE_PARTS].as_chunks_mut().0;
+                        line.0.as_chunks_mut::<{ 2 * WIDTH }>().0[part % LINE_PARTS].as_chunks_mut().0;
                     for (destination, word) in destination.iter_mut().zip(words) {
                         *destination = word.to_ne_bytes();
                     }
@@ -224,4 +234,10 @@ fn quantize_row<L: Lanes>(lanes: L, (values, destination, scale): (&[f32], RowDe
             }
         }
     }
+}
+
+/// If the inverse scale is 0, the values may be infinite or NaN, so they are replaced by zero.
+#[inline(always)]
+fn scaled<L: Lanes>(lanes: L, values: &[f32; WIDTH], inverse: f32) -> L::Vector {
+    if inverse == 0.0 { lanes.splat(0.0) } else { lanes.multiply(lanes.load(values), lanes.splat(inverse)) }
 }

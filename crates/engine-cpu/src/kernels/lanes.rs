@@ -7,6 +7,8 @@ use crate::half_precision::{f16_to_f32, f32_to_f16_finite};
 
 /// Floats per vector.
 pub(super) const WIDTH: usize = 16;
+/// Vectors whose bytes fill a line.
+pub(super) const LINE_VECTORS: usize = size_of::<Line>() / WIDTH;
 
 pub(super) trait Lanes: Copy + Send + Sync {
     type Vector: Copy;
@@ -31,10 +33,24 @@ pub(super) trait Lanes: Copy + Send + Sync {
     fn reduce_add(self, vector: Self::Vector) -> f32;
     /// The largest lane; lanes must not be NaN.
     fn largest(self, vector: Self::Vector) -> f32;
+    /// The larger magnitude of each lane. Magnitudes are compared as bits, so that infinities and NaN are the largest.
+    fn max_magnitude(self, largest: Self::Vector, vector: Self::Vector) -> Self::Vector;
     /// Swaps adjacent lanes.
     fn swap_pairs(self, vector: Self::Vector) -> Self::Vector;
     /// Rounds like `f32_to_f16_finite`.
     fn store_f16(self, vector: Self::Vector, bits: &mut [u16; WIDTH]);
+
+    /// The bits of the largest result of `max_magnitude`.
+    #[inline(always)]
+    fn largest_bits(self, magnitudes: Self::Vector) -> u32 {
+        let mut values = [0.0; WIDTH];
+        self.store(magnitudes, &mut values);
+        values.iter().fold(0, |largest, value| largest.max(value.to_bits()))
+    }
+
+    /// Starts to load the line of an address, which need not be valid.
+    #[inline(always)]
+    fn prefetch(self, _address: *const f32) {}
 
     /// Rounds each lane to an integer, ties to even, and stores its two bytes, each offset by 128 to be unsigned.
     #[inline(always)]
@@ -45,6 +61,15 @@ pub(super) trait Lanes: Copy + Send + Sync {
             let offset = round(values[lane]) + 128;
             high[lane] = ((offset >> 8) + 128) as u8;
             low[lane] = offset as u8;
+        }
+    }
+
+    /// Like `store_bytes`, for the vectors of one line.
+    #[inline(always)]
+    fn store_byte_lines(self, vectors: [Self::Vector; LINE_VECTORS], high: &mut Line, low: &mut Line) {
+        let (highs, lows) = (high.0.as_chunks_mut().0, low.0.as_chunks_mut().0);
+        for ((vector, high), low) in vectors.into_iter().zip(highs).zip(lows) {
+            self.store_bytes(vector, high, low);
         }
     }
 
@@ -90,22 +115,52 @@ const EXPONENT_SHIFT: f32 = 12_582_912.0;
 /// results are finite.
 #[inline(always)]
 pub(super) fn exp<L: Lanes>(lanes: L, x: L::Vector) -> L::Vector {
+    exp_each(lanes, [x])[0]
+}
+
+/// `exp` of several vectors, one operation after the other for all of them: each takes a while, and none of them waits
+/// for the others.
+#[inline(always)]
+pub(super) fn exp_each<L: Lanes, const COUNT: usize>(
+    lanes: L,
+    mut x: [L::Vector; COUNT],
+) -> [L::Vector; COUNT] {
     // ln 2 in two parts: the first has so few bits that its product with n is exact.
     const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;
     const POLYNOMIAL: [f32; 6] =
         [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
-    let x = lanes.min(lanes.max(x, lanes.splat(-87.0)), lanes.splat(88.0));
-    let shifted = lanes.multiply_add(x, lanes.splat(std::f32::consts::LOG2_E), lanes.splat(EXPONENT_SHIFT));
-    let n = lanes.add(shifted, lanes.splat(-EXPONENT_SHIFT));
-    let r = lanes.multiply_add(n, lanes.splat(-LN2_HIGH), x);
-    let r = lanes.multiply_add(n, lanes.splat(-LN2_LOW), r);
-    let mut polynomial = lanes.splat(POLYNOMIAL[0]);
-    for coefficient in &POLYNOMIAL[1..] {
-        polynomial = lanes.multiply_add(polynomial, r, lanes.splat(*coefficient));
+    for x in &mut x {
+        *x = lanes.min(lanes.max(*x, lanes.splat(-87.0)), lanes.splat(88.0));
     }
-    let polynomial = lanes.multiply_add(polynomial, lanes.multiply(r, r), lanes.add(r, lanes.splat(1.0)));
-    lanes.scale_by_power(polynomial, shifted)
+    let mut shifted = x;
+    for shifted in &mut shifted {
+        let shift = lanes.splat(EXPONENT_SHIFT);
+        *shifted = lanes.multiply_add(*shifted, lanes.splat(std::f32::consts::LOG2_E), shift);
+    }
+    let mut n = shifted;
+    for n in &mut n {
+        *n = lanes.add(*n, lanes.splat(-EXPONENT_SHIFT));
+    }
+    let mut r = x;
+    for part in [LN2_HIGH, LN2_LOW] {
+        for (r, n) in r.iter_mut().zip(n) {
+            *r = lanes.multiply_add(n, lanes.splat(-part), *r);
+        }
+    }
+    let mut result = [lanes.splat(POLYNOMIAL[0]); COUNT];
+    for coefficient in &POLYNOMIAL[1..] {
+        for (result, r) in result.iter_mut().zip(r) {
+            *result = lanes.multiply_add(*result, r, lanes.splat(*coefficient));
+        }
+    }
+    for (result, r) in result.iter_mut().zip(r) {
+        *result = lanes.multiply_add(*result, lanes.multiply(r, r), lanes.add(r, lanes.splat(1.0)));
+    }
+    for (result, shifted) in result.iter_mut().zip(shifted) {
+        *result = lanes.scale_by_power(*result, shifted);
+    }
+    result
 }
 
 /// Plain arrays: runs on any CPU, and is the reference in tests of the others.
@@ -200,6 +255,11 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    fn max_magnitude(self, largest: Self::Vector, vector: Self::Vector) -> Self::Vector {
+        each_lane!(lane => f32::from_bits(largest[lane].to_bits().max(vector[lane].abs().to_bits())))
+    }
+
+    #[inline(always)]
     fn swap_pairs(self, vector: Self::Vector) -> Self::Vector {
         each_lane!(lane => vector[lane ^ 1])
     }
@@ -261,6 +321,56 @@ mod tests {
                 let mut stored = Stored::default();
                 dispatch!(set, store_all, (values, &mut stored), (&[f32; WIDTH], &mut Stored));
                 assert!(stored == expected, "{}: {values:?}", set.name());
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn store_lines<L: Lanes>(lanes: L, (values, lines): (&[[f32; WIDTH]; LINE_VECTORS], &mut [Line; 2])) {
+        let [high, low] = lines;
+        let [a, b, c, d] = values;
+        lanes.store_byte_lines([lanes.load(a), lanes.load(b), lanes.load(c), lanes.load(d)], high, low);
+    }
+
+    #[test]
+    fn byte_lines_are_the_bytes_of_their_vectors_in_order() {
+        let sample: Vec<f32> = (-32_512..=32_512).step_by(2).map(|step| step as f32 + 0.25).collect();
+        for values in sample.as_chunks().0.as_chunks().0 {
+            let mut expected = [Line::ZERO; 2];
+            store_lines(Portable, (values, &mut expected));
+            for (lane, value) in values.as_flattened().iter().enumerate() {
+                let [high, low] = [0, 1].map(|line| i32::from(expected[line].0[lane]) - 128);
+                assert_eq!(256 * high + low, value.round() as i32);
+            }
+            for set in InstructionSet::available() {
+                let mut lines = [Line::ZERO; 2];
+                let arguments = (values, &mut lines);
+                dispatch!(set, store_lines, arguments, (&[[f32; WIDTH]; LINE_VECTORS], &mut [Line; 2]));
+                assert!(lines[0].0 == expected[0].0 && lines[1].0 == expected[1].0, "{}", set.name());
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn largest_of<L: Lanes>(lanes: L, (values, bits): (&[[f32; WIDTH]; 2], &mut u32)) {
+        let magnitudes = lanes.max_magnitude(lanes.splat(0.0), lanes.load(&values[0]));
+        *bits = lanes.largest_bits(lanes.max_magnitude(magnitudes, lanes.load(&values[1])));
+    }
+
+    #[test]
+    fn largest_magnitude_is_that_of_nan_then_of_infinity_then_of_a_number() {
+        let numbers: [f32; WIDTH] = std::array::from_fn(|lane| (lane as f32 - 11.0) * 0.5);
+        for (value, expected) in
+            [(1.0, 5.5), (-7.0, 7.0), (f32::NEG_INFINITY, f32::INFINITY), (-f32::NAN, f32::NAN)]
+        {
+            for lane in 1..WIDTH {
+                let mut values = [numbers; 2];
+                values[lane % 2][lane] = value;
+                for set in InstructionSet::available() {
+                    let mut bits = 0;
+                    dispatch!(set, largest_of, (&values, &mut bits), (&[[f32; WIDTH]; 2], &mut u32));
+                    assert_eq!(bits, expected.to_bits(), "{}, {value}, {lane}", set.name());
+                }
             }
         }
     }

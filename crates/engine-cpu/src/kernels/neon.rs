@@ -130,6 +130,17 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
+    fn max_magnitude(self, largest: NeonVector, vector: NeonVector) -> NeonVector {
+        std::array::from_fn(|quarter| {
+            // SAFETY: the machine has NEON (see the file's header).
+            unsafe {
+                let magnitude = vreinterpretq_u32_f32(vabsq_f32(vector[quarter]));
+                vreinterpretq_f32_u32(vmaxq_u32(vreinterpretq_u32_f32(largest[quarter]), magnitude))
+            }
+        })
+    }
+
+    #[inline(always)]
     fn swap_pairs(self, vector: NeonVector) -> NeonVector {
         quarters!(vrev64q_f32(vector))
     }

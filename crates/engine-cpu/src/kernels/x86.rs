@@ -1,7 +1,7 @@
 //! `Lanes` as AVX-512 and AVX2 instructions. Only `detect` creates a value of either type, so holding one proves that
 //! the CPU has the instructions; that is the safety argument of every block here.
 
-use super::lanes::{Lanes, WIDTH};
+use super::lanes::{LINE_VECTORS, Lanes, WIDTH};
 use super::tiles::Line;
 use crate::half_precision::MAX_F16;
 use std::arch::x86_64::*;
@@ -139,6 +139,21 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn max_magnitude(self, largest: __m512, vector: __m512) -> __m512 {
+        // SAFETY: the machine has AVX-512 (see the file's header).
+        unsafe {
+            let magnitude = _mm512_castps_si512(_mm512_abs_ps(vector));
+            _mm512_castsi512_ps(_mm512_max_epu32(_mm512_castps_si512(largest), magnitude))
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, address: *const f32) {
+        // SAFETY: every x86-64 CPU has the instruction, and any address may be prefetched.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    }
+
+    #[inline(always)]
     fn swap_pairs(self, vector: __m512) -> __m512 {
         // SAFETY: the machine has AVX-512 (see the file's header).
         unsafe { _mm512_permute_ps::<SWAP_PAIRS>(vector) }
@@ -167,6 +182,26 @@ impl Lanes for Avx512 {
             let upper = _mm512_add_epi32(_mm512_srai_epi32::<8>(quanta), offset);
             _mm_storeu_si128(high.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(upper));
             _mm_storeu_si128(low.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(quanta));
+        }
+    }
+
+    #[inline(always)]
+    fn store_byte_lines(self, vectors: [__m512; LINE_VECTORS], high: &mut Line, low: &mut Line) {
+        // SAFETY: the machine has AVX-512; the references cover the 64 bytes written to each, and lines are aligned.
+        unsafe {
+            let [a, b, c, d] = vectors;
+            let first = _mm512_packs_epi32(_mm512_cvtps_epi32(a), _mm512_cvtps_epi32(b));
+            let second = _mm512_packs_epi32(_mm512_cvtps_epi32(c), _mm512_cvtps_epi32(d));
+            let offset = _mm512_set1_epi16(128);
+            let (first, second) = (_mm512_add_epi16(first, offset), _mm512_add_epi16(second, offset));
+            let highs = _mm512_packs_epi16(_mm512_srai_epi16::<8>(first), _mm512_srai_epi16::<8>(second));
+            let highs = _mm512_xor_si512(highs, _mm512_set1_epi8(i8::MIN));
+            let mask = _mm512_set1_epi16(255);
+            let lows = _mm512_packus_epi16(_mm512_and_si512(first, mask), _mm512_and_si512(second, mask));
+            // Packing works within quarters of a register: each has four bytes of every vector.
+            let order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+            _mm512_store_si512((&raw mut *high).cast(), _mm512_permutexvar_epi32(order, highs));
+            _mm512_store_si512((&raw mut *low).cast(), _mm512_permutexvar_epi32(order, lows));
         }
     }
 
@@ -280,6 +315,25 @@ impl Lanes for Avx2 {
     #[inline(always)]
     fn largest(self, vector: Avx2Vector) -> f32 {
         fold!(vector.0, vector.1, _mm256_max_ps, _mm_max_ps)
+    }
+
+    #[inline(always)]
+    fn max_magnitude(self, largest: Avx2Vector, vector: Avx2Vector) -> Avx2Vector {
+        #[inline(always)]
+        fn half(largest: __m256, vector: __m256) -> __m256 {
+            // SAFETY: called from a method of `Avx2` only (see the file's header).
+            unsafe {
+                let magnitude = _mm256_castps_si256(_mm256_andnot_ps(_mm256_set1_ps(-0.0), vector));
+                _mm256_castsi256_ps(_mm256_max_epu32(_mm256_castps_si256(largest), magnitude))
+            }
+        }
+        (half(largest.0, vector.0), half(largest.1, vector.1))
+    }
+
+    #[inline(always)]
+    fn prefetch(self, address: *const f32) {
+        // SAFETY: every x86-64 CPU has the instruction, and any address may be prefetched.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
     }
 
     #[inline(always)]
