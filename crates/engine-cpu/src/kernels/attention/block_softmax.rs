@@ -51,8 +51,14 @@ pub(super) struct BlockOutcome {
     max_scores: [f32; ROWS],
     exp_sums: [__m512; ROWS],
     /// From integer products to values, relative to `max_scores`.
-    pub(super) scales: [f32; ROWS],
-    /// Factors of the earlier results and of this block's.
+    scales: [f32; ROWS],
+}
+
+/// What is left of a block's outcome until its values are added.
+pub(super) struct BlockFactors {
+    /// Visible tokens.
+    pub(super) visible: [usize; ROWS],
+    /// Factors of the earlier results, and of this block's integer products.
     pub(super) decays: [f32; ROWS],
     pub(super) factors: [f32; ROWS],
 }
@@ -66,8 +72,6 @@ impl BlockOutcome {
             max_scores: [f32::NEG_INFINITY; ROWS],
             exp_sums: [_mm512_setzero_ps(); ROWS],
             scales: [0.0; ROWS],
-            decays: [0.0; ROWS],
-            factors: [0.0; ROWS],
         }
     }
 
@@ -233,10 +237,11 @@ pub(super) fn total(tile: &[Line; PLANE_PAIR], row: usize) -> __m512i {
     _mm512_add_epi32(_mm512_slli_epi32::<8>(load(&tile[row])), load(&tile[ROWS + row]))
 }
 
-/// Updates the running maxima of 16 queries, and sets the factors.
+/// Updates the running maxima and sums of 16 queries.
 #[target_feature(enable = "avx512f,avx512dq")]
 #[inline]
-pub(super) fn update_state(state: &mut QueryTile, outcome: &mut BlockOutcome) {
+pub(super) fn update_state(state: &mut QueryTile, outcome: &BlockOutcome) -> BlockFactors {
+    let (mut decays, mut factors, mut value_factors) = ([0.0; ROWS], [0.0; ROWS], [0.0; ROWS]);
     // SAFETY: all arrays have 16 numbers.
     unsafe {
         let (before, block) =
@@ -246,14 +251,15 @@ pub(super) fn update_state(state: &mut QueryTile, outcome: &mut BlockOutcome) {
         let had_any = _mm512_cmp_ps_mask::<_CMP_NEQ_UQ>(before, infinite);
         let sees_any = _mm512_cmp_ps_mask::<_CMP_NEQ_UQ>(block, infinite);
         let after = _mm512_max_ps(before, block);
-        let decays = exp2(had_any, _mm512_sub_ps(before, after));
-        let factors = exp2(sees_any, _mm512_sub_ps(block, after));
+        let exponentials = exp2(sees_any, _mm512_sub_ps(block, after));
         _mm512_storeu_ps(state.max_scores.as_mut_ptr(), after);
-        _mm512_storeu_ps(outcome.decays.as_mut_ptr(), decays);
-        _mm512_storeu_ps(outcome.factors.as_mut_ptr(), factors);
+        _mm512_storeu_ps(decays.as_mut_ptr(), exp2(had_any, _mm512_sub_ps(before, after)));
+        _mm512_storeu_ps(factors.as_mut_ptr(), exponentials);
+        let scales = _mm512_loadu_ps(outcome.scales.as_ptr());
+        _mm512_storeu_ps(value_factors.as_mut_ptr(), _mm512_mul_ps(exponentials, scales));
     }
     for (row, sums) in state.exp_sums.iter_mut().enumerate().take(state.rows) {
-        let (decay, factor) = (_mm512_set1_ps(outcome.decays[row]), _mm512_set1_ps(outcome.factors[row]));
+        let (decay, factor) = (_mm512_set1_ps(decays[row]), _mm512_set1_ps(factors[row]));
         // SAFETY: an array of 16 numbers.
         unsafe {
             let earlier = _mm512_mul_ps(_mm512_loadu_ps(sums.as_ptr()), decay);
@@ -261,4 +267,5 @@ pub(super) fn update_state(state: &mut QueryTile, outcome: &mut BlockOutcome) {
             _mm512_storeu_ps(sums.as_mut_ptr(), after);
         }
     }
+    BlockFactors { visible: outcome.visible, decays, factors: value_factors }
 }

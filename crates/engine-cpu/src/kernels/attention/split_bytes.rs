@@ -8,7 +8,8 @@
 //! is 1 before rounding.
 
 use super::block_softmax::{
-    BlockOutcome, BlockScales, BlockScores, QueryTile, score_rows, softmax_rows, total, update_state,
+    BlockFactors, BlockOutcome, BlockScales, BlockScores, QueryTile, score_rows, softmax_rows, total,
+    update_state,
 };
 use super::byte_products::{ByteProducts, PAGE_LINES, PLANE_PAIR, ROWS, Values};
 use super::{AttentionTask, BLOCK_PAGES, BLOCK_TOKENS};
@@ -138,7 +139,7 @@ fn attend_block<P: ByteProducts>(
     let (first, second) = scores.split_at_mut(1);
     let (mut current, mut next) = (&mut first[0], &mut second[0]);
     start_scores(0, &states[0], current);
-    let mut pending: Option<(usize, BlockOutcome)> = None;
+    let mut pending: Option<(usize, BlockFactors)> = None;
     for tile in 0..states.len() {
         let state = &states[tile];
         let (visible, used_pages) = block.visible(state);
@@ -149,10 +150,10 @@ fn attend_block<P: ByteProducts>(
             true => score_rows::<true>(state, &block.scales, used_pages, current, &mut outcome),
             false => score_rows::<false>(state, &block.scales, used_pages, current, &mut outcome),
         }
-        if let Some((tile, outcome)) = pending.take() {
+        if let Some((tile, factors)) = pending.take() {
             accumulate(
                 sums,
-                &outcome,
+                &factors,
                 groups,
                 &mut accumulators[tile * ROWS * head_dim..][..ROWS * head_dim],
             );
@@ -166,13 +167,12 @@ fn attend_block<P: ByteProducts>(
             false => softmax_rows::<false>(state, &block.scales, used_pages, current, weights, &mut outcome),
         }
         products.weighted_values(weights, values, (state.rows, used_pages), sums);
-        update_state(&mut states[tile], &mut outcome);
-        pending = Some((tile, outcome));
+        pending = Some((tile, update_state(&mut states[tile], &outcome)));
         std::mem::swap(&mut current, &mut next);
     }
-    if let Some((tile, outcome)) = pending {
+    if let Some((tile, factors)) = pending {
         let accumulators = &mut accumulators[tile * ROWS * head_dim..][..states[tile].rows * head_dim];
-        accumulate(sums, &outcome, groups, accumulators);
+        accumulate(sums, &factors, groups, accumulators);
     }
 }
 
@@ -251,20 +251,20 @@ fn gather_values(heads: &[SplitHead<'_>; BLOCK_PAGES], values: &mut [Line]) {
 /// Adds a block's values to the results so far.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn accumulate(products: &[Line], outcome: &BlockOutcome, groups: usize, accumulators: &mut [f32]) {
+fn accumulate(products: &[Line], block: &BlockFactors, groups: usize, accumulators: &mut [f32]) {
     for (row, accumulators) in accumulators.chunks_exact_mut(groups * WIDTH).enumerate() {
-        if outcome.visible[row] == 0 {
+        if block.visible[row] == 0 {
             continue;
         }
-        let decay = _mm512_set1_ps(outcome.decays[row]);
-        let factor = _mm512_set1_ps(outcome.factors[row] * outcome.scales[row]);
+        let decay = _mm512_set1_ps(block.decays[row]);
+        let factor = _mm512_set1_ps(block.factors[row]);
         let tiles = products.as_chunks().0;
         for (chunk, tile) in accumulators.as_chunks_mut::<WIDTH>().0.iter_mut().zip(tiles) {
-            let block = _mm512_cvtepi32_ps(total(tile, row));
+            let values = _mm512_cvtepi32_ps(total(tile, row));
             // SAFETY: a chunk has 16 numbers.
             unsafe {
                 let earlier = _mm512_mul_ps(_mm512_loadu_ps(chunk.as_ptr()), decay);
-                _mm512_storeu_ps(chunk.as_mut_ptr(), _mm512_fmadd_ps(block, factor, earlier));
+                _mm512_storeu_ps(chunk.as_mut_ptr(), _mm512_fmadd_ps(values, factor, earlier));
             }
         }
     }
