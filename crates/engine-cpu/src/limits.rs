@@ -80,8 +80,8 @@ pub const FAIR_QUANTUM_TOKENS: u32 = 512;
 /// A job that has waited this long fails: by now its caller is better served elsewhere or later.
 pub const MAX_QUEUE_WAIT: Duration = Duration::from_secs(60);
 
-/// Bound on the gap between two tokens of a reply while prompts are processed: they are one step apart. It holds from the second
-/// such step on, if the machine can process `MIN_MIXED_PREFILL_TOKENS` beside the replies in this time.
+/// Bound on the gap between two tokens of a reply while prompts are processed: they are one step apart. A step that takes longer
+/// halves the prompt tokens of the next, down to `MIN_MIXED_PREFILL_TOKENS`, so the bound holds once that has adapted.
 pub const MAX_MIXED_STEP_TIME: Duration = Duration::from_millis(80);
 /// Prompt tokens per step while other sequences decode, before anything is known about the time that they take; and at most
 /// while models share the cores.
