@@ -73,18 +73,17 @@ pub(super) fn pack_column(
                 Some(inverse) => StepAndOffset::new(source.scales[index], source.minimums[index], inverse),
                 None => StepAndOffset::default(),
             };
-            let codes = &source.quants[first..first + HALF_INPUTS];
-            sum += codes.iter().map(|code| i32::from(to_weight.weight(*code))).sum::<i32>();
+            let (codes, _) = source.quants[first..first + HALF_INPUTS].as_chunks::<LINE_INPUTS>();
+            sum += codes.as_flattened().iter().map(|code| i32::from(to_weight.weight(*code))).sum::<i32>();
             let lines = &mut lines[half * HALF_LINES..][..HALF_LINES];
             let [low, high] = to_weight.step.to_le_bytes();
             let [offset_low, offset_high] = to_weight.offset.to_le_bytes();
             lines[tile].0.as_chunks_mut().0[lane] = [low, high, offset_low, offset_high];
-            for (pair, codes) in codes.as_chunks::<{ 2 * LINE_INPUTS }>().0.iter().enumerate() {
-                let (first, second) = codes.split_at(LINE_INPUTS);
+            for (pair, codes) in codes.as_chunks::<2>().0.iter().enumerate() {
+                let [low, high] = codes.map(u32::from_le_bytes);
                 let bytes = &mut lines[2 + 2 * pair + tile].0.as_chunks_mut::<LINE_INPUTS>().0[lane];
-                for (byte, (first, second)) in bytes.iter_mut().zip(first.iter().zip(second)) {
-                    *byte = first | second << 4;
-                }
+                // All codes are below 16, so no bit crosses into another byte.
+                *bytes = (low | high << 4).to_le_bytes();
             }
         }
         let trailer = &mut lines[tiles.len() * PACKED_PAIR_LINES..];

@@ -252,11 +252,14 @@ impl TiledMatrix {
                 let mut quantized = QuantizedColumn::default();
                 for column in first..(first + BLOCK_COLUMNS).min(columns) {
                     let (kind, bytes) = column_bytes(sources, column, inputs);
-                    quantized::dequantize(kind, bytes, &mut values);
                     match storage {
-                        WeightStorage::Int8 => requantize(&values, tile_groups, column - first, lines),
+                        WeightStorage::Int8 => {
+                            quantized::dequantize(kind, bytes, &mut values);
+                            requantize(&values, tile_groups, column - first, lines);
+                        }
                         WeightStorage::Nibbles => {
                             quantized.decode(kind, bytes);
+                            quantized.dequantize(&mut values);
                             nibbles::pack_column(&quantized, &values, tile_groups, column - first, lines);
                         }
                     }

@@ -1,7 +1,7 @@
 //! Conformance: partners manage accounts and keys. A change, its decision and its history event are written together,
 //! or none of them is.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::firm::{People, after_s, ask, authz_request, decisions, firm_permit, people};
 use crate::samples::{HOSTILE_TEXTS, NOON, account, key, name, new_account, new_key, row, with_tokens};
 use chancery_domain::{
@@ -78,7 +78,7 @@ async fn decided(store: &Store) -> Vec<(Action, Decision)> {
     decisions(store).await.iter().map(|row| (row.access_request.action, row.decision)).collect()
 }
 
-pub async fn account_history_records_every_change_with_actor_and_time<D: TestDatabase>(database: Arc<D>) {
+pub async fn account_history_records_every_change_with_actor_and_time(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let created = apply(&store, &people, AccountChange::CreateAccount(new_account("Hale & Ward"))).await;
@@ -146,7 +146,7 @@ pub async fn account_history_records_every_change_with_actor_and_time<D: TestDat
     assert_eq!(decided[8], (Action::ReadAccounts, Decision::Allowed));
 }
 
-pub async fn rejected_change_leaves_no_decision_and_no_event<D: TestDatabase>(database: Arc<D>) {
+pub async fn rejected_change_leaves_no_decision_and_no_event(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let closed = account(&store, "Closed").await;
@@ -222,7 +222,7 @@ pub async fn rejected_change_leaves_no_decision_and_no_event<D: TestDatabase>(da
     );
 }
 
-pub async fn no_op_change_is_audited_and_adds_no_event<D: TestDatabase>(database: Arc<D>) {
+pub async fn no_op_change_is_audited_and_adds_no_event(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let hale = account(&store, "Hale & Ward").await;
@@ -259,7 +259,7 @@ pub async fn no_op_change_is_audited_and_adds_no_event<D: TestDatabase>(database
     assert_eq!(events[0].description, "closed the account");
 }
 
-pub async fn moving_a_key_adds_an_event_to_both_accounts<D: TestDatabase>(database: Arc<D>) {
+pub async fn moving_a_key_adds_an_event_to_both_accounts(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let (hale, ward) = (account(&store, "Hale").await, account(&store, "Ward").await);
@@ -292,7 +292,7 @@ pub async fn moving_a_key_adds_an_event_to_both_accounts<D: TestDatabase>(databa
     assert!(list(&store, &people, None).await.unassigned_keys.is_empty());
 }
 
-pub async fn account_list_shows_active_keys_monthly_usage_and_last_use<D: TestDatabase>(database: Arc<D>) {
+pub async fn account_list_shows_active_keys_monthly_usage_and_last_use(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let (hale, idle) = (account(&store, "Hale").await, account(&store, "Büro").await);
@@ -331,7 +331,7 @@ pub async fn account_list_shows_active_keys_monthly_usage_and_last_use<D: TestDa
     );
 }
 
-pub async fn accounts_are_paged_by_name_in_both_directions<D: TestDatabase>(database: Arc<D>) {
+pub async fn accounts_are_paged_by_name_in_both_directions(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let (mut open, mut closed) = (Vec::new(), Vec::new());
@@ -385,7 +385,7 @@ pub async fn accounts_are_paged_by_name_in_both_directions<D: TestDatabase>(data
     assert_eq!(names(&second)[0], expected[ACCOUNTS_PER_PAGE as usize]);
 }
 
-pub async fn accounts_are_counted_up_to_a_limit<D: TestDatabase>(database: Arc<D>) {
+pub async fn accounts_are_counted_up_to_a_limit(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let add = format!(
@@ -403,7 +403,7 @@ pub async fn accounts_are_counted_up_to_a_limit<D: TestDatabase>(database: Arc<D
     assert!(page.open_accounts.is_empty());
 }
 
-pub async fn account_key_and_event_lists_are_bounded<D: TestDatabase>(database: Arc<D>) {
+pub async fn account_key_and_event_lists_are_bounded(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let hale = account(&store, "000").await;
@@ -440,7 +440,7 @@ pub async fn account_key_and_event_lists_are_bounded<D: TestDatabase>(database: 
 }
 
 /// Changes race on two nodes. Each event records the actual previous value, so the events connect from first to last.
-pub async fn concurrent_limit_changes_each_record_the_previous_value<D: TestDatabase>(database: Arc<D>) {
+pub async fn concurrent_limit_changes_each_record_the_previous_value(database: Arc<AnyDatabase>) {
     const RACERS: u32 = 24;
     let stores = [database.open().await, database.open().await];
     let people = Arc::new(people(&stores[0]).await);
@@ -469,7 +469,7 @@ pub async fn concurrent_limit_changes_each_record_the_previous_value<D: TestData
 }
 
 /// Whichever comes first, a revoked key keeps the account that it has then, and is never attached after that.
-pub async fn revoked_key_is_never_attached_under_race<D: TestDatabase>(database: Arc<D>) {
+pub async fn revoked_key_is_never_attached_under_race(database: Arc<AnyDatabase>) {
     let stores = [database.open().await, database.open().await];
     let people = Arc::new(people(&stores[0]).await);
     let (hale, ward) = (account(&stores[0], "Hale").await.id, account(&stores[0], "Ward").await.id);
@@ -506,7 +506,7 @@ pub async fn revoked_key_is_never_attached_under_race<D: TestDatabase>(database:
 }
 
 /// A key that is created while its account is being closed exists before the closing, or not at all.
-pub async fn closed_account_gets_no_new_key_under_race<D: TestDatabase>(database: Arc<D>) {
+pub async fn closed_account_gets_no_new_key_under_race(database: Arc<AnyDatabase>) {
     let stores = [database.open().await, database.open().await];
     let people = Arc::new(people(&stores[0]).await);
     for round in 0..10 {
@@ -534,7 +534,7 @@ pub async fn closed_account_gets_no_new_key_under_race<D: TestDatabase>(database
     }
 }
 
-pub async fn raw_sql_cannot_update_or_delete_account_events<D: TestDatabase>(database: Arc<D>) {
+pub async fn raw_sql_cannot_update_or_delete_account_events(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let id =
@@ -547,7 +547,7 @@ pub async fn raw_sql_cannot_update_or_delete_account_events<D: TestDatabase>(dat
     assert_eq!(read(&store, &people, id).await.events, before);
 }
 
-pub async fn hostile_labels_and_names_round_trip_in_history<D: TestDatabase>(database: Arc<D>) {
+pub async fn hostile_labels_and_names_round_trip_in_history(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let id = account(&store, "Hale").await.id;

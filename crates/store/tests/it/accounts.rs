@@ -1,12 +1,12 @@
 //! Conformance: accounts.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::samples::{HOSTILE_TEXTS, NOON, account, name, new_account};
 use chancery_domain::{AccountName, AccountState, RateLimits, UnixMillis};
 use chancery_store::{AccountError, LimitsChange};
 use std::sync::Arc;
 
-pub async fn created_account_round_trips<D: TestDatabase>(database: Arc<D>) {
+pub async fn created_account_round_trips(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     // An account name may not contain every character that the database can store.
     let names: Vec<&str> =
@@ -22,7 +22,7 @@ pub async fn created_account_round_trips<D: TestDatabase>(database: Arc<D>) {
     assert_eq!(store.account_lookup.list_accounts().await.unwrap().len(), names.len());
 }
 
-pub async fn duplicate_account_name_is_rejected<D: TestDatabase>(database: Arc<D>) {
+pub async fn duplicate_account_name_is_rejected(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let first = account(&store, "Hale & Ward").await;
     let error = store.create_account(new_account("Hale & Ward")).await.unwrap_err();
@@ -31,7 +31,7 @@ pub async fn duplicate_account_name_is_rejected<D: TestDatabase>(database: Arc<D
     account(&store, "hale & ward").await;
 }
 
-pub async fn accounts_are_listed_by_name_in_code_point_order<D: TestDatabase>(database: Arc<D>) {
+pub async fn accounts_are_listed_by_name_in_code_point_order(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     for text in ["b", "Ä", "a", "B", "_", "a b", "ab", "é", "z"] {
         account(&store, text).await;
@@ -48,7 +48,7 @@ pub async fn accounts_are_listed_by_name_in_code_point_order<D: TestDatabase>(da
     assert_eq!(listed, ["B", "_", "a", "a b", "ab", "b", "z", "Ä", "é"]);
 }
 
-pub async fn changing_one_limit_leaves_the_other<D: TestDatabase>(database: Arc<D>) {
+pub async fn changing_one_limit_leaves_the_other(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let name = account(&store, "Hale & Ward").await.name;
     for (change, requests_per_min, tokens_per_min) in [
@@ -67,14 +67,14 @@ pub async fn changing_one_limit_leaves_the_other<D: TestDatabase>(database: Arc<
     }
 }
 
-pub async fn limits_accept_u32_max<D: TestDatabase>(database: Arc<D>) {
+pub async fn limits_accept_u32_max(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let mut new = new_account("Hale & Ward");
     new.limits = RateLimits { requests_per_min: u32::MAX, tokens_per_min: u32::MAX };
     assert_eq!(store.create_account(new.clone()).await.unwrap().limits, new.limits);
 }
 
-pub async fn closing_twice_keeps_first_closed_at<D: TestDatabase>(database: Arc<D>) {
+pub async fn closing_twice_keeps_first_closed_at(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let name = account(&store, "Hale & Ward").await.name;
     let closed = store.close_account(&name, NOON).await.unwrap();
@@ -83,7 +83,7 @@ pub async fn closing_twice_keeps_first_closed_at<D: TestDatabase>(database: Arc<
     assert_eq!(store.account_lookup.account_by_name(&name).await.unwrap(), closed);
 }
 
-pub async fn unknown_account_error_names_it<D: TestDatabase>(database: Arc<D>) {
+pub async fn unknown_account_error_names_it(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let name = name("Nobody");
     let error = store.account_lookup.account_by_name(&name).await.unwrap_err();
@@ -91,7 +91,7 @@ pub async fn unknown_account_error_names_it<D: TestDatabase>(database: Arc<D>) {
     assert!(error.to_string().contains("Nobody"));
 }
 
-pub async fn concurrent_creates_of_one_name_yield_one_account<D: TestDatabase>(database: Arc<D>) {
+pub async fn concurrent_creates_of_one_name_yield_one_account(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let mut racers = tokio::task::JoinSet::new();
     for _ in 0..20 {

@@ -1,6 +1,6 @@
 //! Conformance: every decision is in its process's chain, can be found, and can never be removed.
 
-use crate::databases::{SqliteFile, TestDatabase, with_fresh_database};
+use crate::databases::{AnyDatabase, SqliteFile, TestDatabase};
 use crate::firm::{
     POLICY, after_s, ask, authz_request, create, decisions, firm_permit, manage, note, origin, people,
     permit, principal, read, search_for, sign_in, verified_audit_chains,
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-pub async fn concurrent_decisions_on_two_nodes_form_valid_chains<D: TestDatabase>(database: Arc<D>) {
+pub async fn concurrent_decisions_on_two_nodes_form_valid_chains(database: Arc<AnyDatabase>) {
     const DECISIONS: usize = 60;
     let stores = [database.open().await, database.open().await];
     let people = Arc::new(people(&stores[0]).await);
@@ -54,7 +54,7 @@ pub async fn concurrent_decisions_on_two_nodes_form_valid_chains<D: TestDatabase
     assert_eq!(chains.values().map(Vec::len).sum::<usize>(), DECISIONS + 4, "one created, three joined");
 }
 
-pub async fn audit_rows_have_client_names_and_what_changed<D: TestDatabase>(database: Arc<D>) {
+pub async fn audit_rows_have_client_names_and_what_changed(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbor Lane Bakery").await;
@@ -109,7 +109,7 @@ pub async fn audit_rows_have_client_names_and_what_changed<D: TestDatabase>(data
     assert_eq!(store.audit.read_changes(&permit, &lines).await.unwrap(), []);
 }
 
-pub async fn chain_stays_whole_after_rejected_steps<D: TestDatabase>(database: Arc<D>) {
+pub async fn chain_stays_whole_after_rejected_steps(database: Arc<AnyDatabase>) {
     const ROUNDS: usize = 3;
     let store = database.open().await;
     let people = people(&store).await;
@@ -127,7 +127,7 @@ pub async fn chain_stays_whole_after_rejected_steps<D: TestDatabase>(database: A
 }
 
 /// Steps that are dropped at different points, such as when a browser disconnects: before, within and after the commit.
-pub async fn chain_stays_whole_after_cancelled_steps<D: TestDatabase>(database: Arc<D>) {
+pub async fn chain_stays_whole_after_cancelled_steps(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
@@ -147,7 +147,7 @@ pub async fn chain_stays_whole_after_cancelled_steps<D: TestDatabase>(database: 
     verified_audit_chains(&store).await;
 }
 
-pub async fn moved_audit_chain_head_fails_one_step_and_is_read_again<D: TestDatabase>(database: Arc<D>) {
+pub async fn moved_audit_chain_head_fails_one_step_and_is_read_again(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
@@ -159,7 +159,7 @@ pub async fn moved_audit_chain_head_fails_one_step_and_is_read_again<D: TestData
     }
 }
 
-pub async fn audit_pages_newest_first_with_filters<D: TestDatabase>(database: Arc<D>) {
+pub async fn audit_pages_newest_first_with_filters(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
@@ -244,7 +244,7 @@ pub async fn audit_pages_newest_first_with_filters<D: TestDatabase>(database: Ar
     }
 }
 
-pub async fn raw_sql_cannot_modify_audit_rows<D: TestDatabase>(database: Arc<D>) {
+pub async fn raw_sql_cannot_modify_audit_rows(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     create(&store, &people.maya, "Harbour Lane Bakery").await;
@@ -264,13 +264,13 @@ pub async fn raw_sql_cannot_modify_audit_rows<D: TestDatabase>(database: Arc<D>)
         "INSERT INTO audit_rows (at_ms, principal_kind, action, request_id, decision, writer_id, position, hash) \
          VALUES (0, 'operator', 'readClient', 'r', 'allowed', {}, 0, {})",
         writer.0,
-        D::SOME_HASH
+        database.some_hash()
     );
     database.raw(&again).await.unwrap_err();
     assert_eq!(decisions(&store).await, before);
 }
 
-pub async fn team_lists_client_and_session_counts<D: TestDatabase>(database: Arc<D>) {
+pub async fn team_lists_client_and_session_counts(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let gone = sign_in(&store, "anna", Role::Consultant).await;
@@ -345,14 +345,12 @@ async fn reads_are_reported_only_after_audit() {
         read_and_report(&url.parse().unwrap(), usize::MAX).await;
         return;
     }
-    with_fresh_database::<SqliteFile, _>(|database| async move {
-        let store = database.open().await;
-        let people = people(&store).await;
-        create(&store, &people.maya, "Harbour Lane Bakery").await;
-        read_and_report(&database.url(), 5).await;
-        assert_eq!(decisions(&store).await.len(), 1 + 5 * CALLERS);
-    })
-    .await;
+    let database = Arc::new(SqliteFile::create());
+    let store = database.open().await;
+    let people = people(&store).await;
+    create(&store, &people.maya, "Harbour Lane Bakery").await;
+    read_and_report(&database.url(), 5).await;
+    assert_eq!(decisions(&store).await.len(), 1 + 5 * CALLERS);
 }
 
 async fn read_and_report(url: &DatabaseUrl, reads: usize) {
@@ -389,7 +387,7 @@ fn kill_after(url: &str, lines: usize) -> usize {
     reported
 }
 
-pub async fn killed_process_has_audited_every_reported_read<D: TestDatabase>(database: Arc<D>) {
+pub async fn killed_process_has_audited_every_reported_read(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbour Lane Bakery").await;

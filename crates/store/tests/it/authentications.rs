@@ -1,6 +1,6 @@
 //! Conformance: how the people of sessions authenticated, sign-out by the identity provider, and roles from a directory.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::firm::{events, origin};
 use crate::invitations::{invitation, permit};
 use crate::samples::NOON;
@@ -109,7 +109,7 @@ fn logout(target: LogoutTarget) -> ProviderLogout {
     ProviderLogout { token_id: token(), token_expires_at: after_s(300), issuer: ISSUER.to_owned(), target }
 }
 
-pub async fn logout_token_ends_sessions_of_its_sid_once<D: TestDatabase>(database: Arc<D>) {
+pub async fn logout_token_ends_sessions_of_its_sid_once(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (ann, ben) = (person(&store, "ann").await, person(&store, "ben").await);
     let (here, there) =
@@ -141,7 +141,7 @@ pub async fn logout_token_ends_sessions_of_its_sid_once<D: TestDatabase>(databas
     assert_eq!(deleted, 3);
 }
 
-pub async fn logout_token_without_sid_ends_everything_of_the_subject<D: TestDatabase>(database: Arc<D>) {
+pub async fn logout_token_without_sid_ends_everything_of_the_subject(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (ann, ben) = (person(&store, "ann").await, person(&store, "ben").await);
     let (one, two) = (start(&store, &ann, Some("s1"), None).await, start(&store, &ann, None, None).await);
@@ -154,7 +154,7 @@ pub async fn logout_token_without_sid_ends_everything_of_the_subject<D: TestData
     assert!(!is_pending(&store, &waiting).await);
 }
 
-pub async fn concurrent_logout_tokens_have_one_winner<D: TestDatabase>(database: Arc<D>) {
+pub async fn concurrent_logout_tokens_have_one_winner(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let ann = person(&store, "ann").await;
     start(&store, &ann, None, None).await;
@@ -174,7 +174,7 @@ pub async fn concurrent_logout_tokens_have_one_winner<D: TestDatabase>(database:
     assert_eq!(won, 1);
 }
 
-pub async fn renewed_session_has_a_new_token_and_goes_on<D: TestDatabase>(database: Arc<D>) {
+pub async fn renewed_session_has_a_new_token_and_goes_on(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (ann, ben) = (person(&store, "ann").await, person(&store, "ben").await);
     let old = start(&store, &ann, Some("s1"), None).await;
@@ -210,7 +210,7 @@ pub async fn renewed_session_has_a_new_token_and_goes_on<D: TestDatabase>(databa
     assert_eq!(step_ups, [(Some(ann.id), after_s(61))], "the step-up alone is audited");
 }
 
-pub async fn bound_session_needs_its_second_cookie<D: TestDatabase>(database: Arc<D>) {
+pub async fn bound_session_needs_its_second_cookie(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let ann = person(&store, "ann").await;
     let binding = token();
@@ -221,7 +221,7 @@ pub async fn bound_session_needs_its_second_cookie<D: TestDatabase>(database: Ar
     assert!(is_open(&store, bound).await, "the session alone suffices where no binding is required");
 }
 
-pub async fn directory_role_follows_up_and_down_except_last_partner<D: TestDatabase>(database: Arc<D>) {
+pub async fn directory_role_follows_up_and_down_except_last_partner(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     assert_eq!(directory_sign_in(&store, "ann", Role::Partner).await, Role::Partner);
     assert_eq!(
@@ -242,7 +242,7 @@ pub async fn directory_role_follows_up_and_down_except_last_partner<D: TestDatab
     assert_eq!(changes, [(Role::Consultant, Role::Partner), (Role::Partner, Role::Consultant)]);
 }
 
-pub async fn directory_role_outranks_an_invitation<D: TestDatabase>(database: Arc<D>) {
+pub async fn directory_role_outranks_an_invitation(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     for name in ["nora", "omar"] {
         let new = invitation(&format!("{name}@example.com"), Role::Partner);
@@ -257,7 +257,7 @@ pub async fn directory_role_outranks_an_invitation<D: TestDatabase>(database: Ar
     assert!(store.invitations.list_invitations(NOON).await.unwrap().is_empty(), "both are used");
 }
 
-pub async fn daily_code_emails_are_bounded_even_if_codes_are_used<D: TestDatabase>(database: Arc<D>) {
+pub async fn daily_code_emails_are_bounded_even_if_codes_are_used(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     for number in 0..MAX_CODE_EMAILS_PER_IDENTITY_AND_DAY {
         let (secret, outcome) = begin_code(&store, "ann", None, NOON).await;

@@ -1,6 +1,6 @@
 //! Conformance: nothing of a client record is read or changed without a permit and an audit row.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::firm::{
     NEWEST, after_s, ask, create, create_whole, decisions, firm_permit, listed, manage, new_client, note,
     people, permit, principal, read, read_parts, search_for,
@@ -31,7 +31,7 @@ fn details() -> ContactDetails {
     }
 }
 
-pub async fn client_ids_start_at_1001_and_records_round_trip<D: TestDatabase>(database: Arc<D>) {
+pub async fn client_ids_start_at_1001_and_records_round_trip(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     assert!(!store.client_imports.has_clients().await.unwrap());
@@ -55,7 +55,7 @@ pub async fn client_ids_start_at_1001_and_records_round_trip<D: TestDatabase>(da
     assert!(record.entries.is_empty() && !record.has_more);
 }
 
-pub async fn creating_client_for_removed_owner_is_rejected<D: TestDatabase>(database: Arc<D>) {
+pub async fn creating_client_for_removed_owner_is_rejected(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     store.people.remove_person(manage(NOON), people.tom.id).await.unwrap();
@@ -73,7 +73,7 @@ pub async fn creating_client_for_removed_owner_is_rejected<D: TestDatabase>(data
     assert_eq!(create(&store, &people.maya, "Next").await, ClientId(1001), "no number was lost");
 }
 
-pub async fn import_is_atomic_and_assigns_ids_in_order<D: TestDatabase>(database: Arc<D>) {
+pub async fn import_is_atomic_and_assigns_ids_in_order(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let permit = |owner| ask::<CreateClient>(Principal::Operator, NewClientResource(owner)).unwrap();
@@ -143,7 +143,7 @@ pub async fn import_is_atomic_and_assigns_ids_in_order<D: TestDatabase>(database
     assert_eq!((versions.len(), versions[0].is_archived, versions[0].by.clone()), (1, true, None));
 }
 
-pub async fn each_read_and_denial_adds_one_audit_row<D: TestDatabase>(database: Arc<D>) {
+pub async fn each_read_and_denial_adds_one_audit_row(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
@@ -186,7 +186,7 @@ pub async fn each_read_and_denial_adds_one_audit_row<D: TestDatabase>(database: 
 }
 
 /// The request also names another client's entry, an unknown one, an archived one, and one of its own twice.
-pub async fn draft_reads_only_own_unarchived_entries_and_audits_an_edit<D: TestDatabase>(database: Arc<D>) {
+pub async fn draft_reads_only_own_unarchived_entries_and_audits_an_edit(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let maya = people.maya.id;
@@ -234,7 +234,7 @@ fn change(version: Version, name: &str) -> ClientChange {
     ClientChange { version, name: name.parse().unwrap(), details: details() }
 }
 
-pub async fn edit_adds_version_and_keeps_history<D: TestDatabase>(database: Arc<D>) {
+pub async fn edit_adds_version_and_keeps_history(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbor Lane Bakery").await;
@@ -287,7 +287,7 @@ pub async fn edit_adds_version_and_keeps_history<D: TestDatabase>(database: Arc<
     assert_eq!(versions[0].by.as_ref().unwrap().email.as_str(), "ruth@example.com");
 }
 
-pub async fn edit_of_stale_version_conflicts_without_change<D: TestDatabase>(database: Arc<D>) {
+pub async fn edit_of_stale_version_conflicts_without_change(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbor Lane Bakery").await;
@@ -310,7 +310,7 @@ pub async fn edit_of_stale_version_conflicts_without_change<D: TestDatabase>(dat
     assert_eq!(decisions(&store).await.len(), before + 4, "three edits and a look were decided");
 }
 
-pub async fn concurrent_edits_yield_one_save_and_one_conflict<D: TestDatabase>(database: Arc<D>) {
+pub async fn concurrent_edits_yield_one_save_and_one_conflict(database: Arc<AnyDatabase>) {
     let stores = [database.open().await, database.open().await];
     let people = people(&stores[0]).await;
     let client = create(&stores[0], &people.maya, "Harbor Lane Bakery").await;
@@ -384,7 +384,7 @@ pub async fn concurrent_edits_yield_one_save_and_one_conflict<D: TestDatabase>(d
     }
 }
 
-pub async fn archived_client_keeps_data_and_leaves_default_list<D: TestDatabase>(database: Arc<D>) {
+pub async fn archived_client_keeps_data_and_leaves_default_list(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
@@ -422,7 +422,7 @@ pub async fn archived_client_keeps_data_and_leaves_default_list<D: TestDatabase>
     assert_eq!(listed(&store, &people.maya, &active).await.1, 2);
 }
 
-pub async fn reassigned_client_is_readable_only_by_new_owner<D: TestDatabase>(database: Arc<D>) {
+pub async fn reassigned_client_is_readable_only_by_new_owner(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
@@ -463,7 +463,7 @@ pub async fn reassigned_client_is_readable_only_by_new_owner<D: TestDatabase>(da
     );
 }
 
-pub async fn bulk_reassign_is_atomic<D: TestDatabase>(database: Arc<D>) {
+pub async fn bulk_reassign_is_atomic(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let permit_to_make =
@@ -499,7 +499,7 @@ pub async fn bulk_reassign_is_atomic<D: TestDatabase>(database: Arc<D>) {
     assert_eq!((now.version, versions.len(), versions[0].owner.id), (Version(2), 2, people.tom.id));
 }
 
-pub async fn permit_for_former_owner_is_invalid<D: TestDatabase>(database: Arc<D>) {
+pub async fn permit_for_former_owner_is_invalid(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
@@ -549,7 +549,7 @@ pub async fn permit_for_former_owner_is_invalid<D: TestDatabase>(database: Arc<D
     assert_eq!(record.views.iter().map(|look| look.person.id).collect::<Vec<_>>(), [people.tom.id]);
 }
 
-pub async fn permit_for_unused_id_does_not_open_later_client<D: TestDatabase>(database: Arc<D>) {
+pub async fn permit_for_unused_id_does_not_open_later_client(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let unknown = ClientResource { id: ClientId(1001), owner: None };
@@ -575,7 +575,7 @@ pub async fn permit_for_unused_id_does_not_open_later_client<D: TestDatabase>(da
 
 /// Reads with earlier permits while the client is being reassigned. Whatever a person gets was written while the client was
 /// theirs.
-pub async fn reassign_race_never_shows_client_to_former_owner<D: TestDatabase>(database: Arc<D>) {
+pub async fn reassign_race_never_shows_client_to_former_owner(database: Arc<AnyDatabase>) {
     const ROUNDS: usize = 200;
     let (store, other) = (database.open().await, database.open().await);
     let people = Arc::new(people(&store).await);
@@ -629,7 +629,7 @@ pub async fn reassign_race_never_shows_client_to_former_owner<D: TestDatabase>(d
     crate::firm::verified_audit_chains(&store).await;
 }
 
-pub async fn entries_page_newest_first_filtered_by_kind_and_archived<D: TestDatabase>(database: Arc<D>) {
+pub async fn entries_page_newest_first_filtered_by_kind_and_archived(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let (maya, tom) = (people.maya.id, people.tom.id);
@@ -707,7 +707,7 @@ pub async fn entries_page_newest_first_filtered_by_kind_and_archived<D: TestData
     assert_eq!(read(NEWEST).await.client.last_entry_at, Some(NOON));
 }
 
-pub async fn entry_edits_stay_in_their_record_and_keep_versions<D: TestDatabase>(database: Arc<D>) {
+pub async fn entry_edits_stay_in_their_record_and_keep_versions(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let (mayas, toms) = (create(&store, &people.maya, "One").await, create(&store, &people.tom, "Two").await);
@@ -784,7 +784,7 @@ pub async fn entry_edits_stay_in_their_record_and_keep_versions<D: TestDatabase>
     ));
 }
 
-pub async fn entries_per_client_are_bounded<D: TestDatabase>(database: Arc<D>) {
+pub async fn entries_per_client_are_bounded(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let most = usize::try_from(MAX_ENTRIES_PER_CLIENT).unwrap();
@@ -808,7 +808,7 @@ pub async fn entries_per_client_are_bounded<D: TestDatabase>(database: Arc<D>) {
     assert!(store.clients.add_entry(edit(), note(people.maya.id, NOON, "One more")).await.is_err());
 }
 
-pub async fn record_lists_its_viewers<D: TestDatabase>(database: Arc<D>) {
+pub async fn record_lists_its_viewers(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
@@ -837,7 +837,7 @@ pub async fn record_lists_its_viewers<D: TestDatabase>(database: Arc<D>) {
     assert_eq!(views, [("maya@example.com", after_s(5), 3), ("ruth@example.com", NOON, 2)]);
 }
 
-pub async fn export_contains_full_records_with_unchanged_owner<D: TestDatabase>(database: Arc<D>) {
+pub async fn export_contains_full_records_with_unchanged_owner(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let maya = people.maya.id;
@@ -889,7 +889,7 @@ pub async fn export_contains_full_records_with_unchanged_owner<D: TestDatabase>(
     );
 }
 
-pub async fn client_owners_page_within_permitted_scope<D: TestDatabase>(database: Arc<D>) {
+pub async fn client_owners_page_within_permitted_scope(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let mut all = Vec::new();
@@ -922,7 +922,7 @@ pub async fn client_owners_page_within_permitted_scope<D: TestDatabase>(database
     assert_eq!(list_owners(principal(&people.maya), Some(tom)).await, []);
 }
 
-pub async fn hostile_client_texts_round_trip<D: TestDatabase>(database: Arc<D>) {
+pub async fn hostile_client_texts_round_trip(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let hostile = [

@@ -1,6 +1,6 @@
 //! Conformance: a process killed at any time (SIGKILL) loses no row that was reported as settled.
 
-use crate::databases::{SqliteFile, TestDatabase, with_fresh_database};
+use crate::databases::{AnyDatabase, SqliteFile, TestDatabase};
 use crate::samples::{NOON, account, all_ledger_rows, key, name, request, row};
 use chancery_domain::RequestId;
 use chancery_store::{DatabaseUrl, Store};
@@ -22,14 +22,12 @@ async fn rows_are_reported_only_after_settlement() {
         settle_and_report(&url.parse().unwrap(), ROWS_PER_CALLER).await;
         return;
     }
-    with_fresh_database::<SqliteFile, _>(|database| async move {
-        let store = database.open().await;
-        let account = account(&store, "Hale & Ward").await.id;
-        key(&store, Some(account)).await;
-        settle_and_report(&database.url(), 5).await;
-        assert_eq!(all_ledger_rows(&store).await.len(), 5 * CALLERS);
-    })
-    .await;
+    let database = Arc::new(SqliteFile::create());
+    let store = database.open().await;
+    let account = account(&store, "Hale & Ward").await.id;
+    key(&store, Some(account)).await;
+    settle_and_report(&database.url(), 5).await;
+    assert_eq!(all_ledger_rows(&store).await.len(), 5 * CALLERS);
 }
 
 async fn settle_and_report(url: &DatabaseUrl, rows_per_caller: usize) {
@@ -50,7 +48,7 @@ async fn settle_and_report(url: &DatabaseUrl, rows_per_caller: usize) {
     callers.join_all().await;
 }
 
-pub async fn killed_process_keeps_each_settled_row_once<D: TestDatabase>(database: Arc<D>) {
+pub async fn killed_process_keeps_each_settled_row_once(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let account = account(&store, "Hale & Ward").await.id;
     key(&store, Some(account)).await;

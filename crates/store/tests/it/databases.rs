@@ -8,9 +8,7 @@ use std::sync::Arc;
 
 pub trait TestDatabase: Send + Sync + Sized + 'static {
     /// Thirty-two bytes as an SQL literal.
-    const SOME_HASH: &str;
-
-    fn create() -> impl Future<Output = Self> + Send;
+    fn some_hash(&self) -> &'static str;
 
     fn url_text(&self) -> String;
 
@@ -18,28 +16,70 @@ pub trait TestDatabase: Send + Sync + Sized + 'static {
         self.url_text().parse().unwrap()
     }
 
-    fn try_open(&self) -> impl Future<Output = Result<Store, OpenError>> + Send;
+    fn try_open(&self) -> impl Future<Output = Result<Store, OpenError>>;
 
     /// Whether a copy of the whole database contains these bytes. Call it after the stores are closed.
-    fn contains(&self, bytes: &[u8]) -> impl Future<Output = bool> + Send;
+    fn contains(&self, bytes: &[u8]) -> impl Future<Output = bool>;
 
     /// Runs statements directly, without the store.
-    fn raw(&self, sql: &str) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+    fn raw(&self, sql: &str) -> impl Future<Output = Result<(), sqlx::Error>>;
 
-    fn open(&self) -> impl Future<Output = Arc<Store>> + Send {
+    fn open(&self) -> impl Future<Output = Arc<Store>> {
         async { Arc::new(self.try_open().await.unwrap()) }
     }
 }
 
-/// Runs a case on a new database, which is removed even when the case fails.
-pub async fn with_fresh_database<D: TestDatabase, F: Future<Output = ()> + Send + 'static>(
-    case: impl FnOnce(Arc<D>) -> F,
-) {
-    let database = Arc::new(D::create().await);
-    let outcome = tokio::spawn(case(Arc::clone(&database))).await;
-    drop(database);
-    if let Err(failure) = outcome {
-        std::panic::resume_unwind(failure.into_panic());
+/// The database of a conformance test. A type rather than a parameter of every test: they took most of the workspace's time to
+/// compile when each was compiled for both databases.
+pub enum AnyDatabase {
+    Sqlite(SqliteFile),
+    Postgres(PostgresDatabase),
+}
+
+impl AnyDatabase {
+    pub fn sqlite() -> Arc<Self> {
+        Arc::new(Self::Sqlite(SqliteFile::create()))
+    }
+
+    pub fn postgres() -> Arc<Self> {
+        Arc::new(Self::Postgres(PostgresDatabase::create()))
+    }
+}
+
+impl TestDatabase for AnyDatabase {
+    fn some_hash(&self) -> &'static str {
+        match self {
+            Self::Sqlite(database) => database.some_hash(),
+            Self::Postgres(database) => database.some_hash(),
+        }
+    }
+
+    fn url_text(&self) -> String {
+        match self {
+            Self::Sqlite(database) => database.url_text(),
+            Self::Postgres(database) => database.url_text(),
+        }
+    }
+
+    async fn try_open(&self) -> Result<Store, OpenError> {
+        match self {
+            Self::Sqlite(database) => database.try_open().await,
+            Self::Postgres(database) => database.try_open().await,
+        }
+    }
+
+    async fn contains(&self, bytes: &[u8]) -> bool {
+        match self {
+            Self::Sqlite(database) => database.contains(bytes).await,
+            Self::Postgres(database) => database.contains(bytes).await,
+        }
+    }
+
+    async fn raw(&self, sql: &str) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Sqlite(database) => database.raw(sql).await,
+            Self::Postgres(database) => database.raw(sql).await,
+        }
     }
 }
 
@@ -48,6 +88,10 @@ pub struct SqliteFile {
 }
 
 impl SqliteFile {
+    pub fn create() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
     pub fn path(&self) -> PathBuf {
         self.folder.path().join("chancery.db")
     }
@@ -58,10 +102,8 @@ impl SqliteFile {
 }
 
 impl TestDatabase for SqliteFile {
-    const SOME_HASH: &str = "x'1111111111111111111111111111111111111111111111111111111111111111'";
-
-    async fn create() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+    fn some_hash(&self) -> &'static str {
+        "x'1111111111111111111111111111111111111111111111111111111111111111'"
     }
 
     fn url_text(&self) -> String {
@@ -89,6 +131,10 @@ impl TestDatabase for SqliteFile {
 pub struct PostgresDatabase(chancery_test_support::PostgresDatabase);
 
 impl PostgresDatabase {
+    pub fn create() -> Self {
+        Self(chancery_test_support::PostgresDatabase::create("store"))
+    }
+
     pub fn name(&self) -> &str {
         self.0.name()
     }
@@ -99,10 +145,8 @@ impl PostgresDatabase {
 }
 
 impl TestDatabase for PostgresDatabase {
-    const SOME_HASH: &str = "'\\x1111111111111111111111111111111111111111111111111111111111111111'";
-
-    async fn create() -> Self {
-        Self(chancery_test_support::PostgresDatabase::create("store"))
+    fn some_hash(&self) -> &'static str {
+        "'\\x1111111111111111111111111111111111111111111111111111111111111111'"
     }
 
     fn url_text(&self) -> String {

@@ -1,6 +1,6 @@
 //! Conformance: secrets are encrypted in the database, for their row alone, and their key can be rotated.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::firm::{origin, sign_in};
 use crate::outbox::{permit, webhook};
 use crate::samples::NOON;
@@ -31,7 +31,7 @@ fn key(seed: u64) -> EncryptionKey {
 }
 
 /// A node whose key file has these keys, the newest first.
-async fn node<D: TestDatabase>(database: &D, keys: &Arc<TestKeys>) -> Arc<Store> {
+async fn node(database: &AnyDatabase, keys: &Arc<TestKeys>) -> Arc<Store> {
     let store = Store::open(&database.url()).await.unwrap();
     let keys = Arc::clone(keys);
     store.encryption.use_keys(keys);
@@ -173,7 +173,7 @@ async fn assert_unchanged(store: &Store, secrets: &[(String, SecretToken)]) {
     }
 }
 
-pub async fn database_copy_contains_no_plain_secret<D: TestDatabase>(database: Arc<D>) {
+pub async fn database_copy_contains_no_plain_secret(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let added = add_one_of_each(&store).await;
     store.close().await;
@@ -191,7 +191,7 @@ pub async fn database_copy_contains_no_plain_secret<D: TestDatabase>(database: A
     }
 }
 
-pub async fn secrets_round_trip_encrypted<D: TestDatabase>(database: Arc<D>) {
+pub async fn secrets_round_trip_encrypted(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     assert_eq!(store.encryption.current_encryption_key().await.unwrap(), None);
     let added = add_one_of_each(&store).await;
@@ -209,7 +209,7 @@ pub async fn secrets_round_trip_encrypted<D: TestDatabase>(database: Arc<D>) {
     assert_eq!(secrets_by_key(&store).await.into_values().collect::<Vec<_>>(), [5], "two are gone");
 }
 
-pub async fn secret_changed_or_swapped_between_rows_is_rejected<D: TestDatabase>(database: Arc<D>) {
+pub async fn secret_changed_or_swapped_between_rows_is_rejected(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     add_one_of_each(&store).await;
     let new_secret = || SecretToken::generate(&OsRandomness);
@@ -233,7 +233,7 @@ pub async fn secret_changed_or_swapped_between_rows_is_rejected<D: TestDatabase>
     assert!(store.webhooks.webhook_by_id("wh_002").await.is_err());
 }
 
-pub async fn wrong_key_is_rejected_with_its_location<D: TestDatabase>(database: Arc<D>) {
+pub async fn wrong_key_is_rejected_with_its_location(database: Arc<AnyDatabase>) {
     let first = node(&*database, &keys(&[1])).await;
     first.encryption.check_encryption_keys().await.unwrap();
     assert_eq!(first.encryption.current_encryption_key().await.unwrap(), Some(key(1).id()));
@@ -263,7 +263,7 @@ pub async fn wrong_key_is_rejected_with_its_location<D: TestDatabase>(database: 
     assert!(error.to_string().contains("a shared secret"), "{error}");
 }
 
-pub async fn rotation_under_load_keeps_every_secret_readable<D: TestDatabase>(database: Arc<D>) {
+pub async fn rotation_under_load_keeps_every_secret_readable(database: Arc<AnyDatabase>) {
     let key_file = keys(&[1]);
     let (operator, nodes) = (
         node(&*database, &key_file).await,
@@ -302,7 +302,7 @@ pub async fn rotation_under_load_keeps_every_secret_readable<D: TestDatabase>(da
     }
 }
 
-pub async fn interrupted_rotation_can_be_resumed<D: TestDatabase>(database: Arc<D>) {
+pub async fn interrupted_rotation_can_be_resumed(database: Arc<AnyDatabase>) {
     let key_file = keys(&[1]);
     let store = node(&*database, &key_file).await;
     let secrets = add_shared_secrets(&store, "secret").await;
@@ -326,9 +326,7 @@ pub async fn interrupted_rotation_can_be_resumed<D: TestDatabase>(database: Arc<
     assert_eq!(store.encryption.rotate_encryption_key(key(2).id()).await.unwrap().rotated, 0);
 }
 
-pub async fn secret_that_does_not_decrypt_is_reported_and_left_by_rotation<D: TestDatabase>(
-    database: Arc<D>,
-) {
+pub async fn secret_that_does_not_decrypt_is_reported_and_left_by_rotation(database: Arc<AnyDatabase>) {
     let store = node(&*database, &keys(&[2, 1])).await;
     store.encryption.rotate_encryption_key(key(1).id()).await.unwrap();
     let added = add_one_of_each(&store).await;
@@ -346,7 +344,7 @@ pub async fn secret_that_does_not_decrypt_is_reported_and_left_by_rotation<D: Te
     assert_eq!(secrets_by_key(&store).await, BTreeMap::from(by_key));
 }
 
-pub async fn rotation_to_an_unknown_key_changes_nothing<D: TestDatabase>(database: Arc<D>) {
+pub async fn rotation_to_an_unknown_key_changes_nothing(database: Arc<AnyDatabase>) {
     let store = node(&*database, &keys(&[1])).await;
     let added = add_one_of_each(&store).await;
     let error = store.encryption.rotate_encryption_key(key(2).id()).await.unwrap_err();
@@ -355,7 +353,7 @@ pub async fn rotation_to_an_unknown_key_changes_nothing<D: TestDatabase>(databas
     assert_all_readable(&store, &added).await;
 }
 
-pub async fn rotation_without_the_current_key_changes_nothing<D: TestDatabase>(database: Arc<D>) {
+pub async fn rotation_without_the_current_key_changes_nothing(database: Arc<AnyDatabase>) {
     let store = node(&*database, &keys(&[1])).await;
     let added = add_one_of_each(&store).await;
     let with_another_file = node(&*database, &keys(&[2])).await;
@@ -366,7 +364,7 @@ pub async fn rotation_without_the_current_key_changes_nothing<D: TestDatabase>(d
     assert_all_readable(&store, &added).await;
 }
 
-pub async fn rotations_at_the_same_time_lose_no_secret<D: TestDatabase>(database: Arc<D>) {
+pub async fn rotations_at_the_same_time_lose_no_secret(database: Arc<AnyDatabase>) {
     let key_file = keys(&[1]);
     let stores = [node(&*database, &key_file).await, node(&*database, &key_file).await];
     let added = add_one_of_each(&stores[0]).await;
@@ -392,7 +390,7 @@ pub async fn rotations_at_the_same_time_lose_no_secret<D: TestDatabase>(database
     assert_all_readable(&with_the_last_key, &added).await;
 }
 
-pub async fn webhooks_are_listed_without_their_secrets<D: TestDatabase>(database: Arc<D>) {
+pub async fn webhooks_are_listed_without_their_secrets(database: Arc<AnyDatabase>) {
     let store = node(&*database, &keys(&[1])).await;
     store.webhooks.add_webhook(permit(), &webhook(1)).await.unwrap();
     let without = node(&*database, &keys(&[])).await;

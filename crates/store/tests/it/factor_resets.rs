@@ -1,6 +1,6 @@
 //! Conformance: a reset of second factors, its notice and its audit row are one step.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::firm::{POLICY, People, authz_request, decisions, manage, origin, people, principal};
 use crate::invitations::email_to;
 use crate::samples::NOON;
@@ -94,7 +94,7 @@ fn count(factors: &AccountFactors) -> (usize, bool, u64) {
     (factors.passkeys.len(), factors.totp_created_at.is_some(), factors.recovery_codes)
 }
 
-pub async fn factor_reset_deletes_all_factors_of_one_account<D: TestDatabase>(database: Arc<D>) {
+pub async fn factor_reset_deletes_all_factors_of_one_account(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let People { maya, tom, ruth } = people(&store).await;
     let mayas = sign_in_at_provider(&store, &maya).await;
@@ -145,7 +145,7 @@ async fn emails(store: &Store) -> Vec<String> {
     claimed.into_iter().map(|claimed| claimed.message.destination).collect()
 }
 
-pub async fn factor_reset_ends_sessions_and_is_audited<D: TestDatabase>(database: Arc<D>) {
+pub async fn factor_reset_ends_sessions_and_is_audited(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let People { maya, tom, ruth } = people(&store).await;
     let (mayas, toms) = (sign_in_at_provider(&store, &maya).await, sign_in_at_provider(&store, &tom).await);
@@ -166,7 +166,7 @@ pub async fn factor_reset_ends_sessions_and_is_audited<D: TestDatabase>(database
     assert_eq!(audited, [(principal(&ruth), effect), (Principal::Operator, effect)]);
 }
 
-pub async fn rejected_factor_reset_changes_nothing<D: TestDatabase>(database: Arc<D>) {
+pub async fn rejected_factor_reset_changes_nothing(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let People { maya, tom, ruth } = people(&store).await;
     let (mayas, ruths) = (sign_in_at_provider(&store, &maya).await, sign_in_at_provider(&store, &ruth).await);

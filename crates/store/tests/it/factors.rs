@@ -1,6 +1,6 @@
 //! Conformance: second factors of the identity provider's accounts, and what is under way with them.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::samples::NOON;
 use chancery_domain::{LocalPath, OsRandomness, SecretToken, SessionTimeouts, TokenHash, UnixMillis};
 use chancery_store::{
@@ -57,7 +57,7 @@ fn passkey(account: &ProviderAccount, id: &[u8], recovery_codes: &[TokenHash]) -
     }
 }
 
-pub async fn each_totp_step_is_accepted_once_and_never_an_older_one<D: TestDatabase>(database: Arc<D>) {
+pub async fn each_totp_step_is_accepted_once_and_never_an_older_one(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let maya = account(&store, "maya").await;
     let factors = &store.second_factors;
@@ -86,9 +86,7 @@ pub async fn each_totp_step_is_accepted_once_and_never_an_older_one<D: TestDatab
     assert_eq!(accepted, 1);
 }
 
-pub async fn first_factor_comes_with_recovery_codes_and_the_last_takes_them<D: TestDatabase>(
-    database: Arc<D>,
-) {
+pub async fn first_factor_comes_with_recovery_codes_and_the_last_takes_them(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (maya, omar) = (account(&store, "maya").await, account(&store, "omar").await);
     let factors = &store.second_factors;
@@ -112,7 +110,7 @@ pub async fn first_factor_comes_with_recovery_codes_and_the_last_takes_them<D: T
     assert_eq!(factors.account_factors(&omar.subject).await.unwrap().recovery_codes, 10, "another's stay");
 }
 
-pub async fn last_factor_is_kept_when_one_is_required<D: TestDatabase>(database: Arc<D>) {
+pub async fn last_factor_is_kept_when_one_is_required(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let maya = account(&store, "maya").await;
     let factors = &store.second_factors;
@@ -138,7 +136,7 @@ pub async fn last_factor_is_kept_when_one_is_required<D: TestDatabase>(database:
     assert_eq!(factors.account_factors(&maya.subject).await.unwrap().passkeys.len(), 1);
 }
 
-pub async fn recovery_code_is_consumed_once_under_race<D: TestDatabase>(database: Arc<D>) {
+pub async fn recovery_code_is_consumed_once_under_race(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (maya, omar) = (account(&store, "maya").await, account(&store, "omar").await);
     let codes = tokens(10);
@@ -161,7 +159,7 @@ pub async fn recovery_code_is_consumed_once_under_race<D: TestDatabase>(database
     assert_eq!(left, [9]);
 }
 
-pub async fn passkey_use_is_recorded_once_for_each_state<D: TestDatabase>(database: Arc<D>) {
+pub async fn passkey_use_is_recorded_once_for_each_state(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let maya = account(&store, "maya").await;
     let factors = &store.second_factors;
@@ -178,7 +176,7 @@ pub async fn passkey_use_is_recorded_once_for_each_state<D: TestDatabase>(databa
     assert_eq!(factors.passkey(b"two").await.unwrap(), None);
 }
 
-pub async fn passkeys_belong_to_one_account_and_are_bounded<D: TestDatabase>(database: Arc<D>) {
+pub async fn passkeys_belong_to_one_account_and_are_bounded(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (maya, omar) = (account(&store, "maya").await, account(&store, "omar").await);
     let factors = &store.second_factors;
@@ -196,7 +194,7 @@ pub async fn passkeys_belong_to_one_account_and_are_bounded<D: TestDatabase>(dat
     assert_eq!(too_many, AddFactorOutcome::TooMany);
 }
 
-pub async fn ceremony_is_consumed_once_before_expiry<D: TestDatabase>(database: Arc<D>) {
+pub async fn ceremony_is_consumed_once_before_expiry(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (key, kind) = (token(), CeremonyKind::PasskeyAuthentication);
     let ceremony = |state: &str| FactorCeremony {
@@ -228,7 +226,7 @@ fn pending(account: &ProviderAccount) -> PendingSecondFactor {
     }
 }
 
-pub async fn pending_second_factor_ends_with_a_new_password<D: TestDatabase>(database: Arc<D>) {
+pub async fn pending_second_factor_ends_with_a_new_password(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let maya = account(&store, "maya").await;
     let ceremonies = &store.ceremonies;
@@ -247,7 +245,7 @@ pub async fn pending_second_factor_ends_with_a_new_password<D: TestDatabase>(dat
     assert!(ceremonies.pending_second_factor(two, NOON).await.unwrap().is_none());
 }
 
-pub async fn expired_ceremonies_and_sign_ins_are_deleted<D: TestDatabase>(database: Arc<D>) {
+pub async fn expired_ceremonies_and_sign_ins_are_deleted(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let maya = account(&store, "maya").await;
     let ceremonies = &store.ceremonies;
@@ -282,7 +280,7 @@ async fn start(store: &Store, account: &ProviderAccount) -> TokenHash {
     token
 }
 
-pub async fn changed_password_keeps_one_session<D: TestDatabase>(database: Arc<D>) {
+pub async fn changed_password_keeps_one_session(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (maya, omar) = (account(&store, "maya").await, account(&store, "omar").await);
     let (own, other, omars) =
@@ -312,7 +310,7 @@ pub async fn changed_password_keeps_one_session<D: TestDatabase>(database: Arc<D
     assert!(!store.known_devices.is_known_device(device, &maya.email, after_s(1)).await.unwrap());
 }
 
-pub async fn changed_password_announces_the_sessions_that_end<D: TestDatabase>(database: Arc<D>) {
+pub async fn changed_password_announces_the_sessions_that_end(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let maya = account(&store, "maya").await;
     let mut sids = Vec::new();
@@ -348,7 +346,7 @@ pub async fn changed_password_announces_the_sessions_that_end<D: TestDatabase>(d
     assert_eq!(announced, [sids[1].clone()], "not the session that stays");
 }
 
-pub async fn reauthentication_changes_time_and_methods_of_a_session<D: TestDatabase>(database: Arc<D>) {
+pub async fn reauthentication_changes_time_and_methods_of_a_session(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let maya = account(&store, "maya").await;
     let (own, other) = (start(&store, &maya).await, start(&store, &maya).await);

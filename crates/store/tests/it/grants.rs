@@ -1,6 +1,6 @@
 //! Conformance: consents, codes and tokens of the built-in identity provider, and its signing keys.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::samples::{HOSTILE_TEXTS, NOON};
 use chancery_domain::{OsRandomness, SecretToken, TokenHash, UnixMillis};
 use chancery_store::{
@@ -78,7 +78,7 @@ fn presented(code: TokenHash) -> CodeRedemption {
     }
 }
 
-pub async fn replayed_code_revokes_its_access_token<D: TestDatabase>(database: Arc<D>) {
+pub async fn replayed_code_revokes_its_access_token(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     begin_session(&store).await;
     let code = issue(&store, grant()).await;
@@ -110,7 +110,7 @@ pub async fn replayed_code_revokes_its_access_token<D: TestDatabase>(database: A
     assert_eq!(store.grants.redeem_code(presented(token())).await.unwrap(), RedeemOutcome::Unknown);
 }
 
-pub async fn code_is_bound_to_client_redirect_uri_verifier_and_expiry<D: TestDatabase>(database: Arc<D>) {
+pub async fn code_is_bound_to_client_redirect_uri_verifier_and_expiry(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     begin_session(&store).await;
     let wrong: [fn(&mut CodeRedemption); 4] = [
@@ -135,7 +135,7 @@ pub async fn code_is_bound_to_client_redirect_uri_verifier_and_expiry<D: TestDat
     }
 }
 
-pub async fn concurrent_redemptions_leave_no_valid_token<D: TestDatabase>(database: Arc<D>) {
+pub async fn concurrent_redemptions_leave_no_valid_token(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     begin_session(&store).await;
     for _ in 0..10 {
@@ -164,7 +164,7 @@ pub async fn concurrent_redemptions_leave_no_valid_token<D: TestDatabase>(databa
     }
 }
 
-pub async fn code_of_an_ended_session_is_void<D: TestDatabase>(database: Arc<D>) {
+pub async fn code_of_an_ended_session_is_void(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let session = begin_session(&store).await;
     let (before, after) = (issue(&store, grant()).await, issue(&store, grant()).await);
@@ -176,7 +176,7 @@ pub async fn code_of_an_ended_session_is_void<D: TestDatabase>(database: Arc<D>)
     assert_eq!(store.grants.grant_for_access_token(late.access_token, after_s(31)).await.unwrap(), None);
 }
 
-pub async fn grants_round_trip<D: TestDatabase>(database: Arc<D>) {
+pub async fn grants_round_trip(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     begin_session(&store).await;
     for text in HOSTILE_TEXTS {
@@ -200,7 +200,7 @@ pub async fn grants_round_trip<D: TestDatabase>(database: Arc<D>) {
     ));
 }
 
-pub async fn consent_request_is_consumed_once_before_expiry<D: TestDatabase>(database: Arc<D>) {
+pub async fn consent_request_is_consumed_once_before_expiry(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (page, session) = (token(), token());
     let question = ConsentRequest {
@@ -220,7 +220,7 @@ pub async fn consent_request_is_consumed_once_before_expiry<D: TestDatabase>(dat
     assert!(store.grants.consume_consent_request(page, after_s(600)).await.unwrap().is_none(), "late");
 }
 
-pub async fn consents_are_per_subject_and_client<D: TestDatabase>(database: Arc<D>) {
+pub async fn consents_are_per_subject_and_client(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let consent = |subject: &str, client_id: &str, scope: &str| Consent {
         subject: subject.to_owned(),
@@ -245,7 +245,7 @@ pub async fn consents_are_per_subject_and_client<D: TestDatabase>(database: Arc<
     assert_eq!(store.grants.consents("ben", "portal").await.unwrap(), ["openid"], "another's stay");
 }
 
-pub async fn expired_grants_are_deleted_in_batches<D: TestDatabase>(database: Arc<D>) {
+pub async fn expired_grants_are_deleted_in_batches(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     for _ in 0..3 {
         issue(&store, grant()).await;
@@ -267,7 +267,7 @@ fn signing_key(generation: i64, key_id: &str) -> SigningKey {
     }
 }
 
-pub async fn concurrent_signing_key_creation_has_one_winner<D: TestDatabase>(database: Arc<D>) {
+pub async fn concurrent_signing_key_creation_has_one_winner(database: Arc<AnyDatabase>) {
     let (store, other_node) = (database.open().await, database.open().await);
     let racers: Vec<_> = (0..8)
         .map(|index| {
@@ -287,7 +287,7 @@ pub async fn concurrent_signing_key_creation_has_one_winner<D: TestDatabase>(dat
     assert!(!format!("{added:?}").contains("255"), "the private key is for nobody's log");
 }
 
-pub async fn signing_keys_stay_until_published_until<D: TestDatabase>(database: Arc<D>) {
+pub async fn signing_keys_stay_until_published_until(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let later = SigningKey { published_until: after_s(300), ..signing_key(2, "second") };
     assert!(store.signing_keys.add_signing_key(later.clone()).await.unwrap());

@@ -1,6 +1,6 @@
 //! Conformance: of all requests under one idempotency key, at most one row reaches the ledger, and its reply is stored.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::samples::{HOSTILE_TEXTS, NOON, account, all_ledger_rows, billed_key, key, request, row};
 use chancery_domain::{
     AccountId, Fingerprint, IdempotencyKey, KeyId, Randomness, SeededRandomness, UnixMillis,
@@ -68,7 +68,7 @@ async fn holder(store: &Store, account: AccountId, now: UnixMillis) -> Option<Id
     store.idempotency.idempotency_record(account, &name("order-17"), now).await.unwrap()
 }
 
-pub async fn claimed_key_stays_claimed_until_released<D: TestDatabase>(database: Arc<D>) {
+pub async fn claimed_key_stays_claimed_until_released(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (account, _) = billed_key(&store).await;
     assert_eq!(holder(&store, account, NOON).await, None);
@@ -89,7 +89,7 @@ pub async fn claimed_key_stays_claimed_until_released<D: TestDatabase>(database:
     assert_eq!(store.idempotency.claim_key(&other).await.unwrap(), ClaimOutcome::Claimed);
 }
 
-pub async fn idempotency_keys_are_per_account<D: TestDatabase>(database: Arc<D>) {
+pub async fn idempotency_keys_are_per_account(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (one, two) = (account(&store, "One").await.id, account(&store, "Two").await.id);
     assert_eq!(store.idempotency.claim_key(&claim(1, one)).await.unwrap(), ClaimOutcome::Claimed);
@@ -100,7 +100,7 @@ pub async fn idempotency_keys_are_per_account<D: TestDatabase>(database: Arc<D>)
     assert_eq!(holder(&store, two, NOON).await, Some(in_progress()));
 }
 
-pub async fn settling_stores_reply_with_row<D: TestDatabase>(database: Arc<D>) {
+pub async fn settling_stores_reply_with_row(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     store.idempotency.claim_key(&claim(1, billed_key.0)).await.unwrap();
@@ -121,7 +121,7 @@ pub async fn settling_stores_reply_with_row<D: TestDatabase>(database: Arc<D>) {
     assert_eq!(holder(&store, billed_key.0, at(DAY_MS - 1)).await, Some(expected));
 }
 
-pub async fn hostile_replies_round_trip<D: TestDatabase>(database: Arc<D>) {
+pub async fn hostile_replies_round_trip(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     let long = "word ".repeat(200_000);
@@ -141,7 +141,7 @@ pub async fn hostile_replies_round_trip<D: TestDatabase>(database: Arc<D>) {
     }
 }
 
-pub async fn concurrent_claims_of_one_key_have_one_winner<D: TestDatabase>(database: Arc<D>) {
+pub async fn concurrent_claims_of_one_key_have_one_winner(database: Arc<AnyDatabase>) {
     const STORES: usize = 3;
     let stores = [database.open().await, database.open().await, database.open().await];
     let (account, _) = billed_key(&stores[0]).await;
@@ -159,7 +159,7 @@ pub async fn concurrent_claims_of_one_key_have_one_winner<D: TestDatabase>(datab
     assert_eq!((won, lost), (1, 20 * STORES - 1));
 }
 
-pub async fn orphaned_claim_can_be_reclaimed_and_bills_once<D: TestDatabase>(database: Arc<D>) {
+pub async fn orphaned_claim_can_be_reclaimed_and_bills_once(database: Arc<AnyDatabase>) {
     let (dying, living) = (database.open().await, database.open().await);
     let billed_key = billed_key(&living).await;
     assert_eq!(dying.idempotency.claim_key(&claim(1, billed_key.0)).await.unwrap(), ClaimOutcome::Claimed);
@@ -192,7 +192,7 @@ pub async fn orphaned_claim_can_be_reclaimed_and_bills_once<D: TestDatabase>(dat
     );
 }
 
-pub async fn lease_renewal_keeps_claims<D: TestDatabase>(database: Arc<D>) {
+pub async fn lease_renewal_keeps_claims(database: Arc<AnyDatabase>) {
     let (working, other) = (database.open().await, database.open().await);
     let billed_key = billed_key(&other).await;
     assert_eq!(working.idempotency.claim_key(&claim(1, billed_key.0)).await.unwrap(), ClaimOutcome::Claimed);
@@ -209,7 +209,7 @@ pub async fn lease_renewal_keeps_claims<D: TestDatabase>(database: Arc<D>) {
     working.ledger.settle(settlement(1, billed_key, "done")).await.unwrap();
 }
 
-pub async fn lost_claim_fails_only_its_own_row<D: TestDatabase>(database: Arc<D>) {
+pub async fn lost_claim_fails_only_its_own_row(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     let mut settling = JoinSet::new();
@@ -237,7 +237,7 @@ pub async fn lost_claim_fails_only_its_own_row<D: TestDatabase>(database: Arc<D>
     assert_eq!(store.stored_replies.finished_keys(None, 100).await.unwrap().len(), 16);
 }
 
-pub async fn releasing_key_keeps_finished_reply<D: TestDatabase>(database: Arc<D>) {
+pub async fn releasing_key_keeps_finished_reply(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     store.idempotency.claim_key(&claim(1, billed_key.0)).await.unwrap();
@@ -247,7 +247,7 @@ pub async fn releasing_key_keeps_finished_reply<D: TestDatabase>(database: Arc<D
     assert_eq!(holder(&store, billed_key.0, NOON).await, Some(finished(1, billed_key, "kept")));
 }
 
-pub async fn expired_key_is_free<D: TestDatabase>(database: Arc<D>) {
+pub async fn expired_key_is_free(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     store.idempotency.claim_key(&claim(1, billed_key.0)).await.unwrap();
@@ -264,7 +264,7 @@ pub async fn expired_key_is_free<D: TestDatabase>(database: Arc<D>) {
     assert_eq!(holder(&store, billed_key.0, late).await, None);
 }
 
-pub async fn expired_keys_are_deleted_in_batches<D: TestDatabase>(database: Arc<D>) {
+pub async fn expired_keys_are_deleted_in_batches(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     for number in 0..7 {
@@ -292,7 +292,7 @@ pub async fn expired_keys_are_deleted_in_batches<D: TestDatabase>(database: Arc<
 
 /// Requests under one key on three nodes. Because their clocks disagree, some are presumed dead while they work. In every
 /// case one of them is billed, and its reply is the stored one.
-pub async fn one_key_bills_at_most_once_despite_crashes<D: TestDatabase>(database: Arc<D>) {
+pub async fn one_key_bills_at_most_once_despite_crashes(database: Arc<AnyDatabase>) {
     const STORES: usize = 3;
     let stores = [database.open().await, database.open().await, database.open().await];
     let billed_key = billed_key(&stores[0]).await;
@@ -356,7 +356,7 @@ pub async fn one_key_bills_at_most_once_despite_crashes<D: TestDatabase>(databas
     }
 }
 
-pub async fn finished_keys_page_with_billed_account<D: TestDatabase>(database: Arc<D>) {
+pub async fn finished_keys_page_with_billed_account(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let mut expected = Vec::new();
     for (index, text) in ["One", "Two"].into_iter().enumerate() {
@@ -390,7 +390,7 @@ pub async fn finished_keys_page_with_billed_account<D: TestDatabase>(database: A
     assert_eq!(found, expected);
 }
 
-pub async fn stored_reply_without_ledger_row_is_an_error<D: TestDatabase>(database: Arc<D>) {
+pub async fn stored_reply_without_ledger_row_is_an_error(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     store.idempotency.claim_key(&claim(1, billed_key.0)).await.unwrap();

@@ -1,6 +1,6 @@
 //! Conformance: invitations give their role once, expire, and go out with an email each.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::firm::{POLICY, People};
 use crate::firm::{authz_request, decisions, events, manage, origin, people, principal};
 use crate::samples::NOON;
@@ -54,7 +54,7 @@ async fn emails(store: &Store) -> usize {
     store.outbox.claim_messages(emails, &claim, NOON, claim_ends_at, 100).await.unwrap().len()
 }
 
-pub async fn invitation_gives_its_role_once_at_first_sign_in<D: TestDatabase>(database: Arc<D>) {
+pub async fn invitation_gives_its_role_once_at_first_sign_in(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     invite(&store, "nora@example.com", Role::Partner, NOON).await.unwrap();
     assert_eq!(sign_in(&store, "x", "nora+x@example.com", NOON).await.unwrap().role, Role::Consultant);
@@ -66,7 +66,7 @@ pub async fn invitation_gives_its_role_once_at_first_sign_in<D: TestDatabase>(da
     assert!(joined.contains(&(EventKind::PersonJoined, Some(Role::Partner))), "{joined:?}");
 }
 
-pub async fn expired_invitation_gives_no_role_and_is_deleted<D: TestDatabase>(database: Arc<D>) {
+pub async fn expired_invitation_gives_no_role_and_is_deleted(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     for email in ["nora@example.com", "omar@example.com", "pia@example.com"] {
         invite(&store, email, Role::Partner, NOON).await.unwrap();
@@ -86,7 +86,7 @@ pub async fn expired_invitation_gives_no_role_and_is_deleted<D: TestDatabase>(da
     assert_eq!(sign_in(&store, "nora", "nora@example.com", over).await.unwrap().role, Role::Consultant);
 }
 
-pub async fn racing_first_sign_ins_use_one_invitation<D: TestDatabase>(database: Arc<D>) {
+pub async fn racing_first_sign_ins_use_one_invitation(database: Arc<AnyDatabase>) {
     let stores = [database.open().await, database.open().await];
     invite(&stores[0], "nora@example.com", Role::Partner, NOON).await.unwrap();
     let racing: Vec<_> = (0..8)
@@ -105,7 +105,7 @@ pub async fn racing_first_sign_ins_use_one_invitation<D: TestDatabase>(database:
     assert_eq!(partners, 1);
 }
 
-pub async fn invitation_and_its_email_are_one_step_and_audited<D: TestDatabase>(database: Arc<D>) {
+pub async fn invitation_and_its_email_are_one_step_and_audited(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let People { ruth, .. } = people(&store).await;
     let new = invitation("nora@example.com", Role::Partner);
@@ -139,7 +139,7 @@ pub async fn invitation_and_its_email_are_one_step_and_audited<D: TestDatabase>(
     );
 }
 
-pub async fn members_and_removed_people_cannot_be_invited<D: TestDatabase>(database: Arc<D>) {
+pub async fn members_and_removed_people_cannot_be_invited(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let People { maya, .. } = people(&store).await;
     store.people.remove_person(manage(NOON), maya.id).await.unwrap();
@@ -155,7 +155,7 @@ pub async fn members_and_removed_people_cannot_be_invited<D: TestDatabase>(datab
     assert_eq!(emails(&store).await, 0);
 }
 
-pub async fn invitation_emails_are_throttled_per_mailbox<D: TestDatabase>(database: Arc<D>) {
+pub async fn invitation_emails_are_throttled_per_mailbox(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let limit = usize::try_from(Throttle::INVITATION_EMAIL.limit).unwrap();
     for number in 0..limit {

@@ -4,7 +4,7 @@ use crate::billing::{
     all, credit, issue, issue_new, issue_request, listed, month, noon_of, permit_at, read_invoice,
     record_million_tokens, render, terms, used,
 };
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::samples::{account, all_ledger_rows, billed_key, discounted, key, prices, request, with_cached};
 use chancery_domain::{
     AccountId, CreditAmount, Credited, Currency, Direction, Invoice, InvoiceAmounts, InvoiceKind,
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-pub async fn settling_into_invoiced_month_fails_without_blocking_others<D: TestDatabase>(database: Arc<D>) {
+pub async fn settling_into_invoiced_month_fails_without_blocking_others(database: Arc<AnyDatabase>) {
     const ROWS: usize = 120;
     let store = database.open().await;
     let one = billed_key(&store).await;
@@ -76,7 +76,7 @@ pub async fn settling_into_invoiced_month_fails_without_blocking_others<D: TestD
     store.ledger.settle(used(5000, one, noon_of("2026-11-02"), prices(1, 2), [1, 1]).into()).await.unwrap();
 }
 
-pub async fn usage_settled_during_issue_is_invoiced_or_rejected<D: TestDatabase>(database: Arc<D>) {
+pub async fn usage_settled_during_issue_is_invoiced_or_rejected(database: Arc<AnyDatabase>) {
     const ROUNDS: usize = 4;
     const ROWS: usize = 60;
     let stores = [database.open().await, database.open().await];
@@ -335,7 +335,7 @@ async fn apply_scenario(
     }
 }
 
-pub async fn invoices_and_unbilled_months_equal_ledger<D: TestDatabase>(database: Arc<D>) {
+pub async fn invoices_and_unbilled_months_equal_ledger(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let mut runner = runner(seed());
     for ledger in 0..LEDGERS {

@@ -5,7 +5,7 @@ use crate::billing::{
     credit, credit_after, document, issue, issue_new, issue_request, month, noon_of, permit_at, read_invoice,
     record_million_tokens, render, terms, used,
 };
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::firm::{decisions, people, principal};
 use crate::samples::{HOSTILE_TEXTS, account, billed_key, key, prices};
 use chancery_domain::{
@@ -27,7 +27,7 @@ fn number(text: &str) -> InvoiceNumber {
     text.parse().unwrap()
 }
 
-pub async fn issued_invoice_round_trips<D: TestDatabase>(database: Arc<D>) {
+pub async fn issued_invoice_round_trips(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let ruth = people(&store).await.ruth;
     let billed_key = billed_key(&store).await;
@@ -134,7 +134,7 @@ pub async fn issued_invoice_round_trips<D: TestDatabase>(database: Arc<D>) {
     assert_eq!(noted, [(Action::ManageInvoices, Decision::Allowed), read, read, read]);
 }
 
-pub async fn missing_invoice_is_none_and_read_is_audited<D: TestDatabase>(database: Arc<D>) {
+pub async fn missing_invoice_is_none_and_read_is_audited(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (account, _) = billed_key(&store).await;
     let permit = || permit_at::<ReadInvoices>(Principal::Operator, noon_of("2026-11-02"));
@@ -156,7 +156,7 @@ pub async fn missing_invoice_is_none_and_read_is_audited<D: TestDatabase>(databa
     assert!(matches!(outcome, Err(InvoiceError::NoSuchInvoice(_))), "{outcome:?}");
 }
 
-pub async fn month_is_invoiceable_one_hour_after_its_end<D: TestDatabase>(database: Arc<D>) {
+pub async fn month_is_invoiceable_one_hour_after_its_end(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     record_million_tokens(&store, 1, billed_key, "2026-10-31").await;
@@ -177,7 +177,7 @@ pub async fn month_is_invoiceable_one_hour_after_its_end<D: TestDatabase>(databa
     assert_eq!(issued, IssueOutcome::New(number("2026-0001")));
 }
 
-pub async fn issuing_without_usage_or_account_is_rejected<D: TestDatabase>(database: Arc<D>) {
+pub async fn issuing_without_usage_or_account_is_rejected(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     record_million_tokens(&store, 1, billed_key, "2026-10-31").await;
@@ -195,7 +195,7 @@ pub async fn issuing_without_usage_or_account_is_rejected<D: TestDatabase>(datab
     assert_eq!(issue_new(&store, billed_key.0, "2026-10", "2026-11-02").await, number("2026-0001"));
 }
 
-pub async fn overflowing_month_is_rejected_by_name<D: TestDatabase>(database: Arc<D>) {
+pub async fn overflowing_month_is_rejected_by_name(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     record_million_tokens(&store, 1, billed_key, "2026-10-15").await;
@@ -223,7 +223,7 @@ pub async fn overflowing_month_is_rejected_by_name<D: TestDatabase>(database: Ar
     assert_eq!(store.issued_invoices.last_invoice_numbers().await.unwrap(), []);
 }
 
-pub async fn invoice_numbers_have_no_gaps_under_race<D: TestDatabase>(database: Arc<D>) {
+pub async fn invoice_numbers_have_no_gaps_under_race(database: Arc<AnyDatabase>) {
     const ACCOUNTS: usize = 24;
     let stores = [database.open().await, database.open().await];
     let mut numbers = BTreeSet::new();
@@ -287,7 +287,7 @@ pub async fn invoice_numbers_have_no_gaps_under_race<D: TestDatabase>(database: 
     assert_eq!(billed.len(), ACCOUNTS);
 }
 
-pub async fn invoice_numbers_and_dates_are_monotonic<D: TestDatabase>(database: Arc<D>) {
+pub async fn invoice_numbers_and_dates_are_monotonic(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     for (index, day) in ["2026-08-15", "2026-09-15", "2026-10-15"].into_iter().enumerate() {
@@ -308,7 +308,7 @@ pub async fn invoice_numbers_and_dates_are_monotonic<D: TestDatabase>(database: 
     assert_eq!(issued[1].invoice.due, "2026-12-03".parse::<Day>().unwrap());
 }
 
-pub async fn concurrent_issues_of_one_month_create_one_invoice<D: TestDatabase>(database: Arc<D>) {
+pub async fn concurrent_issues_of_one_month_create_one_invoice(database: Arc<AnyDatabase>) {
     const TASKS: usize = 16;
     let stores = [database.open().await, database.open().await];
     let billed_key = billed_key(&stores[0]).await;
@@ -328,7 +328,7 @@ pub async fn concurrent_issues_of_one_month_create_one_invoice<D: TestDatabase>(
     assert_eq!(decisions(&stores[0]).await.len(), TASKS, "each is on record");
 }
 
-pub async fn credit_note_cannot_exceed_remaining_amount<D: TestDatabase>(database: Arc<D>) {
+pub async fn credit_note_cannot_exceed_remaining_amount(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let ruth = people(&store).await.ruth;
     let billed_key = billed_key(&store).await;
@@ -407,7 +407,7 @@ pub async fn credit_note_cannot_exceed_remaining_amount<D: TestDatabase>(databas
     assert!(matches!(outcome, Err(InvoiceError::InvoiceIsVoid(of)) if of == invoice), "{outcome:?}");
 }
 
-pub async fn concurrent_credits_of_seen_amount_create_one_note<D: TestDatabase>(database: Arc<D>) {
+pub async fn concurrent_credits_of_seen_amount_create_one_note(database: Arc<AnyDatabase>) {
     const TASKS: usize = 8;
     let stores = [database.open().await, database.open().await];
     let billed_key = billed_key(&stores[0]).await;
@@ -430,7 +430,7 @@ pub async fn concurrent_credits_of_seen_amount_create_one_note<D: TestDatabase>(
     assert_eq!(stores[0].issued_invoices.last_invoice_numbers().await.unwrap(), [number("2026-0003")]);
 }
 
-pub async fn fully_credited_month_can_be_invoiced_again<D: TestDatabase>(database: Arc<D>) {
+pub async fn fully_credited_month_can_be_invoiced_again(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     record_million_tokens(&store, 1, billed_key, "2026-10-15").await;
@@ -462,7 +462,7 @@ pub async fn fully_credited_month_can_be_invoiced_again<D: TestDatabase>(databas
     );
 }
 
-pub async fn payment_is_recorded_once_and_can_be_reverted<D: TestDatabase>(database: Arc<D>) {
+pub async fn payment_is_recorded_once_and_can_be_reverted(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let ruth = people(&store).await.ruth;
     let billed_key = billed_key(&store).await;
@@ -498,7 +498,7 @@ pub async fn payment_is_recorded_once_and_can_be_reverted<D: TestDatabase>(datab
     assert_eq!(read_invoice(&store, invoice).await.state, InvoiceState::Void);
 }
 
-pub async fn raw_sql_cannot_modify_issued_invoices<D: TestDatabase>(database: Arc<D>) {
+pub async fn raw_sql_cannot_modify_issued_invoices(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     record_million_tokens(&store, 1, billed_key, "2026-10-15").await;

@@ -1,6 +1,6 @@
 //! Conformance: the limits of a key, its secrets and its last use. A key's monthly cap holds together with its account's.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::firm::{after_s, decisions, firm_permit, people};
 use crate::samples::{NOON, account, key, name, new_key, request, row, with_tokens};
 use chancery_domain::{
@@ -75,7 +75,7 @@ fn settlement(number: usize, payer: (AccountId, KeyId), cost: u32) -> Settlement
     Settlement { row: with_tokens(row, cost, 0), is_reserved: true, stored_reply: None }
 }
 
-pub async fn key_limits_round_trip<D: TestDatabase>(database: Arc<D>) {
+pub async fn key_limits_round_trip(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let account = account(&store, "One").await.id;
     let extremes = KeyLimits {
@@ -95,7 +95,7 @@ pub async fn key_limits_round_trip<D: TestDatabase>(database: Arc<D>) {
     assert!(store.keys.key_by_id(KeyId(777)).await.unwrap().is_none());
 }
 
-pub async fn key_limits_can_be_set_kept_and_removed_with_history<D: TestDatabase>(database: Arc<D>) {
+pub async fn key_limits_can_be_set_kept_and_removed_with_history(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let account = account(&store, "One").await.id;
@@ -141,7 +141,7 @@ pub async fn key_limits_can_be_set_kept_and_removed_with_history<D: TestDatabase
     );
 }
 
-pub async fn invalid_or_unchanged_key_limits_leave_no_event<D: TestDatabase>(database: Arc<D>) {
+pub async fn invalid_or_unchanged_key_limits_leave_no_event(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let account = account(&store, "One").await.id;
@@ -184,7 +184,7 @@ async fn created(store: &Store) -> ApiKey {
     key
 }
 
-pub async fn rotated_key_has_two_secrets_until_the_overlap_ends<D: TestDatabase>(database: Arc<D>) {
+pub async fn rotated_key_has_two_secrets_until_the_overlap_ends(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let old = created(&store).await;
     let (new, rotation) = rotation(&old, after_s(30));
@@ -202,7 +202,7 @@ pub async fn rotated_key_has_two_secrets_until_the_overlap_ends<D: TestDatabase>
 }
 
 /// Callers may still use the first secret.
-pub async fn second_rotation_ends_a_running_overlap_only_if_requested<D: TestDatabase>(database: Arc<D>) {
+pub async fn second_rotation_ends_a_running_overlap_only_if_requested(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let first = created(&store).await;
     let (second, once) = rotation(&first, after_s(30));
@@ -221,7 +221,7 @@ pub async fn second_rotation_ends_a_running_overlap_only_if_requested<D: TestDat
 }
 
 /// A form that is sent twice, or by two people at once.
-pub async fn secret_is_replaced_only_once<D: TestDatabase>(database: Arc<D>) {
+pub async fn secret_is_replaced_only_once(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let first = created(&store).await;
     let (second, once) = rotation(&first, NOON);
@@ -236,7 +236,7 @@ pub async fn secret_is_replaced_only_once<D: TestDatabase>(database: Arc<D>) {
     assert!(stored.hash.matches(&accepted.hash));
 }
 
-pub async fn revoked_or_unknown_key_is_not_rotated<D: TestDatabase>(database: Arc<D>) {
+pub async fn revoked_or_unknown_key_is_not_rotated(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let key = created(&store).await;
     store.revoke_key(&key.prefix(), NOON).await.unwrap();
@@ -248,7 +248,7 @@ pub async fn revoked_or_unknown_key_is_not_rotated<D: TestDatabase>(database: Ar
     assert!(matches!(store.rotate_key(of_unknown).await, Err(AccountError::NoSuchKey)));
 }
 
-pub async fn last_use_of_a_key_only_advances<D: TestDatabase>(database: Arc<D>) {
+pub async fn last_use_of_a_key_only_advances(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let account = account(&store, "One").await.id;
@@ -268,7 +268,7 @@ pub async fn last_use_of_a_key_only_advances<D: TestDatabase>(database: Arc<D>) 
     assert_eq!(listed.last_used_at, Some(after_s(9)));
 }
 
-pub async fn cap_of_a_key_and_of_its_account_both_hold<D: TestDatabase>(database: Arc<D>) {
+pub async fn cap_of_a_key_and_of_its_account_both_hold(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let narrow = capped(&store, Some(100), Some(30)).await;
     let wide = (narrow.0, capped_key(&store, narrow.0, None).await);
@@ -290,7 +290,7 @@ pub async fn cap_of_a_key_and_of_its_account_both_hold<D: TestDatabase>(database
     assert_eq!(reserve(&store, 8, wide, 70).await, ReserveOutcome::Reserved);
 }
 
-pub async fn reservations_of_a_key_count_in_its_account<D: TestDatabase>(database: Arc<D>) {
+pub async fn reservations_of_a_key_count_in_its_account(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let narrow = capped(&store, None, Some(30)).await;
     let wide = (narrow.0, capped_key(&store, narrow.0, None).await);
@@ -304,9 +304,7 @@ pub async fn reservations_of_a_key_count_in_its_account<D: TestDatabase>(databas
     assert_eq!(reserve(&store, 5, narrow, 1).await, rejected(LimitScope::Account, 50, 0, 50));
 }
 
-pub async fn racing_reservations_exceed_neither_the_key_cap_nor_the_account_cap<D: TestDatabase>(
-    database: Arc<D>,
-) {
+pub async fn racing_reservations_exceed_neither_the_key_cap_nor_the_account_cap(database: Arc<AnyDatabase>) {
     let stores = [database.open().await, database.open().await, database.open().await];
     let narrow = capped(&stores[0], Some(1_000), Some(400)).await;
     let wide = (narrow.0, capped_key(&stores[0], narrow.0, Some(900)).await);
@@ -325,8 +323,8 @@ pub async fn racing_reservations_exceed_neither_the_key_cap_nor_the_account_cap<
 }
 
 /// Requests of two keys with random maximum and actual costs reserve, then settle or release, on three nodes at once.
-pub async fn spending_of_a_key_and_its_account_never_exceeds_either_cap_under_load<D: TestDatabase>(
-    database: Arc<D>,
+pub async fn spending_of_a_key_and_its_account_never_exceeds_either_cap_under_load(
+    database: Arc<AnyDatabase>,
 ) {
     const ACCOUNT_CAP: i64 = 5_000;
     const KEY_CAP: i64 = 2_000;
@@ -371,7 +369,7 @@ pub async fn spending_of_a_key_and_its_account_never_exceeds_either_cap_under_lo
     assert_eq!(reserve(&stores[1], 999_998, narrow, left).await, ReserveOutcome::Reserved);
 }
 
-pub async fn orphaned_reservations_do_not_count_against_a_key<D: TestDatabase>(database: Arc<D>) {
+pub async fn orphaned_reservations_do_not_count_against_a_key(database: Arc<AnyDatabase>) {
     let (dying, living) = (database.open().await, database.open().await);
     let payer = capped(&living, None, Some(100)).await;
     assert_eq!(reserve(&dying, 1, payer, 100).await, ReserveOutcome::Reserved);

@@ -1,12 +1,12 @@
 //! Conformance: API keys.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::samples::{HOSTILE_TEXTS, NOON, account, key, new_key};
 use chancery_domain::{AccountId, KeyId, KeyPrefix, KeyState, UnixMillis};
 use chancery_store::{AccountError, DbError};
 use std::sync::Arc;
 
-pub async fn created_key_is_found_with_its_account<D: TestDatabase>(database: Arc<D>) {
+pub async fn created_key_is_found_with_its_account(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let account = account(&store, "Hale & Ward").await;
     let new = new_key(Some(account.id));
@@ -26,14 +26,14 @@ pub async fn created_key_is_found_with_its_account<D: TestDatabase>(database: Ar
     assert_eq!(found.account, Some(closed), "closing is seen by the next lookup");
 }
 
-pub async fn key_without_account_has_none<D: TestDatabase>(database: Arc<D>) {
+pub async fn key_without_account_has_none(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let created = key(&store, None).await;
     let found = store.keys.key_by_prefix(&created.prefix).await.unwrap().unwrap();
     assert!(found.key.account.is_none() && found.account.is_none());
 }
 
-pub async fn an_unknown_prefix_finds_nothing<D: TestDatabase>(database: Arc<D>) {
+pub async fn an_unknown_prefix_finds_nothing(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     key(&store, None).await;
     for prefix in ["ck_nobody00", "", "%", "ck_\0", "' OR ''='"] {
@@ -42,7 +42,7 @@ pub async fn an_unknown_prefix_finds_nothing<D: TestDatabase>(database: Arc<D>) 
     }
 }
 
-pub async fn duplicate_key_prefix_is_rejected<D: TestDatabase>(database: Arc<D>) {
+pub async fn duplicate_key_prefix_is_rejected(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let account = account(&store, "Hale & Ward").await;
     let first = key(&store, None).await;
@@ -56,7 +56,7 @@ pub async fn duplicate_key_prefix_is_rejected<D: TestDatabase>(database: Arc<D>)
     assert!(stored.key.hash.matches(&first.hash));
 }
 
-pub async fn creating_key_for_closed_or_unknown_account_is_rejected<D: TestDatabase>(database: Arc<D>) {
+pub async fn creating_key_for_closed_or_unknown_account_is_rejected(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let account = account(&store, "Hale & Ward").await;
     store.close_account(&account.name, NOON).await.unwrap();
@@ -67,7 +67,7 @@ pub async fn creating_key_for_closed_or_unknown_account_is_rejected<D: TestDatab
     assert!(store.account_lookup.list_keys().await.unwrap().is_empty());
 }
 
-pub async fn key_list_is_oldest_first_and_includes_revoked<D: TestDatabase>(database: Arc<D>) {
+pub async fn key_list_is_oldest_first_and_includes_revoked(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let account = account(&store, "Hale & Ward").await;
     let mut expected = Vec::new();
@@ -88,7 +88,7 @@ pub async fn key_list_is_oldest_first_and_includes_revoked<D: TestDatabase>(data
     assert_eq!(listed.iter().filter(|owner| owner.key.state != KeyState::Active).count(), 1);
 }
 
-pub async fn attaching_assigns_key_to_account<D: TestDatabase>(database: Arc<D>) {
+pub async fn attaching_assigns_key_to_account(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (one, two) = (account(&store, "One").await, account(&store, "Two").await);
     let key = key(&store, None).await;
@@ -99,7 +99,7 @@ pub async fn attaching_assigns_key_to_account<D: TestDatabase>(database: Arc<D>)
     }
 }
 
-pub async fn attaching_to_closed_or_unknown_account_is_rejected<D: TestDatabase>(database: Arc<D>) {
+pub async fn attaching_to_closed_or_unknown_account_is_rejected(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (open, shut) = (account(&store, "Open").await, account(&store, "Shut").await);
     store.close_account(&shut.name, NOON).await.unwrap();
@@ -112,7 +112,7 @@ pub async fn attaching_to_closed_or_unknown_account_is_rejected<D: TestDatabase>
     assert_eq!(found.account, Some(open), "a refused change changes nothing");
 }
 
-pub async fn attaching_revoked_or_unknown_key_is_rejected<D: TestDatabase>(database: Arc<D>) {
+pub async fn attaching_revoked_or_unknown_key_is_rejected(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let account = account(&store, "Hale & Ward").await;
     let key = key(&store, None).await;
@@ -126,7 +126,7 @@ pub async fn attaching_revoked_or_unknown_key_is_rejected<D: TestDatabase>(datab
     assert!(found.account.is_none(), "a refused change changes nothing");
 }
 
-pub async fn revoking_twice_keeps_first_revoked_at<D: TestDatabase>(database: Arc<D>) {
+pub async fn revoking_twice_keeps_first_revoked_at(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let key = key(&store, None).await;
     for at_ms in [NOON.0, NOON.0 + 1, NOON.0 - 1] {
@@ -139,7 +139,7 @@ pub async fn revoking_twice_keeps_first_revoked_at<D: TestDatabase>(database: Ar
     assert!(matches!(error, AccountError::NoSuchKey));
 }
 
-pub async fn hostile_labels_round_trip<D: TestDatabase>(database: Arc<D>) {
+pub async fn hostile_labels_round_trip(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     for label in HOSTILE_TEXTS.into_iter().chain(["", " ", "two\nlines\ttabbed", "\u{7f}\u{1}"]) {
         let mut new = new_key(None);
@@ -150,7 +150,7 @@ pub async fn hostile_labels_round_trip<D: TestDatabase>(database: Arc<D>) {
     }
 }
 
-pub async fn nul_in_label_is_rejected<D: TestDatabase>(database: Arc<D>) {
+pub async fn nul_in_label_is_rejected(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let mut new = new_key(None);
     new.label = "before\0after".to_owned();

@@ -1,6 +1,6 @@
 //! Conformance: a letter is sent once, with its record, its email and its audit row in one step; templates need a permit.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::firm::{ask, create, decisions, firm_permit, note, people, permit, principal, read};
 use crate::outbox;
 use crate::samples::NOON;
@@ -53,7 +53,7 @@ async fn send(store: &Store, by: &Person, client: ClientId, email: &LetterEmail)
     store.clients.send_letter(permit(by, client, by.id), email).await.unwrap()
 }
 
-pub async fn letter_is_sent_once_and_cannot_be_changed_afterwards<D: TestDatabase>(database: Arc<D>) {
+pub async fn letter_is_sent_once_and_cannot_be_changed_afterwards(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
@@ -102,7 +102,7 @@ pub async fn letter_is_sent_once_and_cannot_be_changed_afterwards<D: TestDatabas
     assert!(matches!(archived, SaveOutcome::Saved(entry) if entry.sent.is_some()));
 }
 
-pub async fn nothing_is_sent_if_letter_or_address_changed<D: TestDatabase>(database: Arc<D>) {
+pub async fn nothing_is_sent_if_letter_or_address_changed(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
@@ -131,7 +131,7 @@ pub async fn nothing_is_sent_if_letter_or_address_changed<D: TestDatabase>(datab
     assert!(letter.is_open && letter.sent.is_none());
 }
 
-pub async fn letter_templates_are_bounded_audited_and_versioned<D: TestDatabase>(database: Arc<D>) {
+pub async fn letter_templates_are_bounded_audited_and_versioned(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     assert!(ask::<ManageTemplates>(principal(&people.maya), FirmResource).is_err());

@@ -55,7 +55,7 @@ macro_rules! conformance_suite {
             $($(
                 #[tokio::test]
                 async fn $case() {
-                    crate::databases::with_fresh_database::<crate::databases::SqliteFile, _>(crate::$file::$case).await;
+                    crate::$file::$case(crate::databases::AnyDatabase::sqlite()).await;
                 }
             )*)*
         }
@@ -64,7 +64,7 @@ macro_rules! conformance_suite {
             $($(
                 #[tokio::test]
                 async fn $case() {
-                    crate::databases::with_fresh_database::<crate::databases::PostgresDatabase, _>(crate::$file::$case).await;
+                    crate::$file::$case(crate::databases::AnyDatabase::postgres()).await;
                 }
             )*)*
         }

@@ -1,13 +1,13 @@
 //! Conformance: opening, migrating, sharing and closing a database.
 
 use crate::billing::issue;
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::samples::{NOON, account, all_ledger_rows, billed_key, key, name, new_account, new_key, row};
 use chancery_domain::{KeyPrefix, WriterId};
 use chancery_store::{AccountChange, LimitsChange, OpenError, Store, UsageBy, UsageQuery};
 use std::sync::Arc;
 
-pub async fn data_survives_reopen<D: TestDatabase>(database: Arc<D>) {
+pub async fn data_survives_reopen(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     store.ledger.settle(row(1, billed_key).into()).await.unwrap();
@@ -22,7 +22,7 @@ pub async fn data_survives_reopen<D: TestDatabase>(database: Arc<D>) {
     store.close().await;
 }
 
-pub async fn newer_schema_is_rejected_with_its_version<D: TestDatabase>(database: Arc<D>) {
+pub async fn newer_schema_is_rejected_with_its_version(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let accounts = [account(&store, "Hale & Ward").await];
     database
@@ -35,7 +35,7 @@ pub async fn newer_schema_is_rejected_with_its_version<D: TestDatabase>(database
     assert_eq!(store.account_lookup.list_accounts().await.unwrap(), accounts, "nothing was touched");
 }
 
-pub async fn a_schema_from_before_the_baseline_is_rejected<D: TestDatabase>(database: Arc<D>) {
+pub async fn a_schema_from_before_the_baseline_is_rejected(database: Arc<AnyDatabase>) {
     database.open().await.close().await;
     database.raw("UPDATE schema_migrations SET version = 10").await.unwrap();
     for error in [database.try_open().await.err().unwrap(), open_existing_error(&*database).await] {
@@ -43,7 +43,7 @@ pub async fn a_schema_from_before_the_baseline_is_rejected<D: TestDatabase>(data
     }
 }
 
-pub async fn foreign_tables_are_left_untouched<D: TestDatabase>(database: Arc<D>) {
+pub async fn foreign_tables_are_left_untouched(database: Arc<AnyDatabase>) {
     database.raw("CREATE TABLE accounts (theirs INTEGER)").await.unwrap();
     let error = database.try_open().await.err().unwrap();
     assert!(matches!(error, OpenError::NotChanceryDatabase), "{error:?}");
@@ -51,14 +51,14 @@ pub async fn foreign_tables_are_left_untouched<D: TestDatabase>(database: Arc<D>
     assert!(database.raw("SELECT * FROM schema_migrations").await.is_err(), "nothing was made there");
 }
 
-async fn open_existing_error<D: TestDatabase>(database: &D) -> OpenError {
+async fn open_existing_error(database: &AnyDatabase) -> OpenError {
     match Store::open_existing(&database.url()).await {
         Ok(_) => panic!("{} was opened", database.url()),
         Err(error) => error,
     }
 }
 
-pub async fn open_existing_creates_nothing<D: TestDatabase>(database: Arc<D>) {
+pub async fn open_existing_creates_nothing(database: Arc<AnyDatabase>) {
     for _ in 0..2 {
         let error = open_existing_error(&*database).await;
         let url = database.url().to_string();
@@ -73,7 +73,7 @@ pub async fn open_existing_creates_nothing<D: TestDatabase>(database: Arc<D>) {
     assert!(database.raw("SELECT * FROM schema_migrations").await.is_err(), "nothing was made there");
 }
 
-pub async fn open_existing_opens_existing_database<D: TestDatabase>(database: Arc<D>) {
+pub async fn open_existing_opens_existing_database(database: Arc<AnyDatabase>) {
     let server = database.open().await;
     let accounts = [account(&server, "Hale & Ward").await];
     let store = Store::open_existing(&database.url()).await.unwrap();
@@ -85,14 +85,14 @@ pub async fn open_existing_opens_existing_database<D: TestDatabase>(database: Ar
     store.close().await;
 }
 
-pub async fn open_existing_rejects_newer_schema<D: TestDatabase>(database: Arc<D>) {
+pub async fn open_existing_rejects_newer_schema(database: Arc<AnyDatabase>) {
     database.open().await.close().await;
     database.raw("UPDATE schema_migrations SET version = 999").await.unwrap();
     let error = open_existing_error(&*database).await;
     assert!(matches!(error, OpenError::NewerSchema { found: 999, .. }), "{error:?}");
 }
 
-pub async fn stores_on_one_database_see_each_others_writes<D: TestDatabase>(database: Arc<D>) {
+pub async fn stores_on_one_database_see_each_others_writes(database: Arc<AnyDatabase>) {
     let (server, command) = (database.open().await, database.open().await);
     let account = account(&server, "Hale & Ward").await;
     let key = key(&command, Some(account.id)).await;
@@ -120,7 +120,7 @@ pub async fn stores_on_one_database_see_each_others_writes<D: TestDatabase>(data
     assert_eq!(all_ledger_rows(&server).await, all_ledger_rows(&command).await);
 }
 
-pub async fn concurrent_first_opens_all_succeed<D: TestDatabase>(database: Arc<D>) {
+pub async fn concurrent_first_opens_all_succeed(database: Arc<AnyDatabase>) {
     let mut opening = tokio::task::JoinSet::new();
     for number in 0..8 {
         let database = Arc::clone(&database);
@@ -134,7 +134,7 @@ pub async fn concurrent_first_opens_all_succeed<D: TestDatabase>(database: Arc<D
     assert_eq!(database.open().await.account_lookup.list_accounts().await.unwrap().len(), 8);
 }
 
-pub async fn closed_store_returns_unavailable<D: TestDatabase>(database: Arc<D>) {
+pub async fn closed_store_returns_unavailable(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     store.close().await;
@@ -183,7 +183,7 @@ pub async fn closed_store_returns_unavailable<D: TestDatabase>(database: Arc<D>)
     }
 }
 
-pub async fn ping_succeeds_on_open_store<D: TestDatabase>(database: Arc<D>) {
+pub async fn ping_succeeds_on_open_store(database: Arc<AnyDatabase>) {
     let store = Arc::new(Store::open(&database.url()).await.unwrap());
     store.health.ping().await.unwrap();
     store.close().await;

@@ -1,6 +1,6 @@
 //! Conformance: messages are claimed by one process at a time, retried until they expire, and each alert is sent once.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::samples::{NOON, account, new_key, row};
 use chancery_domain::{
     AccountId, EmailAddress, KeyLimits, LimitScope, LocalPath, Month, Nanos, OsRandomness, Principal,
@@ -51,7 +51,7 @@ pub fn webhook(number: usize) -> Webhook {
     }
 }
 
-pub async fn concurrent_claims_give_each_message_to_one_process<D: TestDatabase>(database: Arc<D>) {
+pub async fn concurrent_claims_give_each_message_to_one_process(database: Arc<AnyDatabase>) {
     let stores = [database.open().await, database.open().await, database.open().await];
     let messages: Vec<NewMessage> = (0..60).map(message).collect();
     stores[0].outbox.enqueue_messages(&messages).await.unwrap();
@@ -76,7 +76,7 @@ pub async fn concurrent_claims_give_each_message_to_one_process<D: TestDatabase>
     assert_eq!(claimed + rest.len(), 60);
 }
 
-pub async fn message_is_enqueued_once_per_destination<D: TestDatabase>(database: Arc<D>) {
+pub async fn message_is_enqueued_once_per_destination(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     assert_eq!(store.outbox.next_attempt_at().await.unwrap(), None);
     let other =
@@ -94,7 +94,7 @@ pub async fn message_is_enqueued_once_per_destination<D: TestDatabase>(database:
     assert_eq!(found, [other, message(1)]);
 }
 
-pub async fn ended_claim_passes_the_message_on_with_the_same_id<D: TestDatabase>(database: Arc<D>) {
+pub async fn ended_claim_passes_the_message_on_with_the_same_id(database: Arc<AnyDatabase>) {
     let (store, other) = (database.open().await, database.open().await);
     store.outbox.enqueue_messages(&[message(1)]).await.unwrap();
     let first = store.outbox.claim_messages(EVENTS, &claim(), NOON, NOON.after(MINUTE), 10).await.unwrap();
@@ -123,7 +123,7 @@ pub async fn ended_claim_passes_the_message_on_with_the_same_id<D: TestDatabase>
     assert!(none.is_empty(), "sent is sent");
 }
 
-pub async fn failed_message_is_due_again_at_its_retry_time<D: TestDatabase>(database: Arc<D>) {
+pub async fn failed_message_is_due_again_at_its_retry_time(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     store.outbox.enqueue_messages(&[message(1), message(2)]).await.unwrap();
     let claimed = store.outbox.claim_messages(EVENTS, &claim(), NOON, NOON.after(MINUTE), 10).await.unwrap();
@@ -138,7 +138,7 @@ pub async fn failed_message_is_due_again_at_its_retry_time<D: TestDatabase>(data
     assert_eq!((due[0].attempt, &due[0].message), (2, &claimed[0].message));
 }
 
-pub async fn finished_messages_are_deleted_and_pending_ones_stay<D: TestDatabase>(database: Arc<D>) {
+pub async fn finished_messages_are_deleted_and_pending_ones_stay(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     store.outbox.enqueue_messages(&[message(1), message(2), message(3)]).await.unwrap();
     for claimed in store.outbox.claim_messages(EVENTS, &claim(), NOON, NOON.after(MINUTE), 2).await.unwrap() {
@@ -151,7 +151,7 @@ pub async fn finished_messages_are_deleted_and_pending_ones_stay<D: TestDatabase
     assert_eq!(store.outbox.claim_messages(EVENTS, &claim(), NOON, NOON, 10).await.unwrap().len(), 1);
 }
 
-pub async fn messages_of_one_webhook_are_claimed_and_postponed_alone<D: TestDatabase>(database: Arc<D>) {
+pub async fn messages_of_one_webhook_are_claimed_and_postponed_alone(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let of = |webhook: &str, number| NewMessage { destination: webhook.to_owned(), ..message(number) };
     let expiring = NewMessage { expires_at: NOON.after(MINUTE / 2), ..of("wh_one", 3) };
@@ -178,7 +178,7 @@ pub async fn messages_of_one_webhook_are_claimed_and_postponed_alone<D: TestData
     assert_eq!(errors.get("wh_one").map(String::as_str), Some("no reply within 10 seconds"));
 }
 
-pub async fn unsent_email_with_a_dead_code_is_deleted<D: TestDatabase>(database: Arc<D>) {
+pub async fn unsent_email_with_a_dead_code_is_deleted(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let email: EmailAddress = "maya@example.com".parse().unwrap();
     let (token, other) = (claim(), claim());
@@ -223,7 +223,7 @@ pub async fn unsent_email_with_a_dead_code_is_deleted<D: TestDatabase>(database:
     assert!(!waits().await, "all codes of the mailbox are dead");
 }
 
-pub async fn webhooks_are_bounded_audited_and_removed_with_their_messages<D: TestDatabase>(database: Arc<D>) {
+pub async fn webhooks_are_bounded_audited_and_removed_with_their_messages(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     for number in 0..MAX_WEBHOOKS as usize {
         store.webhooks.add_webhook(permit(), &webhook(number)).await.unwrap();
@@ -254,7 +254,7 @@ pub fn alert(account: AccountId, kind: AlertKind) -> Alert {
     Alert { subject: AlertSubject::Account(account), kind, period, cap: Nanos(1_000) }
 }
 
-pub async fn racing_nodes_send_each_alert_once<D: TestDatabase>(database: Arc<D>) {
+pub async fn racing_nodes_send_each_alert_once(database: Arc<AnyDatabase>) {
     let stores = [database.open().await, database.open().await, database.open().await];
     let account = account(&stores[0], "Hale & Ward").await.id;
     let (half, most) = (AlertKind::Spent { percent: 50 }, AlertKind::Spent { percent: 80 });
@@ -287,7 +287,7 @@ pub async fn racing_nodes_send_each_alert_once<D: TestDatabase>(database: Arc<D>
     assert!(!store.alerts.sent_alerts(month, month).await.unwrap().contains(&alert(account, most)));
 }
 
-pub async fn periodic_task_runs_on_one_node_at_a_time<D: TestDatabase>(database: Arc<D>) {
+pub async fn periodic_task_runs_on_one_node_at_a_time(database: Arc<AnyDatabase>) {
     let (store, other) = (database.open().await, database.open().await);
     let is_claimed = async |store: &Arc<Store>, name: &str, now| {
         store.alerts.claim_periodic_task(name, now, MINUTE).await.unwrap()
@@ -299,7 +299,7 @@ pub async fn periodic_task_runs_on_one_node_at_a_time<D: TestDatabase>(database:
     assert!(is_claimed(&store, "alerts", UnixMillis(NOON.0 - 1)).await, "the clock was set back");
 }
 
-pub async fn capped_spending_names_account_key_and_rejections<D: TestDatabase>(database: Arc<D>) {
+pub async fn capped_spending_names_account_key_and_rejections(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let hale = account(&store, "Hale & Ward").await;
     account(&store, "No cap").await;
@@ -335,7 +335,7 @@ pub async fn capped_spending_names_account_key_and_rejections<D: TestDatabase>(d
     assert!(next_month.iter().all(|found| found.spent == Nanos(0) && !found.has_rejected));
 }
 
-pub async fn expiring_keys_are_active_and_within_the_period<D: TestDatabase>(database: Arc<D>) {
+pub async fn expiring_keys_are_active_and_within_the_period(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let hale = account(&store, "Hale & Ward").await;
     let expires =

@@ -1,7 +1,7 @@
 //! Conformance: a person who is demoted or removed between the policy's decision and the step that it allows gets
 //! nothing, and changes nothing. Permits are decided first, and used after the change.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::firm::{
     NEWEST, People, ask, create, create_whole, decisions, firm_permit, manage, new_client, note, people,
     permit, principal, read_parts, search_for, sign_in,
@@ -83,7 +83,7 @@ fn assert_rejected<T, E: Debug>(change: AccessChange, what: &str, outcome: Resul
     }
 }
 
-pub async fn changed_principal_reads_no_client<D: TestDatabase>(database: Arc<D>) {
+pub async fn changed_principal_reads_no_client(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let firm = ChangingFirm::open(&store).await;
     let (client, owner, clients) = (firm.client, firm.owner(), &store.clients);
@@ -127,7 +127,7 @@ pub async fn changed_principal_reads_no_client<D: TestDatabase>(database: Arc<D>
     }
 }
 
-pub async fn changed_principal_is_cut_off_between_pages<D: TestDatabase>(database: Arc<D>) {
+pub async fn changed_principal_is_cut_off_between_pages(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let firm = ChangingFirm::open(&store).await;
     for change in AccessChange::ALL {
@@ -155,7 +155,7 @@ pub async fn changed_principal_is_cut_off_between_pages<D: TestDatabase>(databas
     assert_eq!(read_parts(&mut reader).await.len(), 1, "others go on");
 }
 
-pub async fn changed_principal_writes_no_client<D: TestDatabase>(database: Arc<D>) {
+pub async fn changed_principal_writes_no_client(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let firm = ChangingFirm::open(&store).await;
     let (client, owner, clients, tom) = (firm.client, firm.owner(), &store.clients, firm.people.tom.id);
@@ -211,7 +211,7 @@ pub async fn changed_principal_writes_no_client<D: TestDatabase>(database: Arc<D
     }
 }
 
-pub async fn removed_consultant_loses_their_own_clients<D: TestDatabase>(database: Arc<D>) {
+pub async fn removed_consultant_loses_their_own_clients(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.tom, "Toms own").await;
@@ -223,7 +223,7 @@ pub async fn removed_consultant_loses_their_own_clients<D: TestDatabase>(databas
     assert_rejected(AccessChange::Removed, "add", added);
 }
 
-pub async fn changed_partner_manages_nothing<D: TestDatabase>(database: Arc<D>) {
+pub async fn changed_partner_manages_nothing(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let times = SessionTimeouts { idle: Duration::from_secs(1800), max: Duration::from_secs(43_200) };
@@ -278,7 +278,7 @@ pub async fn changed_partner_manages_nothing<D: TestDatabase>(database: Arc<D>) 
     }
 }
 
-pub async fn partner_can_change_their_own_access<D: TestDatabase>(database: Arc<D>) {
+pub async fn partner_can_change_their_own_access(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let rita = sign_in(&store, "rita", Role::Partner).await;
@@ -293,7 +293,7 @@ pub async fn partner_can_change_their_own_access<D: TestDatabase>(database: Arc<
 }
 
 /// On one node, steps wait for each other. Two nodes run theirs at the same time.
-pub async fn partners_changing_each_other_on_two_nodes_never_deadlock<D: TestDatabase>(database: Arc<D>) {
+pub async fn partners_changing_each_other_on_two_nodes_never_deadlock(database: Arc<AnyDatabase>) {
     let (first, second) = (database.open().await, database.open().await);
     people(&first).await;
     for round in 0..10 {
@@ -318,7 +318,7 @@ pub async fn partners_changing_each_other_on_two_nodes_never_deadlock<D: TestDat
 }
 
 /// Their own change waits for the one on the other node, and must see it then.
-pub async fn demoted_or_removed_partner_racing_it_never_undoes_it<D: TestDatabase>(database: Arc<D>) {
+pub async fn demoted_or_removed_partner_racing_it_never_undoes_it(database: Arc<AnyDatabase>) {
     let (first, second) = (database.open().await, database.open().await);
     people(&first).await;
     let own: fn(&Person) -> Permit<ManageTeam> = firm_permit;

@@ -1,6 +1,6 @@
 //! Conformance: the identity provider's accounts, sessions and mailbox proofs.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::samples::NOON;
 use chancery_domain::{
     EmailAddress, LocalPath, OsRandomness, SecretToken, SessionTimeouts, TokenHash, UnixMillis,
@@ -60,7 +60,7 @@ async fn is_open(store: &Store, token: TokenHash, now: UnixMillis) -> bool {
     store.provider_sessions.provider_session(token, TIMES, now).await.unwrap().is_some()
 }
 
-pub async fn provider_account_is_found_by_email_and_subject<D: TestDatabase>(database: Arc<D>) {
+pub async fn provider_account_is_found_by_email_and_subject(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let maya = account(&store, "maya").await;
     assert_eq!(maya.email, address("MAYA@example.com"));
@@ -76,7 +76,7 @@ pub async fn provider_account_is_found_by_email_and_subject<D: TestDatabase>(dat
     );
 }
 
-pub async fn concurrent_sign_ups_with_one_email_create_one_account<D: TestDatabase>(database: Arc<D>) {
+pub async fn concurrent_sign_ups_with_one_email_create_one_account(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let racing: Vec<_> = (0..8)
         .map(|number| {
@@ -105,7 +105,7 @@ pub async fn concurrent_sign_ups_with_one_email_create_one_account<D: TestDataba
     );
 }
 
-pub async fn provider_session_resolves_account_until_ended<D: TestDatabase>(database: Arc<D>) {
+pub async fn provider_session_resolves_account_until_ended(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let maya = account(&store, "maya").await;
     let (one, other) = (start(&store, &maya, NOON).await, start(&store, &maya, after_s(5)).await);
@@ -119,7 +119,7 @@ pub async fn provider_session_resolves_account_until_ended<D: TestDatabase>(data
     assert!(!is_open(&store, token(), after_s(10)).await);
 }
 
-pub async fn provider_session_expires_by_idle_and_absolute_timeout<D: TestDatabase>(database: Arc<D>) {
+pub async fn provider_session_expires_by_idle_and_absolute_timeout(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let maya = account(&store, "maya").await;
     let idle = start(&store, &maya, NOON).await;
@@ -140,7 +140,7 @@ pub async fn provider_session_expires_by_idle_and_absolute_timeout<D: TestDataba
     assert!(is_open(&store, young, now).await);
 }
 
-pub async fn password_change_ends_all_provider_sessions<D: TestDatabase>(database: Arc<D>) {
+pub async fn password_change_ends_all_provider_sessions(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (maya, omar) = (account(&store, "maya").await, account(&store, "omar").await);
     let (mayas, omars) = (start(&store, &maya, NOON).await, start(&store, &omar, NOON).await);
@@ -200,7 +200,7 @@ async fn announced(store: &Store) -> Vec<(String, String)> {
     announced
 }
 
-pub async fn continued_session_keeps_its_sid_and_applications<D: TestDatabase>(database: Arc<D>) {
+pub async fn continued_session_keeps_its_sid_and_applications(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (maya, omar) = (account(&store, "maya").await, account(&store, "omar").await);
     let old = start(&store, &maya, NOON).await;
@@ -229,7 +229,7 @@ pub async fn continued_session_keeps_its_sid_and_applications<D: TestDatabase>(d
     assert_eq!(announced(&store).await, [(old_sid, "portal".to_owned())]);
 }
 
-pub async fn ended_sessions_are_announced_once_per_application<D: TestDatabase>(database: Arc<D>) {
+pub async fn ended_sessions_are_announced_once_per_application(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (maya, omar) = (account(&store, "maya").await, account(&store, "omar").await);
     let mut sessions = Vec::new();
@@ -283,7 +283,7 @@ pub async fn ended_sessions_are_announced_once_per_application<D: TestDatabase>(
     assert!(announced(&store).await.is_empty());
 }
 
-pub async fn logout_token_is_claimed_by_one_process_until_the_claim_ends<D: TestDatabase>(database: Arc<D>) {
+pub async fn logout_token_is_claimed_by_one_process_until_the_claim_ends(database: Arc<AnyDatabase>) {
     let (store, other) = (database.open().await, database.open().await);
     let maya = account(&store, "maya").await;
     let session = start(&store, &maya, NOON).await;
@@ -307,7 +307,7 @@ pub async fn logout_token_is_claimed_by_one_process_until_the_claim_ends<D: Test
     assert_eq!(logouts.next_backchannel_logout_at().await.unwrap(), None);
 }
 
-pub async fn known_devices_are_bounded_and_end_with_the_password<D: TestDatabase>(database: Arc<D>) {
+pub async fn known_devices_are_bounded_and_end_with_the_password(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (maya, omar) = (account(&store, "maya").await, account(&store, "omar").await);
     let devices = &store.known_devices;
@@ -355,7 +355,7 @@ fn proof(purpose: ProofPurpose, name: &str, code: TokenHash) -> MailboxProof {
     }
 }
 
-pub async fn proof_is_consumed_once_before_expiry_under_race<D: TestDatabase>(database: Arc<D>) {
+pub async fn proof_is_consumed_once_before_expiry_under_race(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (sign_up, new_password, code) = (token(), token(), token());
     let begun = proof(ProofPurpose::SignUp(hash("chosen")), "maya", code);
@@ -393,7 +393,7 @@ pub async fn proof_is_consumed_once_before_expiry_under_race<D: TestDatabase>(da
     assert!(store.proofs.find_proof(sign_up, NOON).await.unwrap().is_none());
 }
 
-pub async fn replacing_proof_code_succeeds_once<D: TestDatabase>(database: Arc<D>) {
+pub async fn replacing_proof_code_succeeds_once(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (key, first, second) = (token(), token(), token());
     store.proofs.begin_proof(key, proof(ProofPurpose::NewPassword, "maya", first)).await.unwrap();
@@ -406,7 +406,7 @@ pub async fn replacing_proof_code_succeeds_once<D: TestDatabase>(database: Arc<D
     assert!(store.proofs.consume_proof(key, second).await.unwrap());
 }
 
-pub async fn expired_proofs_are_deleted<D: TestDatabase>(database: Arc<D>) {
+pub async fn expired_proofs_are_deleted(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let key = token();
     store.proofs.begin_proof(key, proof(ProofPurpose::NewPassword, "omar", token())).await.unwrap();
@@ -415,7 +415,7 @@ pub async fn expired_proofs_are_deleted<D: TestDatabase>(database: Arc<D>) {
     assert_eq!(store.proofs.delete_expired_proofs(after_s(600), 10).await.unwrap(), 1);
 }
 
-pub async fn proof_creates_one_account_and_deletes_other_proofs<D: TestDatabase>(database: Arc<D>) {
+pub async fn proof_creates_one_account_and_deletes_other_proofs(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (first, second, others, code) = (token(), token(), token(), token());
     for (key, name) in [(first, "maya"), (second, "maya"), (others, "omar")] {

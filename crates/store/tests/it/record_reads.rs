@@ -1,7 +1,7 @@
 //! Conformance: the decision to read a record is committed before the record is read, which is read in bounded pages and
 //! only while its owner is the one that the policy saw.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::firm::{
     NEWEST, People, after_s, ask, create, create_whole, decisions, new_client, note, people, permit,
     principal, read_parts,
@@ -54,7 +54,7 @@ async fn bounded_pages<A: AuthzAction>(reader: &mut RecordReader<A>) -> (Vec<Ent
     (entries, pages)
 }
 
-pub async fn record_pages_are_bounded_and_complete<D: TestDatabase>(database: Arc<D>) {
+pub async fn record_pages_are_bounded_and_complete(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = long_record(&store, &people, 250, 30).await;
@@ -75,7 +75,7 @@ pub async fn record_pages_are_bounded_and_complete<D: TestDatabase>(database: Ar
     assert!(entries.is_sorted_by_key(|entry| (entry.at, entry.id)));
 }
 
-pub async fn small_record_is_one_page_under_the_permit_that_holds<D: TestDatabase>(database: Arc<D>) {
+pub async fn small_record_is_one_page_under_the_permit_that_holds(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let (maya, tom) = (people.maya.id, people.tom.id);
@@ -109,7 +109,7 @@ pub async fn small_record_is_one_page_under_the_permit_that_holds<D: TestDatabas
     }
 }
 
-pub async fn records_of_many_clients_come_whole_and_in_order<D: TestDatabase>(database: Arc<D>) {
+pub async fn records_of_many_clients_come_whole_and_in_order(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let mut clients = Vec::new();
@@ -140,7 +140,7 @@ pub async fn records_of_many_clients_come_whole_and_in_order<D: TestDatabase>(da
 }
 
 /// The record's tables cannot be read. That the decision is on record shows that its transaction does not read them.
-pub async fn decision_to_read_is_committed_before_the_record_is_read<D: TestDatabase>(database: Arc<D>) {
+pub async fn decision_to_read_is_committed_before_the_record_is_read(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let (client, maya) = (create(&store, &people.maya, "Harbour Lane Bakery").await, people.maya.id);
@@ -164,7 +164,7 @@ pub async fn decision_to_read_is_committed_before_the_record_is_read<D: TestData
     assert_eq!(decisions(&store).await.len(), before + 6);
 }
 
-pub async fn client_reassigned_between_decision_and_page_is_not_shown<D: TestDatabase>(database: Arc<D>) {
+pub async fn client_reassigned_between_decision_and_page_is_not_shown(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let (maya, tom) = (people.maya.id, people.tom.id);
@@ -207,7 +207,7 @@ pub async fn client_reassigned_between_decision_and_page_is_not_shown<D: TestDat
     assert_eq!((shown.len(), shown.iter().collect::<HashSet<_>>().len()), (135, 135));
 }
 
-pub async fn entry_that_changes_between_pages_is_read_once<D: TestDatabase>(database: Arc<D>) {
+pub async fn entry_that_changes_between_pages_is_read_once(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = long_record(&store, &people, 250, 0).await;

@@ -111,6 +111,6 @@ pub async fn all_ledger_rows(store: &Store) -> Vec<UsageRow> {
 
 /// A statement that adds a row to the ledger without the store. The values are those of its columns up to `position`; the
 /// hash is wrong.
-pub fn insert_row<D: TestDatabase>(values: &str) -> String {
-    format!("INSERT INTO ledger VALUES ({values}, {})", D::SOME_HASH)
+pub fn insert_row(database: &impl TestDatabase, values: &str) -> String {
+    format!("INSERT INTO ledger VALUES ({values}, {})", database.some_hash())
 }

@@ -1,10 +1,10 @@
 //! Secrets that all nodes share.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use chancery_domain::{OsRandomness, SecretToken};
 use std::sync::Arc;
 
-pub async fn first_shared_secret_wins_on_all_nodes<D: TestDatabase>(database: Arc<D>) {
+pub async fn first_shared_secret_wins_on_all_nodes(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let new_secret = || SecretToken::generate(&OsRandomness);
     let racers = (0..8).map(|_| {

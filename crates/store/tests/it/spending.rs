@@ -1,6 +1,6 @@
 //! Conformance: an account's monthly spending and reservations never exceed its cap.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::samples::{NOON, account, all_ledger_rows, key, name, row, with_tokens};
 use chancery_domain::{
     AccountId, Day, KeyId, LimitScope, Month, Nanos, Randomness, SeededRandomness, UnixMillis, UsageRow,
@@ -54,7 +54,7 @@ fn rejected_by(scope: LimitScope, cap: i64, spent: i64, reserved: i64) -> Reserv
     })
 }
 
-pub async fn spending_cap_can_be_set_kept_and_removed<D: TestDatabase>(database: Arc<D>) {
+pub async fn spending_cap_can_be_set_kept_and_removed(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let id = account(&store, "One").await.id;
     let cap = async || store.account_lookup.account_by_name(&name("One")).await.unwrap().spend_per_month;
@@ -75,7 +75,7 @@ pub async fn spending_cap_can_be_set_kept_and_removed<D: TestDatabase>(database:
     assert_eq!(cap().await, None);
 }
 
-pub async fn account_without_cap_reserves_nothing<D: TestDatabase>(database: Arc<D>) {
+pub async fn account_without_cap_reserves_nothing(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let id = account(&store, "One").await.id;
     let id = (id, key(&store, Some(id)).await.id);
@@ -86,7 +86,7 @@ pub async fn account_without_cap_reserves_nothing<D: TestDatabase>(database: Arc
     assert!(matches!(unknown, Err(AccountError::NoSuchAccountId(AccountId(777)))));
 }
 
-pub async fn reserving_reduces_and_releasing_restores_available_spend<D: TestDatabase>(database: Arc<D>) {
+pub async fn reserving_reduces_and_releasing_restores_available_spend(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let account = capped(&store, "One", 100).await;
     assert_eq!(reserve(&store, 1, account, 60).await, ReserveOutcome::Reserved);
@@ -112,7 +112,7 @@ pub async fn reserving_reduces_and_releasing_restores_available_spend<D: TestDat
     assert_eq!(reserve(&store, 8, account, 1).await, rejected(50, 0, 100));
 }
 
-pub async fn settling_releases_reservation_and_spends_actual_cost<D: TestDatabase>(database: Arc<D>) {
+pub async fn settling_releases_reservation_and_spends_actual_cost(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let billed_key = capped(&store, "One", 100).await;
     assert_eq!(reserve(&store, 1, billed_key, 100).await, ReserveOutcome::Reserved);
@@ -125,7 +125,7 @@ pub async fn settling_releases_reservation_and_spends_actual_cost<D: TestDatabas
     assert_eq!(reserve(&store, 4, billed_key, 1).await, rejected(100, 100, 0));
 }
 
-pub async fn cap_is_per_account_and_calendar_month<D: TestDatabase>(database: Arc<D>) {
+pub async fn cap_is_per_account_and_calendar_month(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (one, two) = (capped(&store, "One", 100).await, capped(&store, "Two", 100).await);
     let month = Month::containing(NOON);
@@ -155,7 +155,7 @@ pub async fn cap_is_per_account_and_calendar_month<D: TestDatabase>(database: Ar
     assert_eq!(reserve(&store, 14, two, 100).await, ReserveOutcome::Reserved);
 }
 
-pub async fn concurrent_reservations_never_exceed_cap<D: TestDatabase>(database: Arc<D>) {
+pub async fn concurrent_reservations_never_exceed_cap(database: Arc<AnyDatabase>) {
     const STORES: usize = 3;
     let stores = [database.open().await, database.open().await, database.open().await];
     let account = capped(&stores[0], "One", 1000).await;
@@ -171,7 +171,7 @@ pub async fn concurrent_reservations_never_exceed_cap<D: TestDatabase>(database:
 
 /// Requests with random maximum and actual costs reserve, then settle or release, on three nodes at once, while the spending
 /// is read all the time.
-pub async fn spending_never_exceeds_cap_under_load<D: TestDatabase>(database: Arc<D>) {
+pub async fn spending_never_exceeds_cap_under_load(database: Arc<AnyDatabase>) {
     const CAP: i64 = 5_000;
     const STORES: usize = 3;
     let stores = [database.open().await, database.open().await, database.open().await];
@@ -220,7 +220,7 @@ async fn month_spent(store: &Store, account: AccountId) -> i64 {
     store.ledger.usage(query).await.unwrap().iter().map(|sum| sum.cost.0).sum()
 }
 
-pub async fn orphaned_reservations_do_not_count<D: TestDatabase>(database: Arc<D>) {
+pub async fn orphaned_reservations_do_not_count(database: Arc<AnyDatabase>) {
     let (dying, living) = (database.open().await, database.open().await);
     let billed_key = capped(&living, "One", 100).await;
     assert_eq!(reserve(&dying, 1, billed_key, 100).await, ReserveOutcome::Reserved);
@@ -243,7 +243,7 @@ pub async fn orphaned_reservations_do_not_count<D: TestDatabase>(database: Arc<D
     assert_eq!(all_ledger_rows(&living).await.len(), 1);
 }
 
-pub async fn lease_renewal_keeps_reservations<D: TestDatabase>(database: Arc<D>) {
+pub async fn lease_renewal_keeps_reservations(database: Arc<AnyDatabase>) {
     let (working, other) = (database.open().await, database.open().await);
     let billed_key = capped(&other, "One", 100).await;
     assert_eq!(reserve(&working, 1, billed_key, 100).await, ReserveOutcome::Reserved);
@@ -258,7 +258,7 @@ pub async fn lease_renewal_keeps_reservations<D: TestDatabase>(database: Arc<D>)
 }
 
 /// Its request may still be delivering text. If its place were given to another request, both would be billed.
-pub async fn reservation_of_a_live_process_survives_any_clock_jump<D: TestDatabase>(database: Arc<D>) {
+pub async fn reservation_of_a_live_process_survives_any_clock_jump(database: Arc<AnyDatabase>) {
     let (store, other) = (database.open().await, database.open().await);
     let billed_key = capped(&store, "One", 100).await;
     assert_eq!(reserve(&store, 1, billed_key, 100).await, ReserveOutcome::Reserved);
@@ -272,7 +272,7 @@ pub async fn reservation_of_a_live_process_survives_any_clock_jump<D: TestDataba
     store.ledger.settle(settlement(1, billed_key, 100)).await.unwrap();
 }
 
-pub async fn clean_shutdown_releases_reservations<D: TestDatabase>(database: Arc<D>) {
+pub async fn clean_shutdown_releases_reservations(database: Arc<AnyDatabase>) {
     let (ending, other) = (database.open().await, database.open().await);
     let billed_key = capped(&other, "One", 100).await;
     assert_eq!(reserve(&ending, 1, billed_key, 100).await, ReserveOutcome::Reserved);
@@ -280,7 +280,7 @@ pub async fn clean_shutdown_releases_reservations<D: TestDatabase>(database: Arc
     assert_eq!(reserve(&other, 2, billed_key, 100).await, ReserveOutcome::Reserved);
 }
 
-pub async fn orphaned_reservations_are_reaped_in_batches<D: TestDatabase>(database: Arc<D>) {
+pub async fn orphaned_reservations_are_reaped_in_batches(database: Arc<AnyDatabase>) {
     let (dying, living) = (database.open().await, database.open().await);
     let billed_key = capped(&living, "One", 100).await;
     for number in 0..7 {
@@ -301,7 +301,7 @@ pub async fn orphaned_reservations_are_reaped_in_batches<D: TestDatabase>(databa
 }
 
 /// As after the machine was suspended, or its clock was changed.
-pub async fn process_resuming_after_lease_expiry_keeps_own_reservations<D: TestDatabase>(database: Arc<D>) {
+pub async fn process_resuming_after_lease_expiry_keeps_own_reservations(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let billed_key = capped(&store, "One", 100).await;
     assert_eq!(reserve(&store, 1, billed_key, 100).await, ReserveOutcome::Reserved);

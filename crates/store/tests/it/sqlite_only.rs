@@ -30,7 +30,7 @@ async fn open_existing_error(file: &Path) -> OpenError {
 #[tokio::test]
 async fn database_files_are_mode_0600() {
     use std::os::unix::fs::PermissionsExt;
-    let database = SqliteFile::create().await;
+    let database = SqliteFile::create();
     let store = database.open().await;
     account(&store, "Hale & Ward").await;
     let mut files = 0;
@@ -82,7 +82,7 @@ async fn folder_as_database_file_error_names_it() {
 
 #[tokio::test]
 async fn non_database_file_is_rejected_and_untouched() {
-    let database = SqliteFile::create().await;
+    let database = SqliteFile::create();
     let text = "Minutes of the meeting of 15 November. ".repeat(100);
     std::fs::write(database.path(), &text).unwrap();
     let error = open_error(&database.path()).await;
@@ -93,7 +93,7 @@ async fn non_database_file_is_rejected_and_untouched() {
 
 #[tokio::test]
 async fn corrupt_database_is_reported() {
-    let database = SqliteFile::create().await;
+    let database = SqliteFile::create();
     let store = database.open().await;
     for number in 0..200 {
         account(&store, &format!("Account {number}")).await;
@@ -139,7 +139,7 @@ async fn open_existing_leaves_folder_untouched() {
 
 #[tokio::test]
 async fn open_existing_leaves_foreign_file_untouched() {
-    let database = SqliteFile::create().await;
+    let database = SqliteFile::create();
     database.raw("CREATE TABLE theirs (a INTEGER)").await.unwrap();
     let before = std::fs::read(database.path()).unwrap();
     assert!(matches!(open_existing_error(&database.path()).await, OpenError::NoDatabase { .. }));
@@ -148,12 +148,12 @@ async fn open_existing_leaves_foreign_file_untouched() {
 
 #[tokio::test]
 async fn non_utf8_row_error_names_its_request() {
-    let database = SqliteFile::create().await;
+    let database = SqliteFile::create();
     let store = database.open().await;
     let (account, key) = billed_key(&store).await;
     let values =
         format!("'req_odd', {account}, {key}, CAST(x'ff' AS TEXT), 1, 0, 0, 1, 1, 1, 1, 1, 'complete', 1, 0");
-    database.raw(&insert_row::<SqliteFile>(&values)).await.unwrap();
+    database.raw(&insert_row(&database, &values)).await.unwrap();
     let error = store.ledger_chains.ledger_rows(None, 1).await.unwrap_err();
     assert!(matches!(error, DbError::Corrupt { .. }), "{error:?}");
     let text = error.to_string();
@@ -162,7 +162,7 @@ async fn non_utf8_row_error_names_its_request() {
 
 #[tokio::test]
 async fn insert_or_replace_cannot_replace_ledger_row() {
-    let database = SqliteFile::create().await;
+    let database = SqliteFile::create();
     let store = database.open().await;
     let row = row(1, billed_key(&store).await);
     store.ledger.settle(row.clone().into()).await.unwrap();
@@ -172,7 +172,7 @@ async fn insert_or_replace_cannot_replace_ledger_row() {
     for (request, writer, position) in [(request.as_str(), 1, 0), ("req_other", writer.0, 0)] {
         let values =
             format!("'{request}', {account}, {key}, 'm', 0, 0, 0, 0, 0, 0, 'complete', {writer}, {position}");
-        let replace = insert_row::<SqliteFile>(&values).replace("INSERT", "INSERT OR REPLACE");
+        let replace = insert_row(&database, &values).replace("INSERT", "INSERT OR REPLACE");
         let _ = database.raw(&replace).await;
         assert_eq!(all_ledger_rows(&store).await, std::slice::from_ref(&row));
     }
@@ -180,7 +180,7 @@ async fn insert_or_replace_cannot_replace_ledger_row() {
 
 #[tokio::test]
 async fn moved_chain_head_changes_nothing_and_is_read_again() {
-    let database = SqliteFile::create().await;
+    let database = SqliteFile::create();
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     store.ledger.settle(row(1, billed_key).into()).await.unwrap();
@@ -196,7 +196,7 @@ async fn moved_chain_head_changes_nothing_and_is_read_again() {
 
 #[tokio::test]
 async fn batches_of_every_size_settle_each_row_once() {
-    let database = SqliteFile::create().await;
+    let database = SqliteFile::create();
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     let mut settled = 0;
@@ -224,7 +224,7 @@ async fn batches_of_every_size_settle_each_row_once() {
 
 #[tokio::test]
 async fn writes_wait_for_write_lock_of_other_process() {
-    let database = SqliteFile::create().await;
+    let database = SqliteFile::create();
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     let mut other = database.connect().await;
@@ -244,7 +244,7 @@ async fn writes_wait_for_write_lock_of_other_process() {
 
 #[tokio::test]
 async fn pages_of_a_record_are_read_without_the_writer() {
-    let database = SqliteFile::create().await;
+    let database = SqliteFile::create();
     let store = database.open().await;
     let people = people(&store).await;
     let entries = (0..300).map(|number| note(people.maya.id, after_s(number), "A note")).collect();
@@ -264,7 +264,7 @@ async fn pages_of_a_record_are_read_without_the_writer() {
 
 #[tokio::test]
 async fn open_waits_for_concurrent_setup() {
-    let database = SqliteFile::create().await;
+    let database = SqliteFile::create();
     let mut other = database.connect().await;
     // On a file that is not in WAL mode yet, SQLite returns "locked" here without waiting.
     let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
@@ -280,7 +280,7 @@ async fn open_waits_for_concurrent_setup() {
 
 #[tokio::test]
 async fn held_write_lock_times_out_without_writing() {
-    let database = SqliteFile::create().await;
+    let database = SqliteFile::create();
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     let mut other = database.connect().await;
@@ -297,7 +297,7 @@ async fn held_write_lock_times_out_without_writing() {
 
 #[tokio::test]
 async fn commands_wait_longer_than_settlements_for_write_lock() {
-    let database = SqliteFile::create().await;
+    let database = SqliteFile::create();
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     let mut other = database.connect().await;
@@ -320,7 +320,7 @@ async fn commands_wait_longer_than_settlements_for_write_lock() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn command_gets_write_lock_under_constant_settlement() {
     const TURNS: usize = 5;
-    let database = SqliteFile::create().await;
+    let database = SqliteFile::create();
     let server = database.open().await;
     let billed_key = billed_key(&server).await;
     let command = database.open().await;
@@ -351,7 +351,7 @@ async fn command_gets_write_lock_under_constant_settlement() {
 /// INSERT OR REPLACE removes a row without firing a delete trigger.
 #[tokio::test]
 async fn insert_or_replace_cannot_replace_invoice() {
-    let database = SqliteFile::create().await;
+    let database = SqliteFile::create();
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     record_million_tokens(&store, 1, billed_key, "2026-10-15").await;

@@ -1,6 +1,6 @@
 //! Conformance: both databases decide on throttles as the domain model does.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::samples::NOON;
 use chancery_domain::{
     EmailAddress, Identity, OsRandomness, SecretToken, ThrottleCount, ThrottleDecision, ThrottleKey,
@@ -30,7 +30,7 @@ fn allowed(count: u32, expires_at: UnixMillis) -> ThrottleDecision {
     ThrottleDecision::Allowed(ThrottleCount { count, expires_at })
 }
 
-pub async fn concurrent_attempts_never_exceed_throttle_limit<D: TestDatabase>(database: Arc<D>) {
+pub async fn concurrent_attempts_never_exceed_throttle_limit(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let ann = address("ann@example.com");
     // 10 in 900 seconds.
@@ -63,7 +63,7 @@ pub async fn concurrent_attempts_never_exceed_throttle_limit<D: TestDatabase>(da
     assert_eq!(stored.count, 10, "what is denied is not counted");
 }
 
-pub async fn attempts_expire_one_window_after_the_first<D: TestDatabase>(database: Arc<D>) {
+pub async fn attempts_expire_one_window_after_the_first(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (ann, ben) = (address("ann@example.com"), address("ben@example.com"));
     // 25 in 900 seconds.
@@ -81,7 +81,7 @@ pub async fn attempts_expire_one_window_after_the_first<D: TestDatabase>(databas
     assert!(store.throttles.throttle_count(key, after_s(900)).await.unwrap().is_some());
 }
 
-pub async fn counts_from_a_clock_far_ahead_are_ignored<D: TestDatabase>(database: Arc<D>) {
+pub async fn counts_from_a_clock_far_ahead_are_ignored(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (ann, a_year) = (address("ann@example.com"), 365 * 86_400);
     // 5 in 900 seconds.
@@ -97,7 +97,7 @@ pub async fn counts_from_a_clock_far_ahead_are_ignored<D: TestDatabase>(database
     assert_eq!(a_little_behind, allowed(2, after_s(900)), "nodes need not agree to the second");
 }
 
-pub async fn attempts_can_be_refunded_and_reset<D: TestDatabase>(database: Arc<D>) {
+pub async fn attempts_can_be_refunded_and_reset(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let ann = address("ann@example.com");
     let key = ThrottleKey::CodePerAddress(&ann);
@@ -143,7 +143,7 @@ fn steps() -> impl Strategy<Value = Vec<(Op, usize, i64)>> {
     proptest::collection::vec((op, 0..KEYS, pause_ms), 1..60)
 }
 
-pub async fn throttle_decisions_match_domain_model<D: TestDatabase>(database: Arc<D>) {
+pub async fn throttle_decisions_match_domain_model(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let mut runner = TestRunner::default();
     for case in 0..24 {

@@ -1,7 +1,7 @@
 //! Transfer from SQLite to PostgreSQL: everything is transferred and continues to work, or nothing is.
 
 use crate::billing::{document, issue_new, read_invoice};
-use crate::databases::{PostgresDatabase, SqliteFile, TestDatabase, with_fresh_database};
+use crate::databases::{PostgresDatabase, SqliteFile, TestDatabase};
 use crate::firm::{create, listed, search_for, verified_audit_chains};
 use crate::sample_firm::{SampleFirm, SeededRng, random_firm};
 use crate::samples::{NOON, account, all_ledger_rows, billed_key, key, row};
@@ -134,42 +134,35 @@ async fn tables(database: &PostgresDatabase) -> BTreeSet<String> {
     tables.into_iter().collect()
 }
 
-/// Runs a case with a source file and a target database, which is removed even when the case fails.
-async fn with_target<F: Future<Output = ()> + Send + 'static>(
-    case: impl FnOnce(SqliteFile, Arc<PostgresDatabase>) -> F,
-) {
-    let file = SqliteFile::create().await;
-    with_fresh_database::<PostgresDatabase, _>(|database| case(file, database)).await;
+/// A source file and a target database.
+fn source_and_target() -> (SqliteFile, Arc<PostgresDatabase>) {
+    (SqliteFile::create(), Arc::new(PostgresDatabase::create()))
 }
 
 #[tokio::test]
 async fn every_table_is_copied_or_excluded_with_reason() {
-    with_target(async |file, database| {
-        file.open().await.close().await;
-        let moved = moved(&file, &database).await.unwrap();
-        let moved: BTreeSet<String> = moved.iter().map(|table| table.name.to_owned()).collect();
-        let here: BTreeSet<String> = columns_of_sqlite(&file).await.into_keys().collect();
-        assert_eq!(moved, here, "a table of SQLite is not in `transfer/tables.rs`");
-        let mut there = tables(&database).await;
-        assert!(there.remove("schema_migrations") && there.remove("ledger_default"));
-        assert_eq!(moved, there, "a table of PostgreSQL is not in `transfer/tables.rs`");
-    })
-    .await;
+    let (file, database) = source_and_target();
+    file.open().await.close().await;
+    let moved = moved(&file, &database).await.unwrap();
+    let moved: BTreeSet<String> = moved.iter().map(|table| table.name.to_owned()).collect();
+    let here: BTreeSet<String> = columns_of_sqlite(&file).await.into_keys().collect();
+    assert_eq!(moved, here, "a table of SQLite is not in `transfer/tables.rs`");
+    let mut there = tables(&database).await;
+    assert!(there.remove("schema_migrations") && there.remove("ledger_default"));
+    assert_eq!(moved, there, "a table of PostgreSQL is not in `transfer/tables.rs`");
 }
 
 #[tokio::test]
 async fn unlisted_table_or_column_aborts_transfer_by_name() {
-    with_target(async |file, database| {
-        file.open().await.close().await;
-        file.raw("CREATE TABLE stamps (id INTEGER PRIMARY KEY) STRICT").await.unwrap();
-        let rejected = moved(&file, &database).await.unwrap_err().to_string();
-        assert!(rejected.contains("stamps"), "{rejected}");
-        file.raw("DROP TABLE stamps; ALTER TABLE people ADD COLUMN hat TEXT").await.unwrap();
-        let rejected = moved(&file, &database).await.unwrap_err().to_string();
-        assert!(rejected.contains("people"), "{rejected}");
-        assert!(tables(&database).await.is_empty(), "nothing was left behind");
-    })
-    .await;
+    let (file, database) = source_and_target();
+    file.open().await.close().await;
+    file.raw("CREATE TABLE stamps (id INTEGER PRIMARY KEY) STRICT").await.unwrap();
+    let rejected = moved(&file, &database).await.unwrap_err().to_string();
+    assert!(rejected.contains("stamps"), "{rejected}");
+    file.raw("DROP TABLE stamps; ALTER TABLE people ADD COLUMN hat TEXT").await.unwrap();
+    let rejected = moved(&file, &database).await.unwrap_err().to_string();
+    assert!(rejected.contains("people"), "{rejected}");
+    assert!(tables(&database).await.is_empty(), "nothing was left behind");
 }
 
 #[tokio::test]
@@ -177,26 +170,24 @@ async fn random_firm_transfers_completely_and_continues() {
     let first_seed = OsRandomness.next_u64();
     for seed in (0..FIRMS).map(|number| first_seed.wrapping_add(number)) {
         eprintln!("seed {seed}");
-        with_target(async move |file, database| {
-            let store = file.open().await;
-            let sample = random_firm(&store, &SeededRng::new(seed)).await;
-            // Not closed, as if its process had died: its reservations still exist.
-            drop(store);
-            let before = contents_of_sqlite(&file).await;
-            let empty: Vec<&String> =
-                before.iter().filter(|(_, rows)| rows.is_empty()).map(|(name, _)| name).collect();
-            assert!(empty.is_empty(), "seed {seed}: nothing is in {empty:?}, so moving it shows nothing");
+        let (file, database) = source_and_target();
+        let store = file.open().await;
+        let sample = random_firm(&store, &SeededRng::new(seed)).await;
+        // Not closed, as if its process had died: its reservations still exist.
+        drop(store);
+        let before = contents_of_sqlite(&file).await;
+        let empty: Vec<&String> =
+            before.iter().filter(|(_, rows)| rows.is_empty()).map(|(name, _)| name).collect();
+        assert!(empty.is_empty(), "seed {seed}: nothing is in {empty:?}, so moving it shows nothing");
 
-            let moved = moved(&file, &database).await.unwrap();
-            for TransferredTable { name, rows } in moved {
-                assert_eq!(rows, before[name].len() as u64, "seed {seed}: {name}");
-            }
-            assert_eq!(contents_of_sqlite(&file).await, before, "seed {seed}: the source is as it was");
-            assert_eq!(contents_of_postgres(&database, &file).await, before, "seed {seed}");
-            assert_same_reads(&file, &database, &sample).await;
-            assert_continues(&file, &database, &sample).await;
-        })
-        .await;
+        let moved = moved(&file, &database).await.unwrap();
+        for TransferredTable { name, rows } in moved {
+            assert_eq!(rows, before[name].len() as u64, "seed {seed}: {name}");
+        }
+        assert_eq!(contents_of_sqlite(&file).await, before, "seed {seed}: the source is as it was");
+        assert_eq!(contents_of_postgres(&database, &file).await, before, "seed {seed}");
+        assert_same_reads(&file, &database, &sample).await;
+        assert_continues(&file, &database, &sample).await;
     }
 }
 
@@ -304,189 +295,162 @@ async fn assert_continues(file: &SqliteFile, database: &PostgresDatabase, sample
 
 #[tokio::test]
 async fn transferred_database_has_same_schema_as_new_one() {
-    with_target(async |file, database| {
-        let store = file.open().await;
-        random_firm(&store, &SeededRng::new(1)).await;
-        drop(store);
-        moved(&file, &database).await.unwrap();
-        let filled = schema(&database).await;
-        with_fresh_database::<PostgresDatabase, _>(async move |database: Arc<PostgresDatabase>| {
-            database.open().await.close().await;
-            assert_eq!(filled, schema(&database).await);
-        })
-        .await;
-    })
-    .await;
+    let (file, database) = source_and_target();
+    let store = file.open().await;
+    random_firm(&store, &SeededRng::new(1)).await;
+    drop(store);
+    moved(&file, &database).await.unwrap();
+    let filled = schema(&database).await;
+    let new = PostgresDatabase::create();
+    new.open().await.close().await;
+    assert_eq!(filled, schema(&new).await);
 }
 
 #[tokio::test]
 async fn empty_existing_schema_is_accepted_as_target() {
-    with_target(async |file, database| {
-        let store = file.open().await;
-        billed_key(&store).await;
-        store.close().await;
-        let there = database.open().await;
-        there.partitions.create_month_partitions(NOON).await.unwrap();
-        there.close().await;
-        moved(&file, &database).await.unwrap();
-        assert_eq!(database.open().await.account_lookup.list_accounts().await.unwrap().len(), 1);
-    })
-    .await;
+    let (file, database) = source_and_target();
+    let store = file.open().await;
+    billed_key(&store).await;
+    store.close().await;
+    let there = database.open().await;
+    there.partitions.create_month_partitions(NOON).await.unwrap();
+    there.close().await;
+    moved(&file, &database).await.unwrap();
+    assert_eq!(database.open().await.account_lookup.list_accounts().await.unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn non_empty_target_is_rejected_by_table_name() {
-    with_target(async |file, database| {
-        let store = file.open().await;
-        billed_key(&store).await;
-        store.close().await;
-        database.open().await.close().await;
-        database.raw("INSERT INTO shared_secrets VALUES ('portal', 'x')").await.unwrap();
-        let rejected = moved(&file, &database).await.unwrap_err();
-        assert!(
-            matches!(rejected, TransferError::TargetNotEmpty { table: "shared_secrets" }),
-            "{rejected:?}"
-        );
-        let message = rejected.to_string();
-        assert!(message.contains("shared_secrets"), "{message}");
-        let there = contents_of_postgres(&database, &file).await;
-        assert_eq!(there.values().map(Vec::len).sum::<usize>(), 1);
+    let (file, database) = source_and_target();
+    let store = file.open().await;
+    billed_key(&store).await;
+    store.close().await;
+    database.open().await.close().await;
+    database.raw("INSERT INTO shared_secrets VALUES ('portal', 'x')").await.unwrap();
+    let rejected = moved(&file, &database).await.unwrap_err();
+    assert!(matches!(rejected, TransferError::TargetNotEmpty { table: "shared_secrets" }), "{rejected:?}");
+    let message = rejected.to_string();
+    assert!(message.contains("shared_secrets"), "{message}");
+    let there = contents_of_postgres(&database, &file).await;
+    assert_eq!(there.values().map(Vec::len).sum::<usize>(), 1);
 
-        // A second transfer is rejected.
-        database.raw("DELETE FROM shared_secrets").await.unwrap();
-        moved(&file, &database).await.unwrap();
-        let rejected = moved(&file, &database).await.unwrap_err();
-        assert!(matches!(rejected, TransferError::TargetNotEmpty { table: "accounts" }), "{rejected:?}");
-    })
-    .await;
+    // A second transfer is rejected.
+    database.raw("DELETE FROM shared_secrets").await.unwrap();
+    moved(&file, &database).await.unwrap();
+    let rejected = moved(&file, &database).await.unwrap_err();
+    assert!(matches!(rejected, TransferError::TargetNotEmpty { table: "accounts" }), "{rejected:?}");
 }
 
 #[tokio::test]
 async fn foreign_tables_with_same_names_abort_transfer() {
-    with_target(async |file, database| {
-        file.open().await.close().await;
-        database.raw("CREATE TABLE people (id INT); INSERT INTO people VALUES (7)").await.unwrap();
-        let rejected = moved(&file, &database).await.unwrap_err();
-        assert!(matches!(rejected, TransferError::Open(OpenError::NotChanceryDatabase)), "{rejected:?}");
-        assert_eq!(tables(&database).await, BTreeSet::from(["people".to_owned()]));
-        // Tables with other names may stay.
-        database.raw("ALTER TABLE people RENAME TO members").await.unwrap();
-        moved(&file, &database).await.unwrap();
-        assert!(tables(&database).await.contains("members"));
-    })
-    .await;
+    let (file, database) = source_and_target();
+    file.open().await.close().await;
+    database.raw("CREATE TABLE people (id INT); INSERT INTO people VALUES (7)").await.unwrap();
+    let rejected = moved(&file, &database).await.unwrap_err();
+    assert!(matches!(rejected, TransferError::Open(OpenError::NotChanceryDatabase)), "{rejected:?}");
+    assert_eq!(tables(&database).await, BTreeSet::from(["people".to_owned()]));
+    // Tables with other names may stay.
+    database.raw("ALTER TABLE people RENAME TO members").await.unwrap();
+    moved(&file, &database).await.unwrap();
+    assert!(tables(&database).await.contains("members"));
 }
 
 #[tokio::test]
 async fn nul_in_source_text_aborts_transfer_by_column() {
-    with_target(async |file, database| {
-        let store = file.open().await;
-        random_firm(&store, &SeededRng::new(2)).await;
-        drop(store);
-        file.raw("UPDATE sessions SET browser = 'fire' || char(0) || 'fox' WHERE id = 1").await.unwrap();
-        let rejected = moved(&file, &database).await.unwrap_err();
-        assert!(matches!(rejected, TransferError::NulInTable { table: "sessions", .. }), "{rejected:?}");
-        let message = rejected.to_string();
-        assert!(message.contains("sessions.browser of the row with id 1 contains a NUL"), "{message}");
-        assert!(tables(&database).await.is_empty(), "not even its schema was left behind");
-        let (_, fix) = message.split_once('`').unwrap();
-        file.raw(fix.split_once('`').unwrap().0).await.unwrap();
-        moved(&file, &database).await.unwrap();
-        assert_eq!(contents_of_postgres(&database, &file).await, contents_of_sqlite(&file).await);
-    })
-    .await;
+    let (file, database) = source_and_target();
+    let store = file.open().await;
+    random_firm(&store, &SeededRng::new(2)).await;
+    drop(store);
+    file.raw("UPDATE sessions SET browser = 'fire' || char(0) || 'fox' WHERE id = 1").await.unwrap();
+    let rejected = moved(&file, &database).await.unwrap_err();
+    assert!(matches!(rejected, TransferError::NulInTable { table: "sessions", .. }), "{rejected:?}");
+    let message = rejected.to_string();
+    assert!(message.contains("sessions.browser of the row with id 1 contains a NUL"), "{message}");
+    assert!(tables(&database).await.is_empty(), "not even its schema was left behind");
+    let (_, fix) = message.split_once('`').unwrap();
+    file.raw(fix.split_once('`').unwrap().0).await.unwrap();
+    moved(&file, &database).await.unwrap();
+    assert_eq!(contents_of_postgres(&database, &file).await, contents_of_sqlite(&file).await);
 }
 
 #[tokio::test]
 async fn row_rejected_by_postgres_aborts_transfer_by_table() {
-    with_target(async |file, database| {
-        let store = file.open().await;
-        random_firm(&store, &SeededRng::new(3)).await;
-        drop(store);
-        let broken = [
-            (
-                "client_versions",
-                "UPDATE client_versions SET is_archived = 7 WHERE version = 1",
-                "neither 0 nor 1",
-            ),
-            (
-                "client_versions",
-                "UPDATE client_versions SET is_archived = 0; \
+    let (file, database) = source_and_target();
+    let store = file.open().await;
+    random_firm(&store, &SeededRng::new(3)).await;
+    drop(store);
+    let broken = [
+        (
+            "client_versions",
+            "UPDATE client_versions SET is_archived = 7 WHERE version = 1",
+            "neither 0 nor 1",
+        ),
+        (
+            "client_versions",
+            "UPDATE client_versions SET is_archived = 0; \
                 PRAGMA foreign_keys = OFF; INSERT INTO record_views VALUES (1, 1, 1, 1)",
-                "record_views",
-            ),
-        ];
-        for (table, statement, why) in broken {
-            file.raw(statement).await.unwrap();
-            let rejected = moved(&file, &database).await.unwrap_err();
-            let message = rejected.to_string();
-            assert!(
-                message.contains(why) && message.contains("the target is unchanged"),
-                "{table}: {message}"
-            );
-            assert!(tables(&database).await.is_empty(), "{message}");
-        }
-    })
-    .await;
+            "record_views",
+        ),
+    ];
+    for (table, statement, why) in broken {
+        file.raw(statement).await.unwrap();
+        let rejected = moved(&file, &database).await.unwrap_err();
+        let message = rejected.to_string();
+        assert!(message.contains(why) && message.contains("the target is unchanged"), "{table}: {message}");
+        assert!(tables(&database).await.is_empty(), "{message}");
+    }
 }
 
 #[tokio::test]
 async fn transfer_excludes_servers_and_source_writers() {
-    with_target(async |file, database| {
-        let store = file.open().await;
-        billed_key(&store).await;
-        store.close().await;
-        let server = ServingLock::take(&file.url(), LimitStorage::InMemory).await.unwrap();
+    let (file, database) = source_and_target();
+    let store = file.open().await;
+    billed_key(&store).await;
+    store.close().await;
+    let server = ServingLock::take(&file.url(), LimitStorage::InMemory).await.unwrap();
+    assert!(matches!(
+        TransferSource::open(&file.url()).await,
+        Err(TransferError::Open(OpenError::DatabaseFileInUse { .. }))
+    ));
+    server.release().await;
+    for limits in [LimitStorage::InMemory, LimitStorage::Shared] {
+        let server = ServingLock::take(&database.url(), limits).await.unwrap();
         assert!(matches!(
-            TransferSource::open(&file.url()).await,
-            Err(TransferError::Open(OpenError::DatabaseFileInUse { .. }))
+            TransferTarget::open(&database.url()).await,
+            Err(TransferError::Open(OpenError::OtherServerRunning))
         ));
         server.release().await;
-        for limits in [LimitStorage::InMemory, LimitStorage::Shared] {
-            let server = ServingLock::take(&database.url(), limits).await.unwrap();
-            assert!(matches!(
-                TransferTarget::open(&database.url()).await,
-                Err(TransferError::Open(OpenError::OtherServerRunning))
-            ));
-            server.release().await;
-        }
+    }
 
-        let mut source = TransferSource::open(&file.url()).await.unwrap();
-        let mut target = TransferTarget::open(&database.url()).await.unwrap();
-        assert!(ServingLock::take(&file.url(), LimitStorage::Shared).await.is_err());
-        assert!(ServingLock::take(&database.url(), LimitStorage::Shared).await.is_err());
-        assert_eq!(source.store().account_lookup.list_accounts().await.unwrap().len(), 1, "it can be read");
-        let mut other = file.connect().await;
-        sqlx::query("PRAGMA busy_timeout = 10").execute(&mut other).await.unwrap();
-        let rejected = sqlx::query("DELETE FROM idempotency_keys").execute(&mut other).await.unwrap_err();
-        assert!(rejected.to_string().contains("locked"), "{rejected}");
+    let mut source = TransferSource::open(&file.url()).await.unwrap();
+    let mut target = TransferTarget::open(&database.url()).await.unwrap();
+    assert!(ServingLock::take(&file.url(), LimitStorage::Shared).await.is_err());
+    assert!(ServingLock::take(&database.url(), LimitStorage::Shared).await.is_err());
+    assert_eq!(source.store().account_lookup.list_accounts().await.unwrap().len(), 1, "it can be read");
+    let mut other = file.connect().await;
+    sqlx::query("PRAGMA busy_timeout = 10").execute(&mut other).await.unwrap();
+    let rejected = sqlx::query("DELETE FROM idempotency_keys").execute(&mut other).await.unwrap_err();
+    assert!(rejected.to_string().contains("locked"), "{rejected}");
 
-        let mut steps = Vec::new();
-        target.fill(&mut source, &mut |step| steps.push(step)).await.unwrap();
-        // An account and a key, each with its history event and its audit row, and the head of the audit chain.
-        assert_eq!(steps[0], TransferProgress::Started { rows: 7 });
-        assert!(steps.contains(&TransferProgress::Table { name: "api_keys", rows: 1 }), "{steps:?}");
-        assert!(
-            ServingLock::take(&database.url(), LimitStorage::Shared).await.is_err(),
-            "until it is let go"
-        );
-        source.close().await;
-        target.close().await;
-        ServingLock::take(&file.url(), LimitStorage::InMemory).await.unwrap().release().await;
-        ServingLock::take(&database.url(), LimitStorage::InMemory).await.unwrap().release().await;
-        sqlx::query("DELETE FROM idempotency_keys").execute(&mut other).await.unwrap();
-    })
-    .await;
+    let mut steps = Vec::new();
+    target.fill(&mut source, &mut |step| steps.push(step)).await.unwrap();
+    // An account and a key, each with its history event and its audit row, and the head of the audit chain.
+    assert_eq!(steps[0], TransferProgress::Started { rows: 7 });
+    assert!(steps.contains(&TransferProgress::Table { name: "api_keys", rows: 1 }), "{steps:?}");
+    assert!(ServingLock::take(&database.url(), LimitStorage::Shared).await.is_err(), "until it is let go");
+    source.close().await;
+    target.close().await;
+    ServingLock::take(&file.url(), LimitStorage::InMemory).await.unwrap().release().await;
+    ServingLock::take(&database.url(), LimitStorage::InMemory).await.unwrap().release().await;
+    sqlx::query("DELETE FROM idempotency_keys").execute(&mut other).await.unwrap();
 }
 
 #[tokio::test]
 async fn missing_or_non_sqlite_source_is_reported() {
-    with_target(async |file, database| {
-        let missing = TransferSource::open(&file.url()).await.err().unwrap();
-        assert!(matches!(missing, TransferError::Open(OpenError::NoDatabase { .. })), "{missing:?}");
-        assert_eq!(std::fs::read_dir(file.folder.path()).unwrap().count(), 0, "nothing was made there");
-        let backwards = TransferSource::open(&database.url()).await.err().unwrap();
-        assert!(matches!(backwards, TransferError::Open(OpenError::BadUrl(_))), "{backwards:?}");
-    })
-    .await;
+    let (file, database) = source_and_target();
+    let missing = TransferSource::open(&file.url()).await.err().unwrap();
+    assert!(matches!(missing, TransferError::Open(OpenError::NoDatabase { .. })), "{missing:?}");
+    assert_eq!(std::fs::read_dir(file.folder.path()).unwrap().count(), 0, "nothing was made there");
+    let backwards = TransferSource::open(&database.url()).await.err().unwrap();
+    assert!(matches!(backwards, TransferError::Open(OpenError::BadUrl(_))), "{backwards:?}");
 }

@@ -1,6 +1,6 @@
 //! Conformance: unsaved text belongs to a person and a form, needs the permit to edit, and is bounded.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::firm::{after_s, ask, authz_request, create, decisions, manage, note, people, permit, principal};
 use crate::samples::NOON;
 use chancery_domain::{ClientId, EntryId, EntryKind, TokenHash, UnixMillis};
@@ -24,7 +24,7 @@ fn after(time: Duration) -> UnixMillis {
     UnixMillis(NOON.0 + i64::try_from(time.as_millis()).unwrap() + 1)
 }
 
-pub async fn unsaved_text_belongs_to_one_person_and_form<D: TestDatabase>(database: Arc<D>) {
+pub async fn unsaved_text_belongs_to_one_person_and_form(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let (maya, ruth) = (&people.maya, &people.ruth);
@@ -64,7 +64,7 @@ pub async fn unsaved_text_belongs_to_one_person_and_form<D: TestDatabase>(databa
     assert_eq!(clients.open_form(edit(maya), NEW_NOTE, SESSION).await.unwrap(), None);
 }
 
-pub async fn ended_session_replaces_text_of_its_own_form_only<D: TestDatabase>(database: Arc<D>) {
+pub async fn ended_session_replaces_text_of_its_own_form_only(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
@@ -106,7 +106,7 @@ pub async fn ended_session_replaces_text_of_its_own_form_only<D: TestDatabase>(d
     assert_eq!(clients.open_form(edit(), NEW_NOTE, SESSION).await.unwrap(), None, "deleted with the person");
 }
 
-pub async fn unsaved_texts_are_bounded_in_number_and_age<D: TestDatabase>(database: Arc<D>) {
+pub async fn unsaved_texts_are_bounded_in_number_and_age(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let clients = &store.clients;

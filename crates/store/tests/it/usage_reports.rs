@@ -1,7 +1,7 @@
 //! Conformance: a month's report equals the ledger's sums, reading it is audited, and rejections and peaks add up over
 //! nodes.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::firm::{ask, decisions, firm_permit, principal, sign_in};
 use crate::samples::{NOON, account, billed_key, discounted, key, prices, row, with_cached, with_tokens};
 use chancery_domain::{
@@ -64,7 +64,7 @@ fn grouped<K: Ord>(rows: &[UsageRow], group: impl Fn(&UsageRow) -> K) -> Vec<(K,
 }
 
 /// `usage` is the query behind `GET /v1/usage` and `chancery usage`.
-pub async fn monthly_report_equals_ledger_and_usage_query<D: TestDatabase>(database: Arc<D>) {
+pub async fn monthly_report_equals_ledger_and_usage_query(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let mut runner = TestRunner::deterministic();
     let draws = random_rows().new_tree(&mut runner).unwrap().current();
@@ -161,7 +161,7 @@ pub async fn monthly_report_equals_ledger_and_usage_query<D: TestDatabase>(datab
     }
 }
 
-pub async fn reading_usage_is_audited_and_unknown_account_is_rejected<D: TestDatabase>(database: Arc<D>) {
+pub async fn reading_usage_is_audited_and_unknown_account_is_rejected(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (ruth, tom) =
         (sign_in(&store, "ruth", Role::Partner).await, sign_in(&store, "tom", Role::Consultant).await);
@@ -177,7 +177,7 @@ pub async fn reading_usage_is_audited_and_unknown_account_is_rejected<D: TestDat
     assert!(recorded.iter().all(|row| row.access_request.action == Action::ReadUsage), "{recorded:?}");
 }
 
-pub async fn overflowing_month_is_an_error<D: TestDatabase>(database: Arc<D>) {
+pub async fn overflowing_month_is_an_error(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     for number in 0..3 {
@@ -215,7 +215,7 @@ fn on_day(line: &DailyRejections, rejections: u64, last_at: UnixMillis) -> Daily
     DailyRejectionTotals { day: line.day, code: line.code.clone(), rejections, last_at }
 }
 
-pub async fn rejections_sum_by_day_and_code<D: TestDatabase>(database: Arc<D>) {
+pub async fn rejections_sum_by_day_and_code(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (one, two) = (account(&store, "One").await.id, account(&store, "Two").await.id);
     let (of_one, of_two, of_no_account) =
@@ -255,7 +255,7 @@ pub async fn rejections_sum_by_day_and_code<D: TestDatabase>(database: Arc<D>) {
     assert_eq!(report(&store, None, month().previous()).await.rejections, []);
 }
 
-pub async fn daily_peak_only_rises_and_keeps_its_time<D: TestDatabase>(database: Arc<D>) {
+pub async fn daily_peak_only_rises_and_keeps_its_time(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (one, two) = (account(&store, "One").await.id, account(&store, "Two").await.id);
     let today = Day::containing(NOON);
@@ -289,7 +289,7 @@ pub async fn daily_peak_only_rises_and_keeps_its_time<D: TestDatabase>(database:
     assert_eq!(report(&store, None, month()).await.peaks, []);
 }
 
-pub async fn concurrent_activity_from_nodes_adds_up<D: TestDatabase>(database: Arc<D>) {
+pub async fn concurrent_activity_from_nodes_adds_up(database: Arc<AnyDatabase>) {
     const ROUNDS: u64 = 12;
     const KEYS: usize = 20;
     let stores = [database.open().await, database.open().await];

@@ -1,7 +1,7 @@
 //! Conformance: what is due is shown to whoever may read the client, and follows every change of an entry; earlier
 //! versions are restored as new ones.
 
-use crate::databases::TestDatabase;
+use crate::databases::{AnyDatabase, TestDatabase};
 use crate::firm::{
     POLICY, People, after_s, authz_request, create_whole, decisions, firm_permit, listed, new_client, note,
     people, permit, principal, read, search_for,
@@ -61,7 +61,7 @@ async fn firm(store: &Store) -> (People, ClientId, ClientId) {
     (people, maya, tom)
 }
 
-pub async fn due_disputes_are_those_of_readable_clients_earliest_first<D: TestDatabase>(database: Arc<D>) {
+pub async fn due_disputes_are_those_of_readable_clients_earliest_first(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (people, maya, _) = firm(&store).await;
     let mine = work(&store, &people.maya, None).await;
@@ -77,9 +77,7 @@ pub async fn due_disputes_are_those_of_readable_clients_earliest_first<D: TestDa
     assert!(found_work(&store, &people.maya, Some(&people.tom)).await.clients().is_empty());
 }
 
-pub async fn what_waits_needs_a_permit_for_each_client_in_the_same_request<D: TestDatabase>(
-    database: Arc<D>,
-) {
+pub async fn what_waits_needs_a_permit_for_each_client_in_the_same_request(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (people, bakery, calder) = firm(&store).await;
     let (maya, tom, ruth) = (&people.maya, &people.tom, &people.ruth);
@@ -123,7 +121,7 @@ pub async fn what_waits_needs_a_permit_for_each_client_in_the_same_request<D: Te
     assert_eq!(read_with(vec![permit(ruth, bakery, tom.id)]).await, WorkSummary::default());
 }
 
-pub async fn due_disputes_are_bounded_and_the_earliest_of_all<D: TestDatabase>(database: Arc<D>) {
+pub async fn due_disputes_are_bounded_and_the_earliest_of_all(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     for number in 0..15 {
@@ -138,7 +136,7 @@ pub async fn due_disputes_are_bounded_and_the_earliest_of_all<D: TestDatabase>(d
     assert_eq!(found.iter().map(|dispute| dispute.due.0).collect::<Vec<_>>(), expected);
 }
 
-pub async fn resolved_and_archived_disputes_are_not_due<D: TestDatabase>(database: Arc<D>) {
+pub async fn resolved_and_archived_disputes_are_not_due(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (people, client, _) = firm(&store).await;
     let edit = || permit::<EditClient>(&people.maya, client, people.maya.id);
@@ -178,7 +176,7 @@ pub async fn resolved_and_archived_disputes_are_not_due<D: TestDatabase>(databas
     assert_eq!(record.entries[0].dispute, late.dispute, "what a form does not have is not changed");
 }
 
-pub async fn unsent_letters_and_viewed_clients_are_newest_first<D: TestDatabase>(database: Arc<D>) {
+pub async fn unsent_letters_and_viewed_clients_are_newest_first(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let letter = |title: &str, seconds| NewEntry {
@@ -205,7 +203,7 @@ pub async fn unsent_letters_and_viewed_clients_are_newest_first<D: TestDatabase>
     assert_eq!(work(&store, &people.tom, None).await, WorkSummary::default());
 }
 
-pub async fn restored_version_is_a_new_version_with_the_old_content<D: TestDatabase>(database: Arc<D>) {
+pub async fn restored_version_is_a_new_version_with_the_old_content(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let (people, client, _) = firm(&store).await;
     let edit = || permit::<EditClient>(&people.maya, client, people.maya.id);
