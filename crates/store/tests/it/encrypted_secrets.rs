@@ -234,12 +234,12 @@ pub async fn secret_changed_or_swapped_between_rows_is_rejected(database: Arc<An
 }
 
 pub async fn wrong_key_is_rejected_with_its_location(database: Arc<AnyDatabase>) {
-    let first = node(&*database, &keys(&[1])).await;
+    let first = node(&database, &keys(&[1])).await;
     first.encryption.check_encryption_keys().await.unwrap();
     assert_eq!(first.encryption.current_encryption_key().await.unwrap(), Some(key(1).id()));
     first.secrets.shared_secret("portal", &SecretToken::generate(&OsRandomness)).await.unwrap();
 
-    let stranger = node(&*database, &keys(&[2])).await;
+    let stranger = node(&database, &keys(&[2])).await;
     let error = stranger.encryption.check_encryption_keys().await.unwrap_err();
     assert!(matches!(error, DbError::Secret(SecretError::UnknownKey { .. })), "{error:?}");
     for part in ["the keys of this test", key(1).id().to_string().as_str()] {
@@ -249,12 +249,12 @@ pub async fn wrong_key_is_rejected_with_its_location(database: Arc<AnyDatabase>)
     for name in ["portal", "another"] {
         assert!(stranger.secrets.shared_secret(name, &new_secret).await.is_err(), "{name}");
     }
-    let without = node(&*database, &keys(&[])).await;
+    let without = node(&database, &keys(&[])).await;
     let error = without.encryption.check_encryption_keys().await.unwrap_err();
     assert!(matches!(error, DbError::Secret(SecretError::NoKey(_))), "{error:?}");
 
     // The key of a rotation that has not finished is still needed.
-    let both = node(&*database, &keys(&[2, 1])).await;
+    let both = node(&database, &keys(&[2, 1])).await;
     database.raw("DELETE FROM current_encryption_key").await.unwrap();
     assert!(stranger.encryption.check_encryption_keys().await.is_err());
     assert_eq!(first.encryption.current_encryption_key().await.unwrap(), None, "its key does not fit");
@@ -266,8 +266,8 @@ pub async fn wrong_key_is_rejected_with_its_location(database: Arc<AnyDatabase>)
 pub async fn rotation_under_load_keeps_every_secret_readable(database: Arc<AnyDatabase>) {
     let key_file = keys(&[1]);
     let (operator, nodes) = (
-        node(&*database, &key_file).await,
-        [node(&*database, &key_file).await, node(&*database, &key_file).await],
+        node(&database, &key_file).await,
+        [node(&database, &key_file).await, node(&database, &key_file).await],
     );
     let added = add_one_of_each(&operator).await;
     let before = add_shared_secrets(&operator, "before").await;
@@ -294,7 +294,7 @@ pub async fn rotation_under_load_keeps_every_secret_readable(database: Arc<AnyDa
     let expected = BTreeMap::from([(key(2).id().to_string(), written.len() as u64 + 7)]);
     assert_eq!(secrets_by_key(&operator).await, expected, "none was stored with the old key meanwhile");
 
-    let without_the_old_key = node(&*database, &keys(&[2])).await;
+    let without_the_old_key = node(&database, &keys(&[2])).await;
     without_the_old_key.encryption.check_encryption_keys().await.unwrap();
     for store in nodes.iter().chain([&without_the_old_key]) {
         assert_unchanged(store, &written).await;
@@ -304,7 +304,7 @@ pub async fn rotation_under_load_keeps_every_secret_readable(database: Arc<AnyDa
 
 pub async fn interrupted_rotation_can_be_resumed(database: Arc<AnyDatabase>) {
     let key_file = keys(&[1]);
-    let store = node(&*database, &key_file).await;
+    let store = node(&database, &key_file).await;
     let secrets = add_shared_secrets(&store, "secret").await;
     key_file.replace(vec![key(2), key(1)]);
     let rotation = {
@@ -317,17 +317,17 @@ pub async fn interrupted_rotation_can_be_resumed(database: Arc<AnyDatabase>) {
     rotation.abort();
     // The outcome does not matter: it was aborted, or had just finished.
     let _ = rotation.await;
-    assert_unchanged(&*node(&*database, &key_file).await, &secrets).await;
+    assert_unchanged(&*node(&database, &key_file).await, &secrets).await;
     let summary = store.encryption.rotate_encryption_key(key(2).id()).await.unwrap();
     assert_eq!(summary.failed, Vec::<String>::new());
     let expected = BTreeMap::from([(key(2).id().to_string(), secrets.len() as u64)]);
     assert_eq!(secrets_by_key(&store).await, expected);
-    assert_unchanged(&*node(&*database, &keys(&[2])).await, &secrets).await;
+    assert_unchanged(&*node(&database, &keys(&[2])).await, &secrets).await;
     assert_eq!(store.encryption.rotate_encryption_key(key(2).id()).await.unwrap().rotated, 0);
 }
 
 pub async fn secret_that_does_not_decrypt_is_reported_and_left_by_rotation(database: Arc<AnyDatabase>) {
-    let store = node(&*database, &keys(&[2, 1])).await;
+    let store = node(&database, &keys(&[2, 1])).await;
     store.encryption.rotate_encryption_key(key(1).id()).await.unwrap();
     let added = add_one_of_each(&store).await;
     for name in ["one", "two"] {
@@ -345,7 +345,7 @@ pub async fn secret_that_does_not_decrypt_is_reported_and_left_by_rotation(datab
 }
 
 pub async fn rotation_to_an_unknown_key_changes_nothing(database: Arc<AnyDatabase>) {
-    let store = node(&*database, &keys(&[1])).await;
+    let store = node(&database, &keys(&[1])).await;
     let added = add_one_of_each(&store).await;
     let error = store.encryption.rotate_encryption_key(key(2).id()).await.unwrap_err();
     assert!(matches!(error, DbError::Secret(SecretError::UnknownKey { .. })), "{error:?}");
@@ -354,9 +354,9 @@ pub async fn rotation_to_an_unknown_key_changes_nothing(database: Arc<AnyDatabas
 }
 
 pub async fn rotation_without_the_current_key_changes_nothing(database: Arc<AnyDatabase>) {
-    let store = node(&*database, &keys(&[1])).await;
+    let store = node(&database, &keys(&[1])).await;
     let added = add_one_of_each(&store).await;
-    let with_another_file = node(&*database, &keys(&[2])).await;
+    let with_another_file = node(&database, &keys(&[2])).await;
     let error = with_another_file.encryption.rotate_encryption_key(key(2).id()).await.unwrap_err();
     assert!(matches!(error, DbError::Secret(SecretError::UnknownKey { .. })), "{error:?}");
     assert!(error.to_string().contains(&key(1).id().to_string()), "{error}");
@@ -366,7 +366,7 @@ pub async fn rotation_without_the_current_key_changes_nothing(database: Arc<AnyD
 
 pub async fn rotations_at_the_same_time_lose_no_secret(database: Arc<AnyDatabase>) {
     let key_file = keys(&[1]);
-    let stores = [node(&*database, &key_file).await, node(&*database, &key_file).await];
+    let stores = [node(&database, &key_file).await, node(&database, &key_file).await];
     let added = add_one_of_each(&stores[0]).await;
     let secrets = add_shared_secrets(&stores[0], "secret").await;
     key_file.replace(vec![key(3), key(2), key(1)]);
@@ -385,15 +385,15 @@ pub async fn rotations_at_the_same_time_lose_no_secret(database: Arc<AnyDatabase
     stores[1].encryption.rotate_encryption_key(key(3).id()).await.unwrap();
     let expected = BTreeMap::from([(key(3).id().to_string(), secrets.len() as u64 + 7)]);
     assert_eq!(secrets_by_key(&stores[0]).await, expected);
-    let with_the_last_key = node(&*database, &keys(&[3])).await;
+    let with_the_last_key = node(&database, &keys(&[3])).await;
     assert_unchanged(&with_the_last_key, &secrets).await;
     assert_all_readable(&with_the_last_key, &added).await;
 }
 
 pub async fn webhooks_are_listed_without_their_secrets(database: Arc<AnyDatabase>) {
-    let store = node(&*database, &keys(&[1])).await;
+    let store = node(&database, &keys(&[1])).await;
     store.webhooks.add_webhook(permit(), &webhook(1)).await.unwrap();
-    let without = node(&*database, &keys(&[])).await;
+    let without = node(&database, &keys(&[])).await;
     let listed = without.webhooks.list_webhooks().await.unwrap();
     assert_eq!(listed.len(), 1);
     assert!(without.webhooks.webhook_by_id(&listed[0].id).await.is_err());

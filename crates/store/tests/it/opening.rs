@@ -38,7 +38,7 @@ pub async fn newer_schema_is_rejected_with_its_version(database: Arc<AnyDatabase
 pub async fn a_schema_from_before_the_baseline_is_rejected(database: Arc<AnyDatabase>) {
     database.open().await.close().await;
     database.raw("UPDATE schema_migrations SET version = 10").await.unwrap();
-    for error in [database.try_open().await.err().unwrap(), open_existing_error(&*database).await] {
+    for error in [database.try_open().await.err().unwrap(), open_existing_error(&database).await] {
         assert!(matches!(error, OpenError::OldSchema), "{error:?}");
     }
 }
@@ -60,7 +60,7 @@ async fn open_existing_error(database: &AnyDatabase) -> OpenError {
 
 pub async fn open_existing_creates_nothing(database: Arc<AnyDatabase>) {
     for _ in 0..2 {
-        let error = open_existing_error(&*database).await;
+        let error = open_existing_error(&database).await;
         let url = database.url().to_string();
         assert!(
             matches!(&error, OpenError::NoDatabase { location: named } if !named.is_empty() && url.ends_with(named)),
@@ -69,7 +69,7 @@ pub async fn open_existing_creates_nothing(database: Arc<AnyDatabase>) {
     }
     // Another program's tables are not a Chancery database either.
     database.raw("CREATE TABLE accounts (theirs INTEGER)").await.unwrap();
-    assert!(matches!(open_existing_error(&*database).await, OpenError::NoDatabase { .. }));
+    assert!(matches!(open_existing_error(&database).await, OpenError::NoDatabase { .. }));
     assert!(database.raw("SELECT * FROM schema_migrations").await.is_err(), "nothing was made there");
 }
 
@@ -88,7 +88,7 @@ pub async fn open_existing_opens_existing_database(database: Arc<AnyDatabase>) {
 pub async fn open_existing_rejects_newer_schema(database: Arc<AnyDatabase>) {
     database.open().await.close().await;
     database.raw("UPDATE schema_migrations SET version = 999").await.unwrap();
-    let error = open_existing_error(&*database).await;
+    let error = open_existing_error(&database).await;
     assert!(matches!(error, OpenError::NewerSchema { found: 999, .. }), "{error:?}");
 }
 
