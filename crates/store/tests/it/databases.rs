@@ -29,8 +29,7 @@ pub trait TestDatabase: Send + Sync + Sized + 'static {
     }
 }
 
-/// The database of a conformance test. A type rather than a parameter of every test: they took most of the workspace's time to
-/// compile when each was compiled for both databases.
+/// The database of a conformance test. Not a type parameter: each test would be compiled for both databases.
 pub enum AnyDatabase {
     Sqlite(SqliteFile),
     Postgres(PostgresDatabase),
