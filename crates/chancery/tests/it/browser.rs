@@ -1,8 +1,8 @@
 //! Debian's headless Chromium, driven over the WebDriver protocol. The tests need few calls, which are plain JSON over HTTP.
 //! WebDriver libraries turn on features of `serde_json` in the binary under test, or add thirty crates.
 //!
-//! This is the headless shell, which has Chromium's pages without its user interface. It took a third of the CPU time of
-//! `chromium --headless` to start and to open five pages.
+//! The tests use the headless shell: Chromium without a browser's user interface. Starting it and opening five pages took a third
+//! of the CPU time that `chromium --headless` took.
 
 use crate::server::{Running, clean_command, client};
 use base64::Engine as _;
