@@ -17,25 +17,24 @@ pub(crate) struct EntityNames {
     client: EntityTypeName,
     operator: EntityUid,
     firm: EntityUid,
-    actions: HashMap<Action, EntityUid>,
+    action: EntityTypeName,
 }
 
 impl EntityNames {
     pub(crate) fn parse() -> Result<Self, String> {
         let type_name = |name: &str| name.parse::<EntityTypeName>().map_err(|error| error.to_string());
-        let action_type = type_name("Action")?;
         Ok(Self {
             person: type_name("Person")?,
             role: type_name("Role")?,
             client: type_name("Client")?,
             operator: uid(&type_name("Operator")?, "command-line"),
             firm: uid(&type_name("Firm")?, "this"),
-            actions: Action::ALL.iter().map(|action| (*action, uid(&action_type, action.as_str()))).collect(),
+            action: type_name("Action")?,
         })
     }
 
-    pub(crate) fn action(&self, action: Action) -> Option<EntityUid> {
-        self.actions.get(&action).cloned()
+    pub(crate) fn action(&self, action: Action) -> EntityUid {
+        uid(&self.action, action.as_str())
     }
 
     pub(crate) fn principal(&self, principal: Principal) -> Entity {

@@ -4,9 +4,11 @@ use crate::actions::{AuthzAction, IntoResource, ReadClient, Resource};
 use crate::entities::EntityNames;
 use crate::permit::{ClientScope, Denial, Permit};
 use cedar_policy::{
-    Authorizer, Context, Decision, Entities, PolicySet, Request, Schema, ValidationMode, Validator,
+    ActionConstraint, Authorizer, Context, Decision, Entities, EntityUid, PolicySet, Request, Schema,
+    ValidationMode, Validator,
 };
 use chancery_domain::{AccessRequest, Action, Principal, RequestId, UnixMillis};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const POLICIES: &str = include_str!("../../../policies/portal.cedar");
@@ -15,10 +17,17 @@ const SCHEMA: &str = include_str!("../../../policies/portal.cedarschema");
 /// The parsed policies.
 #[derive(Debug)]
 pub struct Policy {
-    policies: PolicySet,
+    /// The policies that name an action, which are few. Cedar evaluates every policy that it is given.
+    by_action: HashMap<Action, ActionPolicies>,
     names: EntityNames,
     authorizer: Authorizer,
     evaluations: AtomicU64,
+}
+
+#[derive(Debug)]
+struct ActionPolicies {
+    action: EntityUid,
+    policies: PolicySet,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +68,10 @@ impl Policy {
             return Err(PolicyError::Invalid(validity.to_string()));
         }
         let names = EntityNames::parse().map_err(PolicyError::Schema)?;
-        Ok(Self { policies, names, authorizer: Authorizer::new(), evaluations: AtomicU64::new(0) })
+        let by_action =
+            Action::ALL.iter().map(|action| Ok((*action, policies_of(names.action(*action), &policies)?)));
+        let by_action = by_action.collect::<Result<_, PolicyError>>()?;
+        Ok(Self { by_action, names, authorizer: Authorizer::new(), evaluations: AtomicU64::new(0) })
     }
 
     /// Decides whether the action is allowed. The result goes to the store in either case: a permit with the step that it is for, a
@@ -110,17 +122,29 @@ impl Policy {
     fn allows(&self, by: Principal, action: Action, resource: Resource) -> bool {
         self.evaluations.fetch_add(1, Ordering::Relaxed);
         let (principal, resource) = (self.names.principal(by), self.names.resource(resource));
-        let Some(action) = self.names.action(action) else { return false };
-        let request = Request::new(principal.uid(), action, resource.uid(), Context::empty(), None);
+        let Some(ActionPolicies { action, policies }) = self.by_action.get(&action) else { return false };
+        let request = Request::new(principal.uid(), action.clone(), resource.uid(), Context::empty(), None);
         let entities = Entities::from_entities([principal, resource], None);
         match (request, entities) {
             (Ok(request), Ok(entities)) => {
-                let response = self.authorizer.is_authorized(&request, &self.policies, &entities);
+                let response = self.authorizer.is_authorized(&request, policies, &entities);
                 response.decision() == Decision::Allow && response.diagnostics().errors().next().is_none()
             }
             _ => false,
         }
     }
+}
+
+/// Leaves out the policies whose scope excludes the action. The schema has no groups of actions, so an action is only `in` itself.
+fn policies_of(action: EntityUid, policies: &PolicySet) -> Result<ActionPolicies, PolicyError> {
+    let names_action = |policy: &&cedar_policy::Policy| match policy.action_constraint() {
+        ActionConstraint::Any => true,
+        ActionConstraint::In(actions) => actions.contains(&action),
+        ActionConstraint::Eq(only) => only == action,
+    };
+    let policies = PolicySet::from_policies(policies.policies().filter(names_action).cloned());
+    let policies = policies.map_err(|error| PolicyError::Policies(error.to_string()))?;
+    Ok(ActionPolicies { action, policies })
 }
 
 #[cfg(test)]
@@ -230,6 +254,47 @@ mod tests {
         declared.sort();
         known.sort();
         assert_eq!(declared, known);
+    }
+
+    /// What `policies_of` relies on.
+    #[test]
+    fn schema_has_no_groups_of_actions() {
+        let (schema, _) = Schema::from_cedarschema_str(SCHEMA).unwrap();
+        assert_eq!(schema.action_groups().next(), None);
+    }
+
+    #[test]
+    fn policies_of_an_action_decide_like_all_policies() {
+        let all: PolicySet = POLICIES.parse().unwrap();
+        let with_all = |by: Principal, action: Action, resource: Resource| {
+            let (principal, resource) = (POLICY.names.principal(by), POLICY.names.resource(resource));
+            let action = POLICY.names.action(action);
+            let request =
+                Request::new(principal.uid(), action, resource.uid(), Context::empty(), None).unwrap();
+            let entities = Entities::from_entities([principal, resource], None).unwrap();
+            Authorizer::new().is_authorized(&request, &all, &entities).decision() == Decision::Allow
+        };
+        let principals = [
+            person(1, Role::Consultant),
+            person(2, Role::Consultant),
+            person(3, Role::Partner),
+            Principal::Operator,
+        ];
+        let (id, owner) = (Some(ClientId(1042)), Some(PersonId(1)));
+        let resources =
+            [Resource::Client { id, owner }, Resource::Client { id, owner: None }, Resource::Firm];
+        for by in principals {
+            for action in Action::ALL {
+                for resource in resources {
+                    let expected = with_all(by, *action, resource);
+                    assert_eq!(
+                        POLICY.allows(by, *action, resource),
+                        expected,
+                        "{by:?} {action} {resource:?}"
+                    );
+                }
+            }
+        }
     }
 
     proptest! {
