@@ -13,6 +13,7 @@ mod pages;
 mod settling;
 mod upstream;
 
+use chancery_bench::portal::{HTML, JSON};
 use chancery_bench::{Outcome, instant_upstream};
 use clap::{Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
@@ -44,6 +45,8 @@ enum HotPath {
     Settle,
     /// A permitted read of a client's record, as HTML
     Record,
+    /// The same as JSON
+    RecordJson,
     /// A reply from an upstream server: request, parsing of its events, counting
     UpstreamReply,
     /// Tokenizing two kilobytes of text
@@ -62,7 +65,7 @@ impl HotPath {
         match self {
             Self::Generate | Self::ChatStream | Self::UpstreamReply => 200,
             Self::Settle => 400,
-            Self::Record => 60,
+            Self::Record | Self::RecordJson => 60,
             Self::Tokenize | Self::Decode => 300,
             Self::Prefill => 40,
             Self::SampledReply => 10,
@@ -91,7 +94,8 @@ async fn run(path: HotPath, iterations: usize) {
         HotPath::Generate => api::generate(iterations).await,
         HotPath::ChatStream => api::chat_stream(iterations).await,
         HotPath::Settle => settling::settle(iterations).await,
-        HotPath::Record => pages::read_record(iterations).await,
+        HotPath::Record => pages::read_record(HTML, iterations).await,
+        HotPath::RecordJson => pages::read_record(JSON, iterations).await,
         HotPath::UpstreamReply => upstream::read_replies(iterations).await,
         HotPath::Tokenize => embedded::tokenize(iterations),
         HotPath::Decode => embedded::decode(iterations),

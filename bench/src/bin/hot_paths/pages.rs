@@ -24,7 +24,7 @@ use tower_service::Service;
 
 const CLIENTS: u64 = 100;
 
-pub async fn read_record(iterations: usize) {
+pub async fn read_record(accept: &str, iterations: usize) {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("chancery.db").display());
     let mut firm = Firm::open(&url).await;
@@ -41,7 +41,7 @@ pub async fn read_record(iterations: usize) {
     for _ in 0..iterations {
         let request = Request::get(format!("/clients/{}", firm.record))
             .header(header::HOST, "localhost:8081")
-            .header(header::ACCEPT, "text/html")
+            .header(header::ACCEPT, accept)
             .header(header::USER_AGENT, "Benchmark")
             .header(header::COOKIE, &firm.consultant.cookie)
             .extension(ConnectInfo(peer))
