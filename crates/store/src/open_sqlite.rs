@@ -1,8 +1,9 @@
 //! Opens a SQLite file.
 
 use crate::db::error_codes::{STATEMENT_TIMEOUT, map_open_error};
+use crate::db::read_pool::ReadPool;
 use crate::db::sqlite::{
-    SqliteConnector, create_private_file, is_chancery_database, pool, read_options, write_options,
+    SqliteConnector, create_private_file, is_chancery_database, read_options, write_options,
 };
 use crate::db::write_slot::{Connector, WriteSlot};
 use crate::db::{Conn, Db, Pool, WritePool, migrate};
@@ -35,12 +36,14 @@ pub(crate) async fn open(file: &Path, if_missing: IfMissing) -> Result<OpenDatab
     let setup_connector = SqliteConnector { options: write_options(file).busy_timeout(STATEMENT_TIMEOUT) };
     let mut connection = setup_connector.connect().await.map_err(map_error)?;
     migrate::apply(Conn::from(&mut connection)).await?;
-    let reader = pool(MAX_READERS).connect_with(read_options(file)).await.map_err(map_error)?;
+    let read_connector = || SqliteConnector { options: read_options(file) };
+    let reader = ReadPool::connect(read_connector(), MAX_READERS).await.map_err(map_error)?;
     // Only after another connection is open: closing the last connection deletes the WAL file.
     SqliteConnector::disconnect(connection).await;
-    let long_reader = pool(MAX_REPORT_READERS).connect_lazy_with(read_options(file));
+    let long_reader = ReadPool::new(read_connector(), MAX_REPORT_READERS);
     let slot = Arc::new(WriteSlot::empty(SqliteConnector { options: write_options(file) }));
-    let db = Db::new(Pool::Sqlite(reader), Pool::Sqlite(long_reader), WritePool::Slot(Arc::clone(&slot)));
+    let (reads, long_reads) = (Pool::Sqlite(Arc::new(reader)), Pool::Sqlite(Arc::new(long_reader)));
+    let db = Db::new(reads, long_reads, WritePool::Slot(Arc::clone(&slot)));
     let writer_id = WriterId::random(&OsRandomness);
     Ok(OpenDatabase {
         db,

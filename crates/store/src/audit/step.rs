@@ -14,11 +14,14 @@ use crate::DbError;
 use crate::audit::chain::append_to_chain;
 use crate::audit::principal::{allowed_principals, ensure_principals_unchanged, not_changed_by};
 use crate::db::error_codes::STATEMENT_TIMEOUT;
-use crate::db::{Db, Step};
+use crate::db::{Db, Dialect, Query, Step};
 use chancery_domain::{AuditRow, ChainHead, Principal, WriterId};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
+
+/// `BEGIN`, the decision, its change, the end of the chain and `COMMIT`.
+const WHOLE_STEP_STATEMENTS: usize = 5;
 
 /// Has the end of this process's chain. `None` before the first step, and after one that failed or was cancelled: it may
 /// have been committed or not, so that the next step reads the end again.
@@ -85,6 +88,28 @@ impl AuditedSteps {
             })
         });
         remember_head(&mut known_head, outcome.await)
+    }
+
+    /// Appends a decision and makes its change in one command to SQLite. `transaction` gets the writer and the ends of its
+    /// chain, before and after the decision, and returns `WHOLE_STEP_STATEMENTS` statements. It checks its own conditions,
+    /// and moves the head last, or changes nothing. Returns whether it did. If not, `run` finds out why; also on PostgreSQL
+    /// and before the end of the chain is known.
+    pub(crate) async fn run_whole<'q>(
+        &self,
+        decision: &AuditRow,
+        transaction: impl FnOnce(WriterId, ChainHead, ChainHead) -> Query<'q>,
+    ) -> Result<bool, DbError> {
+        if self.db.dialect() != Dialect::Sqlite {
+            return Ok(false);
+        }
+        let mut known_head = self.queue.lock().await?;
+        let Some(before) = known_head.take() else { return Ok(false) };
+        let after = before.with_row(self.writer, decision);
+        let transaction = transaction(self.writer, before, after);
+        let changed = self.db.execute_whole(&transaction, WHOLE_STEP_STATEMENTS).await?;
+        let is_done = changed.is_some_and(|rows| rows[WHOLE_STEP_STATEMENTS - 2] == 1);
+        *known_head = Some(if is_done { after } else { before });
+        Ok(is_done)
     }
 
     /// Like `run`, for a step that may take minutes, up to `limit`. It runs once.

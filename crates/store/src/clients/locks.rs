@@ -6,7 +6,7 @@ use crate::audit::principal::{ensure_principal_unchanged, push_principal_unchang
 use crate::clients::rows::{SELECT_CLIENTS, StoredClient};
 use crate::clients::types::ClientOwner;
 use crate::db::error_codes::with_timeout;
-use crate::db::{Conn, Dialect, FromRow, Row, Statement, TxError};
+use crate::db::{Conn, Dialect, FromRow, Query, Row, Statement, TxError};
 use chancery_domain::{ClientId, PersonId};
 use chancery_policy::{AuthzAction, Permit};
 use std::collections::HashMap;
@@ -87,11 +87,21 @@ pub(crate) async fn permitted_client<A: AuthzAction>(
     conn: &mut Conn<'_>,
     permit: &Permit<A>,
 ) -> Result<StoredClient, TxError<ClientError>> {
-    if let Some(found) = find_permitted_client(conn, permit).await? {
-        return Ok(found);
+    match find_permitted_client(conn, permit).await? {
+        Some(found) => Ok(found),
+        None => Err(why_not_permitted(conn, permit).await),
     }
-    ensure_principal_unchanged::<ClientError>(conn, permit.by()).await?;
-    Err(owner_changed(permit))
+}
+
+/// Why `select_permitted_client` found nothing.
+pub(crate) async fn why_not_permitted<A: AuthzAction>(
+    conn: &mut Conn<'_>,
+    permit: &Permit<A>,
+) -> TxError<ClientError> {
+    match ensure_principal_unchanged::<ClientError>(conn, permit.by()).await {
+        Ok(()) => owner_changed(permit),
+        Err(error) => error,
+    }
 }
 
 /// The client of a permit, if it has the owner and the principal has the role that the policy saw.
@@ -99,12 +109,17 @@ pub(crate) async fn find_permitted_client<A: AuthzAction>(
     conn: &mut Conn<'_>,
     permit: &Permit<A>,
 ) -> Result<Option<StoredClient>, sqlx::Error> {
-    let (Some(client), Some(owner)) = (permit.client(), permit.owner()) else { return Ok(None) };
+    select_permitted_client(permit).fetch_optional(conn).await
+}
+
+/// Selects a `StoredClient`. A permit for no client, or for one without an owner, finds nothing.
+pub(crate) fn select_permitted_client<A: AuthzAction>(permit: &Permit<A>) -> Query<'static> {
+    let (client, owner) = (permit.client().map(|client| client.0), permit.owner().map(|owner| owner.0));
     let mut read = Statement::new(SELECT_CLIENTS);
-    read.push(" FROM clients c JOIN people p ON p.id = c.owner_id WHERE c.id = ").push_bind(client.0);
-    read.push(" AND c.owner_id = ").push_bind(owner.0);
+    read.push(" FROM clients c JOIN people p ON p.id = c.owner_id WHERE c.id = ").push_bind(client);
+    read.push(" AND c.owner_id = ").push_bind(owner);
     push_principal_unchanged(&mut read, permit.by());
-    read.build().fetch_optional(conn).await
+    read.build()
 }
 
 /// Whether the owner is still the one that the policy saw.

@@ -8,13 +8,17 @@ use crate::audit::step::AuditedSteps;
 use crate::clients::entries::{find_entries, find_entry, has_entry, into_page, select_page};
 use crate::clients::locks::{
     LockMode, ensure_owner_unchanged, is_owner_unchanged, lock_owners, permitted_client,
+    select_permitted_client, why_not_permitted,
 };
 use crate::clients::record_reader::{RecordEntries, RecordReader};
 use crate::clients::records::{Clients, clients_of};
-use crate::clients::types::{ClientRecord, ClientVersion, EntryQuery, EntryVersion, VersionQuery};
+use crate::clients::rows::StoredClient;
+use crate::clients::types::{
+    ClientRecord, ClientVersion, EntryQuery, EntryVersion, RecordView, VersionQuery,
+};
 use crate::clients::versions::{versions_of_client, versions_of_entry};
-use crate::clients::views::{record_permitted_view, record_views, views_of};
-use crate::db::{Db, Dialect};
+use crate::clients::views::{record_permitted_view, record_views, record_whole_view, select_views};
+use crate::db::{Db, Dialect, FromRow};
 use chancery_domain::{AuditRow, Client, ClientId, Entry, EntryId};
 use chancery_policy::{AuthzAction, EditClient, ExportClient, Permit, ReadClient};
 
@@ -26,6 +30,9 @@ pub(crate) async fn record_read<A: AuthzAction>(
     audited: &AuditedSteps,
     permit: &Permit<A>,
 ) -> Result<Option<ClientId>, ClientError> {
+    if record_whole_view(audited, permit).await? {
+        return Ok(permit.client());
+    }
     audited
         .run_checked(&[permit.to_audit_row()], permit, |conn, permit| {
             Box::pin(async move {
@@ -54,16 +61,18 @@ async fn record_page<A: AuthzAction>(
     permit: &Permit<A>,
     filter: &EntryQuery,
 ) -> Result<ClientRecord, ClientError> {
-    db.snapshot(&(permit, filter), |conn, (permit, filter)| {
-        Box::pin(async move {
-            let client = permitted_client(conn, permit).await?;
-            let id = client.client.id;
-            let views = views_of(conn, &[id]).await?.remove(&id).unwrap_or_default();
-            let (entries, has_more) = into_page(select_page(id, filter).fetch_all(conn).await?);
-            Ok(client.into_record(entries, has_more, views))
-        })
-    })
-    .await
+    // No client has this id.
+    let id = permit.client().unwrap_or(ClientId(i64::MIN));
+    let queries = [select_permitted_client(permit), select_views(id), select_page(id, filter)];
+    let [client, views, entries] = db.snapshot_rows(queries).await?;
+    let Some(client) = client.first() else {
+        return db
+            .read(permit, |conn, permit| Box::pin(async move { Err(why_not_permitted(conn, permit).await) }))
+            .await;
+    };
+    let views = views.iter().map(RecordView::read).collect::<Result<_, _>>()?;
+    let (entries, has_more) = into_page(entries.iter().map(Entry::read).collect::<Result<_, _>>()?);
+    Ok(StoredClient::read(client)?.into_record(entries, has_more, views))
 }
 
 impl Clients {

@@ -7,16 +7,17 @@
 
 use super::conn::{Conn, Dialect};
 use super::query::Query;
-use super::row::FromRow;
+use super::row::{FromRow, Row};
 use super::tx::{Tx, TxError};
 use crate::db::error_codes::{
     STATEMENT_TIMEOUT, is_transaction_rollback, with_long_timeout, with_timeout, with_timeout_of,
 };
+use crate::db::read_pool::{ReadLease, ReadPool};
 use crate::db::retry::RetryPolicy;
 use crate::db::sqlite::SqliteConnector;
 use crate::db::write_slot::WriteSlot;
 use sqlx::pool::PoolConnection;
-use sqlx::{PgPool, Postgres, Sqlite, SqliteConnection, SqlitePool};
+use sqlx::{PgPool, Postgres, SqliteConnection};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -44,7 +45,7 @@ impl<A: ?Sized, T, E, F> Step<A, T, E> for F where
 
 #[derive(Clone)]
 pub(crate) enum Pool {
-    Sqlite(SqlitePool),
+    Sqlite(Arc<ReadPool<SqliteConnector>>),
     Postgres(PgPool),
 }
 
@@ -64,9 +65,9 @@ pub(crate) struct Db {
     writers: WritePool,
 }
 
-/// A borrowed connection, returned when dropped.
+/// A borrowed connection.
 enum LeasedConnection<'a> {
-    Sqlite(PoolConnection<Sqlite>),
+    Sqlite(ReadLease<'a, SqliteConnector>),
     Slot(MappedMutexGuard<'a, SqliteConnection>),
     Postgres(PoolConnection<Postgres>),
 }
@@ -74,21 +75,27 @@ enum LeasedConnection<'a> {
 impl LeasedConnection<'_> {
     fn conn(&mut self) -> Conn<'_> {
         match self {
-            Self::Sqlite(conn) => Conn::Sqlite(conn),
+            Self::Sqlite(lease) => Conn::Sqlite(&mut lease.connection),
             Self::Slot(conn) => Conn::Sqlite(conn),
             Self::Postgres(conn) => Conn::Postgres(conn),
+        }
+    }
+
+    /// Returns the outcome unchanged, and gives the connection back.
+    fn finish<R>(self, outcome: Result<R, sqlx::Error>) -> Result<R, sqlx::Error> {
+        match self {
+            Self::Sqlite(lease) => lease.finish(outcome),
+            // These give it back when they are dropped.
+            Self::Slot(_) | Self::Postgres(_) => outcome,
         }
     }
 }
 
 impl Pool {
-    /// Boxed, because the future of a new connection is large and seldom needed.
-    async fn acquire(&self) -> Result<LeasedConnection<'static>, sqlx::Error> {
+    async fn acquire(&self) -> Result<LeasedConnection<'_>, sqlx::Error> {
         Ok(match self {
-            Self::Sqlite(pool) => match pool.try_acquire() {
-                Some(connection) => LeasedConnection::Sqlite(connection),
-                None => LeasedConnection::Sqlite(Box::pin(pool.acquire()).await?),
-            },
+            Self::Sqlite(pool) => LeasedConnection::Sqlite(pool.acquire().await?),
+            // Boxed, because the future of a new connection is large and seldom needed.
             Self::Postgres(pool) => LeasedConnection::Postgres(Box::pin(pool.acquire()).await?),
         })
     }
@@ -108,7 +115,15 @@ impl Pool {
     }
 
     async fn fetch_all<T: FromRow>(&self, query: &Query<'_>) -> Result<Vec<T>, sqlx::Error> {
-        query.fetch_all(&mut self.acquire().await?.conn()).await
+        let mut connection = self.acquire().await?;
+        let outcome = query.fetch_all(&mut connection.conn()).await;
+        connection.finish(outcome)
+    }
+
+    async fn fetch_optional<T: FromRow>(&self, query: &Query<'_>) -> Result<Option<T>, sqlx::Error> {
+        let mut connection = self.acquire().await?;
+        let outcome = query.fetch_optional(&mut connection.conn()).await;
+        connection.finish(outcome)
     }
 
     async fn snapshot<A: Sync + ?Sized, T, E>(
@@ -117,7 +132,34 @@ impl Pool {
         step: &impl Step<A, T, E>,
     ) -> Result<Result<T, E>, sqlx::Error> {
         let mut connection = self.acquire().await?;
-        run_transaction(Tx::begin_read(connection.conn()).await?, args, step).await
+        let outcome = match Tx::begin_read(connection.conn()).await {
+            Ok(tx) => run_transaction(tx, args, step).await,
+            Err(error) => Err(error),
+        };
+        connection.finish(outcome)
+    }
+
+    async fn snapshot_rows<const N: usize>(
+        &self,
+        queries: &[Query<'_>; N],
+    ) -> Result<[Vec<Row>; N], sqlx::Error> {
+        match self {
+            Self::Sqlite(pool) => {
+                let mut lease = pool.acquire().await?;
+                let outcome = Query::fetch_whole(&mut lease.connection, queries).await;
+                lease.finish(outcome)
+            }
+            Self::Postgres(_) => {
+                let mut connection = self.acquire().await?;
+                let mut tx = Tx::begin_read(connection.conn()).await?;
+                let mut rows = [const { Vec::new() }; N];
+                for (rows, query) in rows.iter_mut().zip(queries) {
+                    *rows = query.rows(&mut tx.conn()).await?;
+                }
+                tx.commit().await?;
+                Ok(rows)
+            }
+        }
     }
 
     async fn read<A: Sync + ?Sized, T, E>(
@@ -126,11 +168,12 @@ impl Pool {
         step: &impl Step<A, T, E>,
     ) -> Result<Result<T, E>, sqlx::Error> {
         let mut connection = self.acquire().await?;
-        match step(&mut connection.conn(), args).await {
+        let outcome = match step(&mut connection.conn(), args).await {
             Ok(found) => Ok(Ok(found)),
             Err(TxError::Rejected(error)) => Ok(Err(error)),
             Err(TxError::Database(error)) => Err(error),
-        }
+        };
+        connection.finish(outcome)
     }
 }
 
@@ -168,8 +211,7 @@ impl Db {
         &self,
         query: Query<'_>,
     ) -> Result<Option<T>, sqlx::Error> {
-        let read = async { query.fetch_optional(&mut self.reads.acquire().await?.conn()).await };
-        with_timeout(read).await
+        with_timeout(self.reads.fetch_optional(&query)).await
     }
 
     pub(crate) async fn fetch_one<T: FromRow>(&self, query: Query<'_>) -> Result<T, sqlx::Error> {
@@ -205,6 +247,15 @@ impl Db {
         step: impl Step<A, T, E>,
     ) -> Result<T, E> {
         with_timeout(self.reads.snapshot(args, &step)).await?
+    }
+
+    /// Reads whose statements do not depend on each other's results, from one snapshot: one command to SQLite. Returns the
+    /// rows of each.
+    pub(crate) async fn snapshot_rows<const N: usize>(
+        &self,
+        queries: [Query<'_>; N],
+    ) -> Result<[Vec<Row>; N], sqlx::Error> {
+        with_timeout(self.reads.snapshot_rows(&queries)).await
     }
 
     pub(crate) async fn long_snapshot<A: Sync + ?Sized, T, E: From<sqlx::Error>>(
@@ -245,6 +296,31 @@ impl Db {
             match outcome {
                 Err(error) if retry_policy.should_retry(&error).await => {}
                 outcome => return outcome,
+            }
+        }
+    }
+
+    /// A write transaction in one command to SQLite (`whole_transaction`). Returns the number of affected rows of each
+    /// statement, or `None` on PostgreSQL, which has no such commands.
+    pub(crate) async fn execute_whole(
+        &self,
+        transaction: &Query<'_>,
+        statements: usize,
+    ) -> Result<Option<Vec<u64>>, sqlx::Error> {
+        let WritePool::Slot(slot) = &self.writers else { return Ok(None) };
+        if self.reads.is_closed() {
+            return Err(sqlx::Error::PoolClosed);
+        }
+        let mut retry_policy = RetryPolicy::of(COMMAND_RETRY_LIMIT);
+        loop {
+            let outcome = {
+                let mut open = slot.acquire_open().await?;
+                let outcome = with_timeout(transaction.execute_whole(open.unchecked(), statements)).await;
+                open.checked(outcome)
+            };
+            match outcome {
+                Err(error) if retry_policy.should_retry(&error).await => {}
+                outcome => return outcome.map(Some),
             }
         }
     }

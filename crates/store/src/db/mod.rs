@@ -9,6 +9,7 @@ pub(crate) mod migrate;
 pub(crate) mod postgres;
 pub(crate) mod probe;
 mod query;
+pub(crate) mod read_pool;
 pub(crate) mod retry;
 mod row;
 pub(crate) mod serving_lock;
@@ -18,6 +19,7 @@ pub(crate) mod tables;
 mod tx;
 pub(crate) mod url;
 pub(crate) mod values;
+pub(crate) mod whole_transaction;
 pub(crate) mod write_slot;
 
 pub(crate) use conn::{Conn, Dialect};

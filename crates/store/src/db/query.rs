@@ -2,9 +2,10 @@
 
 use super::conn::{Conn, Dialect};
 use super::row::{FromRow, Row};
+use super::whole_transaction::{execute_whole, fetch_whole};
 use sqlx::postgres::PgArguments;
-use sqlx::sqlite::SqliteArguments;
-use sqlx::{Arguments, AssertSqlSafe, SqlSafeStr, SqlStr};
+use sqlx::sqlite::{SqliteArguments, SqliteQueryResult};
+use sqlx::{Arguments, AssertSqlSafe, SqlSafeStr, SqlStr, SqliteConnection};
 use std::borrow::Cow;
 
 /// A statement with fixed SQL. SQL that is built at run time is a `Statement`.
@@ -65,6 +66,37 @@ impl<'q> Query<'q> {
         }
     }
 
+    /// Runs a transaction in one command to SQLite (`whole_transaction`). Returns the number of affected rows of each
+    /// statement; that of `BEGIN` and `COMMIT` means nothing.
+    pub(super) async fn execute_whole(
+        &self,
+        connection: &mut SqliteConnection,
+        statements: usize,
+    ) -> Result<Vec<u64>, sqlx::Error> {
+        let transaction = sqlx::query_with(self.sql_for(Dialect::Sqlite), self.sqlite_arguments()?);
+        let results = execute_whole(connection, transaction, statements).await?;
+        Ok(results.iter().map(SqliteQueryResult::rows_affected).collect())
+    }
+
+    /// Reads from one snapshot, in one command to SQLite (`whole_transaction`). The statements are built, because parameters
+    /// with numbers would be numbered through.
+    pub(super) async fn fetch_whole<const N: usize>(
+        connection: &mut SqliteConnection,
+        queries: &[Self; N],
+    ) -> Result<[Vec<Row>; N], sqlx::Error> {
+        let (mut sql, mut arguments) = ("BEGIN; ".to_owned(), SqliteArguments::default());
+        for query in queries {
+            sql.push_str(query.sql_for(Dialect::Sqlite).as_str());
+            sql.push_str("; ");
+            query.add_sqlite_arguments(&mut arguments)?;
+        }
+        sql.push_str("COMMIT");
+        let is_persistent = queries.iter().all(|query| query.is_persistent);
+        let transaction = sqlx::query_with(AssertSqlSafe(sql), arguments).persistent(is_persistent);
+        let rows = fetch_whole(connection, transaction).await?;
+        Ok(rows.map(|rows| rows.into_iter().map(Row::Sqlite).collect()))
+    }
+
     pub(crate) async fn rows(&self, conn: &mut Conn<'_>) -> Result<Vec<Row>, sqlx::Error> {
         match conn {
             Conn::Sqlite(conn) => {
@@ -122,17 +154,22 @@ impl<'q> Query<'q> {
 
     fn sqlite_arguments(&self) -> Result<SqliteArguments, sqlx::Error> {
         let mut arguments = SqliteArguments::default();
+        self.add_sqlite_arguments(&mut arguments)?;
+        Ok(arguments)
+    }
+
+    fn add_sqlite_arguments(&self, arguments: &mut SqliteArguments) -> Result<(), sqlx::Error> {
         arguments.reserve(self.values.len(), 0);
         for value in &self.values {
             let added = match value {
-                Value::Integer(value) => Arguments::add(&mut arguments, *value),
-                Value::Boolean(value) => Arguments::add(&mut arguments, *value),
-                Value::Text(value) => Arguments::add(&mut arguments, value.as_deref()),
-                Value::Bytes(value) => Arguments::add(&mut arguments, value.as_deref()),
+                Value::Integer(value) => Arguments::add(arguments, *value),
+                Value::Boolean(value) => Arguments::add(arguments, *value),
+                Value::Text(value) => Arguments::add(arguments, value.as_deref()),
+                Value::Bytes(value) => Arguments::add(arguments, value.as_deref()),
             };
             added.map_err(sqlx::Error::Encode)?;
         }
-        Ok(arguments)
+        Ok(())
     }
 
     fn postgres_arguments(&self) -> Result<PgArguments, sqlx::Error> {

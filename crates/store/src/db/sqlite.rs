@@ -5,7 +5,7 @@ use crate::OpenError;
 use crate::db::error_codes::{RESPONSE_TIMEOUT, STATEMENT_TIMEOUT, is_busy, map_open_error};
 use crate::db::write_slot::Connector;
 use crate::db::{Conn, migrate};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, SqliteConnection};
 use std::io::ErrorKind;
 use std::path::Path;
@@ -29,16 +29,6 @@ pub(crate) async fn is_chancery_database(file: &Path) -> Result<bool, OpenError>
     let found = migrate::has_schema(&mut Conn::from(&mut connection)).await.map_err(map_error);
     SqliteConnector::disconnect(connection).await;
     found
-}
-
-pub(crate) fn pool(max_connections: u32) -> SqlitePoolOptions {
-    SqlitePoolOptions::new()
-        .max_connections(max_connections)
-        .acquire_timeout(STATEMENT_TIMEOUT)
-        // The connection is a thread of this process, so it cannot be lost.
-        .test_before_acquire(false)
-        .idle_timeout(None)
-        .max_lifetime(None)
 }
 
 pub(crate) fn options(file: &Path) -> SqliteConnectOptions {

@@ -32,10 +32,16 @@ pub(crate) struct OpenConnection<T> {
 }
 
 impl<T> OpenConnection<T> {
+    /// For a transaction that nothing rolls back if its future is dropped. Until `checked`, the connection counts as broken.
+    pub(crate) fn unchecked(&mut self) -> &mut T {
+        self.is_broken = true;
+        &mut self.connection
+    }
+
     /// Returns the outcome unchanged. If it says that the connection broke, the next caller gets a new one. The holder says so
     /// before it lets go: a writer that waits must not get a connection that still has an open transaction.
     pub(crate) fn checked<R>(&mut self, outcome: Result<R, sqlx::Error>) -> Result<R, sqlx::Error> {
-        self.is_broken |= outcome.as_ref().is_err_and(is_connection_lost);
+        self.is_broken = outcome.as_ref().is_err_and(is_connection_lost);
         outcome
     }
 }
@@ -114,6 +120,19 @@ mod tests {
         first.checked::<()>(Err(lost)).unwrap_err();
         drop(first);
         assert_eq!(waiting.await.unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn transaction_that_was_dropped_leaves_no_connection() {
+        let slot = WriteSlot::empty(Numbering::default());
+        let mut first = slot.acquire_open().await.unwrap();
+        first.unchecked();
+        first.checked(Ok(())).unwrap();
+        drop(first);
+        let mut second = slot.acquire_open().await.unwrap();
+        assert_eq!(*second.unchecked(), 0);
+        drop(second);
+        assert_eq!(*slot.acquire().await.unwrap(), 1);
     }
 
     #[tokio::test]

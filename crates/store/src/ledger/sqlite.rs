@@ -1,16 +1,16 @@
 //! Writes a batch to SQLite: one transaction of a few statements. Lists of rows are multi-row statements with a
 //! parameter for every value.
 //!
-//! The connection is a thread, and every command to it wakes that thread and then this one. That takes longer than the
-//! statements, so a batch of rows and sums alone, which most are, is one command from `BEGIN` to `COMMIT`. Its rules
-//! must then fail by themselves: a missing row or another chain head makes a column NULL that may not be. Batches that
-//! also end reservations or store replies are a command for each statement.
+//! A batch of rows and sums alone, which most are, is one command (`db::whole_transaction`). Its rules must then fail by
+//! themselves: a missing row or another chain head makes a column NULL that may not be. Batches that also end
+//! reservations or store replies are a command for each statement.
 
 use crate::accounts::spending::RELEASE;
 use crate::db::Conn;
 use crate::db::error_codes::{STATEMENT_TIMEOUT, violated_not_null, with_timeout};
 use crate::db::retry::RetryPolicy;
 use crate::db::sqlite::SqliteConnector;
+use crate::db::whole_transaction::execute_whole;
 use crate::db::write_slot::WriteSlot;
 use crate::idempotency::records::FINISH;
 use crate::ledger::batch::{Batch, ChainedRowRef, DailyUsageDelta, to_db_count};
@@ -19,10 +19,9 @@ use crate::ledger::writer::{AppendOutcome, LedgerDatabase, MAX_BATCH};
 use async_trait::async_trait;
 use chancery_domain::{ChainHead, RequestId, UsageRow, WriterId};
 use futures_util::future::BoxFuture;
-use futures_util::{StreamExt, TryStreamExt};
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
-use sqlx::{AssertSqlSafe, Executor, Sqlite, SqliteConnection};
+use sqlx::{AssertSqlSafe, Sqlite, SqliteConnection};
 use std::sync::Arc;
 
 pub(crate) struct SqliteLedger {
@@ -103,20 +102,13 @@ impl SqliteLedger {
             .bind(batch.after.hash.0.as_slice())
             .bind(to_db_count(batch.before.rows))
             .bind(batch.before.hash.0.as_slice());
-        // After the last result there is only the end of the command, which would be one more wake-up.
-        let results = Executor::execute_many(&mut *connection, bind_sums(head, batch)).take(WHOLE_STATEMENTS);
-        let error = match results.try_collect::<Vec<_>>().await {
-            Ok(results) if results.len() == WHOLE_STATEMENTS => return Ok(AppendOutcome::Appended),
-            // The thread is gone, and with it what it did not commit.
-            Ok(_) => return Err(sqlx::Error::WorkerCrashed),
-            Err(error) => error,
-        };
-        // Ends what `BEGIN` began. If that failed, or the disk is full, there is no transaction.
-        let _ = sqlx::query("ROLLBACK").execute(&mut *connection).await;
-        match violated_not_null(&error) {
-            Some("ledger_writers.row_count") => Ok(AppendOutcome::DuplicateRequest),
-            Some("ledger_writers.head") => Ok(AppendOutcome::ChainHeadConflict),
-            _ => Err(error),
+        match execute_whole(connection, bind_sums(head, batch), WHOLE_STATEMENTS).await {
+            Ok(_) => Ok(AppendOutcome::Appended),
+            Err(error) => match violated_not_null(&error) {
+                Some("ledger_writers.row_count") => Ok(AppendOutcome::DuplicateRequest),
+                Some("ledger_writers.head") => Ok(AppendOutcome::ChainHeadConflict),
+                _ => Err(error),
+            },
         }
     }
 
