@@ -16,8 +16,8 @@ pub(crate) enum IfMissing {
     Reject,
 }
 
-/// The connection that writes the ledger.
-pub(crate) enum LedgerSlot {
+/// The connection that writes: on SQLite all but the ledger, on PostgreSQL the ledger.
+pub(crate) enum WriteConnection {
     Sqlite(Arc<WriteSlot<SqliteConnector>>),
     Postgres(Arc<WriteSlot<PostgresConnector>>),
 }
@@ -26,7 +26,7 @@ pub(crate) struct OpenDatabase {
     pub db: Db,
     pub writer_id: WriterId,
     pub writer: LedgerWriter,
-    pub slot: LedgerSlot,
+    pub slot: WriteConnection,
     pub partitions: LedgerPartitions,
     /// How many requests may reserve spending at the same time.
     pub max_concurrent_reservations: u32,

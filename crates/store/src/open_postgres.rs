@@ -9,7 +9,7 @@ use crate::db::{Conn, Db, Pool, WritePool, migrate};
 use crate::ledger::partitions::PartitionTracker;
 use crate::ledger::postgres::PostgresLedger;
 use crate::ledger::writer::LedgerWriter;
-use crate::open_database::{IfMissing, LedgerSlot, OpenDatabase};
+use crate::open_database::{IfMissing, OpenDatabase, WriteConnection};
 use crate::{DatabaseUrl, LedgerPartitions, OpenError};
 use chancery_domain::{OsRandomness, SystemClock, WriterId};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -56,7 +56,7 @@ pub(crate) async fn open(
         db,
         writer_id,
         writer: LedgerWriter::start(writer_id, ledger, SystemClock),
-        slot: LedgerSlot::Postgres(slot),
+        slot: WriteConnection::Postgres(slot),
         partitions: LedgerPartitions { monthly: Some((months, reader)) },
         max_concurrent_reservations: MAX_CONCURRENT_RESERVATIONS,
     })

@@ -9,9 +9,10 @@ use crate::db::write_slot::{Connector, WriteSlot};
 use crate::db::{Conn, Db, Pool, WritePool, migrate};
 use crate::ledger::sqlite::SqliteLedger;
 use crate::ledger::writer::LedgerWriter;
-use crate::open_database::{IfMissing, LedgerSlot, OpenDatabase};
+use crate::open_database::{IfMissing, OpenDatabase, WriteConnection};
 use crate::{LedgerPartitions, OpenError};
 use chancery_domain::{OsRandomness, SystemClock, WriterId};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ const MAX_READERS: u32 = 4;
 /// lookup.
 const MAX_REPORT_READERS: u32 = 2;
 
-/// SQLite has one write connection. With one concurrent reservation, the ledger waits for at most one of them.
+/// SQLite has one writer at a time. With one concurrent reservation, the ledger waits for at most one of them.
 const MAX_CONCURRENT_RESERVATIONS: u32 = 1;
 
 /// Opens the file. Its folder must exist.
@@ -42,14 +43,18 @@ pub(crate) async fn open(file: &Path, if_missing: IfMissing) -> Result<OpenDatab
     SqliteConnector::disconnect(connection).await;
     let long_reader = ReadPool::new(read_connector(), MAX_REPORT_READERS);
     let slot = Arc::new(WriteSlot::empty(SqliteConnector { options: write_options(file) }));
+    let ledger = SqliteLedger::new(file, Arc::clone(&slot));
     let (reads, long_reads) = (Pool::Sqlite(Arc::new(reader)), Pool::Sqlite(Arc::new(long_reader)));
     let db = Db::new(reads, long_reads, WritePool::Slot(Arc::clone(&slot)));
     let writer_id = WriterId::random(&OsRandomness);
+    let cannot_start =
+        |error: io::Error| OpenError::CannotOpen { file: file.to_owned(), why: error.to_string() };
+    let writer = LedgerWriter::start_on_thread(writer_id, ledger, SystemClock).map_err(cannot_start)?;
     Ok(OpenDatabase {
         db,
         writer_id,
-        writer: LedgerWriter::start(writer_id, SqliteLedger::new(Arc::clone(&slot)), SystemClock),
-        slot: LedgerSlot::Sqlite(slot),
+        writer,
+        slot: WriteConnection::Sqlite(slot),
         partitions: LedgerPartitions { monthly: None },
         max_concurrent_reservations: MAX_CONCURRENT_RESERVATIONS,
     })
@@ -58,18 +63,13 @@ pub(crate) async fn open(file: &Path, if_missing: IfMissing) -> Result<OpenDatab
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::DbError;
-    use crate::{LedgerError, NewAccount, NewKey, Store};
-    use chancery_domain::{
-        AccountId, ApiKey, KeyId, KeyLimits, Nanos, OsRandomness, Prices, RateLimits, RequestId, StopReason,
-        TokenPrice, UnixMillis, UsageRow,
-    };
+    use crate::Store;
     use sqlx::{ConnectOptions, SqliteConnection};
 
     fn slot(store: &Store) -> &WriteSlot<SqliteConnector> {
         match &store.slot {
-            LedgerSlot::Sqlite(slot) => slot,
-            LedgerSlot::Postgres(_) => panic!("it is a SQLite file"),
+            WriteConnection::Sqlite(slot) => slot,
+            WriteConnection::Postgres(_) => panic!("it is a SQLite file"),
         }
     }
 
@@ -87,84 +87,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
         let mut writer = slot(&store).acquire().await.unwrap();
-        assert_eq!(pragma(&mut writer, "journal_mode").await, "wal");
-        assert_eq!(pragma(&mut writer, "synchronous").await, "2", "FULL");
-        assert_eq!(pragma(&mut writer, "foreign_keys").await, "1");
-        assert_eq!(pragma(&mut writer, "secure_delete").await, "1");
-        assert_eq!(busy_timeout_ms(&mut writer).await, 0, "refusals come at once, for `patience` to wait");
+        assert_eq!(pragma(&mut writer.connection, "journal_mode").await, "wal");
+        assert_eq!(pragma(&mut writer.connection, "synchronous").await, "2", "FULL");
+        assert_eq!(pragma(&mut writer.connection, "foreign_keys").await, "1");
+        assert_eq!(pragma(&mut writer.connection, "secure_delete").await, "1");
+        assert_eq!(
+            busy_timeout_ms(&mut writer.connection).await,
+            0,
+            "a busy file is reported at once, and `RetryPolicy` waits"
+        );
         drop(writer);
         let mut reader = read_options(&folder.path().join("chancery.db")).connect().await.unwrap();
         assert_eq!(pragma(&mut reader, "journal_mode").await, "wal");
         assert_eq!(busy_timeout_ms(&mut reader).await, 5000);
         assert!(sqlx::query("DELETE FROM accounts").execute(&mut reader).await.is_err());
-    }
-
-    fn row(number: usize, account: AccountId, key: KeyId) -> UsageRow {
-        UsageRow {
-            request_id: RequestId::from_stored(format!("req_{number:06}")),
-            account,
-            key,
-            model: "m".repeat(500),
-            input_tokens: 1,
-            cached_input_tokens: 0,
-            output_tokens: 1,
-            prices: Prices {
-                input: TokenPrice::from_nanos_per_token(1),
-                cached_input: TokenPrice::from_nanos_per_token(1),
-                output: TokenPrice::from_nanos_per_token(2),
-            },
-            cost: Nanos(3),
-            at: UnixMillis(0),
-            stop_reason: StopReason::Complete,
-        }
-    }
-
-    #[tokio::test]
-    async fn full_or_read_only_disk_is_reported_without_losing_rows() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
-        let limits = RateLimits { requests_per_min: 1, tokens_per_min: 1 };
-        let new = NewAccount { name: "A".parse().unwrap(), limits, created_at: UnixMillis(0) };
-        let account = store.create_account(new).await.unwrap().id;
-        let api_key = ApiKey::generate(&OsRandomness);
-        let (prefix, hash) = (api_key.prefix(), api_key.hash());
-        let new = NewKey {
-            prefix,
-            hash,
-            label: String::new(),
-            account: None,
-            created_at: UnixMillis(0),
-            limits: KeyLimits::default(),
-        };
-        let key = store.create_key(new).await.unwrap().id;
-
-        let set_pages = async |pages: u32| {
-            let sql = sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {pages}"));
-            let mut writer = slot(&store).acquire().await.unwrap();
-            sqlx::query(sql).fetch_all(&mut *writer).await.unwrap();
-        };
-        set_pages(30).await;
-        let mut settled = 0;
-        let error = loop {
-            match store.ledger.settle(row(settled, account, key).into()).await {
-                Ok(()) => settled += 1,
-                Err(error) => break error,
-            }
-        };
-        assert!(matches!(error, LedgerError::Database(DbError::DiskFull(_))), "{error:?}");
-        assert!(error.to_string().contains("free some space"), "{error}");
-        assert_eq!(store.ledger_chains.ledger_rows(None, u32::MAX).await.unwrap().len(), settled);
-
-        let statement = "PRAGMA query_only = ON";
-        sqlx::query(statement).execute(&mut *slot(&store).acquire().await.unwrap()).await.unwrap();
-        let error = store.ledger.settle(row(settled, account, key).into()).await.unwrap_err();
-        assert!(matches!(error, LedgerError::Database(DbError::ReadOnly(_))), "{error:?}");
-        let statement = "PRAGMA query_only = OFF";
-        sqlx::query(statement).execute(&mut *slot(&store).acquire().await.unwrap()).await.unwrap();
-
-        set_pages(3000).await;
-        store.ledger.settle(row(settled, account, key).into()).await.unwrap();
-        assert_eq!(store.ledger_chains.ledger_rows(None, u32::MAX).await.unwrap().len(), settled + 1);
-        store.close().await;
     }
 }

@@ -9,7 +9,7 @@ use crate::db::url::DatabaseLocation;
 use crate::db::{Db, query};
 use crate::leases::lease::Lease;
 use crate::ledger::writer::LedgerWriter;
-use crate::open_database::{IfMissing, LedgerSlot, OpenDatabase};
+use crate::open_database::{IfMissing, OpenDatabase, WriteConnection};
 use crate::secrets::keyring::Keyring;
 use crate::{
     AccountLookup, Accounts, Activity, Alerts, AuditChains, AuditLog, BackchannelLogouts, ClientImports,
@@ -69,7 +69,7 @@ pub struct Store {
     pub webhooks: Webhooks,
     pub(crate) lease: Arc<Lease>,
     pub(crate) writer: Arc<LedgerWriter>,
-    pub(crate) slot: LedgerSlot,
+    pub(crate) slot: WriteConnection,
     pub(crate) db: Db,
 }
 
@@ -91,7 +91,7 @@ impl Health {
 
 impl Store {
     /// Opens the database at the URL and creates its schema if there is none. A newer schema is rejected. Requires a
-    /// tokio runtime, because it starts the ledger writer task. Call `close` before the runtime ends.
+    /// tokio runtime: on PostgreSQL, the ledger's writer is a task of it. Call `close` before the runtime ends.
     pub async fn open(url: &DatabaseUrl) -> Result<Self, OpenError> {
         Self::open_with(url, IfMissing::Create).await
     }
@@ -175,8 +175,8 @@ impl Store {
         self.lease.release().await;
         self.db.close_reads().await;
         match &self.slot {
-            LedgerSlot::Sqlite(slot) => slot.close().await,
-            LedgerSlot::Postgres(slot) => slot.close().await,
+            WriteConnection::Sqlite(slot) => slot.close().await,
+            WriteConnection::Postgres(slot) => slot.close().await,
         }
     }
 

@@ -15,7 +15,7 @@ use crate::db::error_codes::{
 use crate::db::read_pool::{ReadLease, ReadPool};
 use crate::db::retry::RetryPolicy;
 use crate::db::sqlite::SqliteConnector;
-use crate::db::write_slot::WriteSlot;
+use crate::db::write_slot::{OpenConnection, WriteSlot};
 use sqlx::pool::PoolConnection;
 use sqlx::{PgPool, Postgres, SqliteConnection};
 use std::future::Future;
@@ -52,7 +52,8 @@ pub(crate) enum Pool {
 /// Where connections for writing come from.
 #[derive(Clone)]
 pub(crate) enum WritePool {
-    /// SQLite has one writer at a time, so there is one connection.
+    /// SQLite has one writer at a time, so there is one connection. The ledger has its own, and waits for this one
+    /// (`ledger::sqlite`).
     Slot(Arc<WriteSlot<SqliteConnector>>),
     Pool(PgPool),
 }
@@ -68,7 +69,7 @@ pub(crate) struct Db {
 /// A borrowed connection.
 enum LeasedConnection<'a> {
     Sqlite(ReadLease<'a, SqliteConnector>),
-    Slot(MappedMutexGuard<'a, SqliteConnection>),
+    Slot(MappedMutexGuard<'a, OpenConnection<SqliteConnection>>),
     Postgres(PoolConnection<Postgres>),
 }
 
@@ -76,7 +77,7 @@ impl LeasedConnection<'_> {
     fn conn(&mut self) -> Conn<'_> {
         match self {
             Self::Sqlite(lease) => Conn::Sqlite(&mut lease.connection),
-            Self::Slot(conn) => Conn::Sqlite(conn),
+            Self::Slot(open) => Conn::Sqlite(&mut open.connection),
             Self::Postgres(conn) => Conn::Postgres(conn),
         }
     }
@@ -85,8 +86,9 @@ impl LeasedConnection<'_> {
     fn finish<R>(self, outcome: Result<R, sqlx::Error>) -> Result<R, sqlx::Error> {
         match self {
             Self::Sqlite(lease) => lease.finish(outcome),
-            // These give it back when they are dropped.
-            Self::Slot(_) | Self::Postgres(_) => outcome,
+            Self::Slot(mut open) => open.checked(outcome),
+            // Gives it back when it is dropped.
+            Self::Postgres(_) => outcome,
         }
     }
 }
@@ -272,7 +274,8 @@ impl Db {
         loop {
             let outcome = {
                 let mut connection = self.writer().await?;
-                with_timeout(query.execute(&mut connection.conn())).await
+                let outcome = with_timeout(query.execute(&mut connection.conn())).await;
+                connection.finish(outcome)
             };
             match outcome {
                 Err(error) if retry_policy.should_retry(&error).await => {}
@@ -291,7 +294,8 @@ impl Db {
         loop {
             let outcome = {
                 let mut connection = self.writer().await?;
-                with_timeout(query.fetch_all(&mut connection.conn())).await
+                let outcome = with_timeout(query.fetch_all(&mut connection.conn())).await;
+                connection.finish(outcome)
             };
             match outcome {
                 Err(error) if retry_policy.should_retry(&error).await => {}
@@ -314,9 +318,10 @@ impl Db {
         let mut retry_policy = RetryPolicy::of(COMMAND_RETRY_LIMIT);
         loop {
             let outcome = {
-                let mut open = slot.acquire_open().await?;
-                let outcome = with_timeout(transaction.execute_whole(open.unchecked(), statements)).await;
-                open.checked(outcome)
+                let mut taken = slot.take().await?;
+                let outcome =
+                    with_timeout(transaction.execute_whole(&mut taken.connection, statements)).await;
+                taken.finish(outcome)
             };
             match outcome {
                 Err(error) if retry_policy.should_retry(&error).await => {}
@@ -336,10 +341,11 @@ impl Db {
         loop {
             let outcome = {
                 let mut connection = self.writer().await?;
-                with_timeout(async {
+                let outcome = with_timeout(async {
                     run_transaction(Tx::begin_write(connection.conn()).await?, args, &step).await
                 })
-                .await
+                .await;
+                connection.finish(outcome)
             };
             match outcome {
                 Ok(done) => return done,
@@ -362,15 +368,15 @@ impl Db {
     ) -> Result<T, E> {
         let mut retry_policy = RetryPolicy::of(COMMAND_RETRY_LIMIT);
         loop {
-            let busy = {
-                let mut connection = self.writer().await?;
-                match with_timeout(Tx::begin_write(connection.conn())).await {
-                    Ok(tx) => return with_timeout_of(limit, run_transaction(tx, args, &step)).await?,
-                    Err(error) => error,
-                }
+            let mut connection = self.writer().await?;
+            let (has_begun, outcome) = match with_timeout(Tx::begin_write(connection.conn())).await {
+                Ok(tx) => (true, with_timeout_of(limit, run_transaction(tx, args, &step)).await),
+                Err(error) => (false, Err(error)),
             };
-            if !retry_policy.should_retry(&busy).await {
-                return Err(busy.into());
+            match connection.finish(outcome) {
+                Ok(done) => return done,
+                Err(error) if !has_begun && retry_policy.should_retry(&error).await => {}
+                Err(error) => return Err(error.into()),
             }
         }
     }

@@ -8,6 +8,8 @@ use crate::db::Corrupt;
 use futures_util::{FutureExt, TryFutureExt};
 use sqlx::error::{DatabaseError, ErrorKind};
 use sqlx::postgres::PgDatabaseError;
+use std::borrow::Cow;
+use std::error::Error as StdError;
 use std::future::Future;
 use std::io;
 use std::path::Path;
@@ -34,8 +36,9 @@ struct ResponseTimeout {
     limit: Duration,
 }
 
-/// SQLite's primary result codes (the low byte of an extended one).
+/// SQLite's primary result codes (the low byte of an extended one), and extended ones.
 mod sqlite_code {
+    pub(super) const ERROR: i32 = 1;
     pub(super) const BUSY: i32 = 5;
     pub(super) const READONLY: i32 = 8;
     pub(super) const IOERR: i32 = 10;
@@ -44,6 +47,11 @@ mod sqlite_code {
     pub(super) const CANTOPEN: i32 = 14;
     pub(super) const CONSTRAINT: i32 = 19;
     pub(super) const NOTADB: i32 = 26;
+    pub(super) const CONSTRAINT_CHECK: i32 = 275;
+    pub(super) const CONSTRAINT_FOREIGN_KEY: i32 = 787;
+    pub(super) const CONSTRAINT_NOT_NULL: i32 = 1299;
+    pub(super) const CONSTRAINT_PRIMARY_KEY: i32 = 1555;
+    pub(super) const CONSTRAINT_UNIQUE: i32 = 2067;
 }
 
 /// PostgreSQL's SQLSTATE for a statement timeout.
@@ -185,15 +193,6 @@ pub(crate) fn is_unique_violation(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(DatabaseError::is_unique_violation)
 }
 
-/// The column, as `table.column`, that SQLite was to set to NULL and may not.
-pub(crate) fn violated_not_null(error: &sqlx::Error) -> Option<&str> {
-    let error = error.as_database_error()?;
-    match code(error) {
-        Code::Sqlite(sqlite_code::CONSTRAINT) => error.message().strip_prefix("NOT NULL constraint failed: "),
-        _ => None,
-    }
-}
-
 /// Whether the table to be created exists.
 pub(crate) fn is_duplicate_table(error: &sqlx::Error) -> bool {
     error
@@ -330,6 +329,60 @@ fn map_postgres_error(state: &str, message: &str) -> DbError {
         )),
         "XX001" | "XX002" => DbError::Corrupt { what: "a page", why: message.to_owned() },
         _ => DbError::Unavailable(message.to_owned()),
+    }
+}
+
+/// An error from rusqlite. It has what this file reads from sqlx's SQLite errors, so that both are treated alike.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct SqliteError {
+    /// SQLite's extended result code.
+    code: i32,
+    message: String,
+}
+
+impl From<rusqlite::Error> for SqliteError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error {
+            rusqlite::Error::SqliteFailure(failure, message) => {
+                Self { code: failure.extended_code, message: message.unwrap_or_else(|| failure.to_string()) }
+            }
+            other => Self { code: sqlite_code::ERROR, message: other.to_string() },
+        }
+    }
+}
+
+impl DatabaseError for SqliteError {
+    fn message(&self) -> &str {
+        &self.message
+    }
+
+    fn code(&self) -> Option<Cow<'_, str>> {
+        Some(self.code.to_string().into())
+    }
+
+    fn as_error(&self) -> &(dyn StdError + Send + Sync + 'static) {
+        self
+    }
+
+    fn as_error_mut(&mut self) -> &mut (dyn StdError + Send + Sync + 'static) {
+        self
+    }
+
+    fn into_error(self: Box<Self>) -> Box<dyn StdError + Send + Sync + 'static> {
+        self
+    }
+
+    fn kind(&self) -> ErrorKind {
+        match self.code {
+            sqlite_code::CONSTRAINT_PRIMARY_KEY | sqlite_code::CONSTRAINT_UNIQUE => {
+                ErrorKind::UniqueViolation
+            }
+            sqlite_code::CONSTRAINT_NOT_NULL => ErrorKind::NotNullViolation,
+            sqlite_code::CONSTRAINT_FOREIGN_KEY => ErrorKind::ForeignKeyViolation,
+            sqlite_code::CONSTRAINT_CHECK => ErrorKind::CheckViolation,
+            _ => ErrorKind::Other,
+        }
     }
 }
 

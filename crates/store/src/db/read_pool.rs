@@ -67,6 +67,9 @@ impl<C: Connector> ReadPool<C> {
     }
 
     async fn wait_for_slot(&self) -> Result<SemaphorePermit<'_>, sqlx::Error> {
+        if self.is_closed() {
+            return Err(sqlx::Error::PoolClosed);
+        }
         match tokio::time::timeout(STATEMENT_TIMEOUT, self.slots.acquire()).await {
             Ok(slot) => slot.map_err(|_| sqlx::Error::PoolClosed),
             Err(_) => Err(sqlx::Error::PoolTimedOut),

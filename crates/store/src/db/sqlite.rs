@@ -37,7 +37,7 @@ pub(crate) fn options(file: &Path) -> SqliteConnectOptions {
 
 pub(crate) fn write_options(file: &Path) -> SqliteConnectOptions {
     options(file)
-        // `retry` does the waiting.
+        // `retry` waits.
         .busy_timeout(Duration::ZERO)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
@@ -45,7 +45,6 @@ pub(crate) fn write_options(file: &Path) -> SqliteConnectOptions {
         .pragma("fullfsync", "ON")
         // Overwrites deleted replies in the file, so that expired text is not recoverable.
         .pragma("secure_delete", "ON")
-        // Also what the ledger writes batches of each size with (`ledger::sqlite`).
         .statement_cache_capacity(256)
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct ChainedRowRef<'a> {
     pub(crate) hash: ChainHash,
 }
 
-/// What the batch adds to one row of `usage_days`.
+/// What the batch adds to one row of `daily_usage`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DailyUsageDelta<'a> {
     pub(crate) account: AccountId,
@@ -56,11 +56,6 @@ impl<'a> DailyUsageDelta<'a> {
             output_tokens: 0,
             cost: Nanos(0),
         }
-    }
-
-    /// Zero amounts for the same row of `usage_days`.
-    pub(crate) fn zeroed(&self) -> Self {
-        Self::zero(self.account, self.day, self.key, self.model, self.prices)
     }
 }
 

@@ -92,7 +92,7 @@ impl LedgerDatabase for PostgresLedger {
     const YIELDS_WRITE_LOCK: bool = false;
 
     async fn head(&self, writer: WriterId) -> Result<ChainHead, sqlx::Error> {
-        let mut open = self.slot.acquire_open().await?;
+        let mut open = self.slot.acquire().await?;
         let outcome = with_timeout(read_head(&mut Conn::from(&mut open.connection), writer)).await;
         Ok(open.checked(outcome)?.unwrap_or_default())
     }
@@ -106,7 +106,7 @@ impl LedgerDatabase for PostgresLedger {
         let reply_numbers = |column: fn(&StoredReply) -> i64| {
             batch.stored_replies.iter().map(|(_, stored_reply)| column(stored_reply)).collect::<Vec<_>>()
         };
-        let mut open = self.slot.acquire_open().await?;
+        let mut open = self.slot.acquire().await?;
         let connection = &mut open.connection;
         let outcome: Result<_, sqlx::Error> = async {
             self.months.ensure_partitions(connection, batch).await?;
@@ -204,7 +204,7 @@ impl LedgerDatabase for PostgresLedger {
     }
 
     async fn find_row(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error> {
-        let mut open = self.slot.acquire_open().await?;
+        let mut open = self.slot.acquire().await?;
         let outcome = with_timeout(read_row(&mut Conn::from(&mut open.connection), request)).await;
         open.checked(outcome)
     }

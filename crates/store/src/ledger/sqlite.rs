@@ -1,271 +1,67 @@
-//! Writes a batch to SQLite: one transaction of a few statements. Lists of rows are multi-row statements with a
-//! parameter for every value.
-//!
-//! A batch of rows and sums alone, which most are, is one command (`db::whole_transaction`). Its rules must then fail by
-//! themselves: a missing row or another chain head makes a column NULL that may not be. Batches that also end
-//! reservations or store replies are a command for each statement.
+//! Writes a batch to SQLite: one transaction, on a connection of its own. It blocks its thread, which the ledger's writer has
+//! for itself. sqlx's connections are threads too, but each statement there is a command, and each result wakes the caller,
+//! which costs more than the statements. While a batch is written, the connection for all other writes of this process waits,
+//! because SQLite does not queue writers.
 
 use crate::accounts::spending::RELEASE;
 use crate::db::Conn;
-use crate::db::error_codes::{STATEMENT_TIMEOUT, violated_not_null, with_timeout};
+use crate::db::error_codes::{STATEMENT_TIMEOUT, SqliteError, with_timeout};
 use crate::db::retry::RetryPolicy;
 use crate::db::sqlite::SqliteConnector;
-use crate::db::whole_transaction::execute_whole;
 use crate::db::write_slot::WriteSlot;
 use crate::idempotency::records::FINISH;
 use crate::ledger::batch::{Batch, ChainedRowRef, DailyUsageDelta, to_db_count};
 use crate::ledger::chains::{SET_HEAD, read_head, read_row};
-use crate::ledger::writer::{AppendOutcome, LedgerDatabase, MAX_BATCH};
+use crate::ledger::writer::{AppendOutcome, LedgerDatabase};
 use async_trait::async_trait;
 use chancery_domain::{ChainHead, RequestId, UsageRow, WriterId};
-use futures_util::future::BoxFuture;
-use sqlx::query::Query;
-use sqlx::sqlite::SqliteArguments;
-use sqlx::{AssertSqlSafe, Sqlite, SqliteConnection};
-use std::sync::Arc;
+use rusqlite::{Connection, OpenFlags, ToSql};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+const ADD_ROW: &str = "INSERT INTO ledger (request_id, account_id, key_id, model, input_tokens, cached_input_tokens, \
+    output_tokens, input_price_nanos, cached_price_nanos, output_price_nanos, cost_nanos, at_ms, stop_reason, writer_id, \
+    position, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING";
+
+const ADD_SUM: &str = "INSERT INTO daily_usage (account_id, day, key_id, model, input_price_nanos, cached_price_nanos, \
+    output_price_nanos, requests, input_tokens, cached_input_tokens, output_tokens, cost_nanos) \
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) \
+    ON CONFLICT (account_id, day, key_id, model, input_price_nanos, cached_price_nanos, output_price_nanos) DO UPDATE SET \
+    requests = requests + excluded.requests, input_tokens = input_tokens + excluded.input_tokens, \
+    cached_input_tokens = cached_input_tokens + excluded.cached_input_tokens, \
+    output_tokens = output_tokens + excluded.output_tokens, cost_nanos = cost_nanos + excluded.cost_nanos";
+
+/// Prepared statements that stay in memory: all of this file.
+const MAX_PREPARED: usize = 8;
 
 pub(crate) struct SqliteLedger {
-    slot: Arc<WriteSlot<SqliteConnector>>,
-    add_rows: SizedInserts,
-    add_sums: SizedInserts,
-    /// Whole transactions, by the class of their rows and of their sums.
-    whole: Vec<Vec<Arc<str>>>,
+    file: PathBuf,
+    /// `None` until it is needed.
+    connection: Mutex<Option<Connection>>,
+    /// The connection for all other writes of this process.
+    other_writes: Arc<WriteSlot<SqliteConnector>>,
 }
-
-const ROW_COLUMNS: usize = 16;
-const SUM_COLUMNS: usize = 12;
-
-/// SQLite's limit on the parameters of a statement.
-const MAX_PARAMETERS: usize = 32_766;
-
-/// The lengths of multi-row statements. There are few, so that all of them stay prepared; a list is padded to the next one.
-const SIZES: [usize; 16] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256];
-
-const _: () = assert!(SIZES[SIZES.len() - 1] == MAX_BATCH && MAX_BATCH * ROW_COLUMNS <= MAX_PARAMETERS);
-
-/// The largest batch that is one command. Each pair of sizes is a prepared statement of its own, and for more rows the commands
-/// cost little beside them.
-const MAX_WHOLE_ROWS: usize = 64;
-const MAX_WHOLE_SUMS: usize = 4;
-
-/// `BEGIN`, the rows, the head, the sums and `COMMIT`. Each has a result.
-const WHOLE_STATEMENTS: usize = 5;
-
-/// Fails if the rows before it were not all new (`row_count` is NULL then), or if the stored head is not the expected one (`head`
-/// is). The parameters are bare, because those of a command with several statements are numbered through.
-const CHECK_ROWS_AND_SET_HEAD: &str = "INSERT INTO ledger_writers (id, row_count, head) \
-    VALUES (?, CASE WHEN changes() = ? THEN ? END, ?) \
-    ON CONFLICT (id) DO UPDATE SET row_count = excluded.row_count, \
-    head = CASE WHEN ledger_writers.row_count = ? AND ledger_writers.head = ? THEN excluded.head END";
 
 impl SqliteLedger {
-    pub(crate) fn new(slot: Arc<WriteSlot<SqliteConnector>>) -> Self {
-        let add_rows = SizedInserts::new(
-            "INSERT INTO ledger (request_id, account_id, key_id, model, input_tokens, cached_input_tokens, \
-             output_tokens, input_price_nanos, cached_price_nanos, output_price_nanos, cost_nanos, at_ms, \
-             stop_reason, writer_id, position, hash)",
-            ROW_COLUMNS,
-            "ON CONFLICT DO NOTHING",
-        );
-        let add_sums = SizedInserts::new(
-            "INSERT INTO daily_usage \
-             (account_id, day, key_id, model, input_price_nanos, cached_price_nanos, output_price_nanos, \
-             requests, input_tokens, cached_input_tokens, output_tokens, cost_nanos)",
-            SUM_COLUMNS,
-            "ON CONFLICT (account_id, day, key_id, model, input_price_nanos, cached_price_nanos, output_price_nanos) \
-             DO UPDATE SET \
-             requests = requests + excluded.requests, input_tokens = input_tokens + excluded.input_tokens, \
-             cached_input_tokens = cached_input_tokens + excluded.cached_input_tokens, \
-             output_tokens = output_tokens + excluded.output_tokens, cost_nanos = cost_nanos + excluded.cost_nanos",
-        );
-        let text = |rows: &Arc<str>, sums: &Arc<str>| -> Arc<str> {
-            format!("BEGIN IMMEDIATE; {rows}; {CHECK_ROWS_AND_SET_HEAD}; {sums}; COMMIT").into()
+    /// The file must exist and have our schema.
+    pub(crate) fn new(file: &Path, other_writes: Arc<WriteSlot<SqliteConnector>>) -> Self {
+        Self { file: file.to_owned(), connection: Mutex::new(None), other_writes }
+    }
+
+    /// Blocks the thread.
+    fn run<T>(&self, step: impl FnOnce(&Connection) -> Result<T, rusqlite::Error>) -> Result<T, sqlx::Error> {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = match connection.as_ref() {
+            Some(connection) => step(connection),
+            None => open(&self.file).and_then(|new| step(connection.insert(new))),
         };
-        let (rows, sums) =
-            (&add_rows.0[..=class_of(MAX_WHOLE_ROWS)], &add_sums.0[..=class_of(MAX_WHOLE_SUMS)]);
-        let whole = rows.iter().map(|rows| sums.iter().map(|sums| text(rows, sums)).collect::<Vec<_>>());
-        let whole = whole.collect();
-        Self { slot, add_rows, add_sums, whole }
-    }
-
-    async fn append_in_one_command(
-        &self,
-        connection: &mut SqliteConnection,
-        batch: &Batch<'_>,
-    ) -> Result<AppendOutcome, sqlx::Error> {
-        let statements = &self.whole[class_of(batch.rows.len())][class_of(batch.sums.len())];
-        let rows = bind_rows(sqlx::query(AssertSqlSafe(Arc::clone(statements))), batch);
-        let head = rows
-            .bind(batch.writer.0)
-            .bind(batch.rows.len() as i64)
-            .bind(to_db_count(batch.after.rows))
-            .bind(batch.after.hash.0.as_slice())
-            .bind(to_db_count(batch.before.rows))
-            .bind(batch.before.hash.0.as_slice());
-        match execute_whole(connection, bind_sums(head, batch), WHOLE_STATEMENTS).await {
-            Ok(_) => Ok(AppendOutcome::Appended),
-            Err(error) => match violated_not_null(&error) {
-                Some("ledger_writers.row_count") => Ok(AppendOutcome::DuplicateRequest),
-                Some("ledger_writers.head") => Ok(AppendOutcome::ChainHeadConflict),
-                _ => Err(error),
-            },
+        if connection.as_ref().is_some_and(|connection| !connection.is_autocommit()) {
+            // It could not roll back. Closing it does.
+            *connection = None;
         }
+        outcome.map_err(|error| SqliteError::from(error).into())
     }
-
-    async fn append_in_one_transaction(
-        &self,
-        connection: &mut SqliteConnection,
-        batch: &Batch<'_>,
-    ) -> Result<AppendOutcome, sqlx::Error> {
-        let is_one_command = batch.reserved.is_empty()
-            && batch.stored_replies.is_empty()
-            && batch.rows.len() <= MAX_WHOLE_ROWS
-            && batch.sums.len() <= MAX_WHOLE_SUMS;
-        if is_one_command {
-            return self.append_in_one_command(connection, batch).await;
-        }
-        sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await?;
-        let mut outcome = self.write(connection, batch).await;
-        if let Ok(AppendOutcome::Appended) = outcome {
-            match sqlx::query("COMMIT").execute(&mut *connection).await {
-                Ok(_) => return outcome,
-                Err(error) => outcome = Err(error),
-            }
-        }
-        // When the disk is full, SQLite has already rolled back.
-        let _ = sqlx::query("ROLLBACK").execute(&mut *connection).await;
-        outcome
-    }
-
-    async fn write(
-        &self,
-        connection: &mut SqliteConnection,
-        batch: &Batch<'_>,
-    ) -> Result<AppendOutcome, sqlx::Error> {
-        let set_head = sqlx::query(SET_HEAD)
-            .bind(batch.writer.0)
-            .bind(to_db_count(batch.before.rows))
-            .bind(batch.before.hash.0.as_slice())
-            .bind(to_db_count(batch.after.rows))
-            .bind(batch.after.hash.0.as_slice());
-        if set_head.execute(&mut *connection).await?.rows_affected() != 1 {
-            return Ok(AppendOutcome::ChainHeadConflict);
-        }
-        let add_rows = bind_rows(sqlx::query(self.add_rows.for_rows(batch.rows.len())), batch);
-        if add_rows.execute(&mut *connection).await?.rows_affected() != batch.rows.len() as u64 {
-            return Ok(AppendOutcome::DuplicateRequest);
-        }
-        for request in &batch.reserved {
-            let released = sqlx::query(RELEASE).bind(*request).execute(&mut *connection).await?;
-            if released.rows_affected() != 1 {
-                return Ok(AppendOutcome::ReservationLost);
-            }
-        }
-        for (row, stored_reply) in &batch.stored_replies {
-            let finish = sqlx::query(FINISH)
-                .bind(row.account.0)
-                .bind(stored_reply.key.as_str())
-                .bind(row.request_id.as_str())
-                .bind(stored_reply.reasoning_text.as_bytes())
-                .bind(stored_reply.output_text.as_bytes())
-                .bind(stored_reply.logprobs.as_deref())
-                .bind(i64::from(stored_reply.reasoning_tokens))
-                .bind(stored_reply.expires_at.0);
-            if finish.execute(&mut *connection).await?.rows_affected() != 1 {
-                return Ok(AppendOutcome::ClaimLost);
-            }
-        }
-        let add_sums = bind_sums(sqlx::query(self.add_sums.for_rows(batch.sums.len())), batch);
-        add_sums.execute(&mut *connection).await?;
-        Ok(AppendOutcome::Appended)
-    }
-}
-
-type SqliteQuery<'q> = Query<'q, Sqlite, SqliteArguments>;
-
-/// The padding repeats the last row, and the conflict clause skips it.
-fn bind_rows<'q>(mut query: SqliteQuery<'q>, batch: &Batch<'q>) -> SqliteQuery<'q> {
-    let (mut model, mut stop_reason) = (None, None);
-    for ChainedRowRef { row, position, hash } in padded(&batch.rows, |last| *last) {
-        query = query
-            .bind(row.request_id.to_shared())
-            .bind(row.account.0)
-            .bind(row.key.0)
-            .bind(shared_text(&mut model, &row.model))
-            .bind(i64::from(row.input_tokens))
-            .bind(i64::from(row.cached_input_tokens))
-            .bind(i64::from(row.output_tokens))
-            .bind(row.prices.input.nanos_per_token())
-            .bind(row.prices.cached_input.nanos_per_token())
-            .bind(row.prices.output.nanos_per_token())
-            .bind(row.cost.0)
-            .bind(row.at.0)
-            .bind(shared_text(&mut stop_reason, row.stop_reason.as_str()))
-            .bind(batch.writer.0)
-            .bind(to_db_count(position))
-            .bind(hash.0.to_vec());
-    }
-    query
-}
-
-/// Most rows of a batch have the text of the row before, and a bound text would be copied for each.
-fn shared_text(last: &mut Option<Arc<str>>, text: &str) -> Arc<str> {
-    if let Some(known) = last
-        && **known == *text
-    {
-        return Arc::clone(known);
-    }
-    Arc::clone(last.insert(text.into()))
-}
-
-/// The padding adds nothing to the last sum.
-fn bind_sums<'q>(mut query: SqliteQuery<'q>, batch: &Batch<'q>) -> SqliteQuery<'q> {
-    for sum in padded(&batch.sums, DailyUsageDelta::zeroed) {
-        query = query
-            .bind(sum.account.0)
-            .bind(i64::from(sum.day.0))
-            .bind(sum.key.0)
-            .bind(sum.model)
-            .bind(sum.prices.input.nanos_per_token())
-            .bind(sum.prices.cached_input.nanos_per_token())
-            .bind(sum.prices.output.nanos_per_token())
-            .bind(sum.requests)
-            .bind(sum.input_tokens)
-            .bind(sum.cached_input_tokens)
-            .bind(sum.output_tokens)
-            .bind(sum.cost.0);
-    }
-    query
-}
-
-/// The index of the smallest size that has room for these items.
-fn class_of(items: usize) -> usize {
-    SIZES.partition_point(|size| *size < items)
-}
-
-/// One statement for each of `SIZES`.
-struct SizedInserts(Vec<Arc<str>>);
-
-impl SizedInserts {
-    /// The parameters are bare (`?`). SQLite also accepts `$1`, but as a name that it looks up in a list for every
-    /// parameter of every run. With hundreds of parameters that costs more than the rows.
-    fn new(insert: &str, columns: usize, on_conflict: &str) -> Self {
-        let row = format!("({})", vec!["?"; columns].join(", "));
-        let statement =
-            |rows: usize| format!("{insert} VALUES {} {on_conflict}", vec![row.as_str(); rows].join(", "));
-        Self(SIZES.into_iter().map(|rows| statement(rows).into()).collect())
-    }
-
-    fn for_rows(&self, rows: usize) -> AssertSqlSafe<Arc<str>> {
-        AssertSqlSafe(Arc::clone(&self.0[class_of(rows)]))
-    }
-}
-
-/// The items, padded with `fill` of the last one to the length of the statement.
-fn padded<T: Copy>(items: &[T], fill: impl Fn(&T) -> T) -> impl Iterator<Item = T> {
-    let missing = SIZES[class_of(items.len())] - items.len();
-    let last = items.last().map(fill);
-    items.iter().copied().chain(last.into_iter().cycle().take(missing))
 }
 
 #[async_trait]
@@ -273,44 +69,19 @@ impl LedgerDatabase for SqliteLedger {
     const YIELDS_WRITE_LOCK: bool = true;
 
     async fn head(&self, writer: WriterId) -> Result<ChainHead, sqlx::Error> {
-        let head = self.with_retry(&writer, |connection, writer| {
-            Box::pin(async move { read_head(&mut Conn::from(connection), *writer).await })
-        });
-        Ok(head.await?.unwrap_or_default())
+        let mut open = self.other_writes.acquire().await?;
+        let outcome = with_timeout(read_head(&mut Conn::from(&mut open.connection), writer)).await;
+        Ok(open.checked(outcome)?.unwrap_or_default())
     }
 
+    /// Retries while another process has the write lock. The lock of this process is released between attempts, so that the
+    /// ledger and other writes do not block each other.
     async fn append(&self, batch: &Batch<'_>) -> Result<AppendOutcome, sqlx::Error> {
-        let args = (self, batch);
-        let appended = self.with_retry(&args, |connection, (ledger, batch)| {
-            Box::pin(ledger.append_in_one_transaction(connection, batch))
-        });
-        appended.await
-    }
-
-    async fn find_row(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error> {
-        let found = self.with_retry(request, |connection, request| {
-            Box::pin(async move { read_row(&mut Conn::from(connection), request).await })
-        });
-        found.await
-    }
-}
-
-impl SqliteLedger {
-    /// Locks the connection and runs the step, and retries while another process has the write lock. The connection is
-    /// released between attempts, so that the ledger and other writes of this process do not block each other.
-    async fn with_retry<A: Sync + ?Sized, T>(
-        &self,
-        args: &A,
-        step: impl for<'t> Fn(&'t mut SqliteConnection, &'t A) -> BoxFuture<'t, Result<T, sqlx::Error>>
-        + Send
-        + Sync,
-    ) -> Result<T, sqlx::Error> {
         let mut retry_policy = RetryPolicy::of(STATEMENT_TIMEOUT);
         loop {
             let outcome = {
-                let mut open = self.slot.acquire_open().await?;
-                let outcome = with_timeout(step(&mut open.connection, args)).await;
-                open.checked(outcome)
+                let _others_wait = self.other_writes.block_writes().await?;
+                self.run(|connection| append(connection, batch))
             };
             match outcome {
                 Err(error) if retry_policy.should_retry(&error).await => {}
@@ -318,43 +89,294 @@ impl SqliteLedger {
             }
         }
     }
+
+    async fn find_row(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error> {
+        let mut open = self.other_writes.acquire().await?;
+        let outcome = with_timeout(read_row(&mut Conn::from(&mut open.connection), request)).await;
+        open.checked(outcome)
+    }
+}
+
+/// With the settings of `db::sqlite::write_options`.
+fn open(file: &Path) -> Result<Connection, rusqlite::Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(file, flags)?;
+    connection.busy_timeout(Duration::ZERO)?;
+    connection.execute_batch(
+        "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA secure_delete = ON",
+    )?;
+    connection.set_prepared_statement_cache_capacity(MAX_PREPARED);
+    Ok(connection)
+}
+
+fn append(connection: &Connection, batch: &Batch<'_>) -> Result<AppendOutcome, rusqlite::Error> {
+    execute(connection, "BEGIN IMMEDIATE", &[])?;
+    let outcome = write_and_commit(connection, batch);
+    // When the disk is full, SQLite has already rolled back.
+    if !connection.is_autocommit() {
+        let _ = connection.execute_batch("ROLLBACK");
+    }
+    outcome
+}
+
+fn write_and_commit(connection: &Connection, batch: &Batch<'_>) -> Result<AppendOutcome, rusqlite::Error> {
+    let outcome = write(connection, batch)?;
+    if outcome == AppendOutcome::Appended {
+        execute(connection, "COMMIT", &[])?;
+    }
+    Ok(outcome)
+}
+
+fn write(connection: &Connection, batch: &Batch<'_>) -> Result<AppendOutcome, rusqlite::Error> {
+    let (before, after) = (batch.before, batch.after);
+    let set_head: [&dyn ToSql; 5] =
+        [&batch.writer.0, &to_db_count(before.rows), &before.hash.0, &to_db_count(after.rows), &after.hash.0];
+    if execute(connection, SET_HEAD, &set_head)? != 1 {
+        return Ok(AppendOutcome::ChainHeadConflict);
+    }
+    for row in &batch.rows {
+        if add_row(connection, batch.writer, *row)? != 1 {
+            return Ok(AppendOutcome::DuplicateRequest);
+        }
+    }
+    for request in &batch.reserved {
+        if execute(connection, RELEASE, &[request])? != 1 {
+            return Ok(AppendOutcome::ReservationLost);
+        }
+    }
+    for (row, reply) in &batch.stored_replies {
+        let finish: [&dyn ToSql; 8] = [
+            &row.account.0,
+            &reply.key.as_str(),
+            &row.request_id.as_str(),
+            &reply.reasoning_text.as_bytes(),
+            &reply.output_text.as_bytes(),
+            &reply.logprobs.as_deref(),
+            &reply.reasoning_tokens,
+            &reply.expires_at.0,
+        ];
+        if execute(connection, FINISH, &finish)? != 1 {
+            return Ok(AppendOutcome::ClaimLost);
+        }
+    }
+    for sum in &batch.sums {
+        add_sum(connection, sum)?;
+    }
+    Ok(AppendOutcome::Appended)
+}
+
+fn add_row(
+    connection: &Connection,
+    writer: WriterId,
+    ChainedRowRef { row, position, hash }: ChainedRowRef<'_>,
+) -> Result<usize, rusqlite::Error> {
+    let values: [&dyn ToSql; 16] = [
+        &row.request_id.as_str(),
+        &row.account.0,
+        &row.key.0,
+        &row.model,
+        &row.input_tokens,
+        &row.cached_input_tokens,
+        &row.output_tokens,
+        &row.prices.input.nanos_per_token(),
+        &row.prices.cached_input.nanos_per_token(),
+        &row.prices.output.nanos_per_token(),
+        &row.cost.0,
+        &row.at.0,
+        &row.stop_reason.as_str(),
+        &writer.0,
+        &to_db_count(position),
+        &hash.0,
+    ];
+    connection.prepare_cached(ADD_ROW)?.execute(values)
+}
+
+fn add_sum(connection: &Connection, sum: &DailyUsageDelta<'_>) -> Result<usize, rusqlite::Error> {
+    let values: [&dyn ToSql; 12] = [
+        &sum.account.0,
+        &sum.day.0,
+        &sum.key.0,
+        &sum.model,
+        &sum.prices.input.nanos_per_token(),
+        &sum.prices.cached_input.nanos_per_token(),
+        &sum.prices.output.nanos_per_token(),
+        &sum.requests,
+        &sum.input_tokens,
+        &sum.cached_input_tokens,
+        &sum.output_tokens,
+        &sum.cost.0,
+    ];
+    connection.prepare_cached(ADD_SUM)?.execute(values)
+}
+
+/// Runs a statement whose parameters are named `$1`, `$2` and so on, in any order. Returns how many rows it has changed.
+fn execute(connection: &Connection, sql: &str, values: &[&dyn ToSql]) -> Result<usize, rusqlite::Error> {
+    let mut statement = connection.prepare_cached(sql)?;
+    for (number, value) in (1..).zip(values) {
+        statement.raw_bind_parameter(format!("${number}").as_str(), value)?;
+    }
+    statement.raw_execute()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::db::error_codes::is_row_error;
+    use crate::db::query;
     use crate::db::sqlite::write_options;
-    use std::path::Path;
+    use crate::ledger::writer::LedgerWriter;
+    use crate::{DbError, LedgerError, NewAccount, NewKey, Store};
+    use chancery_domain::{
+        AccountId, ApiKey, KeyId, KeyLimits, Nanos, OsRandomness, Prices, RateLimits, StopReason,
+        SystemClock, TokenPrice, UnixMillis,
+    };
 
-    #[test]
-    fn insert_has_one_parameter_per_value() {
-        let ledger = SizedInserts::new("INSERT INTO t", ROW_COLUMNS, "");
-        let statement = ledger.for_rows(MAX_BATCH).0;
-        assert_eq!(statement.matches('?').count(), MAX_BATCH * ROW_COLUMNS);
-        assert_eq!(statement.matches("(?").count(), MAX_BATCH);
+    fn ledger(file: &Path) -> SqliteLedger {
+        let other_writes = SqliteConnector { options: write_options(file) };
+        SqliteLedger::new(file, Arc::new(WriteSlot::empty(other_writes)))
     }
 
-    #[test]
-    fn command_has_a_parameter_for_each_bound_value() {
-        let slot = WriteSlot::empty(SqliteConnector { options: write_options(Path::new("chancery.db")) });
-        let ledger = SqliteLedger::new(Arc::new(slot));
-        for (rows, by_sums) in SIZES.iter().zip(&ledger.whole) {
-            for (sums, text) in SIZES.iter().zip(by_sums) {
-                assert_eq!(text.matches('?').count(), rows * ROW_COLUMNS + 6 + sums * SUM_COLUMNS);
-                assert_eq!(text.split(';').count(), WHOLE_STATEMENTS);
+    #[tokio::test]
+    async fn connection_has_the_settings_of_other_writers() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("chancery.db");
+        let store = Store::open_file(&file).await.unwrap();
+        let ledger = ledger(&file);
+        let setting = |name| {
+            ledger.run(|connection| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)))
+        };
+        for (name, value) in
+            [("synchronous", 2), ("foreign_keys", 1), ("secure_delete", 1), ("busy_timeout", 0)]
+        {
+            assert_eq!(setting(name).unwrap(), value, "{name}");
+        }
+        let journal_mode: String = ledger
+            .run(|connection| connection.pragma_query_value(None, "journal_mode", |row| row.get(0)))
+            .unwrap();
+        assert_eq!(journal_mode, "wal");
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn other_writes_of_the_process_wait_for_a_batch() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("chancery.db");
+        let store = Store::open_file(&file).await.unwrap();
+        let ledger = ledger(&file);
+        let batch = ledger.other_writes.block_writes().await.unwrap();
+        let other = tokio::time::timeout(Duration::from_millis(20), ledger.other_writes.acquire()).await;
+        assert!(other.is_err(), "it got the connection during a batch");
+        drop(batch);
+        drop(ledger.other_writes.acquire().await.unwrap());
+        ledger.other_writes.close().await;
+        assert!(matches!(ledger.other_writes.block_writes().await.err(), Some(sqlx::Error::PoolClosed)));
+        store.close().await;
+    }
+
+    /// As when the browser that waits for a record hangs up.
+    #[tokio::test]
+    async fn write_that_is_dropped_midway_does_not_block_the_ledger() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("chancery.db");
+        let store = Store::open_file(&file).await.unwrap();
+        let (account, key) = create_account_and_key(&store).await;
+        store.ledger.settle(row(0, account, key).into()).await.unwrap();
+        for number in 1..20 {
+            let write = query("BEGIN IMMEDIATE; UPDATE accounts SET name = name; COMMIT");
+            tokio::select! {
+                biased;
+                _ = store.db.execute_whole(&write, 3) => panic!("it has ended at once"),
+                () = std::future::ready(()) => {}
             }
+            let settled = store.ledger.settle(row(number, account, key).into());
+            tokio::time::timeout(Duration::from_secs(2), settled).await.unwrap().unwrap();
         }
-        assert_eq!(ledger.whole.len(), class_of(MAX_WHOLE_ROWS) + 1);
+        store.close().await;
     }
 
     #[test]
-    fn rows_are_padded_to_the_next_size() {
-        for length in 1..=MAX_BATCH {
-            let items: Vec<usize> = (1..=length).collect();
-            let padded: Vec<usize> = padded(&items, |_| 0).collect();
-            assert!(SIZES.contains(&padded.len()) && padded.len() <= (length * 3).div_ceil(2));
-            assert_eq!(padded[..length], items);
-            assert!(padded[length..].iter().all(|item| *item == 0));
+    fn errors_have_the_codes_of_sqlite() {
+        let ledger = ledger(Path::new(":memory:"));
+        let twice = ledger.run(|connection| {
+            connection.execute_batch("CREATE TABLE t (n INTEGER UNIQUE); INSERT INTO t VALUES (1)")?;
+            connection.execute("INSERT INTO t VALUES (1)", [])
+        });
+        let error = twice.unwrap_err();
+        assert!(is_row_error(&error), "{error:?}");
+        let error = error.as_database_error().unwrap();
+        assert!(error.is_unique_violation() && error.message().contains("t.n"), "{error:?}");
+    }
+
+    async fn create_account_and_key(store: &Store) -> (AccountId, KeyId) {
+        let limits = RateLimits { requests_per_min: 1, tokens_per_min: 1 };
+        let new = NewAccount { name: "A".parse().unwrap(), limits, created_at: UnixMillis(0) };
+        let account = store.create_account(new).await.unwrap().id;
+        let api_key = ApiKey::generate(&OsRandomness);
+        let (prefix, hash) = (api_key.prefix(), api_key.hash());
+        let new = NewKey {
+            prefix,
+            hash,
+            label: String::new(),
+            account: None,
+            created_at: UnixMillis(0),
+            limits: KeyLimits::default(),
+        };
+        let key = store.create_key(new).await.unwrap().id;
+        (account, key)
+    }
+
+    fn row(number: usize, account: AccountId, key: KeyId) -> UsageRow {
+        UsageRow {
+            request_id: RequestId::from_stored(format!("req_{number:06}")),
+            account,
+            key,
+            model: "m".repeat(500),
+            input_tokens: 1,
+            cached_input_tokens: 0,
+            output_tokens: 1,
+            prices: Prices {
+                input: TokenPrice::from_nanos_per_token(1),
+                cached_input: TokenPrice::from_nanos_per_token(1),
+                output: TokenPrice::from_nanos_per_token(2),
+            },
+            cost: Nanos(3),
+            at: UnixMillis(0),
+            stop_reason: StopReason::Complete,
         }
+    }
+
+    #[tokio::test]
+    async fn full_or_read_only_disk_is_reported_without_losing_rows() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("chancery.db");
+        let store = Store::open_file(&file).await.unwrap();
+        let (account, key) = create_account_and_key(&store).await;
+
+        let ledger = Arc::new(ledger(&file));
+        let set_pragma = |name, value: u32| {
+            ledger.run(|connection| connection.pragma_update(None, name, value)).unwrap();
+        };
+        let writer = LedgerWriter::start_on_thread(WriterId(7), Arc::clone(&ledger), SystemClock).unwrap();
+        set_pragma("max_page_count", 30);
+        let mut settled = 0;
+        let error = loop {
+            match writer.settle(row(settled, account, key).into()).await {
+                Ok(()) => settled += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, LedgerError::Database(DbError::DiskFull(_))), "{error:?}");
+        assert!(error.to_string().contains("free some space"), "{error}");
+        assert_eq!(store.ledger_chains.ledger_rows(None, u32::MAX).await.unwrap().len(), settled);
+
+        set_pragma("query_only", 1);
+        let error = writer.settle(row(settled, account, key).into()).await.unwrap_err();
+        assert!(matches!(error, LedgerError::Database(DbError::ReadOnly(_))), "{error:?}");
+        set_pragma("query_only", 0);
+        set_pragma("max_page_count", 3000);
+        writer.settle(row(settled, account, key).into()).await.unwrap();
+        assert_eq!(store.ledger_chains.ledger_rows(None, u32::MAX).await.unwrap().len(), settled + 1);
+        writer.close().await;
+        store.close().await;
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! 1. `settle` puts its row into a bounded queue and waits for the result. From then on the row does not depend on the
 //!    caller: if the caller goes away, its row is still written.
-//! 2. One task takes all queued rows, up to a bound, links them into this process's chain and sums them by day. One
+//! 2. The writer takes all queued rows, up to a bound, links them into this process's chain and sums them by day. One
 //!    transaction writes the rows, the sums and the new chain head, releases the spending reservations, and stores
 //!    replies under their idempotency keys: one disk flush for all. Rows that arrive meanwhile form the next batch. Before it
-//!    takes them it lets every task run that can: on a busy machine many are about to settle, and a commit costs much more
-//!    than a row. On an idle one there is nothing to wait for.
-//! 3. The task knows the chain head from its last successful commit. After any other outcome it reads the head again. A
+//!    takes them it lets everything run that can: on a busy machine many are about to settle, and a commit costs much more
+//!    than a row. On an idle one there is nothing to wait for. On SQLite, whose commits block, the writer has a thread of its own;
+//!    on PostgreSQL it is a task.
+//! 3. The writer knows the chain head from its last successful commit. After any other outcome it reads the head again. A
 //!    transaction that expects another head than the stored one changes nothing.
 //! 4. A transaction with an existing request id changes nothing either. Each row is then compared with the stored one.
 //!    Equal means settled before, different is `RequestAlreadyBilled`; the other rows are written without it.
@@ -20,18 +21,24 @@
 
 use crate::DbError;
 use crate::db::error_codes::{
-    is_connection_lost, is_month_invoiced, is_retryable, is_row_error, map_db_error, store_closed,
+    RESPONSE_TIMEOUT, is_connection_lost, is_month_invoiced, is_retryable, is_row_error, map_db_error,
+    store_closed,
 };
 use crate::ledger::batch::Batch;
 use crate::ledger::write_gaps::WriteGaps;
 use crate::{LedgerError, Settlement, StoredReply};
 use async_trait::async_trait;
 use chancery_domain::{ChainHead, Clock, Month, RequestId, UsageRow, WriterId};
+use futures_util::future::BoxFuture;
 use std::collections::HashSet;
+use std::future::Future;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use tokio::runtime::Builder;
 use tokio::sync::{Mutex, Notify, mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 pub(crate) const MAX_BATCH: usize = 256;
 
@@ -56,17 +63,62 @@ pub(crate) struct LedgerWriter {
     queue: mpsc::Sender<PendingSettlement>,
     closing: Arc<Notify>,
     commits: Arc<AtomicU64>,
-    task: Mutex<Option<JoinHandle<()>>>,
+    /// Completes when the writer has ended.
+    ended: Mutex<Option<BoxFuture<'static, ()>>>,
 }
 
 impl LedgerWriter {
+    /// Writes in a task.
     pub(crate) fn start(writer: WriterId, database: impl LedgerDatabase, clock: impl Clock) -> Self {
+        let (writer, writing) = Self::new(writer, database, clock);
+        let task = tokio::spawn(writing);
+        writer.ending_with(async move {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "ledger writer task failed");
+            }
+        })
+    }
+
+    /// Writes on a thread of its own, for a database that blocks.
+    pub(crate) fn start_on_thread(
+        writer: WriterId,
+        database: impl LedgerDatabase,
+        clock: impl Clock,
+    ) -> io::Result<Self> {
+        let (writer, writing) = Self::new(writer, database, clock);
+        let (ending, ended) = oneshot::channel();
+        let write = move || match Builder::new_current_thread().enable_time().build() {
+            Ok(runtime) => {
+                runtime.block_on(writing);
+                let _ = ending.send(());
+            }
+            // Whoever settles finds the store closed.
+            Err(error) => tracing::error!(%error, "cannot start the ledger writer's runtime"),
+        };
+        thread::Builder::new().name("ledger-writer".to_owned()).spawn(write)?;
+        Ok(writer.ending_with(async move {
+            if ended.await.is_err() {
+                tracing::error!("ledger writer thread failed");
+            }
+        }))
+    }
+
+    /// Also returns what writes.
+    fn new(
+        writer: WriterId,
+        database: impl LedgerDatabase,
+        clock: impl Clock,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (queue, waiting) = mpsc::channel(MAX_QUEUE);
         let closing = Arc::new(Notify::new());
         let commits = Arc::new(AtomicU64::new(0));
         let batches = BatchWriter { writer, head: None, database, clock, commits: Arc::clone(&commits) };
-        let task = tokio::spawn(batches.write(waiting, Arc::clone(&closing)));
-        Self { queue, closing, commits, task: Mutex::new(Some(task)) }
+        let writing = batches.write(waiting, Arc::clone(&closing));
+        (Self { queue, closing, commits, ended: Mutex::new(None) }, writing)
+    }
+
+    fn ending_with(self, ended: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self { ended: Mutex::new(Some(Box::pin(ended))), ..self }
     }
 
     pub(crate) async fn settle(&self, settlement: Settlement) -> Result<(), LedgerError> {
@@ -86,14 +138,13 @@ impl LedgerWriter {
         self.commits.load(Ordering::Relaxed)
     }
 
-    /// Writes the queued rows, then ends. A second call waits for the same end.
+    /// Writes the queued rows, then ends. A second call waits for the same end. Neither waits long for a commit that hangs.
     pub(crate) async fn close(&self) {
         self.closing.notify_one();
-        let mut task = self.task.lock().await;
-        if let Some(task) = task.take()
-            && let Err(error) = task.await
+        if let Some(ended) = self.ended.lock().await.take()
+            && timeout(RESPONSE_TIMEOUT, ended).await.is_err()
         {
-            tracing::error!(%error, "ledger writer task failed");
+            tracing::error!("ledger writer did not end in time");
         }
     }
 }
@@ -133,6 +184,8 @@ impl<D: LedgerDatabase, C: Clock> BatchWriter<D, C> {
                     continue;
                 }
             }
+            // Requests run on other threads, and in tests in tasks of this one.
+            thread::yield_now();
             tokio::task::yield_now().await;
             take_queued(&mut queue, &mut batch);
             let mut held_since = self.clock.monotonic();
@@ -371,6 +424,25 @@ pub(crate) trait LedgerDatabase: Send + Sync + 'static {
     async fn find_row(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error>;
 }
 
+/// So that a test can keep the database.
+#[cfg(test)]
+#[async_trait]
+impl<D: LedgerDatabase> LedgerDatabase for Arc<D> {
+    const YIELDS_WRITE_LOCK: bool = D::YIELDS_WRITE_LOCK;
+
+    async fn head(&self, writer: WriterId) -> Result<ChainHead, sqlx::Error> {
+        D::head(self, writer).await
+    }
+
+    async fn append(&self, batch: &Batch<'_>) -> Result<AppendOutcome, sqlx::Error> {
+        D::append(self, batch).await
+    }
+
+    async fn find_row(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error> {
+        D::find_row(self, request).await
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -378,7 +450,6 @@ mod tests {
         AccountId, IdempotencyKey, KeyId, Nanos, Prices, StopReason, SystemClock, TokenPrice, UnixMillis,
     };
     use std::collections::{BTreeMap, VecDeque};
-    use std::io;
 
     /// The outcome of a scripted insert. Without a script it succeeds.
     enum Script {
@@ -417,7 +488,7 @@ mod tests {
     }
 
     #[async_trait]
-    impl LedgerDatabase for Arc<ScriptedDatabase> {
+    impl LedgerDatabase for ScriptedDatabase {
         const YIELDS_WRITE_LOCK: bool = true;
 
         async fn head(&self, _: WriterId) -> Result<ChainHead, sqlx::Error> {
