@@ -2,7 +2,7 @@
 //! servers; everything else uses `client_builder`. Deliberately has no redirects, no proxies, no cookies and no retries: a caller
 //! decides whether a request may be sent twice.
 //!
-//! 1. A request takes the connection that was used last, so that the others can expire, or opens one.
+//! 1. A request takes the connection that was used last on its runtime, so that the others can expire, or opens one.
 //! 2. A connection goes back when the body of its response has arrived completely. Dropping a response before that closes the
 //!    connection at once, which tells the server to stop.
 //! 3. A connection that the server has closed, or that was idle for too long, is never taken.
@@ -24,6 +24,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
+use tokio::runtime::{self, Handle};
 use tokio::task::coop::{consume_budget, unconstrained};
 use tokio::time::timeout;
 use tower_service::Service;
@@ -117,12 +118,15 @@ where
     poll_fn(|context| connector.poll_ready(context)).await.map_err(Into::into)?;
     let io = connector.call(uri).await.map_err(Into::into)?;
     let (sender, connection) = Builder::new().handshake(io).await?;
-    Ok(Connection { sender, socket: Socket { driver: Some(Box::pin(connection)) } })
+    let socket = Socket { driver: Some(Box::pin(connection)) };
+    Ok(Connection { sender, socket, runtime: Handle::current().id() })
 }
 
 struct Connection {
     sender: SendRequest<Full<Bytes>>,
     socket: Socket,
+    /// The runtime that the socket belongs to. Waking a task of another one takes longer.
+    runtime: runtime::Id,
 }
 
 /// Dropping it closes the socket, also in the middle of a response.
@@ -236,8 +240,12 @@ impl Connections {
         while idle.front().is_some_and(is_expired) {
             idle.pop_front();
         }
+        let runtime = Handle::current().id();
         for index in (0..idle.len()).rev() {
             let connection = &mut idle[index].connection;
+            if connection.runtime != runtime {
+                continue;
+            }
             connection.update_idle();
             if connection.sender.is_closed() {
                 idle.remove(index);

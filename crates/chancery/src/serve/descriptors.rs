@@ -1,5 +1,6 @@
 //! Derives connection limits from the number of file descriptors that the operating system allows this process.
 
+use super::connection_threads::{DESCRIPTORS_PER_THREAD, MAX_THREADS};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Upper bound on API connections.
@@ -11,8 +12,8 @@ const MAX_PAGE_CONNECTIONS: usize = 1_024;
 const PAGE_SHARE: usize = 8;
 /// Operators' connections have their own limit, so that they get through when callers have used up theirs.
 pub const MAX_OPS_CONNECTIONS: usize = 64;
-/// Descriptors for the database, the model, the log, mail, the identity provider, and the listeners.
-const RESERVED: usize = 128;
+/// Descriptors for the database, the model, the log, mail, the identity provider, the listeners, and the threads of connections.
+const RESERVED: usize = 128 + DESCRIPTORS_PER_THREAD * MAX_THREADS;
 /// One descriptor to serve the connection, and one to detect that the peer has closed it.
 const PER_CONNECTION: usize = 2;
 /// Requests per API connection, on average: on HTTP/2, a listener runs as many beyond the first of each connection.
@@ -83,8 +84,8 @@ mod tests {
                 assert!(used <= allowed.max(minimum), "{allowed}: {used}");
             }
         }
-        assert_eq!(ConnectionLimits::of(1_024, None), ConnectionLimits { api: 288, pages: 48 });
-        assert_eq!(ConnectionLimits::of(1_024, One), ConnectionLimits { api: 144, pages: 48 });
+        assert_eq!(ConnectionLimits::of(1_024, None), ConnectionLimits { api: 264, pages: 44 });
+        assert_eq!(ConnectionLimits::of(1_024, One), ConnectionLimits { api: 132, pages: 44 });
         assert_eq!(
             ConnectionLimits::of(65_536, Two),
             ConnectionLimits { api: MAX_API_CONNECTIONS, pages: MAX_PAGE_CONNECTIONS }

@@ -3,6 +3,7 @@
 //! finish. `connection` serves each connection.
 
 use super::connection::ConnectionSettings;
+use super::connection_threads::ConnectionThreads;
 use super::connections::{ConnectionSlot, Connections};
 use super::reply_io::MinReadRate;
 use super::self_wakes::poll_again_when_woken;
@@ -53,6 +54,8 @@ pub struct Listener {
     write_stall_timeout: Duration,
     min_read_rate: MinReadRate,
     connections: Arc<Connections>,
+    /// `None`: connections are tasks of the runtime.
+    threads: Option<Arc<ConnectionThreads>>,
     /// Has a token for each request from its head to the end of its reply.
     running: TaskTracker,
 }
@@ -78,6 +81,7 @@ impl Listener {
             write_stall_timeout: WRITE_STALL_TIMEOUT,
             min_read_rate: MIN_READ_RATE,
             connections: Connections::new(max_connections, max_connections, TrustedProxies::default()),
+            threads: None,
             running: TaskTracker::new(),
         })
     }
@@ -103,6 +107,13 @@ impl Listener {
         self
     }
 
+    /// Serves connections on these threads.
+    #[must_use]
+    pub fn on_threads(mut self, threads: Arc<ConnectionThreads>) -> Self {
+        self.threads = Some(threads);
+        self
+    }
+
     /// Serves HTTPS; `None`: HTTP.
     #[must_use]
     pub fn with_tls(mut self, tls: Option<Arc<ServerConfig>>) -> Self {
@@ -124,6 +135,7 @@ impl Listener {
             write_stall_timeout,
             min_read_rate,
             connections,
+            threads,
             max_connections,
             running,
             ..
@@ -146,8 +158,12 @@ impl Listener {
                 () = closing.cancelled() => break,
             };
             let Some((stream, peer, slot)) = accepted else { continue };
-            let serving = Box::pin(Arc::clone(&settings).serve(stream, peer, slot));
-            open.spawn(poll_again_when_woken(serving));
+            let settings = Arc::clone(&settings);
+            let serve = move |stream| poll_again_when_woken(Box::pin(settings.serve(stream, peer, slot)));
+            match &threads {
+                Some(threads) => threads.spawn(&open, stream, serve),
+                None => drop(open.spawn(serve(stream))),
+            }
         }
         open.close();
         let _ = tokio::time::timeout(LAST_REPLIES_TIMEOUT, open.wait()).await;

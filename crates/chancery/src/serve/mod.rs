@@ -11,6 +11,7 @@
 
 mod checkpoints;
 mod connection;
+mod connection_threads;
 mod connections;
 mod demo;
 mod demo_clients;
@@ -51,6 +52,7 @@ use chancery_metering::{GuardedLimiter, Journal, LimitStoreUrl, Meter, Models, R
 use chancery_store::{LimitStorage, ServingLock, Store};
 use chancery_web::{TrustedProxies, apply_forwarded_for};
 use checkpoints::Checkpoints;
+use connection_threads::ConnectionThreads;
 use demo::{DemoExtent, DemoOptions};
 use descriptors::{ConnectionLimits, MAX_OPS_CONNECTIONS, ServersPerRequest};
 use listener::Listener;
@@ -162,6 +164,8 @@ struct Server {
     drain_wait: Duration,
     /// Requests to the portal and the identity provider.
     running_pages: TaskTracker,
+    /// The threads of API connections. They outlive the store: its connections may have been opened on them.
+    _connection_threads: Option<Arc<ConnectionThreads>>,
     /// The listeners, which end when the server closes.
     tasks: Vec<JoinHandle<()>>,
     /// What finds alerts and sends messages.
@@ -206,7 +210,11 @@ impl Server {
             false => Ok(None),
         };
         let api_tls = tls(services.api, config.tls.api.as_ref())?;
-        let api_listener = api_listener.map(|listener| listener.for_callers(proxies).with_tls(api_tls));
+        let connection_threads =
+            if services.api { Some(Arc::new(ConnectionThreads::start()?)) } else { None };
+        let api_listener = api_listener
+            .zip(connection_threads.clone())
+            .map(|(listener, threads)| listener.for_callers(proxies).with_tls(api_tls).on_threads(threads));
         let portal_listener = for_browsers(bind(
             services.portal,
             config.portal.listen,
@@ -332,6 +340,7 @@ impl Server {
             shutdown_tokens,
             drain_wait,
             running_pages,
+            _connection_threads: connection_threads,
             tasks,
             outbox,
             checkpoints,

@@ -88,6 +88,24 @@ async fn connection_is_reused_after_a_body_was_read_and_not_once_it_has_expired(
 }
 
 #[tokio::test]
+async fn connection_of_another_runtime_is_left_to_it() {
+    let (server, clock) = (server(WHOLE).await, manual_clock());
+    let connections = connections_to(&server, &clock);
+    read(&connections).await.unwrap();
+    until_ready(&connections).await;
+    let elsewhere = Arc::clone(&connections);
+    let other_runtime = move || {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async { read(&elsewhere).await.unwrap() });
+    };
+    tokio::task::spawn_blocking(other_runtime).await.unwrap();
+    assert_eq!(server.connections.load(Ordering::SeqCst), 2);
+    until_ready(&connections).await;
+    read(&connections).await.unwrap();
+    assert_eq!(server.connections.load(Ordering::SeqCst), 2, "this runtime's own was not used again");
+}
+
+#[tokio::test]
 async fn bytes_behind_a_response_are_not_taken_for_the_next_one() {
     let response = "content-length: 8\r\n\r\n12345678HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nsmuggled";
     let (server, clock) = (server(response).await, manual_clock());
