@@ -48,9 +48,9 @@ impl ConnectionThreads {
         stream: TcpStream,
         serve: impl FnOnce(TcpStream) -> F + Send + 'static,
     ) {
-        let least_busy = self.threads.iter().min_by_key(|thread| Arc::strong_count(&thread.connections));
+        let emptiest = self.threads.iter().min_by_key(|thread| Arc::strong_count(&thread.connections));
         // The stream belongs to the runtime that accepted it.
-        let (Some(thread), Ok(stream)) = (least_busy, stream.into_std()) else { return };
+        let (Some(thread), Ok(stream)) = (emptiest, stream.into_std()) else { return };
         let connection = Arc::clone(&thread.connections);
         let serve = async move {
             if let Ok(stream) = TcpStream::from_std(stream) {
