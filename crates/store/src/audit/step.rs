@@ -92,8 +92,8 @@ impl AuditedSteps {
 
     /// Appends a decision and makes its change in one command to SQLite. `transaction` gets the writer and the ends of its
     /// chain, before and after the decision, and returns `WHOLE_STEP_STATEMENTS` statements. It checks its own conditions,
-    /// and moves the head last, or changes nothing. Returns whether it did. If not, `run_checked` finds out why; also on PostgreSQL
-    /// and before the end of the chain is known.
+    /// and moves the head last, or changes nothing. Returns whether it did. If not, `run_checked` finds out why; it also does
+    /// the step on PostgreSQL, and before the end of the chain is known.
     pub(crate) async fn run_whole<'q>(
         &self,
         decision: &AuditRow,

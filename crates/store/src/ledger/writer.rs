@@ -1,7 +1,7 @@
 //! Writes settled requests to disk, many per commit.
 //!
-//! 1. `settle` puts its row into a bounded queue and waits for the result. From then on the row does not depend on the
-//!    caller: if the caller goes away, its row is still written.
+//! 1. `settle` puts its row into a bounded queue and waits for the result, up to `SETTLE_TIMEOUT`. From then on the row does
+//!    not depend on the caller: if the caller goes away, its row is still written.
 //! 2. The writer takes all queued rows, up to a bound, links them into this process's chain and sums them by day. One
 //!    transaction writes the rows, the sums and the new chain head, releases the spending reservations, and stores
 //!    replies under their idempotency keys: one disk flush for all. Rows that arrive meanwhile form the next batch. Before it
@@ -36,6 +36,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::{Mutex, Notify, mpsc, oneshot};
 use tokio::time::timeout;
@@ -48,6 +49,11 @@ const MAX_BATCH_REPLY_BYTES: usize = 16 * 1024 * 1024;
 
 /// Most rows that wait during a commit. Beyond that, `settle` waits before it queues its row.
 const MAX_QUEUE: usize = 4096;
+
+/// How long a caller waits. It is above what a batch takes that is retried once; on SQLite nothing else bounds a commit that
+/// hangs on the disk.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(25);
+const _: () = assert!(SETTLE_TIMEOUT.as_secs() > 2 * RESPONSE_TIMEOUT.as_secs());
 
 /// Attempts to write rows while the chain head or another row changes concurrently. Only another process with the same
 /// writer id can cause more than one retry.
@@ -131,7 +137,15 @@ impl LedgerWriter {
         }
         let (responder, response) = oneshot::channel();
         self.queue.send(PendingSettlement { settlement, responder }).await.map_err(|_| store_closed())?;
-        response.await.map_err(|_| store_closed())?
+        match timeout(SETTLE_TIMEOUT, response).await {
+            Ok(response) => response.map_err(|_| store_closed())?,
+            // The row may still be written. Settling it again is safe.
+            Err(_) => Err(DbError::Unavailable(format!(
+                "a commit took longer than {} s; check the disk or the database server, and its load",
+                SETTLE_TIMEOUT.as_secs()
+            ))
+            .into()),
+        }
     }
 
     pub(crate) fn commits(&self) -> u64 {
@@ -584,6 +598,17 @@ mod tests {
         let parts = split_by_size(&settlements, (0..settlements.len()).collect());
         let parts: Vec<Vec<usize>> = parts.into_iter().rev().map(|part| part.indices).collect();
         assert_eq!(parts, [vec![0, 1], vec![2], vec![3], vec![4, 5, 6]]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn commit_that_hangs_fails_its_caller_and_bills_once_when_it_ends() {
+        let (open_gate, gate) = oneshot::channel();
+        let (database, writer) = writer([Script::WaitFor(gate)]);
+        let settled = timeout(10 * SETTLE_TIMEOUT, writer.settle(row(1).into())).await;
+        assert!(matches!(settled, Ok(Err(LedgerError::Database(DbError::Unavailable(_))))), "{settled:?}");
+        open_gate.send(()).unwrap();
+        writer.settle(row(1).into()).await.unwrap();
+        assert_eq!(database.rows.lock().await.len(), 1);
     }
 
     #[tokio::test]
