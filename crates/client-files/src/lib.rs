@@ -33,8 +33,7 @@ const MAX_ENTRIES: usize = 1_000_000;
 const ROWS_PER_PROGRESS: u64 = 256;
 
 /// How clients are written in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// JSON Lines: one client a line
     Jsonl,
