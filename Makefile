@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test test-arm check check-perf flamegraph docs openapi authorization bench bench-engine bench-engine-all bench-gateway bench-gpu bench-ledger bench-delay bench-portal bench-billing bench-capacity bench-drafting bench-accuracy test-models clean screenshots torture nodes upstream-engines
+.PHONY: help run release test lint sizes test-arm check check-perf flamegraph docs openapi authorization bench bench-engine bench-engine-all bench-gateway bench-gpu bench-ledger bench-delay bench-portal bench-billing bench-capacity bench-drafting bench-accuracy test-models clean screenshots torture nodes upstream-engines
 
 CARGO ?= cargo
 CHANCERY := $(CARGO) run --quiet --release --locked -p chancery --
@@ -17,18 +17,28 @@ DRAFTING_MODELS ?= smollm2-135m $(LARGE_MODELS)
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
-run: ## Download the model, build, and start a demo server (ARGS="--data DIR" adds options)
+run: ## Download the model, build quickly, and start a demo server (ARGS="--data DIR" adds options)
+	@scripts/require build
+	$(CARGO) build --profile fast --locked -p chancery
+	@$(CARGO) run --quiet --profile fast --locked -p chancery -- model pull smollm2-135m
+	@$(CARGO) run --quiet --profile fast --locked -p chancery -- serve --demo $(ARGS)
+
+release: ## Build what is shipped: target/release/chancery, fully optimized
 	@scripts/require build
 	$(CARGO) build --release --locked -p chancery
-	$(CHANCERY) model pull smollm2-135m
-	$(CHANCERY) serve --demo $(ARGS)
 
 # Full runs mostly start from a clean build, where incremental data only costs time.
-test: export CARGO_INCREMENTAL := 0
-test: ## Run all checks and tests, on both databases and with the real model
-	@scripts/require build lint test
-	@scripts/lint
+test lint: export CARGO_INCREMENTAL := 0
+test: ## Run all tests, on both databases and with the real model
+	@scripts/require build test
 	scripts/with-services scripts/test
+
+lint: ## Check format, structure, sizes, words, lints, documentation, licences and deploy/
+	@scripts/require build lint
+	@scripts/lint
+
+sizes: ## Print the figures that must not grow: production lines and files, packages, words
+	@scripts/check-structure --sizes
 
 torture: ## Run the fault tests and fuzz targets for a while and report losses (MINUTES=20 SEED=n CASES=nodes::)
 	@scripts/require build test

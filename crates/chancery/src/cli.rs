@@ -19,9 +19,13 @@ use std::num::IntErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The build profile. `release` is what is shipped and measured; `fast`, which `make run` builds, is quicker to build and slower.
+pub const PROFILE: &str = env!("CHANCERY_PROFILE");
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("CHANCERY_PROFILE"), ")");
+
 /// Text-generation API and client portal for one firm, in one binary.
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true, arg_required_else_help = true)]
+#[command(version = VERSION, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "Example:\n  chancery serve --demo")]
 pub struct Cli {
     #[command(flatten)]

@@ -6,6 +6,7 @@ use super::Services;
 use super::drafting;
 use super::people::{Addresses, SharedDeps};
 use super::{demo_clients, demo_history};
+use crate::cli::PROFILE;
 use crate::commands::{change_account, create_key};
 use crate::config::{Config, ConfigError};
 use crate::data_dir::DataDir;
@@ -88,7 +89,9 @@ struct SavedDemo {
 impl fmt::Display for Demo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { api_url, portal_url, auth_url, api_key, model, mail_url, users } = self;
-        writeln!(f, "\nThe demo firm is ready.\n")?;
+        let hint =
+            if PROFILE == "release" { "" } else { "; `make release` builds the faster one that is shipped" };
+        writeln!(f, "\nThe demo firm is ready ({PROFILE} build{hint}).\n")?;
         writeln!(f, "  API      {api_url}\n  API key  {api_key}\n  model    {model}")?;
         writeln!(f, "  portal   {portal_url}\n  sign-in  {auth_url}")?;
         if let Some(mail_url) = mail_url {

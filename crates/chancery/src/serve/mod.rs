@@ -38,7 +38,7 @@ mod self_wakes;
 mod shutdown;
 pub mod tls;
 
-use crate::cli::{GlobalArgs, Serve, Service};
+use crate::cli::{GlobalArgs, PROFILE, Serve, Service};
 use crate::config::{Config, EngineConfig, Loaded, ModelConfig, is_on_this_machine, scheme};
 use crate::data_dir::{DataDir, ServerLock};
 use crate::encryption_keys;
@@ -389,7 +389,7 @@ impl ListenAddresses {
     fn log(&self, data: &DataDir) {
         let [api, portal, auth] = [self.api, self.portal, self.auth].map(|address| address.map(display));
         let (ops, data) = (display(self.ops), data.path().display());
-        tracing::info!(api_listen = api, portal_listen = portal, auth_listen = auth, ops_listen = ops, %data, "ready");
+        tracing::info!(profile = PROFILE, api_listen = api, portal_listen = portal, auth_listen = auth, ops_listen = ops, %data, "ready");
     }
 }
 

@@ -8,6 +8,11 @@ use serde_json::json;
 use std::sync::Arc;
 
 #[test]
+fn version_names_the_build_profile() {
+    assert!(Firm::new().run(&["--version"]).ends_with(concat!(" (", env!("CHANCERY_PROFILE"), ")\n")));
+}
+
+#[test]
 fn accounts_are_created_changed_listed_and_closed() {
     let firm = Firm::new();
     assert!(

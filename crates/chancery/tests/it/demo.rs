@@ -15,9 +15,10 @@ async fn demo_curl_command_works_and_restarts_print_the_same_key() {
     let firm = Firm::new();
     let server = firm.start_with(&["--demo"]);
     crate::server::eventually("the curl line is printed", Duration::from_secs(5), async || {
-        server.stdout().ends_with("\n\n")
+        server.stdout().contains("curl ") && server.stdout().ends_with("\n\n")
     })
     .await;
+    assert!(server.stdout().contains(concat!("ready (", env!("CHANCERY_PROFILE"), " build")));
     let output = clean_command("bash").args(["-c", &pasted_curl(&server.stdout())]).output().unwrap();
     let reply: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(reply["output_text"].as_str().unwrap().contains("ledger"), "{reply}");
