@@ -5,8 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chancery_domain::{Randomness, SecretToken};
 use chancery_store::WebhookSecret;
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use ring::hmac;
 use std::ops::RangeInclusive;
 
 const SECRET_PREFIX: &str = "whsec_";
@@ -34,8 +33,8 @@ pub(crate) fn sign(secret: &WebhookSecret, id: &str, timestamp_s: i64, body: &st
     if !ACCEPTED_SECRET_BYTES.contains(&key.len()) {
         return None;
     }
-    let mac = Hmac::<Sha256>::new_from_slice(&key).ok()?;
-    let signature = mac.chain_update(format!("{id}.{timestamp_s}.{body}")).finalize().into_bytes();
+    let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
+    let signature = hmac::sign(&key, format!("{id}.{timestamp_s}.{body}").as_bytes());
     Some(format!("v1,{}", STANDARD.encode(signature)))
 }
 

@@ -2,8 +2,7 @@
 //! one account what another has sent. Servers see only the salt, which reveals nothing about the account.
 
 use chancery_domain::{AccountId, SecretToken};
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use ring::hmac;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,15 +13,15 @@ pub(super) const CACHE_SALT_FIELD: &str = "cache_salt";
 const MAX_REMEMBERED: usize = 10_000;
 
 pub(super) struct CacheSalts {
-    mac: Hmac<Sha256>,
+    key: hmac::Key,
     known: Mutex<HashMap<AccountId, Arc<str>>>,
 }
 
 impl CacheSalts {
     /// Nodes that share servers must share the secret, or their caches are of no use to each other.
-    pub(super) fn new(secret: &SecretToken) -> Result<Self, hmac::digest::InvalidLength> {
-        let mac = Hmac::<Sha256>::new_from_slice(secret.reveal().as_bytes())?;
-        Ok(Self { mac, known: Mutex::default() })
+    pub(super) fn new(secret: &SecretToken) -> Self {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, secret.reveal().as_bytes());
+        Self { key, known: Mutex::default() }
     }
 
     pub(super) fn of(&self, account: AccountId) -> Arc<str> {
@@ -37,8 +36,24 @@ impl CacheSalts {
     }
 
     fn compute(&self, account: AccountId) -> String {
-        let tag = self.mac.clone().chain_update(account.0.to_le_bytes()).finalize().into_bytes();
-        let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or('0');
-        tag.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
+        let tag = hmac::sign(&self.key, &account.0.to_le_bytes());
+        tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn salt_is_the_hmac_of_the_account_in_hexadecimal() {
+        let secret = SecretToken::parse(&"k".repeat(43)).unwrap();
+        let salts = CacheSalts::new(&secret);
+        for _ in 0..2 {
+            assert_eq!(
+                &*salts.of(AccountId(7)),
+                "b344ef4c3f272eda0c8d73276e6d912eceed58afb12aa803278e04f412240551"
+            );
+        }
     }
 }

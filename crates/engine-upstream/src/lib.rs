@@ -65,8 +65,6 @@ use transport::Transport;
 pub enum UpstreamSetupError {
     #[error("no upstream server reports the context length ({0}); set `context_tokens`")]
     ContextUnknown(String),
-    #[error("the secret for cache salts cannot be used")]
-    InvalidSecret,
     #[error(transparent)]
     Transport(#[from] TransportError),
 }
@@ -104,8 +102,6 @@ impl UpstreamEngine {
             Some(tokens) => tokens,
             None => query_context_tokens(&transport, pool.serving(), &upstream_model).await?,
         };
-        let cache_salts =
-            CacheSalts::new(&cache_salt_secret).map_err(|_| UpstreamSetupError::InvalidSecret)?;
         let upstream = Arc::new(Upstream {
             pool,
             model,
@@ -115,7 +111,7 @@ impl UpstreamEngine {
             context_tokens,
             timeouts,
             hedge_after,
-            cache_salts,
+            cache_salts: CacheSalts::new(&cache_salt_secret),
             billed_prefixes: BilledPrefixes::new(),
             clock,
             randomness: Arc::clone(&randomness),

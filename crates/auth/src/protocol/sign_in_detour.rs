@@ -10,8 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chancery_domain::{SecretToken, ThrottleDecision, ThrottleKey, UnixMillis};
 use chancery_web::ErrorPage;
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use ring::hmac;
 
 const SECRET_NAME: &str = "authorize-detour";
 
@@ -21,8 +20,8 @@ pub(super) async fn with_detour_mark(
     request: AuthorizationRequest,
     now: UnixMillis,
 ) -> Result<AuthorizationRequest, ErrorPage> {
-    let signature = URL_SAFE_NO_PAD.encode(mac(provider, &request, now).await?.finalize().into_bytes());
-    Ok(AuthorizationRequest { sign_in_detour: Some(format!("{}.{signature}", now.0)), ..request })
+    let mark = mark(&signing_key(provider).await?, &request, now);
+    Ok(AuthorizationRequest { sign_in_detour: Some(mark), ..request })
 }
 
 /// When the user was sent to sign in for this request. `None` if we did not send them, or too long ago.
@@ -37,7 +36,8 @@ pub(super) async fn sent_at(
     else {
         return Ok(None);
     };
-    let is_ours = mac(provider, request, sent_at).await?.verify_slice(&signature).is_ok();
+    let key = signing_key(provider).await?;
+    let is_ours = hmac::verify(&key, signed_text(request, sent_at).as_bytes(), &signature).is_ok();
     let is_recent = sent_at <= now && now < after(sent_at, SIGN_IN_REDIRECT);
     Ok((is_ours && is_recent).then_some(sent_at))
 }
@@ -53,19 +53,55 @@ pub(super) async fn consume(
     Ok(matches!(used.map_err(|error| store_error_page(&error))?, ThrottleDecision::Allowed(_)))
 }
 
-/// Covers the whole request without the `sign_in_detour` parameter.
-async fn mac(
-    provider: &Provider,
-    request: &AuthorizationRequest,
-    sent_at: UnixMillis,
-) -> Result<Hmac<Sha256>, ErrorPage> {
+async fn signing_key(provider: &Provider) -> Result<hmac::Key, ErrorPage> {
     let secret = provider.detour_secret.get_or_try_init(|| async {
         let candidate = SecretToken::generate(provider.randomness.as_ref());
         provider.store.secrets.shared_secret(SECRET_NAME, &candidate).await
     });
     let secret = secret.await.map_err(|error| store_error_page(&error))?;
-    let mac = Hmac::<Sha256>::new_from_slice(secret.reveal().as_bytes());
-    let mac = mac.map_err(|_| ErrorPage::internal("a shared secret is no key"))?;
+    Ok(hmac::Key::new(hmac::HMAC_SHA256, secret.reveal().as_bytes()))
+}
+
+fn mark(key: &hmac::Key, request: &AuthorizationRequest, sent_at: UnixMillis) -> String {
+    let signature = hmac::sign(key, signed_text(request, sent_at).as_bytes());
+    format!("{}.{}", sent_at.0, URL_SAFE_NO_PAD.encode(signature))
+}
+
+/// The whole request without the `sign_in_detour` parameter.
+fn signed_text(request: &AuthorizationRequest, sent_at: UnixMillis) -> String {
     let unmarked = AuthorizationRequest { sign_in_detour: None, ..request.clone() };
-    Ok(mac.chain_update(format!("{}.{}", sent_at.0, unmarked.to_query())))
+    format!("{}.{}", sent_at.0, unmarked.to_query())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::authorization_request::{Prompt, RedirectTarget};
+    use super::super::scope::Scope;
+    use super::*;
+
+    #[test]
+    fn mark_signs_the_time_and_the_request_without_its_mark() {
+        let request = AuthorizationRequest {
+            client_id: "portal".to_owned(),
+            redirect_target: RedirectTarget {
+                redirect_uri: "https://portal.example.com/auth/callback".to_owned(),
+                state: Some("af0ifjsldkj".to_owned()),
+            },
+            scope: Scope { has_email: true },
+            nonce: None,
+            code_challenge: "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM".to_owned(),
+            prompt: Prompt::default(),
+            max_age_s: None,
+            acr_values: None,
+            login_hint: None,
+            id_token_hint: None,
+            sign_in_detour: Some("ignored".to_owned()),
+        };
+        let key = hmac::Key::new(hmac::HMAC_SHA256, b"key");
+        let sent_at = UnixMillis(1_600_000_000_000);
+        assert_eq!(
+            mark(&key, &request, sent_at),
+            "1600000000000.4vcjQ415pVAXlfDbUsS6njgylsfpC1cUiuIn1P4rt1M"
+        );
+    }
 }
