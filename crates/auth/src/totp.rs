@@ -2,10 +2,14 @@
 
 use crate::limits::{TOTP_DIGITS, TOTP_SECRET_BYTES, TOTP_STEP_S, TOTP_TOLERANCE_STEPS};
 use chancery_domain::{EmailAddress, Randomness, UnixMillis};
+use data_encoding::BASE32_NOPAD;
 use qrcode::{Color, QrCode};
+use ring::hmac;
 use std::fmt::Write as _;
 use subtle::ConstantTimeEq;
-use totp_rs::{Algorithm, Secret, TOTP};
+
+/// What RFC 4226 requires.
+const MIN_SECRET_BYTES: usize = 16;
 
 /// Modules of white around a QR code, as the standard requires.
 const QUIET_ZONE: usize = 4;
@@ -18,12 +22,12 @@ pub(crate) fn generate_secret(randomness: &dyn Randomness) -> Vec<u8> {
 
 /// The secret as people type it.
 pub(crate) fn to_base32(secret: &[u8]) -> String {
-    Secret::Raw(secret.to_vec()).to_encoded().to_string()
+    BASE32_NOPAD.encode(secret)
 }
 
 /// The reverse of `to_base32`.
 pub(crate) fn from_base32(text: &str) -> Option<Vec<u8>> {
-    Secret::Encoded(text.to_owned()).to_bytes().ok()
+    BASE32_NOPAD.decode(text.as_bytes()).ok()
 }
 
 /// In groups of four, which are easier to type.
@@ -41,17 +45,29 @@ pub(crate) fn parse_code(typed: &str) -> Option<String> {
 
 /// The time step whose code this is, among those that are accepted now. The newest, if two steps have the same code.
 pub(crate) fn matching_step(secret: &[u8], code: &str, now: UnixMillis) -> Option<i64> {
-    let step_s = u64::try_from(TOTP_STEP_S).ok()?;
-    let totp = TOTP::new(Algorithm::SHA1, TOTP_DIGITS, 0, step_s, secret.to_vec()).ok()?;
+    if secret.len() < MIN_SECRET_BYTES {
+        return None;
+    }
+    let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, secret);
     let current = now.0 / 1_000 / TOTP_STEP_S;
     let mut matching = None;
     for step in current - TOTP_TOLERANCE_STEPS..=current + TOTP_TOLERANCE_STEPS {
-        let Ok(seconds) = u64::try_from(step * TOTP_STEP_S) else { continue };
-        if totp.generate(seconds).as_bytes().ct_eq(code.as_bytes()).into() {
+        let Ok(counter) = u64::try_from(step) else { continue };
+        if hotp(&key, counter).as_bytes().ct_eq(code.as_bytes()).into() {
             matching = Some(step);
         }
     }
     matching
+}
+
+/// RFC 4226, section 5.3: the last half byte of the MAC says where in it the four bytes of the code are.
+fn hotp(key: &hmac::Key, counter: u64) -> String {
+    let mac = hmac::sign(key, &counter.to_be_bytes());
+    let mac = mac.as_ref();
+    let start = usize::from(mac[mac.len() - 1] & 0xf);
+    let number = mac[start..start + 4].iter().fold(0, |number, byte| (number << 8) | u32::from(*byte));
+    let code = (number & 0x7fff_ffff) % 10_u32.pow(TOTP_DIGITS as u32);
+    format!("{code:0TOTP_DIGITS$}")
 }
 
 /// What the QR code contains: the key URI format that authenticator apps read.
@@ -128,13 +144,31 @@ mod tests {
     }
 
     #[test]
+    fn codes_are_those_of_rfc_4226() {
+        let codes = [
+            "755224", "287082", "359152", "969429", "338314", "254676", "287922", "162583", "399871",
+            "520489",
+        ];
+        let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, RFC_SECRET);
+        for (counter, code) in (0..).zip(codes) {
+            assert_eq!(hotp(&key, counter), code, "{counter}");
+        }
+    }
+
+    #[test]
     fn code_is_accepted_one_step_early_or_late() {
         let step = 59 / 30;
         for (seconds, expected) in [(0, Some(step)), (29, Some(step)), (89, Some(step)), (90, None)] {
             assert_eq!(matching_step(RFC_SECRET, "287082", at(seconds)), expected, "{seconds}");
         }
         assert_eq!(matching_step(RFC_SECRET, "287083", at(59)), None);
-        assert_eq!(matching_step(b"short", "287082", at(59)), None);
+    }
+
+    #[test]
+    fn short_secret_has_no_codes() {
+        let secret = &RFC_SECRET[..MIN_SECRET_BYTES - 1];
+        let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, secret);
+        assert_eq!(matching_step(secret, &hotp(&key, 1), at(59)), None);
     }
 
     #[test]
@@ -152,6 +186,8 @@ mod tests {
         let secret = generate_secret(&OsRandomness);
         let text = to_base32(&secret);
         assert_eq!((text.len(), from_base32(&text)), (32, Some(secret)));
+        assert_eq!(to_base32(RFC_SECRET), "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ");
+        assert_eq!(from_base32("GEZDGNBVGY3TQOJ1"), None);
         assert_eq!(grouped("ABCDEFGHIJ"), "ABCD EFGH IJ");
     }
 

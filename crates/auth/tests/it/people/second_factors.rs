@@ -2,27 +2,31 @@
 
 use super::harness::{Browser, PASSWORD, Reply, StoredEmail, TestProvider};
 use chancery_domain::Clock as _;
+use data_encoding::BASE32_NOPAD;
+use ring::hmac;
 use std::time::Duration;
-use totp_rs::{Algorithm, Secret, TOTP};
 
 const MAYA: &str = "maya@example.com";
 const STEP: Duration = Duration::from_secs(30);
 const ADD_APP: &str = "/security/authenticator/add";
 
 /// An authenticator app.
-pub struct App(TOTP);
+pub struct App(hmac::Key);
 
 impl App {
     /// Types the key of the page into the app.
     pub fn read(page: &Reply) -> Self {
         let (_, rest) = page.body.split_once("class=\"totp-secret\">").unwrap_or_else(|| panic!("{page:?}"));
         let secret = rest.split('<').next().unwrap().replace(' ', "");
-        let secret = Secret::Encoded(secret).to_bytes().unwrap();
-        Self(TOTP::new(Algorithm::SHA1, 6, 1, 30, secret).unwrap())
+        let secret = BASE32_NOPAD.decode(secret.as_bytes()).unwrap();
+        Self(hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &secret))
     }
 
     pub fn code(&self, served: &TestProvider) -> String {
-        self.0.generate(u64::try_from(served.clock.now().0 / 1_000).unwrap())
+        let mac = hmac::sign(&self.0, &(served.clock.now().0 / 30_000).to_be_bytes());
+        let start = usize::from(mac.as_ref()[19] & 0xf);
+        let number = u32::from_be_bytes(mac.as_ref()[start..start + 4].try_into().unwrap());
+        format!("{:06}", (number & 0x7fff_ffff) % 1_000_000)
     }
 }
 
