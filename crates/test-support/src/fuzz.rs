@@ -1,6 +1,6 @@
 //! Fuzzing on a stable toolchain, inside ordinary tests. A target has seeds and a check. Each input is a seed with a few mutations,
 //! all chosen from one number, so a run can be repeated. Without coverage feedback, inputs stay close to valid ones instead:
-//! seeds are real inputs, and mutations insert words of the format. bolero catches panics and shrinks what failed.
+//! seeds are real inputs, and mutations insert words of the format. An input that panics is shrunk by leaving out bytes.
 //!
 //! A target is the only test of its name, in a module `fuzz`. It runs, in this order:
 //!
@@ -8,18 +8,17 @@
 //! 2. its seeds, unchanged;
 //! 3. `iterations` mutated inputs, or as many as fit into `CHANCERY_FUZZ_SECONDS`, from `CHANCERY_FUZZ_SEED`.
 //!
-//! With `CHANCERY_FUZZ_INPUT=FILE`, it runs that file alone. An input that panics is shrunk and saved as `target/fuzz/NAME.failed`.
-//! One that aborts or hangs the process stays in `target/fuzz/NAME.running`.
+//! With `CHANCERY_FUZZ_INPUT=FILE`, it runs that file alone. A shrunk input is saved as `target/fuzz/NAME.failed`. One that
+//! aborts or hangs the process stays in `target/fuzz/NAME.running`.
 
-use bolero_engine::driver::{Driver, Options};
-use bolero_engine::panic::{self, PanicError};
-use bolero_engine::{Input, Test, input};
 use rustix::time::{ClockId, clock_gettime};
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::panic::AssertUnwindSafe;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::time::Duration;
 
 const INPUT: &str = "CHANCERY_FUZZ_INPUT";
@@ -31,8 +30,6 @@ const DEFAULT_SEED: u64 = 1;
 const MAX_CPU_TIME: Duration = Duration::from_secs(3);
 /// Mutations do not grow an input beyond this, so that a slow input is slow for its size.
 const MAX_INPUT_BYTES: usize = 64 * 1024;
-/// Random bytes from which an input is chosen: enough for about ten mutations.
-const ENTROPY_BYTES: usize = 256;
 const SHRINK_TIME: Duration = Duration::from_secs(5);
 /// Bytes of a failed input that are printed. The whole input is in its file.
 const MAX_PRINTED_BYTES: usize = 4 * 1024;
@@ -106,10 +103,7 @@ impl Fuzz<'_> {
         assert!(!inputs.is_empty(), "the fuzz target {} has no seed", self.name);
         let corpus = Corpus { inputs, tokens: self.tokens };
         let mut target = Target { corpus: &corpus, check, running: RunningInput::create(self.name) };
-        panic::set_hook();
-        let forwards_panics = panic::forward_panic(false);
         let outcome = target.run_all(seed, length);
-        panic::forward_panic(forwards_panics);
         target.running.remove();
         match outcome {
             Ok(count) => count,
@@ -162,53 +156,51 @@ struct Corpus<'a> {
 }
 
 impl Corpus<'_> {
-    /// A driver that has run out of bytes gives zeros, which add no mutation. So removing bytes removes mutations.
-    fn mutated<D: Driver>(&self, driver: &mut D) -> Vec<u8> {
-        let mut choices = Choices(driver);
-        let mut bytes = self.inputs[choices.below(self.inputs.len())].clone();
-        while choices.below(4) != 0 {
-            self.mutate(&mut bytes, &mut choices);
+    fn mutated(&self, random: &mut SplitMix64) -> Vec<u8> {
+        let mut bytes = self.inputs[random.below(self.inputs.len())].clone();
+        while random.below(4) != 0 {
+            self.mutate(&mut bytes, random);
         }
         bytes
     }
 
-    fn mutate<D: Driver>(&self, bytes: &mut Vec<u8>, choices: &mut Choices<'_, D>) {
+    fn mutate(&self, bytes: &mut Vec<u8>, random: &mut SplitMix64) {
         const MAX_PART_BYTES: usize = 64;
-        let kind = choices.below(8);
-        let at = choices.below(bytes.len() + 1);
-        let end = at + choices.below((bytes.len() - at).min(MAX_PART_BYTES) + 1);
+        let kind = random.below(8);
+        let at = random.below(bytes.len() + 1);
+        let end = at + random.below((bytes.len() - at).min(MAX_PART_BYTES) + 1);
         match kind {
             0 => drop(bytes.drain(at..end)),
-            1 => drop(bytes.splice(at..at, self.token(choices))),
-            2 => drop(bytes.splice(at..end, self.token(choices))),
+            1 => drop(bytes.splice(at..at, self.token(random))),
+            2 => drop(bytes.splice(at..end, self.token(random))),
             3 => {
-                let number = NUMBERS[choices.below(NUMBERS.len())].to_le_bytes();
-                let width = (1_usize << choices.below(4)).min(bytes.len() - at);
+                let number = NUMBERS[random.below(NUMBERS.len())].to_le_bytes();
+                let width = (1_usize << random.below(4)).min(bytes.len() - at);
                 bytes[at..at + width].copy_from_slice(&number[..width]);
             }
             4 => {
                 // Deep nesting, long lines and many fields.
-                let part = if choices.below(2) == 0 { bytes[at..end].to_vec() } else { self.token(choices) };
+                let part = if random.below(2) == 0 { bytes[at..end].to_vec() } else { self.token(random) };
                 let room = MAX_INPUT_BYTES.saturating_sub(bytes.len()) / part.len().max(1);
-                drop(bytes.splice(at..at, part.repeat((1_usize << choices.below(17)).min(room))));
+                drop(bytes.splice(at..at, part.repeat((1_usize << random.below(17)).min(room))));
             }
             5 => {
-                let other = &self.inputs[choices.below(self.inputs.len())];
-                let from = choices.below(other.len() + 1);
-                let to = from + choices.below((other.len() - from).min(MAX_PART_BYTES) + 1);
+                let other = &self.inputs[random.below(self.inputs.len())];
+                let from = random.below(other.len() + 1);
+                let to = from + random.below((other.len() - from).min(MAX_PART_BYTES) + 1);
                 drop(bytes.splice(at..end, other[from..to].iter().copied()));
             }
             6 => {
                 if let Some(byte) = bytes.get_mut(at) {
-                    *byte ^= 1 << choices.below(8);
+                    *byte ^= 1 << random.below(8);
                 }
             }
             _ => bytes.truncate(at),
         }
     }
 
-    fn token<D: Driver>(&self, choices: &mut Choices<'_, D>) -> Vec<u8> {
-        let index = choices.below(TOKENS.len() + self.tokens.len());
+    fn token(&self, random: &mut SplitMix64) -> Vec<u8> {
+        let index = random.below(TOKENS.len() + self.tokens.len());
         match TOKENS.get(index) {
             Some(token) => token.to_vec(),
             None => self.tokens[index - TOKENS.len()].as_bytes().to_vec(),
@@ -216,16 +208,6 @@ impl Corpus<'_> {
     }
 }
 
-struct Choices<'a, D>(&'a mut D);
-
-impl<D: Driver> Choices<'_, D> {
-    /// `bound` is at least 1.
-    fn below(&mut self, bound: usize) -> usize {
-        self.0.produce::<u32>().unwrap_or(0) as usize % bound
-    }
-}
-
-/// The target as bolero runs it. An input's bytes choose a mutated input.
 struct Target<'a, F> {
     corpus: &'a Corpus<'a>,
     check: F,
@@ -236,11 +218,8 @@ impl<F: FnMut(&[u8])> Target<'_, F> {
     fn run_all(&mut self, seed: u64, length: RunLength) -> Result<u64, FailedInput> {
         let corpus = self.corpus;
         for bytes in &corpus.inputs {
-            if let Err(error) = self.check_input(bytes) {
-                return Err(FailedInput { bytes: bytes.clone(), error: error.to_string() });
-            }
+            self.check_input(bytes.clone())?;
         }
-        let options = Options::default().with_shrink_time(SHRINK_TIME).with_max_len(ENTROPY_BYTES);
         let mut random = SplitMix64(seed);
         let started_at = clock(ClockId::Monotonic);
         let mut mutated = 0;
@@ -252,45 +231,63 @@ impl<F: FnMut(&[u8])> Target<'_, F> {
             if is_over {
                 return Ok(corpus.inputs.len() as u64 + mutated);
             }
-            let entropy = random.bytes();
-            if let Err(error) = self.test(&mut input::Bytes::new(&entropy, &options)) {
-                let unshrunk = self.generate_value(&mut input::Bytes::new(&entropy, &options));
-                return Err(match self.shrink(entropy, None, &options) {
-                    Some(failure) => FailedInput { bytes: failure.input, error: failure.error.to_string() },
-                    // It passes on the second run: it depends on earlier inputs, or on the time it takes.
-                    None => FailedInput { bytes: unshrunk, error: error.to_string() },
-                });
-            }
+            self.check_input(corpus.mutated(&mut random)).map_err(|failed| self.shrink(failed))?;
             mutated += 1;
         }
     }
 
-    fn check_input(&mut self, bytes: &[u8]) -> Result<bool, PanicError> {
-        self.running.store(bytes);
-        let check = &mut self.check;
-        panic::catch(AssertUnwindSafe(|| {
+    fn check_input(&mut self, bytes: Vec<u8>) -> Result<(), FailedInput> {
+        self.running.store(&bytes);
+        let outcome = catch_panic(|| {
             let started_at = clock(ClockId::ThreadCPUTime);
-            check(bytes);
+            (self.check)(&bytes);
             let used = clock(ClockId::ThreadCPUTime) - started_at;
             assert!(used < MAX_CPU_TIME, "the input took {} ms of CPU time", used.as_millis());
-            Ok::<bool, PanicError>(true)
-        }))
+        });
+        outcome.map_err(|error| FailedInput { bytes, error })
+    }
+
+    /// Leaves out bytes while the input still panics: first half of them at once, in the end one by one. An input that passes on
+    /// a second run stays as it is: it depends on earlier inputs, or on the time it takes.
+    fn shrink(&mut self, mut failed: FailedInput) -> FailedInput {
+        let started_at = clock(ClockId::Monotonic);
+        let mut part_bytes = failed.bytes.len().div_ceil(2);
+        while part_bytes > 0 {
+            let mut start = 0;
+            while start < failed.bytes.len() && clock(ClockId::Monotonic) - started_at < SHRINK_TIME {
+                let end = (start + part_bytes).min(failed.bytes.len());
+                match self.check_input([&failed.bytes[..start], &failed.bytes[end..]].concat()) {
+                    Ok(()) => start = end,
+                    Err(shorter) => failed = shorter,
+                }
+            }
+            part_bytes /= 2;
+        }
+        failed
     }
 }
 
-impl<F: FnMut(&[u8])> Test for Target<'_, F> {
-    type Value = Vec<u8>;
+thread_local! {
+    /// The last panic of this thread while it catches panics, and `None` while it does not.
+    static CAUGHT_PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
 
-    fn test<I: Input<Result<bool, PanicError>>>(&mut self, input: &mut I) -> Result<bool, PanicError> {
-        input.with_driver(&mut |driver| {
-            let bytes = self.corpus.mutated(driver);
-            self.check_input(&bytes)
-        })
-    }
-
-    fn generate_value<I: Input<Vec<u8>>>(&self, input: &mut I) -> Vec<u8> {
-        input.with_driver(&mut |driver| self.corpus.mutated(driver))
-    }
+/// Runs a function, and returns the message and the place of its panic instead of printing them.
+fn catch_panic(run: impl FnOnce()) -> Result<(), String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let print = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            CAUGHT_PANIC.with_borrow_mut(|caught| match caught {
+                Some(message) => *message = panic.to_string(),
+                None => print(panic),
+            });
+        }));
+    });
+    CAUGHT_PANIC.set(Some(String::new()));
+    let outcome = panic::catch_unwind(AssertUnwindSafe(run));
+    let message = CAUGHT_PANIC.take().unwrap_or_default();
+    outcome.map_err(|_| message)
 }
 
 /// The current input, on disk for the case that the process does not survive it.
@@ -356,8 +353,9 @@ impl SplitMix64 {
         mixed ^ (mixed >> 31)
     }
 
-    fn bytes(&mut self) -> Vec<u8> {
-        (0..ENTROPY_BYTES / 8).flat_map(|_| self.next_u64().to_le_bytes()).collect()
+    /// `bound` is at least 1.
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next_u64() % bound as u64) as usize
     }
 }
 
@@ -401,16 +399,36 @@ mod tests {
             let check = |bytes: &[u8]| assert!(!has_needle(bytes));
             target("finds_needle").run_from(DEFAULT_SEED, RunLength::Inputs(10_000), check)
         };
-        let panic = std::panic::catch_unwind(run).unwrap_err();
+        let panic = panic::catch_unwind(run).unwrap_err();
         let message = panic.downcast_ref::<String>().unwrap();
         let file = output_folder().join("finds_needle.failed");
         let saved = std::fs::read(&file).unwrap();
-        assert!(has_needle(&saved) && saved.len() < 1_000, "{message}");
+        assert_eq!(saved, b"needle", "{message}");
+        assert!(message.contains(&format!("panicked at {}", file!())), "{message}");
         let replay = format!(
             "CHANCERY_FUZZ_INPUT={} cargo test --workspace --tests fuzz::finds_needle",
             file.display()
         );
         assert!(message.contains(&replay), "{message}");
+        std::fs::remove_file(file).unwrap();
+    }
+
+    #[test]
+    fn input_that_fails_only_once_is_kept_whole() {
+        let mut has_failed = false;
+        let mut failing = Vec::new();
+        let check = |bytes: &[u8]| {
+            if !has_failed && has_needle(bytes) {
+                has_failed = true;
+                failing = bytes.to_vec();
+                panic!("only once");
+            }
+        };
+        let run = || target("fails_once").run_from(DEFAULT_SEED, RunLength::Inputs(10_000), check);
+        let panic = panic::catch_unwind(AssertUnwindSafe(run)).unwrap_err();
+        assert!(panic.downcast_ref::<String>().unwrap().contains("only once"));
+        let file = output_folder().join("fails_once.failed");
+        assert_eq!(std::fs::read(&file).unwrap(), failing);
         std::fs::remove_file(file).unwrap();
     }
 
