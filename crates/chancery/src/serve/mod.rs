@@ -31,6 +31,7 @@ mod ops;
 mod outbox;
 pub mod people;
 mod person_limits;
+mod prometheus;
 mod reload;
 mod reply_io;
 mod reply_watch;
@@ -60,6 +61,7 @@ use model_set::ModelSet;
 use models::{LoadedModel, ModelLoader};
 use ops::Serving;
 use people::{Addresses, SharedDeps};
+use prometheus::Metrics;
 use reload::{HangUps, Reloader};
 use shutdown::{ShutdownTokens, Signals};
 use std::io::Write;
@@ -237,11 +239,10 @@ impl Server {
         let addresses =
             Addresses::new(&config, api_url.clone(), portal_listener.as_ref(), auth_listener.as_ref());
 
-        let recorder = ops::install_metrics()?;
-        tokio::spawn(ops::keep_metrics_small(recorder.clone()));
+        let metrics = Metrics::install()?;
         let shutdown_tokens = ShutdownTokens::default();
         let readiness = ops::Readiness::default();
-        let ops_router = ops::router(readiness.clone(), recorder, certificates.served());
+        let ops_router = ops::router(readiness.clone(), metrics, certificates.served());
         let address = |listener: &Option<Listener>| listener.as_ref().map(Listener::address);
         let listen_addresses = ListenAddresses {
             api: address(&api_listener),

@@ -1,8 +1,8 @@
 //! The operations listener: `/livez`, `/readyz`, `/metrics`. It needs no key, so bind it to an address that only
 //! operators can reach.
 
+use super::prometheus::{Metrics, Page};
 use super::tls::ServedCertificate;
-use anyhow::Context;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
@@ -10,33 +10,11 @@ use axum::{Json, Router};
 use chancery_engine::{EndpointState, EndpointStatus};
 use chancery_metering::{Meter, Models};
 use chancery_store::Health;
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics::Key;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-
-/// Upper bounds of the request duration buckets, in seconds.
-const REQUEST_SECONDS: [f64; 12] = [0.001, 0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0];
-
-const METRICS_UPKEEP: Duration = Duration::from_secs(5);
-
-pub fn install_metrics() -> anyhow::Result<PrometheusHandle> {
-    PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &REQUEST_SECONDS)
-        .and_then(PrometheusBuilder::install_recorder)
-        .context("cannot set up metrics")
-}
-
-/// Histograms accumulate samples until upkeep aggregates them; this runs it even if no one scrapes the metrics.
-pub async fn keep_metrics_small(recorder: PrometheusHandle) {
-    let mut ticks = tokio::time::interval(METRICS_UPKEEP);
-    loop {
-        ticks.tick().await;
-        recorder.run_upkeep();
-    }
-}
 
 /// Ready once every service answers, until draining begins.
 #[derive(Clone, Default)]
@@ -121,14 +99,14 @@ impl Readiness {
 #[derive(Clone)]
 struct OpsState {
     readiness: Readiness,
-    metrics: PrometheusHandle,
+    metrics: Metrics,
     certificates: Arc<[ServedBySection]>,
 }
 
 /// The section of the configuration, and its certificate.
 type ServedBySection = (&'static str, Arc<ServedCertificate>);
 
-pub fn router(readiness: Readiness, metrics: PrometheusHandle, certificates: Vec<ServedBySection>) -> Router {
+pub fn router(readiness: Readiness, metrics: Metrics, certificates: Vec<ServedBySection>) -> Router {
     Router::new()
         .route("/livez", get(async || "alive\n"))
         .route("/readyz", get(readyz))
@@ -170,47 +148,32 @@ async fn render_metrics(State(state): State<OpsState>) -> String {
                 .set(expires_at_s as f64);
         }
     }
-    let mut text = state.metrics.render();
-    if state.readiness.meter().is_some() {
-        let offered = state.readiness.models();
-        let offered: Vec<&str> = offered.iter().map(|model| model.name.as_str()).collect();
-        text = without_withdrawn_models(&text, &offered);
-    }
-    upstream_gauges(&mut text, &state.readiness.endpoints());
-    text
+    let offered = state.readiness.meter().map(Meter::models);
+    let is_offered =
+        |model: &str| offered.as_ref().is_none_or(|models| models.iter().any(|it| it.name == model));
+    let mut page = state.metrics.page(|key| !is_of_withdrawn_model(key, is_offered));
+    write_upstream_gauges(&mut page, &state.readiness.endpoints());
+    page.text
 }
 
-/// Leaves out the engines of models that are no longer offered: the recorder would keep them forever.
-fn without_withdrawn_models(text: &str, offered: &[&str]) -> String {
-    let offered: Vec<String> = offered.iter().map(|name| format!("model=\"{}\"", label(name))).collect();
-    let is_current = |line: &&str| {
-        let is_of_engine = line.starts_with("chancery_engine_") || line.starts_with("chancery_upstream_");
-        !is_of_engine || !line.contains("model=\"") || offered.iter().any(|name| line.contains(name.as_str()))
-    };
-    text.lines().filter(is_current).flat_map(|line| [line, "\n"]).collect()
+/// Whether the metric is that of an engine whose model is no longer offered: the recorder keeps it forever.
+fn is_of_withdrawn_model(key: &Key, is_offered: impl Fn(&str) -> bool) -> bool {
+    let is_of_engine = ["chancery_engine_", "chancery_upstream_"].iter().any(|it| key.name().starts_with(it));
+    is_of_engine && key.labels().any(|label| label.key() == "model" && !is_offered(label.value()))
 }
 
 /// Writes gauges for current servers only: the recorder would keep those of a removed server forever.
-fn upstream_gauges(text: &mut String, endpoints: &BTreeMap<String, Vec<EndpointStatus>>) {
-    if endpoints.is_empty() {
-        return;
-    }
-    let mut gauge = |name: &str, value: &dyn Fn(&EndpointStatus) -> u64| {
-        *text += &format!("# TYPE {name} gauge\n");
+fn write_upstream_gauges(page: &mut Page, endpoints: &BTreeMap<String, Vec<EndpointStatus>>) {
+    let mut gauge = |name: &str, value: fn(&EndpointStatus) -> u64| {
         for (model, statuses) in endpoints {
             for status in statuses {
-                let (model, endpoint) = (label(model), label(&status.url));
-                *text += &format!("{name}{{model=\"{model}\",endpoint=\"{endpoint}\"}} {}\n", value(status));
+                page.start("gauge", name);
+                page.line(name, &[("model", model), ("endpoint", &status.url)], value(status));
             }
         }
     };
-    gauge("chancery_upstream_usable", &|status| u64::from(status.state == EndpointState::Up));
-    gauge("chancery_upstream_outstanding_tokens", &|status| status.outstanding_tokens);
-}
-
-/// Escapes a Prometheus label value.
-fn label(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    gauge("chancery_upstream_usable", |status| u64::from(status.state == EndpointState::Up));
+    gauge("chancery_upstream_outstanding_tokens", |status| status.outstanding_tokens);
 }
 
 #[cfg(test)]
@@ -219,17 +182,15 @@ mod tests {
 
     #[test]
     fn metrics_of_withdrawn_models_are_left_out_and_their_tokens_stay() {
-        let text = "# TYPE chancery_engine_running gauge\n\
-                    chancery_engine_running{model=\"one\"} 2\n\
-                    chancery_engine_running{model=\"one\\\"s\"} 1\n\
-                    chancery_upstream_retries_total{model=\"gone\"} 3\n\
-                    chancery_output_tokens_total{model=\"gone\"} 4\n\
-                    chancery_running_requests 0\n";
-        let expected = "# TYPE chancery_engine_running gauge\n\
-                        chancery_engine_running{model=\"one\"} 2\n\
-                        chancery_output_tokens_total{model=\"gone\"} 4\n\
-                        chancery_running_requests 0\n";
-        assert_eq!(without_withdrawn_models(text, &["one"]), expected);
-        assert!(without_withdrawn_models(text, &["one\"s"]).contains("running{model=\"one\\\"s\"} 1"));
+        for (name, model, is_withdrawn) in [
+            ("chancery_engine_running", "one", false),
+            ("chancery_engine_running", "one\"s", true),
+            ("chancery_upstream_retries_total", "gone", true),
+            ("chancery_output_tokens_total", "gone", false),
+        ] {
+            let key = Key::from_parts(name, &[("model", model)]);
+            assert_eq!(is_of_withdrawn_model(&key, |model| model == "one"), is_withdrawn, "{key}");
+        }
+        assert!(!is_of_withdrawn_model(&Key::from_name("chancery_engine_threads"), |_| false));
     }
 }

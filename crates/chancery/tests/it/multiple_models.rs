@@ -70,7 +70,7 @@ async fn long_job_on_one_model_does_not_delay_another_model() {
     tokio::pin!(running);
     let short = async {
         eventually("the long one runs", Duration::from_secs(30), async || {
-            server.metric("chancery_engine_steps_total").await > 3
+            server.metric(&format!("chancery_engine_steps_total{{model=\"{MODEL}\"}}")).await > 3
         })
         .await;
         server.generate(&key, &second).await
