@@ -1,4 +1,4 @@
-//! Checks pages on a desktop and on a phone, in light and dark mode: `axe-core` finds no accessibility problems, and no page
+//! Checks pages on a desktop in light mode and on a phone in dark mode: `axe-core` finds no accessibility problems, and no page
 //! scrolls sideways. With CHANCERY_TEST_SCREENSHOTS, takes screenshots for the documentation, in a subdirectory of the directory
 //! that it names (`make screenshots`).
 
@@ -19,13 +19,6 @@ pub struct Tour<'a> {
     findings: Vec<String>,
 }
 
-/// Which of axe-core's rules to check.
-#[derive(Clone, Copy)]
-enum Rules {
-    All,
-    ColorsOnly,
-}
-
 /// In the build directory: these are for developers, not for the documentation.
 fn dark_folder() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("screenshots")
@@ -38,31 +31,23 @@ impl<'a> Tour<'a> {
         Self { browser, axe, desktop, name, folder, findings: Vec::new() }
     }
 
-    /// Checks the page once it shows this text: on a phone in dark mode, and on a desktop in light mode.
+    /// Checks the page once it shows this text. Its colors depend only on the mode, and its width only on the screen, so two of the
+    /// four combinations show both.
     pub async fn look(&mut self, page: &str, text: &str) {
         self.browser.shows(text).await;
         for (screen, scheme) in [(Screen::Phone, Scheme::Dark), (self.desktop, Scheme::Light)] {
-            self.look_on(page, screen, scheme, Rules::All).await;
+            self.look_on(page, screen, scheme).await;
         }
     }
 
-    /// The same on both screens in both modes. A page that passed all rules in one mode differs in the other only by its colors.
-    pub async fn look_everywhere(&mut self, page: &str, text: &str) {
-        self.look(page, text).await;
-        for (screen, scheme) in [(Screen::Phone, Scheme::Light), (self.desktop, Scheme::Dark)] {
-            self.look_on(page, screen, scheme, Rules::ColorsOnly).await;
-        }
-        self.browser.show_on(self.desktop, Scheme::Light).await;
-    }
-
-    async fn look_on(&mut self, page: &str, screen: Screen, scheme: Scheme, rules: Rules) {
+    async fn look_on(&mut self, page: &str, screen: Screen, scheme: Scheme) {
         self.browser.show_on(screen, scheme).await;
         let is_too_wide =
             "return document.documentElement.scrollWidth > document.documentElement.clientWidth";
         if self.browser.script(is_too_wide).await == true {
             self.findings.push(format!("{page} {screen:?}: it scrolls sideways"));
         }
-        let violations = self.violations(rules).await;
+        let violations = self.violations().await;
         self.findings.extend(violations.iter().map(|what| format!("{page} {screen:?} {scheme:?}: {what}")));
     }
 
@@ -89,21 +74,15 @@ impl<'a> Tour<'a> {
         std::fs::write(path, self.browser.screenshot().await).unwrap();
     }
 
-    async fn violations(&self, rules: Rules) -> Vec<String> {
+    async fn violations(&self) -> Vec<String> {
         if self.browser.script("return typeof axe").await == "undefined" {
             self.browser.script(&self.axe).await;
         }
-        let only = match rules {
-            Rules::All => "",
-            Rules::ColorsOnly => "runOnly: ['color-contrast', 'link-in-text-block'], ",
-        };
         // Details of what is in order would only cost time.
-        let run = format!(
-            "const done = arguments[arguments.length - 1]; \
-            axe.run(document, {{{only}resultTypes: ['violations']}}) \
-                .then(found => done(found.violations), error => done(String(error)))"
-        );
-        let found = self.browser.script_with_reply(&run).await;
+        let run = "const done = arguments[arguments.length - 1]; \
+            axe.run(document, {resultTypes: ['violations']}) \
+                .then(found => done(found.violations), error => done(String(error)))";
+        let found = self.browser.script_with_reply(run).await;
         let found = found.as_array().unwrap_or_else(|| panic!("axe-core: {found}"));
         let targets = |violation: &Value| {
             let nodes = violation["nodes"].as_array().unwrap().iter();

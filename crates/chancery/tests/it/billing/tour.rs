@@ -27,7 +27,7 @@ async fn invoice_pages_are_accessible() {
     let browser = Browser::start().await;
     let mut tour = tour_of(&browser);
     open_as(&office, &browser, &ruth, "/invoices").await;
-    tour.look_everywhere("no invoices", "No invoices yet").await;
+    tour.look("no invoices", "No invoices yet").await;
 
     let past = Past::of(&office, &ruth).await;
     browser.open(&office.portal("/invoices")).await;
@@ -37,7 +37,7 @@ async fn invoice_pages_are_accessible() {
     for text in ["Overdue", "Paid", "Void", "Credit note", "In progress"] {
         browser.shows(text).await;
     }
-    tour.look_everywhere("invoices", "Ready to issue").await;
+    tour.look("invoices", "Ready to issue").await;
     tour.picture("07-invoices").await;
     phone_navigation_works_by_touch(&browser).await;
     let (account, last, running) = (past.brightwater.account, past.last, past.running);
@@ -66,7 +66,7 @@ async fn invoice_pages_are_accessible() {
         ("empty draft", format!("/invoices/drafts/{account}/2001-01"), "Nothing to invoice"),
     ] {
         browser.open(&office.portal(&path)).await;
-        tour.look_everywhere(page, text).await;
+        tour.look(page, text).await;
     }
     the_documents(&office, &browser, &mut tour, &documents).await;
     at_the_end(&browser, tour).await;
@@ -81,22 +81,22 @@ async fn the_documents(office: &Office, browser: &Browser, tour: &mut Tour<'_>, 
         ("issued invoice", documents.issued, "Amount due"),
     ] {
         browser.open(&office.portal(&format!("/invoices/{number}"))).await;
-        tour.look_everywhere(page, text).await;
+        tour.look(page, text).await;
     }
     tour.picture("08-invoice").await;
 
     let credit = office.portal(&format!("/invoices/{}/credit", documents.issued));
     browser.open(&credit).await;
-    tour.look_everywhere("credit form", "Amount").await;
+    tour.look("credit form", "Amount").await;
     browser.follow("main form button.button-primary").await;
-    tour.look_everywhere("credit form with errors", "Fix 2 problems").await;
+    tour.look("credit form with errors", "Fix 2 problems").await;
     assert_eq!(browser.status().await, 422);
     assert!(browser.title().await.starts_with("Error: "));
     browser.press("#part").await;
     browser.fill("#amount", "2.50").await;
     browser.fill("#reason", "Two requests were sent twice").await;
     browser.follow("main form button.button-primary").await;
-    tour.look_everywhere("preview of a credit note", "Preview").await;
+    tour.look("preview of a credit note", "Preview").await;
     browser.follow("form.actions button.button-primary").await;
     tour.look("new credit note", "can no longer be changed").await;
 }
@@ -118,7 +118,7 @@ async fn usage_pages_are_accessible() {
     let browser = Browser::start().await;
     let mut tour = tour_of(&browser);
     open_as(&office, &browser, &ruth, "/usage").await;
-    tour.look_everywhere("nothing used", "No usage in").await;
+    tour.look("nothing used", "No usage in").await;
 
     let past = Past::of(&office, &ruth).await;
     let (account, last, running) = (past.brightwater.account, past.last, past.running);
@@ -131,11 +131,11 @@ async fn usage_pages_are_accessible() {
         ("usage", format!("/usage?account={account}&month={last}"), "Rejected requests per day"),
     ] {
         browser.open(&office.portal(&path)).await;
-        tour.look_everywhere(page, text).await;
+        tour.look(page, text).await;
     }
     tour.picture("09-usage").await;
     open_details(&browser).await;
-    tour.look_everywhere("usage with tables", "Daily amounts are rounded.").await;
+    tour.look("usage with tables", "Daily amounts are rounded.").await;
     at_the_end(&browser, tour).await;
 }
 
@@ -148,7 +148,7 @@ async fn account_pages_are_accessible() {
     let browser = Browser::start().await;
     let mut tour = tour_of(&browser);
     open_as(&office, &browser, &ruth, "/accounts").await;
-    tour.look_everywhere("accounts", NORTHGATE).await;
+    tour.look("accounts", NORTHGATE).await;
     open_details(&browser).await;
     tour.look("accounts with open forms", "Create an unassigned key").await;
     browser.open(&office.portal("/accounts?after=%7E&closed=1")).await;
@@ -157,10 +157,10 @@ async fn account_pages_are_accessible() {
     tour.look("no such account", "Account not found").await;
 
     browser.open(&office.portal("/accounts?open=account")).await;
-    tour.look_everywhere("new account", "Shown on invoices. You cannot change it later.").await;
+    tour.look("new account", "Shown on invoices. You cannot change it later.").await;
     browser.fill("#rpm", "many").await;
     browser.follow("#new-account form button").await;
-    tour.look_everywhere("new account with errors", "Fix 2 problems").await;
+    tour.look("new account with errors", "Fix 2 problems").await;
     assert_eq!(browser.status().await, 422);
 
     let account = format!("/accounts/{}", past.brightwater.account);
@@ -168,17 +168,17 @@ async fn account_pages_are_accessible() {
     browser.open(&office.portal(&account)).await;
     browser.follow("section[aria-labelledby=close] a[href*='open=close']").await;
     browser.follow("section[aria-labelledby=close] button").await;
-    tour.look_everywhere("closed account", "Closed").await;
+    tour.look("closed account", "Closed").await;
     at_the_end(&browser, tour).await;
 }
 
 async fn an_account(office: &Office, browser: &Browser, tour: &mut Tour<'_>, account: &str) {
     let account = office.portal(account);
     browser.open(&account).await;
-    tour.look_everywhere("account", "claims intake, production").await;
+    tour.look("account", "claims intake, production").await;
     tour.picture("10-account").await;
     open_details(browser).await;
-    tour.look_everywhere("account with open forms", "Save billing contact").await;
+    tour.look("account with open forms", "Save billing contact").await;
     for (form, field, wrong) in [
         ("limits", "#rpm", "0"),
         ("billing", "#email", "not an address"),
@@ -193,16 +193,16 @@ async fn an_account(office: &Office, browser: &Browser, tour: &mut Tour<'_>, acc
         browser.follow(&format!("section[aria-labelledby={form}] form button")).await;
         assert_eq!(browser.status().await, 422, "{form}");
         assert!(browser.title().await.starts_with("Error: "), "{form}");
-        tour.look_everywhere(&format!("{form} with an error"), BRIGHTWATER).await;
+        tour.look(&format!("{form} with an error"), BRIGHTWATER).await;
     }
     browser.open(&account).await;
     browser.follow("tbody a[href*='key=']").await;
     open_details(browser).await;
-    tour.look_everywhere("card of a key", "You cannot undo this.").await;
+    tour.look("card of a key", "You cannot undo this.").await;
 
     browser.open(&account).await;
     browser.follow("section[aria-labelledby=new-key] a[href*='open=key']").await;
     browser.fill("#label", "second server").await;
     browser.follow("section[aria-labelledby=new-key] form button").await;
-    tour.look_everywhere("new key", "Copy it now").await;
+    tour.look("new key", "Copy it now").await;
 }

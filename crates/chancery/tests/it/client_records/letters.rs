@@ -24,7 +24,7 @@ async fn letter_is_written_from_a_template_and_sent_to_the_client() {
     let mut tour = Tour::of(&browser, Screen::Wide, "portal");
 
     open_as(&office, &browser, &ruth, "/templates").await;
-    tour.look_everywhere("letter templates", "Only partners can change templates").await;
+    tour.look("letter templates", "Only partners can change templates").await;
     browser.fill("#title", "Reminder").await;
     browser.fill("#text", "Dear {{client.nmae}},").await;
     browser.follow("main form button.button-primary").await;
@@ -37,7 +37,7 @@ async fn letter_is_written_from_a_template_and_sent_to_the_client() {
 
     open_as(&office, &browser, &maya, &format!("{record}?open=letter")).await;
     browser.follow(&format!("a[href='{record}/letters/new']")).await;
-    tour.look_everywhere("choose a template", "Choose a template").await;
+    tour.look("choose a template", "Choose a template").await;
     let reminder =
         "return [...document.querySelectorAll('main li a')].find(a => a.innerText === 'Reminder').href";
     let reminder = browser.script(reminder).await.as_str().unwrap().to_owned();
@@ -51,19 +51,19 @@ async fn letter_is_written_from_a_template_and_sent_to_the_client() {
     let letter = letters.as_array().unwrap().iter().find(|letter| letter["title"] == "Reminder").unwrap();
     let page = format!("{record}/letters/{}", number(letter));
     browser.open(&office.portal(&page)).await;
-    tour.look_everywhere("letter", "Dear Priya Raman of").await;
+    tour.look("letter", "Dear Priya Raman of").await;
     browser.until("!document.querySelector('[data-print]').hidden").await;
     browser.press("button[data-copies='letter-text']").await;
     browser.until("document.querySelector('[data-copied-by]').textContent !== ''").await;
 
     browser.follow(&format!("a[href='{page}/send']")).await;
-    tour.look_everywhere("send letter", "Replies go to").await;
+    tour.look("send letter", "Replies go to").await;
     browser.fill("#subject", "").await;
     browser.follow("main form button.button-primary").await;
     browser.shows("Enter a subject").await;
     browser.fill("#subject", "A reminder").await;
     browser.follow("main form button.button-primary").await;
-    tour.look_everywhere("sent letter", "Letter sent.").await;
+    tour.look("sent letter", "Letter sent.").await;
     browser.shows("A sent letter cannot be changed.").await;
     browser.open(&office.portal(&record)).await;
     browser.shows(&format!("Sent to {ADDRESS}")).await;

@@ -28,10 +28,10 @@ async fn consultant_pages_are_accessible() {
     let mut tour = tour_of(&browser);
 
     open_as(&office, &browser, &maya, "/clients").await;
-    tour.look_everywhere("list", CLIENT).await;
+    tour.look("list", CLIENT).await;
     tour.picture("01-list").await;
     browser.open(&office.portal("/home")).await;
-    tour.look_everywhere("home", "Disputes due").await;
+    tour.look("home", "Disputes due").await;
     for (page, path, text) in [
         ("empty search", "/clients?q=zeppelin", "Nothing matches “zeppelin”"),
         ("search of entries", "/clients?q=credit", "Credit for September"),
@@ -44,18 +44,18 @@ async fn consultant_pages_are_accessible() {
         ("sessions", "/sessions", "Your sessions"),
     ] {
         browser.open(&office.portal(path)).await;
-        tour.look_everywhere(page, text).await;
+        tour.look(page, text).await;
     }
 
     browser.open(&office.portal(&record)).await;
-    tour.look_everywhere("record", CLIENT).await;
+    tour.look("record", CLIENT).await;
     tour.picture("02-record").await;
     for tab in ["notes", "disputes", "letters", "archived"] {
         browser.open(&office.portal(&format!("{record}?tab={tab}"))).await;
         tour.look(tab, CLIENT).await;
     }
     browser.script("document.querySelector('#keys').open = true").await;
-    tour.look_everywhere("keys", "Search").await;
+    tour.look("keys", "Search").await;
     for (form, text) in [
         ("facts", "Save details"),
         ("note", "Save note"),
@@ -63,18 +63,18 @@ async fn consultant_pages_are_accessible() {
         ("letter", "Save letter"),
     ] {
         browser.open(&office.portal(&format!("{record}?open={form}"))).await;
-        tour.look_everywhere(&format!("open form {form}"), text).await;
+        tour.look(&format!("open form {form}"), text).await;
     }
     browser.fill("#draft-purpose", "Thank her for the meeting of yesterday.").await;
     browser.fill("#draft-max", "16").await;
     browser.press("[data-draft]").await;
-    tour.look_everywhere("unfinished draft", "Draft unfinished. Cost: ").await;
+    tour.look("unfinished draft", "Draft unfinished. Cost: ").await;
     forms_with_something_to_put_right(&office, &browser, &mut tour, &record).await;
     visit_conflict_and_history(&office, &browser, &mut tour, &record, [&maya, &ruth]).await;
 
     browser.open(&office.portal(&record)).await;
     browser.press(".history form[action$='/archive'] button").await;
-    tour.look_everywhere("archived client", "Restore client").await;
+    tour.look("archived client", "Restore client").await;
     browser.open(&office.portal("/clients?archived=1")).await;
     tour.look("archive", CLIENT).await;
     visit_profile(&office, &browser, &mut tour).await;
@@ -84,15 +84,15 @@ async fn consultant_pages_are_accessible() {
 
 async fn visit_profile(office: &Office, browser: &Browser, tour: &mut Tour<'_>) {
     browser.open(&office.portal("/profile")).await;
-    tour.look_everywhere("profile", "Your profile").await;
+    tour.look("profile", "Your profile").await;
     tour.picture("11-profile").await;
     browser.fill("#name", "maya@home").await;
     browser.press("main form button.button-primary").await;
-    tour.look_everywhere("profile with an error", "A name cannot contain").await;
+    tour.look("profile with an error", "A name cannot contain").await;
     assert_eq!(browser.status().await, 422);
     browser.fill("#name", "Maya Castellanos").await;
     browser.press("main form button.button-primary").await;
-    tour.look_everywhere("saved profile", "Profile saved.").await;
+    tour.look("saved profile", "Profile saved.").await;
     assert_eq!(browser.text(".bar-person").await, "Maya Castellanos");
 }
 
@@ -104,12 +104,12 @@ async fn forms_with_something_to_put_right(
 ) {
     browser.open(&office.portal(&format!("{record}?open=note"))).await;
     browser.press(".editor button.button-primary").await;
-    tour.look_everywhere("note with errors", "Fix 2 problems").await;
+    tour.look("note with errors", "Fix 2 problems").await;
     assert!(browser.title().await.starts_with("Error: "));
     browser.open(&office.portal("/clients/new")).await;
     browser.fill("#email", "not an address").await;
     browser.press("main form button.button-primary").await;
-    tour.look_everywhere("new client with errors", "Fix 2 problems").await;
+    tour.look("new client with errors", "Fix 2 problems").await;
     assert_eq!(browser.status().await, 422);
     browser.open(&office.portal(&format!("{record}?open=facts"))).await;
     browser.fill("#name", "").await;
@@ -129,7 +129,7 @@ async fn visit_conflict_and_history(
     let letters = maya.json(record).await.value()["draft_letters"].take();
     let (id, letter) = (&letters[0]["id"], &letters[1]);
     browser.open(&office.portal(&format!("{record}?open=entry-{id}#entry-{id}"))).await;
-    tour.look_everywhere("editor", "Save letter").await;
+    tour.look("editor", "Save letter").await;
     tour.picture_from("03-editor", ".entry-open").await;
 
     let (id, at) = (&letter["id"], letter["at"].as_str().unwrap());
@@ -146,16 +146,16 @@ async fn visit_conflict_and_history(
     ];
     assert_eq!(ruth.post(&format!("{record}/entries/{id}"), &form).await.status.as_u16(), 303);
     browser.press(".editor button.button-primary").await;
-    tour.look_everywhere("conflict", "Continue editing").await;
+    tour.look("conflict", "Continue editing").await;
     assert_eq!(browser.status().await, 409);
     tour.picture_from("04-conflict", ".entry-open").await;
     browser.follow(".editor button.button-primary").await;
-    tour.look_everywhere("merging", "Not saved yet.").await;
+    tour.look("merging", "Not saved yet.").await;
     browser.follow(".editor button.button-primary").await;
     browser.shows("3 versions").await;
     browser.open(&office.portal(&format!("{record}/entries/{id}/versions"))).await;
     browser.script("document.querySelectorAll('details').forEach(details => { details.open = true })").await;
-    tour.look_everywhere("versions of a letter", "Version 3").await;
+    tour.look("versions of a letter", "Version 3").await;
 
     browser.open(&office.portal(&format!("{record}?open=facts"))).await;
     // The form has what was typed into it before, an empty name.
@@ -164,11 +164,11 @@ async fn visit_conflict_and_history(
     let details = [("version", "1"), ("name", CLIENT), ("contact", "Priya Raman"), ("address", "Boston")];
     assert_eq!(ruth.post(record, &details).await.status.as_u16(), 303);
     browser.press("#facts-form button.button-primary").await;
-    tour.look_everywhere("conflict of facts", "Continue editing").await;
+    tour.look("conflict of facts", "Continue editing").await;
     browser.follow("#facts-form button.button-danger").await;
     browser.shows("Version 3").await;
     browser.open(&office.portal(&format!("{record}/versions"))).await;
-    tour.look_everywhere("versions of the facts", "Version 3").await;
+    tour.look("versions of the facts", "Version 3").await;
 }
 
 #[tokio::test]
@@ -182,11 +182,11 @@ async fn partner_pages_are_accessible() {
     let mut tour = tour_of(&browser);
 
     open_as(&office, &browser, &ruth, "/clients").await;
-    tour.look_everywhere("list of all", "All owners").await;
+    tour.look("list of all", "All owners").await;
     browser.open(&office.portal("/home")).await;
-    tour.look_everywhere("home of the firm", "Letters not sent").await;
+    tour.look("home of the firm", "Letters not sent").await;
     browser.open(&office.portal(&format!("/clients/{client}"))).await;
-    tour.look_everywhere("record of another", "Reassign").await;
+    tour.look("record of another", "Reassign").await;
     for (page, path, text) in [
         ("second page", "/clients?page=2", "of 38"),
         ("new client of another owner", "/clients/new", "The consultant who works with this client."),
@@ -195,7 +195,7 @@ async fn partner_pages_are_accessible() {
         ("audit with errors", "/audit?client=x&from=y", "Fix 2 problems"),
     ] {
         browser.open(&office.portal(path)).await;
-        tour.look_everywhere(page, text).await;
+        tour.look(page, text).await;
     }
 
     for path in ["/clients", "/clients/1001", "/clients/1002", "/clients/1003", "/clients/1004"] {
@@ -204,22 +204,22 @@ async fn partner_pages_are_accessible() {
     }
     // The page remembers the filter above.
     browser.open(&office.portal("/audit?clear=1")).await;
-    tour.look_everywhere("audit", "Denied").await;
+    tour.look("audit", "Denied").await;
     tour.picture("06-audit").await;
 
     browser.open(&office.portal("/team")).await;
-    tour.look_everywhere("team", "omar@example.com").await;
+    tour.look("team", "omar@example.com").await;
     tour.picture("05-team").await;
     let invalid = ruth.post("/team/invitations", &[("email", "nora"), ("role", "partner")]).await;
     assert_eq!(invalid.status.as_u16(), 422);
     let nora = ruth.post("/team/invitations", &[("email", "nora@example.com"), ("role", "partner")]).await;
     assert_eq!(nora.status.as_u16(), 303);
     browser.open(&office.portal("/team?done=invited")).await;
-    tour.look_everywhere("invitations", "Send again").await;
+    tour.look("invitations", "Send again").await;
     tour.picture_from("12-invitations", "#invitations").await;
     browser.fill("#email", "nora").await;
     browser.press("#invitations .card button").await;
-    tour.look_everywhere("invitation with an error", "exactly one").await;
+    tour.look("invitation with an error", "exactly one").await;
     assert_eq!(browser.status().await, 422);
     let people = ruth.json("/team").await.value();
     for person in people["people"].as_array().unwrap() {
@@ -227,19 +227,19 @@ async fn partner_pages_are_accessible() {
         browser
             .script("document.querySelectorAll('details').forEach(details => { details.open = true })")
             .await;
-        tour.look_everywhere(&format!("team {}", person["email"]), "Sessions").await;
+        tour.look(&format!("team {}", person["email"]), "Sessions").await;
     }
     browser.open(&office.portal("/clients/export")).await;
-    tour.look_everywhere("export", "Download CSV").await;
+    tour.look("export", "Download CSV").await;
     let omar =
         people["people"].as_array().unwrap().iter().find(|person| person["email"] == "omar@example.com");
     let omar = omar.unwrap()["id"].to_string();
     browser.open(&office.portal(&format!("/team?person={omar}&open=factors"))).await;
-    tour.look_everywhere("reset of second factors", "Make sure that").await;
+    tour.look("reset of second factors", "Make sure that").await;
     tour.picture_from("13-reset-factors", "#factors").await;
     assert_eq!(ruth.post("/team/remove", &[("person", &omar)]).await.status.as_u16(), 303);
     browser.open(&office.portal(&format!("/team?person={omar}&done=removed"))).await;
-    tour.look_everywhere("removed person", "Access").await;
+    tour.look("removed person", "Access").await;
     browser.open(&office.portal("/team")).await;
     tour.look("team with a removed person", "Owns clients").await;
 
