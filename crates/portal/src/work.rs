@@ -17,7 +17,6 @@ use chancery_domain::{Currency, Day, EntryKind, PersonId};
 use chancery_policy::{FirmResource, ListClients};
 use chancery_store::{DueDispute, EntryCursor, RecentClient, UnsentLetter, WorkItem, WorkQuery, WorkSummary};
 use chancery_web::{ErrorPage, page};
-use openidconnect::url::form_urlencoded;
 use std::sync::Arc;
 
 /// Disputes due within this many days are shown.

@@ -4,7 +4,6 @@
 use chancery_domain::AccountName;
 use chancery_store::{AccountCursor, AccountOverview, AccountPage, AccountPosition};
 use chancery_web::{ErrorPage, parse_page};
-use openidconnect::url::form_urlencoded;
 use std::collections::HashMap;
 
 /// URLs of the adjacent pages.

@@ -5,7 +5,6 @@ use crate::time_format::LocalTime;
 use chancery_domain::{Action, ClientId, Day, Decision, EventKind, PersonId};
 use chancery_store::{AuditCursor, AuditQuery, AuditRowId};
 use chancery_web::{ErrorPage, Problems};
-use openidconnect::url::form_urlencoded;
 use std::fmt::Display;
 use std::str::FromStr;
 

@@ -7,7 +7,6 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::PersonId;
 use chancery_web::{Cookie, CookieLookup, find_cookie};
-use openidconnect::url::form_urlencoded;
 use std::time::Duration;
 
 pub(super) const PATH: &str = "/audit";

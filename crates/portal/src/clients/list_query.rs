@@ -3,7 +3,6 @@
 use chancery_domain::{Day, LineMode, PersonId, TextBounds};
 use chancery_store::{ClientOrder, ClientQuery, DisputeFilter};
 use chancery_web::{ErrorPage, parse_page};
-use openidconnect::url::form_urlencoded;
 
 const MAX_SEARCH_CHARS: usize = 200;
 

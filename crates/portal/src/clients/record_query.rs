@@ -6,7 +6,6 @@ use super::undo::Undo;
 use chancery_domain::{ClientId, DisputeStatus, EntryId, EntryKind, UnixMillis};
 use chancery_store::{EntryCursor, EntryQuery};
 use chancery_web::ErrorPage;
-use openidconnect::url::form_urlencoded;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Tab {

@@ -21,7 +21,6 @@ use chancery_domain::{ClientId, Currency, EntryKind, PersonId, UnixMillis, Versi
 use chancery_policy::{ClientResource, EditClient, ReadClient};
 use chancery_store::{ClientVersion, EntryVersion, VersionQuery};
 use chancery_web::{ErrorPage, page};
-use openidconnect::url::form_urlencoded;
 use std::sync::Arc;
 
 const VERSIONS_PER_PAGE: usize = 20;

@@ -3,7 +3,6 @@
 use chancery_domain::{AccountId, Day, InvoiceState};
 use chancery_store::InvoiceQuery;
 use chancery_web::{ErrorPage, parse_page};
-use openidconnect::url::form_urlencoded;
 
 /// Valid years of a month.
 const YEARS: std::ops::RangeInclusive<i16> = 1970..=9998;

@@ -85,7 +85,7 @@ pub(crate) async fn handle(
         return Err(wrong_browser_page("missing or invalid `code`", Ok(return_to)).into());
     };
     let secrets = SignInSecrets { state, nonce: &sign_in.nonce, pkce_verifier: &sign_in.pkce_verifier };
-    let claims = portal.identity.authenticate(code, &secrets).await.map_err(rejected)?;
+    let claims = portal.identity.authenticate(&code, &secrets).await.map_err(rejected)?;
     let identity = Identity { issuer: portal.identity.issuer().to_owned(), subject: claims.subject.clone() };
     let same_person = signed_in.as_ref().filter(|signed_in| signed_in.person.identity == identity);
     if let (None, Some(other), SignInPurpose::Recheck) = (same_person, &signed_in, purpose) {

@@ -2,7 +2,6 @@
 
 use chancery_domain::LocalPath;
 use chancery_web::ErrorPage;
-use openidconnect::url::form_urlencoded;
 
 /// Makes the provider ask for credentials although it knows the browser.
 pub(crate) const SOMEONE_ELSE: (&str, &str) = ("as", "someone-else");

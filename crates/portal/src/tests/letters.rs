@@ -9,7 +9,6 @@ use chancery_domain::{
 };
 use chancery_policy::{AuthzRequest, FirmResource, ManageTemplates, Permit};
 use chancery_store::LetterTemplateContent;
-use openidconnect::url::form_urlencoded;
 use serde_json::Value;
 
 const ADDRESS: &str = "priya@harbourlane.example";

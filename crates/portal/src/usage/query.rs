@@ -3,7 +3,6 @@
 use super::calendar::month_text;
 use chancery_domain::{AccountId, Month};
 use chancery_web::{ErrorPage, Problems};
-use openidconnect::url::form_urlencoded;
 
 /// The valid parameters, and problems with the others.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,6 @@
 use crate::harness::{Browser, Harness, is_not_trusted, signs_in};
 use crate::hostile_provider::ProviderBehavior;
 use axum::http::StatusCode;
-use openidconnect::url::form_urlencoded;
 use serde_json::json;
 use std::time::Duration;
 

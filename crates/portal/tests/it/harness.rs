@@ -14,7 +14,7 @@ use chancery_portal::{
 };
 use chancery_store::Store;
 use chancery_test_support::{CookieJar, emails_in};
-use openidconnect::url::Url;
+use reqwest::Url;
 use sqlx::{Connection, SqliteConnection};
 use std::io;
 use std::net::SocketAddr;

@@ -10,7 +10,6 @@ use axum::{Json, Router};
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use chancery_domain::Clock;
-use openidconnect::url::form_urlencoded;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256, Sha512};
 use std::collections::HashMap;

@@ -118,7 +118,7 @@ async fn sessions_are_not_rechecked_by_default() {
 /// The `prompt` of a sign-in that this link starts.
 async fn prompt_of(harness: &Harness, browser: &mut Browser, link: &str) -> Option<String> {
     let begun = browser.get(&harness.url(link)).await;
-    let url = openidconnect::url::Url::parse(&begun.location.unwrap()).unwrap();
+    let url = reqwest::Url::parse(&begun.location.unwrap()).unwrap();
     url.query_pairs().find(|(name, _)| name == "prompt").map(|(_, value)| value.into_owned())
 }
 

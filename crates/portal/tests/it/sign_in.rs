@@ -3,7 +3,7 @@
 use crate::harness::{Browser, Harness};
 use crate::hostile_provider::CLIENT_ID;
 use axum::http::StatusCode;
-use openidconnect::url::Url;
+use reqwest::Url;
 use std::collections::HashMap;
 
 fn query(url: &str) -> HashMap<String, String> {

@@ -3,7 +3,7 @@
 use crate::harness::{Browser, Harness, Reply};
 use crate::hostile_provider::CLIENT_ID;
 use axum::http::StatusCode;
-use openidconnect::url::Url;
+use reqwest::Url;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 

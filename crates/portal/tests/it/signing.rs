@@ -1,12 +1,11 @@
 //! Signing keys of the hostile provider, for tests only.
 
 use base64::Engine;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use openidconnect::core::{
-    CoreEdDsaPrivateSigningKey, CoreHmacKey, CoreJwsSigningAlgorithm, CoreRsaPrivateSigningKey,
-};
-use openidconnect::{JsonWebKeyId, PrivateSigningKey};
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use p256::ecdsa::signature::Signer;
+use ring::rsa::PublicKeyComponents as Components;
+use ring::signature::{Ed25519KeyPair, KeyPair, RSA_PKCS1_SHA256, RsaKeyPair};
+use ring::{hmac, rand};
 use serde_json::{Value, json};
 
 const RSA: [&str; 2] = [include_str!("keys/rsa_for_tests.pem"), include_str!("keys/other_rsa_for_tests.pem")];
@@ -56,15 +55,19 @@ impl SigningKey {
 
     /// The key as a JWK in the key set.
     pub fn published(&self) -> Value {
+        let part = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
         let mut jwk = match &self.kind {
             Kind::Es256(seed) => {
                 let point = ec(*seed).verifying_key().to_sec1_point(false);
-                let part = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
                 json!({"kty": "EC", "crv": "P-256", "x": part(&point.as_bytes()[1..33]), "y": part(&point.as_bytes()[33..])})
             }
-            Kind::Rs256(which) => serde_json::to_value(rsa(*which).as_verification_key()).unwrap(),
-            Kind::EdDsa => serde_json::to_value(ed().as_verification_key()).unwrap(),
-            Kind::Hs256(secret) => json!({"kty": "oct", "k": BASE64_URL_SAFE_NO_PAD.encode(secret)}),
+            Kind::Rs256(which) => {
+                let key = rsa(*which);
+                let Components { n, e } = Components::<Vec<u8>>::from(key.public());
+                json!({"kty": "RSA", "n": part(&n), "e": part(&e)})
+            }
+            Kind::EdDsa => json!({"kty": "OKP", "crv": "Ed25519", "x": part(ed().public_key().as_ref())}),
+            Kind::Hs256(secret) => json!({"kty": "oct", "k": part(secret)}),
         };
         jwk["kid"] = json!(self.kid);
         jwk["use"] = json!("sig");
@@ -78,24 +81,34 @@ impl SigningKey {
                 signature.to_bytes().to_vec()
             }
             Kind::Rs256(which) => {
-                rsa(*which).sign(&CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha256, text.as_bytes()).unwrap()
+                let key = rsa(*which);
+                let mut signature = vec![0; key.public().modulus_len()];
+                let rng = rand::SystemRandom::new();
+                key.sign(&RSA_PKCS1_SHA256, &rng, text.as_bytes(), &mut signature).unwrap();
+                signature
             }
-            Kind::EdDsa => ed().sign(&CoreJwsSigningAlgorithm::EdDsa, text.as_bytes()).unwrap(),
-            Kind::Hs256(secret) => CoreHmacKey::new(secret.as_slice())
-                .sign(&CoreJwsSigningAlgorithm::HmacSha256, text.as_bytes())
-                .unwrap(),
+            Kind::EdDsa => ed().sign(text.as_bytes()).as_ref().to_vec(),
+            Kind::Hs256(secret) => {
+                let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+                hmac::sign(&key, text.as_bytes()).as_ref().to_vec()
+            }
         }
     }
+}
+
+fn der(pem: &str) -> Vec<u8> {
+    let lines = pem.lines().filter(|line| !line.starts_with("-----"));
+    BASE64_STANDARD.decode(lines.collect::<String>()).unwrap()
 }
 
 fn ec(seed: u8) -> p256::ecdsa::SigningKey {
     p256::ecdsa::SigningKey::from_slice(&[seed; 32]).unwrap()
 }
 
-fn rsa(which: usize) -> CoreRsaPrivateSigningKey {
-    CoreRsaPrivateSigningKey::from_pem(RSA[which], Some(JsonWebKeyId::new(format!("rsa-{which}")))).unwrap()
+fn rsa(which: usize) -> RsaKeyPair {
+    RsaKeyPair::from_der(&der(RSA[which])).unwrap()
 }
 
-fn ed() -> CoreEdDsaPrivateSigningKey {
-    CoreEdDsaPrivateSigningKey::from_ed25519_pem(ED25519, Some(JsonWebKeyId::new("ed".to_owned()))).unwrap()
+fn ed() -> Ed25519KeyPair {
+    Ed25519KeyPair::from_pkcs8_maybe_unchecked(&der(ED25519)).unwrap()
 }

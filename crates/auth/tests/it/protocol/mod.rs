@@ -7,7 +7,6 @@ mod discovery;
 mod harness;
 mod keys;
 mod logout;
-mod openidconnect_client;
 mod second_factor;
 mod token;
 mod userinfo;

@@ -2,73 +2,57 @@
 //! down, and are cached for a while.
 
 use super::error::IdentityProviderError;
-use super::http::{HttpError, ProviderHttp, is_safe};
+use super::http::{JSON, ProviderHttp, Reply, is_safe};
+use super::jwk::JsonWebKeySet;
 use super::limits::{DISCOVERY_MAX_AGE, DISCOVERY_RETRY_AFTER, KEYS_MAX_AGE, KEYS_REFETCH_INTERVAL};
+use super::token_endpoint::ClientAuthentication;
 use chancery_domain::Clock;
-use chancery_http_client::error_chain;
-use oauth2::AuthType;
-use openidconnect::core::{
-    CoreAuthDisplay, CoreClaimName, CoreClaimType, CoreClientAuthMethod, CoreGrantType, CoreJsonWebKey,
-    CoreJsonWebKeySet, CoreJweContentEncryptionAlgorithm, CoreJweKeyManagementAlgorithm, CoreResponseMode,
-    CoreResponseType, CoreSubjectIdentifierType,
-};
-use openidconnect::url::Url;
-use openidconnect::{
-    AdditionalProviderMetadata, AuthUrl, DiscoveryError, IssuerUrl, JsonWebKeySetUrl, ProviderMetadata,
-    TokenUrl, UserInfoUrl,
-};
-use serde::{Deserialize, Serialize};
+use reqwest::{StatusCode, Url};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 use tokio::sync::Mutex;
 
-/// Metadata fields that the library does not parse.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-struct ExtraMetadata {
+const JWK_SET: &str = "application/jwk-set+json";
+
+/// The provider's metadata (OpenID Connect Discovery 1.0, section 3), as far as the portal uses it.
+#[derive(Deserialize)]
+struct Metadata {
+    issuer: String,
+    authorization_endpoint: String,
+    token_endpoint: Option<String>,
+    userinfo_endpoint: Option<String>,
+    jwks_uri: String,
     end_session_endpoint: Option<String>,
     /// Any JSON: an odd value here is no reason to reject the provider.
-    prompt_values_supported: Option<serde_json::Value>,
+    prompt_values_supported: Option<Value>,
+    token_endpoint_auth_methods_supported: Option<Vec<String>>,
     authorization_response_iss_parameter_supported: Option<bool>,
 }
 
-impl AdditionalProviderMetadata for ExtraMetadata {}
-
-type Metadata = ProviderMetadata<
-    ExtraMetadata,
-    CoreAuthDisplay,
-    CoreClientAuthMethod,
-    CoreClaimName,
-    CoreClaimType,
-    CoreGrantType,
-    CoreJweContentEncryptionAlgorithm,
-    CoreJweKeyManagementAlgorithm,
-    CoreJsonWebKey,
-    CoreResponseMode,
-    CoreResponseType,
-    CoreSubjectIdentifierType,
->;
-
-/// The metadata that the portal uses.
+/// The metadata, parsed.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoints {
-    pub(super) authorization: AuthUrl,
-    pub(super) token: TokenUrl,
-    pub(super) userinfo: Option<UserInfoUrl>,
-    keys: JsonWebKeySetUrl,
+    pub(super) authorization: Url,
+    pub(super) token: Url,
+    pub(super) userinfo: Option<Url>,
+    keys: Url,
     pub(super) end_session: Option<Url>,
     /// The values of `prompt` that the provider supports, if it says.
     pub(super) prompts: Option<Vec<String>>,
-    pub(super) client_authentication: AuthType,
+    pub(super) client_authentication: ClientAuthentication,
     /// RFC 9207: every reply of the authorization endpoint names the issuer.
     pub(super) sends_iss: bool,
 }
 
 /// A key set from one fetch.
-pub(super) type Keys = Arc<CoreJsonWebKeySet>;
+pub(super) type Keys = Arc<JsonWebKeySet>;
 
 /// Each lock is held during its request, so that concurrent callers share one fetch.
 pub(super) struct Discovery {
-    issuer: IssuerUrl,
+    issuer: String,
     clock: Arc<dyn Clock>,
     endpoints: Mutex<KnownEndpoints>,
     keys: Mutex<KnownKeys>,
@@ -98,7 +82,7 @@ pub(super) enum KeyPurpose {
 }
 
 impl Discovery {
-    pub(super) fn new(issuer: IssuerUrl, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(issuer: String, clock: Arc<dyn Clock>) -> Self {
         Self {
             issuer,
             clock,
@@ -133,10 +117,9 @@ impl Discovery {
         {
             return Err(error.clone());
         }
-        let discovered = Metadata::discover_async(self.issuer.clone(), http).await;
-        let discovered = discovered.map_err(|error| map_provider_error("discovery", &error));
+        let discovered = self.discover(http).await;
         let now = self.clock.monotonic();
-        match discovered.and_then(|metadata| Ok((Endpoints::of(&metadata)?, metadata.jwks().clone()))) {
+        match discovered {
             Ok((endpoints, keys)) => {
                 let endpoints = Arc::new(endpoints);
                 known.found = Some((Arc::clone(&endpoints), now));
@@ -150,6 +133,29 @@ impl Discovery {
                 Err(error)
             }
         }
+    }
+
+    async fn discover(
+        &self,
+        http: &ProviderHttp,
+    ) -> Result<(Endpoints, JsonWebKeySet), IdentityProviderError> {
+        let issuer = self.issuer.strip_suffix('/').unwrap_or(&self.issuer);
+        let url = Url::parse(&format!("{issuer}/.well-known/openid-configuration"));
+        let url = url.map_err(|error| invalid("discovery", &error.to_string()))?;
+        let reply = http.get(&url).await.map_err(|error| error.error("discovery"))?;
+        if reply.status != StatusCode::OK {
+            return Err(invalid("discovery", &format!("HTTP status code {} at {url}", reply.status)));
+        }
+        let metadata: Metadata = parse("discovery", &reply, &[JSON])?;
+        if metadata.issuer != self.issuer {
+            let (found, expected) = (&metadata.issuer, &self.issuer);
+            let why = format!("Validation error: unexpected issuer URI `{found}` (expected `{expected}`)");
+            return Err(invalid("discovery", &why));
+        }
+        let endpoints = Endpoints::of(metadata)?;
+        let keys = fetch_keys("discovery", http, &endpoints).await?;
+        endpoints.check(url.scheme())?;
+        Ok((endpoints, keys))
     }
 
     pub(super) async fn keys(
@@ -198,70 +204,82 @@ impl Discovery {
         http: &ProviderHttp,
         endpoints: &Endpoints,
     ) -> Result<Keys, IdentityProviderError> {
-        let fetched = CoreJsonWebKeySet::fetch_async(&endpoints.keys, http).await;
-        let keys = Arc::new(fetched.map_err(|error| map_provider_error("jwks", &error))?);
+        let keys = Arc::new(fetch_keys("jwks", http, endpoints).await?);
         known.fetched = Some((Arc::clone(&keys), self.clock.monotonic()));
         Ok(keys)
     }
 }
 
 impl Endpoints {
-    fn of(metadata: &Metadata) -> Result<Self, IdentityProviderError> {
-        let missing =
-            |what: &str| IdentityProviderError::InvalidResponse(format!("discovery: `{what}` is missing"));
-        let token = metadata.token_endpoint().cloned().ok_or_else(|| missing("token_endpoint"))?;
-        let more = metadata.additional_metadata();
-        // An invalid end-session endpoint is ignored: signing in does not need it.
-        let end_session = more.end_session_endpoint.as_deref().and_then(|text| Url::parse(text).ok());
-        let methods = metadata.token_endpoint_auth_methods_supported();
-        let takes = |method| methods.is_none_or(|methods| methods.contains(&method));
-        let is_posted =
-            !takes(CoreClientAuthMethod::ClientSecretBasic) && takes(CoreClientAuthMethod::ClientSecretPost);
-        let endpoints = Self {
-            authorization: metadata.authorization_endpoint().clone(),
-            token,
-            userinfo: metadata.userinfo_endpoint().cloned(),
-            keys: metadata.jwks_uri().clone(),
-            end_session: end_session.filter(is_safe),
-            prompts: more
-                .prompt_values_supported
-                .clone()
-                .and_then(|value| serde_json::from_value(value).ok()),
-            client_authentication: if is_posted { AuthType::RequestBody } else { AuthType::BasicAuth },
-            sends_iss: more.authorization_response_iss_parameter_supported == Some(true),
+    fn of(metadata: Metadata) -> Result<Self, IdentityProviderError> {
+        let url = |name: &str, text: &str| {
+            Url::parse(text).map_err(|error| {
+                invalid("discovery", &format!("Failed to parse server response: {name}: {error}"))
+            })
         };
-        endpoints.check(metadata.issuer().url())?;
-        Ok(endpoints)
+        let missing_token = || invalid("discovery", "`token_endpoint` is missing");
+        let token = metadata.token_endpoint.ok_or_else(missing_token)?;
+        // An invalid end-session endpoint is ignored: signing in does not need it.
+        let end_session = metadata.end_session_endpoint.and_then(|text| Url::parse(&text).ok());
+        let methods = metadata.token_endpoint_auth_methods_supported;
+        let takes = |name| methods.as_ref().is_none_or(|methods| methods.iter().any(|method| method == name));
+        let is_posted = !takes("client_secret_basic") && takes("client_secret_post");
+        Ok(Self {
+            authorization: url("authorization_endpoint", &metadata.authorization_endpoint)?,
+            token: url("token_endpoint", &token)?,
+            userinfo: metadata.userinfo_endpoint.map(|text| url("userinfo_endpoint", &text)).transpose()?,
+            keys: url("jwks_uri", &metadata.jwks_uri)?,
+            end_session: end_session.filter(is_safe),
+            prompts: metadata.prompt_values_supported.and_then(|value| serde_json::from_value(value).ok()),
+            client_authentication: if is_posted {
+                ClientAuthentication::Form
+            } else {
+                ClientAuthentication::Header
+            },
+            sends_iss: metadata.authorization_response_iss_parameter_supported == Some(true),
+        })
     }
 
     /// The browser is sent to the first endpoint, and the others get secrets. If the issuer uses TLS, all of them must.
-    fn check(&self, issuer: &Url) -> Result<(), IdentityProviderError> {
+    fn check(&self, issuer_scheme: &str) -> Result<(), IdentityProviderError> {
         let all = [
-            ("authorization_endpoint", Some(self.authorization.url())),
-            ("token_endpoint", Some(self.token.url())),
-            ("userinfo_endpoint", self.userinfo.as_ref().map(|url| url.url())),
-            ("jwks_uri", Some(self.keys.url())),
+            ("authorization_endpoint", Some(&self.authorization)),
+            ("token_endpoint", Some(&self.token)),
+            ("userinfo_endpoint", self.userinfo.as_ref()),
+            ("jwks_uri", Some(&self.keys)),
         ];
-        let needs_tls = issuer.scheme() == "https";
+        let needs_tls = issuer_scheme == "https";
         let unsafe_one = all
             .into_iter()
             .find(|(_, url)| url.is_some_and(|url| !is_safe(url) || (needs_tls && url.scheme() != "https")));
         match unsafe_one {
             None => Ok(()),
-            Some((name, _)) => {
-                Err(IdentityProviderError::InvalidResponse(format!("discovery: `{name}` is not `https:`")))
-            }
+            Some((name, _)) => Err(invalid("discovery", &format!("`{name}` is not `https:`"))),
         }
     }
 }
 
-/// Omits the response body.
-fn map_provider_error(what: &str, error: &DiscoveryError<HttpError>) -> IdentityProviderError {
-    match error {
-        DiscoveryError::Request(error) => error.error(what),
-        DiscoveryError::Response(_, _, why) => {
-            IdentityProviderError::InvalidResponse(format!("{what}: {why}"))
-        }
-        other => IdentityProviderError::InvalidResponse(format!("{what}: {}", error_chain(other))),
+async fn fetch_keys(
+    what: &str,
+    http: &ProviderHttp,
+    endpoints: &Endpoints,
+) -> Result<JsonWebKeySet, IdentityProviderError> {
+    let reply = http.get(&endpoints.keys).await.map_err(|error| error.error(what))?;
+    if reply.status != StatusCode::OK {
+        return Err(invalid(what, &format!("HTTP status code {}", reply.status)));
     }
+    parse(what, &reply, &[JSON, JWK_SET])
+}
+
+fn parse<T: DeserializeOwned>(
+    what: &str,
+    reply: &Reply,
+    media_types: &[&str],
+) -> Result<T, IdentityProviderError> {
+    reply.check_type(media_types).map_err(|why| invalid(what, &why))?;
+    reply.json().map_err(|error| invalid(what, &format!("Failed to parse server response: {error}")))
+}
+
+fn invalid(what: &str, why: &str) -> IdentityProviderError {
+    IdentityProviderError::InvalidResponse(format!("{what}: {why}"))
 }

@@ -4,13 +4,25 @@
 use super::error::IdentityProviderError;
 use super::limits::{CONNECT_TIMEOUT, MAX_REPLY_BYTES, REQUEST_TIMEOUT};
 use chancery_http_client::{BodyError, OwnCertificates, client_builder_trusting, describe, read_body};
-use openidconnect::http::StatusCode;
-use openidconnect::url::{Host, Url};
-use openidconnect::{AsyncHttpClient, HttpRequest, HttpResponse};
-use std::pin::Pin;
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use reqwest::{Method, Request, StatusCode, Url};
+use serde::de::DeserializeOwned;
+use std::net::IpAddr;
+
+pub(super) const JSON: &str = "application/json";
+
+/// Which part of a reply is invalid, and why. The reason can quote the reply.
+type JsonError = serde_path_to_error::Error<serde_json::Error>;
 
 pub(super) struct ProviderHttp {
     client: reqwest::Client,
+}
+
+/// A complete reply, with a status below 300 or a client error.
+pub(super) struct Reply {
+    pub(super) status: StatusCode,
+    content_type: Option<HeaderValue>,
+    pub(super) body: Vec<u8>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -27,8 +39,6 @@ pub(super) enum HttpError {
     ServerError(StatusCode),
     #[error("status {0}; redirects are not followed")]
     Redirected(StatusCode),
-    #[error("{0}")]
-    InvalidRequest(String),
 }
 
 impl ProviderHttp {
@@ -42,35 +52,51 @@ impl ProviderHttp {
         Ok(Self { client: builder.build().map_err(describe)? })
     }
 
-    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let request = reqwest::Request::try_from(request)
-            .map_err(|error| HttpError::InvalidRequest(describe(error)))?;
+    pub(super) async fn get(&self, url: &Url) -> Result<Reply, HttpError> {
+        self.send(Request::new(Method::GET, url.clone())).await
+    }
+
+    pub(super) async fn send(&self, mut request: Request) -> Result<Reply, HttpError> {
         if !is_safe(request.url()) {
             return Err(HttpError::Insecure(origin(request.url())));
         }
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static(JSON));
         let mut reply = self.client.execute(request).await.map_err(HttpError::of)?;
-        match reply.status() {
-            status if status.is_server_error() => return Err(HttpError::ServerError(status)),
-            status if status.is_redirection() => return Err(HttpError::Redirected(status)),
-            _ => {}
+        let status = reply.status();
+        if status.is_server_error() {
+            return Err(HttpError::ServerError(status));
+        }
+        if status.is_redirection() {
+            return Err(HttpError::Redirected(status));
         }
         let body = read_body(&mut reply, MAX_REPLY_BYTES).await.map_err(|error| match error {
             BodyError::TooLarge { .. } => HttpError::TooLarge,
             BodyError::Failed(error) => HttpError::of(error),
         })?;
-        let mut response = HttpResponse::new(body);
-        *response.status_mut() = reply.status();
-        *response.headers_mut() = std::mem::take(reply.headers_mut());
-        Ok(response)
+        Ok(Reply { status, content_type: reply.headers_mut().remove(CONTENT_TYPE), body })
     }
 }
 
-impl<'c> AsyncHttpClient<'c> for ProviderHttp {
-    type Error = HttpError;
-    type Future = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'c>>;
+impl Reply {
+    /// Whether the reply says that it is of one of these media types; `None` if it does not say.
+    pub(super) fn is_of_type(&self, media_types: &[&str]) -> Option<bool> {
+        let content_type = self.content_type.as_ref()?.to_str().unwrap_or_default();
+        let media_type = content_type.split(';').next().unwrap_or_default().trim();
+        Some(media_types.iter().any(|accepted| accepted.eq_ignore_ascii_case(media_type)))
+    }
 
-    fn call(&'c self, request: HttpRequest) -> Self::Future {
-        Box::pin(self.send(request))
+    /// Accepts a reply that does not say what it is.
+    pub(super) fn check_type(&self, media_types: &[&str]) -> Result<(), String> {
+        match &self.content_type {
+            Some(content_type) if self.is_of_type(media_types) == Some(false) => {
+                Err(format!("Unexpected response Content-Type: {content_type:?}, should be `{JSON}`"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, JsonError> {
+        serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(&self.body))
     }
 }
 
@@ -87,7 +113,7 @@ impl HttpError {
         match self {
             Self::Unreachable(_) | Self::ServerError(_) => IdentityProviderError::Unavailable(text),
             Self::TimedOut(_) => IdentityProviderError::TimedOut(text),
-            Self::TooLarge | Self::Insecure(_) | Self::Redirected(_) | Self::InvalidRequest(_) => {
+            Self::TooLarge | Self::Insecure(_) | Self::Redirected(_) => {
                 IdentityProviderError::InvalidResponse(text)
             }
         }
@@ -100,12 +126,10 @@ pub(super) fn is_safe(url: &Url) -> bool {
 }
 
 fn is_on_this_machine(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    }
+    let Some(host) = url.host_str() else { return false };
+    // An IPv6 address is in brackets.
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// Omits path and query, which may contain secrets.

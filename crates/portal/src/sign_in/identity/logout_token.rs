@@ -7,9 +7,9 @@
 //! 5. There is a `jti`, and no `nonce`: an ID token is no logout token.
 //! 6. There is a `sub`, a `sid`, or both.
 
+use super::jwk::JsonWebKey;
 use super::limits::{CLOCK_SKEW_S, LOGOUT_TOKEN_MAX_AGE_S, MAX_SID_CHARS, MAX_SUBJECT_CHARS};
 use super::signed_token::{Audience, LOGOUT_TOKEN, SignedToken, TokenError, seconds};
-use openidconnect::core::CoreJsonWebKey;
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
 
@@ -46,7 +46,7 @@ struct Claims {
 
 pub(super) fn check(
     token: &str,
-    keys: &[CoreJsonWebKey],
+    keys: &[JsonWebKey],
     expected: &Expected<'_>,
 ) -> Result<LogoutToken, TokenError> {
     let token = SignedToken::parse(token, LOGOUT_TOKEN).map_err(TokenError::Rejected)?;

@@ -4,35 +4,28 @@
 //!    sign-in only. `discovery` fetches the provider's endpoints; its issuer must equal the configured one exactly.
 //! 2. The browser returns with a code. `callback` has already checked the `state` and the browser; `check_issuer` checks the
 //!    issuer as in RFC 9207.
-//! 3. `authenticate`: the code and the PKCE verifier are exchanged for an ID token, which `id_token` validates. If the signing key
-//!    is unknown, the provider's keys are fetched once more. Claims that the token lacks are requested from `userinfo`: the
-//!    address, whether it is verified, and those that the configuration names.
+//! 3. `authenticate`: `token_endpoint` exchanges the code and the PKCE verifier for an ID token, which `id_token` validates. If the
+//!    signing key is unknown, the provider's keys are fetched once more. Claims that the token lacks are requested from `userinfo`:
+//!    the address, whether it is verified, and those that the configuration names.
 //! 4. Signing out: `end_session_url` ends the provider's session too. The other way round, the provider sends a token that
 //!    `verify_logout_token` validates.
 
 use super::claims::IdentityClaims;
 use super::discovery::{Discovery, Endpoints, KeyPurpose};
 use super::error::IdentityProviderError;
-use super::http::{self, HttpError, ProviderHttp};
+use super::http::{self, ProviderHttp};
 use super::id_token::{self, Claims, EmailClaims, Expected};
+use super::jwk::JsonWebKey;
 use super::logout_token::{self, LogoutToken};
 use super::signed_token::TokenError;
+use super::token_endpoint::CodeExchange;
 use super::userinfo;
 use crate::settings::PortalSettings;
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use chancery_domain::Clock;
-use oauth2::basic::{
-    BasicErrorResponse, BasicErrorResponseType, BasicRevocationErrorResponse,
-    BasicTokenIntrospectionResponse, BasicTokenType,
-};
-use oauth2::{
-    AuthorizationCode, ClientId, ClientSecret, CsrfToken, EndpointNotSet, EndpointSet, ExtraTokenFields,
-    PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, RequestTokenError, Scope, StandardRevocableToken,
-    StandardTokenResponse, TokenResponse,
-};
-use openidconnect::IssuerUrl;
-use openidconnect::core::CoreJsonWebKey;
-use openidconnect::url::Url;
-use serde::{Deserialize, Serialize};
+use reqwest::Url;
+use ring::digest::{SHA256, digest};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,9 +43,9 @@ pub struct IdentityError(String);
 
 pub(crate) struct IdentityProvider {
     issuer: String,
-    client_id: ClientId,
-    client_secret: Option<ClientSecret>,
-    redirect_url: RedirectUrl,
+    client_id: String,
+    client_secret: Option<String>,
+    redirect_url: String,
     after_sign_out: String,
     /// Authentication levels to request (`acr_values`).
     acr_values: Option<String>,
@@ -90,45 +83,23 @@ pub(crate) struct EndSession {
     pub(crate) is_at_issuer: bool,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
-struct IdTokenField {
-    id_token: Option<String>,
-}
-
-impl ExtraTokenFields for IdTokenField {}
-
-type TokenReply = StandardTokenResponse<IdTokenField, BasicTokenType>;
-
-type Client = oauth2::Client<
-    BasicErrorResponse,
-    TokenReply,
-    BasicTokenIntrospectionResponse,
-    StandardRevocableToken,
-    BasicRevocationErrorResponse,
-    EndpointSet,
-    EndpointNotSet,
-    EndpointNotSet,
-    EndpointNotSet,
-    EndpointSet,
->;
-
 impl IdentityProvider {
     pub(crate) fn new(settings: &PortalSettings, clock: Arc<dyn Clock>) -> Result<Self, IdentityError> {
         let identity = &settings.identity;
         let invalid = |key: &str, why: &str| IdentityError(format!("invalid {key}: {why}"));
-        let issuer = IssuerUrl::new(identity.issuer.clone())
-            .map_err(|error| invalid("identity.issuer", &error.to_string()))?;
-        if !http::is_safe(issuer.url()) {
+        let issuer =
+            Url::parse(&identity.issuer).map_err(|error| invalid("identity.issuer", &error.to_string()))?;
+        if !http::is_safe(&issuer) {
             return Err(invalid("identity.issuer", "use `https:` or a loopback address"));
         }
-        let redirect_url = RedirectUrl::new(format!("{}/auth/callback", settings.public_url))
-            .map_err(|error| invalid("portal.public_url", &error.to_string()))?;
-        let http = ProviderHttp::new(issuer.url(), &settings.own_certificates)
+        let redirect_url = format!("{}/auth/callback", settings.public_url);
+        Url::parse(&redirect_url).map_err(|error| invalid("portal.public_url", &error.to_string()))?;
+        let http = ProviderHttp::new(&issuer, &settings.own_certificates)
             .map_err(|why| invalid("identity.issuer", &why))?;
         Ok(Self {
             issuer: identity.issuer.clone(),
-            client_id: ClientId::new(identity.client_id.clone()),
-            client_secret: identity.client_secret.clone().map(ClientSecret::new),
+            client_id: identity.client_id.clone(),
+            client_secret: identity.client_secret.clone(),
             redirect_url,
             after_sign_out: format!("{}/signed-out", settings.public_url),
             acr_values: (!identity.requirements.acr.is_empty()).then(|| identity.requirements.acr.join(" ")),
@@ -140,7 +111,7 @@ impl IdentityProvider {
                 .cloned()
                 .collect(),
             http,
-            discovery: Discovery::new(issuer, Arc::clone(&clock)),
+            discovery: Discovery::new(identity.issuer.clone(), Arc::clone(&clock)),
             clock,
         })
     }
@@ -156,25 +127,28 @@ impl IdentityProvider {
         prompt: LoginPrompt,
     ) -> Result<String, IdentityProviderError> {
         let endpoints = self.discovery.endpoints(&self.http).await?;
-        let verifier = PkceCodeVerifier::new(secrets.pkce_verifier.to_owned());
-        let client = self.client(&endpoints);
-        let request = client
-            .authorize_url(|| CsrfToken::new(secrets.state.to_owned()))
-            .add_scope(Scope::new("openid".to_owned()))
-            .add_scope(Scope::new("email".to_owned()))
-            .set_pkce_challenge(PkceCodeChallenge::from_code_verifier_sha256(&verifier))
-            .add_extra_param("nonce", secrets.nonce);
-        let request = match prompt {
-            LoginPrompt::IfNeeded => request,
-            LoginPrompt::Always => request.add_extra_param("prompt", self.asking_prompt(&endpoints)),
-            LoginPrompt::IfOlderThan(age) => request.add_extra_param("max_age", age.as_secs().to_string()),
-            LoginPrompt::Never => request.add_extra_param("prompt", "none"),
+        let challenge = BASE64_URL_SAFE_NO_PAD.encode(digest(&SHA256, secrets.pkce_verifier.as_bytes()));
+        let prompt = match prompt {
+            LoginPrompt::IfNeeded => None,
+            LoginPrompt::Always => Some(("prompt", self.asking_prompt(&endpoints).to_owned())),
+            LoginPrompt::IfOlderThan(age) => Some(("max_age", age.as_secs().to_string())),
+            LoginPrompt::Never => Some(("prompt", "none".to_owned())),
         };
-        let request = match &self.acr_values {
-            Some(acr_values) => request.add_extra_param("acr_values", acr_values.as_str()),
-            None => request,
-        };
-        Ok(request.url().0.into())
+        let mut url = endpoints.authorization.clone();
+        url.query_pairs_mut()
+            .extend_pairs([
+                ("response_type", "code"),
+                ("client_id", self.client_id.as_str()),
+                ("state", secrets.state),
+                ("code_challenge", challenge.as_str()),
+                ("code_challenge_method", "S256"),
+                ("redirect_uri", self.redirect_url.as_str()),
+                ("scope", "openid email"),
+                ("nonce", secrets.nonce),
+            ])
+            .extend_pairs(prompt)
+            .extend_pairs(self.acr_values.as_ref().map(|acr_values| ("acr_values", acr_values)));
+        Ok(url.into())
     }
 
     /// The value of `prompt` that makes the provider ask despite its session.
@@ -203,24 +177,30 @@ impl IdentityProvider {
     /// Exchanges the code and returns the identity of the person who signed in.
     pub(crate) async fn authenticate(
         &self,
-        code: String,
+        code: &str,
         secrets: &SignInSecrets<'_>,
     ) -> Result<IdentityClaims, IdentityProviderError> {
         let endpoints = self.discovery.endpoints(&self.http).await?;
-        let code = AuthorizationCode::new(code);
-        let reply = self.exchange(&endpoints, &code, secrets).await?;
-        let access_token = reply.access_token();
-        let Some(id_token) = &reply.extra_fields().id_token else {
+        let exchange = CodeExchange {
+            client_id: &self.client_id,
+            client_secret: self.client_secret.as_deref(),
+            authentication: endpoints.client_authentication,
+            redirect_url: &self.redirect_url,
+            code,
+            pkce_verifier: secrets.pkce_verifier,
+        };
+        let tokens = exchange.send(&endpoints.token, &self.http).await?;
+        let Some(id_token) = &tokens.id_token else {
             return Err(IdentityProviderError::InvalidResponse(
                 "the token endpoint's reply has no `id_token`".to_owned(),
             ));
         };
         let expected = Expected {
             issuer: &self.issuer,
-            client_id: self.client_id.as_str(),
+            client_id: &self.client_id,
             nonce: secrets.nonce,
-            code: &code,
-            access_token,
+            code,
+            access_token: &tokens.access_token,
             now_s: self.clock.now().0.div_euclid(1000),
         };
         let (Claims { sub, email, .. }, mut all) = self
@@ -229,7 +209,7 @@ impl IdentityProvider {
         let is_complete = email.is_complete() && self.needed_claims.iter().all(|name| all.contains_key(name));
         let email = match &endpoints.userinfo {
             Some(url) if !is_complete => {
-                let more = userinfo::claims(url, &self.http, access_token, &sub).await?;
+                let more = userinfo::claims(url, &self.http, &tokens.access_token, &sub).await?;
                 let other = EmailClaims::of(&more);
                 for (name, value) in more {
                     if !ONLY_IN_ID_TOKEN.contains(&name.as_str()) {
@@ -252,7 +232,7 @@ impl IdentityProvider {
         let endpoints = self.discovery.endpoints(&self.http).await?;
         let expected = logout_token::Expected {
             issuer: &self.issuer,
-            client_id: self.client_id.as_str(),
+            client_id: &self.client_id,
             now_s: self.clock.now().0.div_euclid(1000),
         };
         self.verify(&endpoints, KeyPurpose::LogoutToken, |keys| logout_token::check(token, keys, &expected))
@@ -292,48 +272,15 @@ impl IdentityProvider {
         endpoint
     }
 
-    fn client(&self, endpoints: &Endpoints) -> Client {
-        let client = oauth2::Client::new(self.client_id.clone())
-            .set_auth_type(endpoints.client_authentication.clone())
-            .set_auth_uri(endpoints.authorization.clone())
-            .set_token_uri(endpoints.token.clone())
-            .set_redirect_uri(self.redirect_url.clone());
-        match &self.client_secret {
-            Some(secret) => client.set_client_secret(secret.clone()),
-            None => client,
-        }
-    }
-
-    async fn exchange(
-        &self,
-        endpoints: &Endpoints,
-        code: &AuthorizationCode,
-        secrets: &SignInSecrets<'_>,
-    ) -> Result<TokenReply, IdentityProviderError> {
-        let client = self.client(endpoints);
-        let result = client
-            .exchange_code(code.clone())
-            .set_pkce_verifier(PkceCodeVerifier::new(secrets.pkce_verifier.to_owned()))
-            .request_async(&self.http)
-            .await;
-        let reply = result.map_err(|error| map_provider_error(&error))?;
-        match reply.token_type() {
-            BasicTokenType::Bearer => Ok(reply),
-            _ => Err(IdentityProviderError::InvalidResponse(
-                "the token endpoint's `token_type` is not `Bearer`".to_owned(),
-            )),
-        }
-    }
-
     /// Checks a token with the provider's keys, and with newer ones if it is signed with none of them.
     async fn verify<T>(
         &self,
         endpoints: &Endpoints,
         purpose: KeyPurpose,
-        check: impl Fn(&[CoreJsonWebKey]) -> Result<T, TokenError>,
+        check: impl Fn(&[JsonWebKey]) -> Result<T, TokenError>,
     ) -> Result<T, IdentityProviderError> {
         let keys = self.discovery.keys(&self.http, endpoints).await?;
-        let unknown = match check(keys.keys()) {
+        let unknown = match check(&keys.keys) {
             Ok(claims) => return Ok(claims),
             Err(TokenError::Rejected(why)) => return Err(IdentityProviderError::InvalidResponse(why)),
             Err(TokenError::UnknownKey(why)) => why,
@@ -343,32 +290,10 @@ impl IdentityProvider {
                 "{unknown}; keys were refetched just now"
             )));
         };
-        check(newer.keys()).map_err(|error| match error {
+        check(&newer.keys).map_err(|error| match error {
             TokenError::Rejected(why) | TokenError::UnknownKey(why) => {
                 IdentityProviderError::InvalidResponse(why)
             }
         })
-    }
-}
-
-/// Omits the response body, which may contain tokens.
-fn map_provider_error(error: &RequestTokenError<HttpError, BasicErrorResponse>) -> IdentityProviderError {
-    match error {
-        RequestTokenError::Request(error) => error.error("the token endpoint"),
-        RequestTokenError::ServerResponse(response) => {
-            let error = response.error();
-            let code: String = error.as_ref().chars().filter(char::is_ascii_graphic).take(40).collect();
-            let text = format!("the token endpoint answered `{code}`");
-            match error {
-                BasicErrorResponseType::InvalidGrant => IdentityProviderError::CodeExpired(text),
-                _ => IdentityProviderError::ClientRejected(text),
-            }
-        }
-        RequestTokenError::Parse(error, _) => {
-            IdentityProviderError::InvalidResponse(format!("invalid token reply at `{}`", error.path()))
-        }
-        RequestTokenError::Other(why) => {
-            IdentityProviderError::InvalidResponse(format!("the token endpoint: {why}"))
-        }
     }
 }

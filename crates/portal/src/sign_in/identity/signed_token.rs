@@ -1,24 +1,10 @@
 //! A signed token of the provider (a JWT), and how its signature is verified: for ID tokens and for logout tokens alike.
 
+use super::jwk::{Algorithm, JsonWebKey};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use openidconnect::core::{CoreJsonWebKey, CoreJwsSigningAlgorithm};
-use openidconnect::{JsonWebKey, JsonWebKeyId};
 use serde::Deserialize;
 use serde_json::{Number, Value};
-
-/// Asymmetric algorithms only, whose signatures only the provider can create.
-const ALGORITHMS: [(&str, CoreJwsSigningAlgorithm); 9] = [
-    ("RS256", CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha256),
-    ("RS384", CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha384),
-    ("RS512", CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha512),
-    ("PS256", CoreJwsSigningAlgorithm::RsaSsaPssSha256),
-    ("PS384", CoreJwsSigningAlgorithm::RsaSsaPssSha384),
-    ("PS512", CoreJwsSigningAlgorithm::RsaSsaPssSha512),
-    ("ES256", CoreJwsSigningAlgorithm::EcdsaP256Sha256),
-    ("ES384", CoreJwsSigningAlgorithm::EcdsaP384Sha384),
-    ("EdDSA", CoreJwsSigningAlgorithm::EdDsa),
-];
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TokenError {
@@ -68,7 +54,7 @@ struct Header {
 pub(super) struct SignedToken<'a> {
     kind: TokenKind,
     kid: Option<String>,
-    pub(super) algorithm: CoreJwsSigningAlgorithm,
+    pub(super) algorithm: &'static Algorithm,
     signed: &'a str,
     pub(super) payload: Vec<u8>,
     signature: Vec<u8>,
@@ -94,30 +80,29 @@ impl<'a> SignedToken<'a> {
     }
 
     /// Without a `kid`, tries every key that matches the algorithm.
-    pub(super) fn check_signature(&self, keys: &[CoreJsonWebKey]) -> Result<(), TokenError> {
+    pub(super) fn check_signature(&self, keys: &[JsonWebKey]) -> Result<(), TokenError> {
         let name = self.kind.name;
-        let kid = self.kid.as_ref().map(|kid| JsonWebKeyId::new(kid.clone()));
-        let named: Vec<_> = keys.iter().filter(|key| kid.is_none() || key.key_id() == kid.as_ref()).collect();
-        let verifies = |key: &CoreJsonWebKey| {
-            key.verify_signature(&self.algorithm, self.signed.as_bytes(), &self.signature).is_ok()
-        };
-        match (named.iter().copied().any(verifies), &kid) {
-            (true, _) => Ok(()),
-            (false, None) => Err(TokenError::UnknownKey(format!(
+        let is_named = |key: &JsonWebKey| self.kid.is_none() || key.kid == self.kid;
+        let verifies =
+            |key: &JsonWebKey| key.verifies(self.algorithm, self.signed.as_bytes(), &self.signature);
+        if keys.iter().any(|key| is_named(key) && verifies(key)) {
+            Ok(())
+        } else if self.kid.is_none() {
+            Err(TokenError::UnknownKey(format!(
                 "the {name} has no `kid`, and none of the provider's keys verifies its signature"
-            ))),
-            (false, Some(_)) if named.is_empty() => {
-                Err(TokenError::UnknownKey(format!("the {name}'s `kid` matches none of the provider's keys")))
-            }
-            (false, Some(_)) => Err(TokenError::Rejected(format!(
+            )))
+        } else if !keys.iter().any(is_named) {
+            Err(TokenError::UnknownKey(format!("the {name}'s `kid` matches none of the provider's keys")))
+        } else {
+            Err(TokenError::Rejected(format!(
                 "the {name}'s signature does not verify with the key of its `kid`"
-            ))),
+            )))
         }
     }
 }
 
 impl Header {
-    fn accepted_algorithm(&self, kind: TokenKind) -> Result<CoreJwsSigningAlgorithm, String> {
+    fn accepted_algorithm(&self, kind: TokenKind) -> Result<&'static Algorithm, String> {
         let name = kind.name;
         let is_accepted = self.typ.as_deref().is_none_or(|typ| {
             let typ = typ.to_ascii_lowercase();
@@ -129,8 +114,7 @@ impl Header {
         if self.crit.is_some() || self.cty.is_some() {
             return Err(format!("unsupported `crit` or `cty` in the {name}"));
         }
-        let known = ALGORITHMS.into_iter().find(|(name, _)| *name == self.alg);
-        known.map(|(_, algorithm)| algorithm).ok_or_else(|| {
+        Algorithm::named(&self.alg).ok_or_else(|| {
             let short: String = self.alg.chars().filter(char::is_ascii_graphic).take(16).collect();
             format!("the {name}'s algorithm `{short}` is not accepted")
         })

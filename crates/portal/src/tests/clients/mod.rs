@@ -19,7 +19,6 @@ use super::TestPortal;
 use super::browser::{Browser, Reply};
 use super::firm::sign_in;
 use axum::http::StatusCode;
-use openidconnect::url::form_urlencoded;
 use serde_json::Value;
 
 /// Two consultants and a partner, each with their own browser.

@@ -12,7 +12,6 @@ use super::browser::Reply;
 use super::firm::Firm;
 use super::routes::{HTML, JSON};
 use axum::http::StatusCode;
-use openidconnect::url::form_urlencoded;
 use serde_json::Value;
 
 async fn page(firm: &mut Firm, path: &str) -> String {
