@@ -49,7 +49,7 @@ fn corrupt_or_truncated_model_file_is_rejected_by_name() {
 #[test]
 fn model_too_large_for_memory_is_rejected_before_loading() {
     let firm = Firm::new().with("CHANCERY_MODELS__0__CONTEXT_TOKENS", "8192");
-    let text = firm.fail_limited("ulimit -v 700000");
+    let text = firm.fail_limited("ulimit -v 900000");
     for part in
         ["insufficient memory: ", "`ulimit -v`", "smollm2-135m needs", "lower `context_tokens` or `slots`"]
     {

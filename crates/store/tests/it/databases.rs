@@ -40,8 +40,12 @@ impl AnyDatabase {
         Arc::new(Self::Sqlite(SqliteFile::create()))
     }
 
-    pub fn postgres() -> Arc<Self> {
-        Arc::new(Self::Postgres(PostgresDatabase::create()))
+    /// For the cases of this file. Those of `opening` are about migrations and get an empty database.
+    pub fn postgres(file: &str) -> Arc<Self> {
+        Arc::new(Self::Postgres(match file {
+            "opening" => PostgresDatabase::create(),
+            _ => PostgresDatabase::with_schema(),
+        }))
     }
 }
 
@@ -132,6 +136,19 @@ pub struct PostgresDatabase(chancery_test_support::PostgresDatabase);
 impl PostgresDatabase {
     pub fn create() -> Self {
         Self(chancery_test_support::PostgresDatabase::create("store"))
+    }
+
+    /// A copy of a database that was migrated once, which takes a third of the time of migrating another.
+    fn with_schema() -> Self {
+        const SCHEMA: &str = include_str!("../../migrations/postgres.sql");
+        Self(chancery_test_support::PostgresDatabase::create_from_template("store", SCHEMA, |url| {
+            let url = url.parse().unwrap();
+            let migrate = async { Store::open_for_test(&url).await.unwrap().close().await };
+            // The caller is on a runtime already.
+            std::thread::scope(|scope| {
+                scope.spawn(|| tokio::runtime::Runtime::new().unwrap().block_on(migrate));
+            });
+        }))
     }
 
     pub fn name(&self) -> &str {

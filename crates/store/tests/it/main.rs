@@ -64,7 +64,7 @@ macro_rules! conformance_suite {
             $($(
                 #[tokio::test]
                 async fn $case() {
-                    crate::$file::$case(crate::databases::AnyDatabase::postgres()).await;
+                    crate::$file::$case(crate::databases::AnyDatabase::postgres(stringify!($file))).await;
                 }
             )*)*
         }
