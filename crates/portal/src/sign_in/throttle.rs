@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// As long as a sign-in is valid.
 const WINDOW: Duration = Duration::from_secs(10 * 60);
 /// High, because a whole firm or a proxy may be one subnet.
-const MAX_PER_SUBNET: u32 = 3_000;
+pub(crate) const MAX_PER_SUBNET: u32 = 3_000;
 const MAX_FOR_ALL_SUBNETS: u32 = 50_000;
 /// What a subnet may start however many the others have started.
 const GUARANTEED_PER_SUBNET: u32 = 20;

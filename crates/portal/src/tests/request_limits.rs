@@ -1,7 +1,9 @@
 //! What one person may do in a minute, and how often they may export.
 
+use super::TestPortal;
 use super::firm::Firm;
 use crate::DEFAULT_PERSON_REQUESTS_PER_MIN;
+use crate::sign_in::throttle::MAX_PER_SUBNET;
 use axum::http::{StatusCode, header};
 use chancery_domain::{RequestId, Throttle, ThrottleKey};
 use serde_json::Value;
@@ -102,4 +104,23 @@ async fn exports_over_the_daily_quota_do_not_use_up_the_hourly_one() {
     let in_hour = throttles.throttle_count(ThrottleKey::ExportPerPerson(firm.ann.id), now).await.unwrap();
     assert_eq!(in_hour.map_or(0, |count| count.count), 0);
     assert_eq!(quota_events(&mut firm).await.len(), 1);
+}
+
+#[tokio::test]
+async fn flood_of_wrong_logout_tokens_is_throttled_by_subnet() {
+    const PATH: &str = "/auth/backchannel-logout";
+    let portal = TestPortal::open().await;
+    let (mut browser, mut other) = (portal.browser(), portal.browser());
+    other.address = "198.51.100.7:50000".parse().unwrap();
+    for _ in 1..MAX_PER_SUBNET {
+        let throttle = &portal.portal.logout_throttle;
+        throttle.count(&browser.address.ip().to_string(), portal.clock.monotonic()).unwrap();
+    }
+    assert_eq!(browser.post(PATH, "logout_token=x").await.status, StatusCode::BAD_REQUEST);
+    let reply = browser.post(PATH, "logout_token=x").await;
+    assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS);
+    assert!(reply.headers.contains_key("retry-after") && reply.body.contains("temporarily_unavailable"));
+    assert_eq!(other.post(PATH, "logout_token=x").await.status, StatusCode::BAD_REQUEST);
+    portal.pass(Duration::from_secs(601));
+    assert_eq!(browser.post(PATH, "logout_token=x").await.status, StatusCode::BAD_REQUEST);
 }

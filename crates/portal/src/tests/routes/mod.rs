@@ -35,7 +35,7 @@ fn every_route_has_authorization_cases() {
     assert_eq!(cases.len(), CASES.len(), "a route has its cases twice");
 }
 
-/// The subject of a single request, so that earlier requests cannot interfere.
+/// The subject of requests up to the first that may change it, so that earlier requests cannot interfere.
 pub(super) struct Fresh {
     owner: PersonId,
     created: ClientWithEntry,
@@ -192,13 +192,17 @@ async fn routes_follow_their_cases_and_denials_are_audited_no_ops() {
 }
 
 async fn follow(firm: &mut Firm, database: &Database, case: &Case, wrong: &mut Vec<String>) {
+    let mut unchanged = None;
     for principal in Caller::ALL {
         let Some(expected) = case.expected(principal) else { continue };
         for accept in [HTML, JSON] {
             if !fits(principal, accept) {
                 continue;
             }
-            let fresh = Fresh::for_case(firm, case).await;
+            let fresh = match unchanged.take() {
+                Some(fresh) => fresh,
+                None => Fresh::for_case(firm, case).await,
+            };
             let client = if principal.requests_missing_client() { UNUSED_ID } else { fresh.created.client };
             let mut browser = browser_of(firm, principal).await;
             browser.accept = accept;
@@ -238,6 +242,9 @@ async fn follow(firm: &mut Firm, database: &Database, case: &Case, wrong: &mut V
                 (Some(_), Some(_)) => wrong.push(format!("{what}: on record is {decisions:?}")),
                 _ if !decisions.is_empty() => wrong.push(format!("{what}: on record is {decisions:?}")),
                 _ => {}
+            }
+            if must_change_nothing || case.method == "GET" {
+                unchanged = Some(fresh);
             }
         }
     }
