@@ -33,9 +33,9 @@ async fn burst_over_the_queue_is_rejected_with_retry_after() {
     let key = firm.account_with_key("Hale & Ward");
     let server = firm.start();
     let body = request("", "Say hello.", 2);
-    let mut calls = tokio::task::JoinSet::new();
+    let (client, mut calls) = (client(), tokio::task::JoinSet::new());
     for _ in 0..400 {
-        let call = client().post(format!("{}/v1/generate", server.api)).bearer_auth(&key).json(&body);
+        let call = client.post(format!("{}/v1/generate", server.api)).bearer_auth(&key).json(&body);
         calls.spawn(async move { Reply::read(call.send().await.unwrap()).await });
     }
     let replies = calls.join_all().await;

@@ -107,10 +107,10 @@ fn multi_token_step_is_bit_identical_to_single_tokens() {
     let mut evaluation = LogprobEvaluator::load(&model_path(), 1_024, 2).unwrap();
     for Reference { prompt_ids, llama_cpp_greedy, .. } in references() {
         let reply: Vec<u32> = llama_cpp_greedy.iter().map(|step| step.id).collect();
+        evaluation.restart();
+        evaluation.extend(&prompt_ids);
+        let one_at_a_time: Vec<_> = reply.iter().map(|id| evaluation.extend(&[*id])).collect();
         for rows in [2, 5, 16] {
-            evaluation.restart();
-            evaluation.extend(&prompt_ids);
-            let one_at_a_time: Vec<_> = reply.iter().map(|id| evaluation.extend(&[*id])).collect();
             evaluation.restart();
             evaluation.extend(&prompt_ids);
             let together: Vec<_> = reply.chunks(rows).flat_map(|ids| evaluation.extend_all(ids)).collect();

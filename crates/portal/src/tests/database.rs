@@ -5,7 +5,8 @@ use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 use std::collections::BTreeMap;
 
 pub(super) enum Database {
-    Sqlite(SqlitePool),
+    /// With the query for all rows, which is the same before and after every request.
+    Sqlite(SqlitePool, String),
     Postgres(PgPool),
 }
 
@@ -23,7 +24,9 @@ impl Database {
             Some(database) => Self::Postgres(PgPool::connect(&database.url()).await.unwrap()),
             None => {
                 let file = portal.folder.path().join("chancery.db");
-                Self::Sqlite(SqlitePool::connect(&format!("sqlite:{}", file.display())).await.unwrap())
+                let pool = SqlitePool::connect(&format!("sqlite:{}", file.display())).await.unwrap();
+                let question = sqlite_question(&pool).await;
+                Self::Sqlite(pool, question)
             }
         }
     }
@@ -31,7 +34,11 @@ impl Database {
     /// Everything but the audit log, to which every decision adds.
     pub(super) async fn contents(&self) -> Contents {
         let contents = match self {
-            Self::Sqlite(pool) => sqlite_contents(pool).await,
+            Self::Sqlite(pool, question) => {
+                let rows: Vec<(String, String)> =
+                    sqlx::query_as(AssertSqlSafe(question.clone())).fetch_all(pool).await.unwrap();
+                rows.into_iter().collect()
+            }
             Self::Postgres(pool) => postgres_contents(pool).await,
         };
         assert!(contents.contains_key("clients") && contents.contains_key("people"), "{contents:?}");
@@ -39,13 +46,13 @@ impl Database {
     }
 }
 
-async fn sqlite_contents(pool: &SqlitePool) -> BTreeMap<String, String> {
+async fn sqlite_question(pool: &SqlitePool) -> String {
     let tables: Vec<String> =
         sqlx::query_scalar("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
             .fetch_all(pool)
             .await
             .unwrap();
-    let mut contents = BTreeMap::new();
+    let mut of_tables = Vec::new();
     for table in tables {
         if table.starts_with("audit_") || table.starts_with("sqlite_") {
             continue;
@@ -59,13 +66,12 @@ async fn sqlite_contents(pool: &SqlitePool) -> BTreeMap<String, String> {
             columns.retain(|column| MESSAGE_COLUMNS.contains(&column.as_str()));
         }
         let row = columns.iter().map(|column| format!("quote(\"{column}\")")).collect::<Vec<_>>();
-        let rows = format!(
-            "SELECT coalesce(group_concat({}, char(10)), '') FROM \"{table}\"",
+        of_tables.push(format!(
+            "SELECT '{table}', coalesce(group_concat({}, char(10)), '') FROM \"{table}\"",
             row.join(" || ',' || ")
-        );
-        contents.insert(table, sqlx::query_scalar(AssertSqlSafe(rows)).fetch_one(pool).await.unwrap());
+        ));
     }
-    contents
+    of_tables.join(" UNION ALL ")
 }
 
 async fn postgres_contents(pool: &PgPool) -> BTreeMap<String, String> {

@@ -225,7 +225,7 @@ impl Harness {
 
 impl Browser {
     pub fn new() -> Self {
-        let client = client_builder().no_proxy().timeout(Duration::from_secs(30));
+        let client = client_builder().tls_certs_only([]).no_proxy().timeout(Duration::from_secs(30));
         Self { client: client.build().unwrap(), cookies: CookieJar::default() }
     }
 
