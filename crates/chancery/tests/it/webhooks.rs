@@ -1,12 +1,11 @@
-//! `chancery webhook`, and alerts that survive a killed server.
+//! `chancery webhook`. `faults::outbox` sends alerts, over kills of the server.
 
-use crate::server::{Firm, eventually, request};
+use crate::server::Firm;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
-use chancery_test_support::emails_in;
 use serde_json::Value;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
@@ -110,40 +109,4 @@ fn webhook_to_a_private_address_is_rejected() {
     }
     assert!(firm.fail(&["webhook", "add", "http://example.com/"]).contains("use https://"));
     assert!(firm.fail(&["webhook", "add", "example.com"]).contains("invalid URL"));
-}
-
-#[tokio::test]
-async fn alert_survives_a_killed_server_and_keeps_its_id() {
-    let firm = Firm::new().with("CHANCERY_WEBHOOKS__ALLOW_PRIVATE", "127.0.0.1");
-    let key = firm.account_with_key("Hale & Ward");
-    firm.run(&["account", "billing", "Hale & Ward", "--email", "bills@hale.example"]);
-    firm.run(&["account", "limits", "Hale & Ward", "--spend-per-month", "0.000001"]);
-    let receiver = Receiver::start(503).await;
-    add_webhook(&firm, &receiver.url);
-    let server = firm.start();
-    let rejected = server.generate(&key, &request("", "Say hello.", 12)).await;
-    assert_eq!((rejected.status, rejected.code()), (402, "spending_cap_reached"));
-    eventually("the event was sent and rejected", ALERT_TIMEOUT, async || !receiver.events().is_empty())
-        .await;
-    let first = receiver.events().remove(0);
-    // Dropping a server kills it.
-    drop(server);
-    receiver.reply_with(204);
-    let before = receiver.events().len();
-    let _server = firm.start();
-    eventually("the event was sent again", ALERT_TIMEOUT, async || receiver.events().len() > before).await;
-    let events = receiver.events();
-    assert!(events.iter().all(|event| event.id == first.id && event.body == first.body), "{events:?}");
-    assert_eq!(first.body["type"], "spending.threshold");
-    let data = &first.body["data"];
-    assert_eq!((&data["account"], &data["scope"]), (&Value::from("Hale & Ward"), &Value::from("account")));
-    assert_eq!((&data["cap"], &data["rejected"]), (&Value::from("0.000001"), &Value::from(true)));
-    eventually("the billing contact got an email", ALERT_TIMEOUT, async || {
-        let emails = emails_in(&firm.data().join("outbox"));
-        let is_alert = |email: &String| {
-            email.contains("To: bills@hale.example") && email.contains("rejected by its spending cap for")
-        };
-        emails.iter().any(is_alert)
-    })
-    .await;
 }

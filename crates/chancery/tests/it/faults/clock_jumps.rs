@@ -5,7 +5,7 @@ use super::admission_windows::{Admitted, fullest};
 use super::client_requests::baseline_replies;
 use super::clients::{CAP_REACHED, ClientBehavior, Clients, RATE_LIMITED, REPLIES_WITHIN, Target};
 use super::ledger::{Delivered, assert_verified, deliver, rows, undelivered};
-use super::rounds::{Counts, Draw, rounds};
+use super::rounds::{Counts, Draw, rounds, torture_rounds};
 use crate::fake_clock::FakeClock;
 use crate::server::Firm;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,12 +30,13 @@ const BEHAVIOR: ClientBehavior = ClientBehavior {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clock_jumps_loosen_no_limit_and_keep_the_ledger_valid() {
-    rounds("clock jumps on SQLite", 1, async |draw, counts| round(Firm::new(), draw, counts).await).await;
+    torture_rounds("clock jumps on SQLite", async |draw, counts| round(Firm::new(), draw, counts).await)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clock_jumps_loosen_no_limit_on_postgresql_and_redis() {
-    rounds("clock jumps on PostgreSQL and Redis", 1, async |draw, counts| {
+    rounds("clock jumps on PostgreSQL and Redis", async |draw, counts| {
         round(Firm::on_postgres_and_redis("clocks"), draw, counts).await;
     })
     .await;

@@ -9,7 +9,7 @@ use chancery_test_support::{PostgresDatabase, RedisServer};
 use serde_json::json;
 use std::time::Duration;
 
-const KEYS: u64 = 12;
+const KEYS: u64 = 6;
 /// Keys that are raced for in parallel.
 const AT_ONCE: usize = 3;
 /// Upper bound on a caller's retries while its request is in flight.
@@ -17,7 +17,7 @@ const MAX_ATTEMPTS: u32 = 2_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn racing_duplicates_run_once_despite_hang_ups() {
-    rounds("racing duplicates", 1, async |draw, counts| {
+    rounds("racing duplicates", async |draw, counts| {
         race(&[Firm::new()], &draw, counts).await;
         let (redis, database) = (RedisServer::start(), PostgresDatabase::create("duplicates"));
         let nodes = [(); 2].map(|()| {

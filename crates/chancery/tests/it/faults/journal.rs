@@ -23,7 +23,7 @@ const ENDED_WITHIN: Duration = Duration::from_secs(240);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn process_ended_in_a_database_outage_has_billed_delivered_streams_once() {
-    rounds("ended in an outage", 1, async |draw, counts| round(draw, counts).await).await;
+    rounds("ended in an outage", async |draw, counts| round(draw, counts).await).await;
 }
 
 async fn round(draw: Draw, counts: &mut Counts) {

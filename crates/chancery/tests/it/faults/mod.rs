@@ -1,8 +1,8 @@
 //! Fault injection: the real binary, with the real model, real databases and a real Redis, is killed, disconnected, raced,
 //! starved of disk space and given the wrong time. Afterwards, what its callers received is compared with the ledger.
 //!
-//! Every case consists of rounds, and every round makes all of its choices from one seed. `make test` runs a few rounds
-//! of each case; `make torture` runs rounds for as long as you choose. `rounds` explains how to repeat one.
+//! Every case consists of rounds, and every round makes all of its choices from one seed. `make test` runs one round
+//! of most cases; `make torture` runs rounds of all for as long as you choose. `rounds` explains how to repeat one.
 
 pub mod admission_windows;
 pub mod client_requests;

@@ -12,7 +12,7 @@ use chancery_domain::{Clock, SystemClock};
 use chancery_test_support::{PostgresDatabase, RedisServer};
 use std::time::Duration;
 
-const OUTAGES_A_ROUND: u64 = 3;
+const OUTAGES_A_ROUND: u64 = 2;
 
 /// Longer than the store waits for an unresponsive database, plus time to reconnect.
 const BACK_WITHIN: Duration = Duration::from_secs(40);
@@ -34,7 +34,7 @@ fn outage(draw: &Draw) -> (Mode, Duration) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn database_outage_delivers_nothing_unbilled_and_recovers() {
-    rounds("database gone", 1, async |draw, counts| without_the_database(draw, counts).await).await;
+    rounds("database gone", async |draw, counts| without_the_database(draw, counts).await).await;
 }
 
 async fn without_the_database(draw: Draw, counts: &mut Counts) {
@@ -70,7 +70,7 @@ async fn without_the_database(draw: Draw, counts: &mut Counts) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_outage_admits_nothing_and_exceeds_no_limit() {
-    rounds("Redis gone", 1, async |draw, counts| without_redis(draw, counts).await).await;
+    rounds("Redis gone", async |draw, counts| without_redis(draw, counts).await).await;
 }
 
 async fn without_redis(draw: Draw, counts: &mut Counts) {

@@ -5,7 +5,7 @@
 use super::client_requests::{Call, Outcome, Prompt, ReplyMode, baseline_replies};
 use super::ledger::{Delivered, assert_verified, rows, undelivered};
 use super::proxy::{Mode, Proxy};
-use super::rounds::{Counts, Draw, rounds};
+use super::rounds::{Counts, Draw, rounds, torture_rounds};
 use crate::server::{Firm, client};
 use chancery_test_support::PostgresDatabase;
 use std::sync::Arc;
@@ -14,28 +14,30 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-const KILLS_A_ROUND: u64 = 3;
-const OUTAGES_A_ROUND: u64 = 4;
+const KILLS_A_ROUND: u64 = 2;
+const OUTAGES_A_ROUND: u64 = 2;
 const CLIENTS: usize = 5;
 /// Upper bound on requests per client if nothing stops it.
 const MAX_TURNS: usize = 100_000;
 /// Requests of a dead process can run again after 15 seconds; the rest is headroom for a busy machine.
 const FREE_WITHIN: Duration = Duration::from_secs(60);
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn request_cut_off_by_a_kill_is_retried_by_key_and_billed_once() {
-    rounds("repeats after kill -9", 1, async |draw, counts| {
-        // In parallel, because most of the time is waiting; as separate tasks, because starting a server blocks its task.
-        let on_sqlite = tokio::spawn(round(Firm::new(), draw.apart()));
-        let on_postgresql = tokio::spawn(round(Firm::on_postgres_and_redis("repeats"), draw.apart()));
-        counts.join(on_sqlite.await.unwrap());
-        counts.join(on_postgresql.await.unwrap());
+    rounds("repeats after kill -9 on SQLite", async |draw, counts| round(Firm::new(), draw, counts).await)
+        .await;
+}
+
+/// In `make test`, `nodes::killed_node` shows the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn request_cut_off_by_a_kill_is_retried_by_key_on_postgresql_and_redis() {
+    torture_rounds("repeats after kill -9 on PostgreSQL and Redis", async |draw, counts| {
+        round(Firm::on_postgres_and_redis("repeats"), draw, counts).await;
     })
     .await;
 }
 
-async fn round(firm: Firm, draw: Draw) -> Counts {
-    let mut counts = Counts::default();
+async fn round(firm: Firm, draw: Draw, counts: &mut Counts) {
     let key = firm.account_with_key("Hale & Ward");
     let mut server = firm.start();
     let (prompts, received) = baseline_replies(&server, &key).await;
@@ -50,15 +52,14 @@ async fn round(firm: Firm, draw: Draw) -> Counts {
         counts.add("kills", 1);
         server = firm.start();
     }
-    finish(callers, &[server.api.clone()], &mut delivered, &mut counts).await;
+    finish(callers, &[server.api.clone()], &mut delivered, counts).await;
     server.end();
     compare(&firm, &firm.database_url(), &delivered).await;
-    counts
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn request_left_unsure_by_an_outage_is_retried_by_key_and_billed_once() {
-    rounds("repeats after outages", 1, async |draw, counts| {
+    rounds("repeats after outages", async |draw, counts| {
         let database = PostgresDatabase::create("unsure");
         let (proxy, url) = Proxy::before(&database.url()).await;
         let firm = Firm::new().with("CHANCERY_DATABASE__URL", &url);

@@ -2,7 +2,8 @@
 //!
 //! - `CHANCERY_FAULTS_SEED`: the seed of the first round; each further round uses the next number. To repeat a failed
 //!   round, pass the seed that it printed.
-//! - `CHANCERY_FAULTS_MINUTES`: how long each case keeps starting rounds; without it, a case runs its default number of rounds.
+//! - `CHANCERY_FAULTS_MINUTES`: how long each case keeps starting rounds, at least one. Without it, each case of `make test`
+//!   runs one round, and cases that only `make torture` runs return at once.
 //! - `CHANCERY_FAULTS_REPORT`: a file to which each case appends one line with its counts.
 
 use chancery_domain::{Clock, Randomness, SeededRandomness, SystemClock};
@@ -58,16 +59,6 @@ impl Counts {
         *peak = (*peak).max(seen as u64);
     }
 
-    pub fn join(&mut self, other: Self) {
-        for (what, count) in other.sums {
-            *self.sums.entry(what).or_default() += count;
-        }
-        for (what, seen) in other.peaks {
-            let peak = self.peaks.entry(what).or_default();
-            *peak = (*peak).max(seen);
-        }
-    }
-
     fn line(&self, case: &str, first_seed: u64, rounds: u64) -> String {
         let mut line = format!("{case}: seeds {first_seed} to {}, rounds {rounds}", first_seed + rounds - 1);
         for (what, count) in self.sums.iter().chain(&self.peaks) {
@@ -82,8 +73,21 @@ fn from_environment(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is a whole number, and not {text:?}")))
 }
 
-/// Runs a case: its default number of rounds, or new rounds until the time is up.
-pub async fn rounds(case: &str, for_make_test: u64, mut round: impl AsyncFnMut(Draw, &mut Counts)) {
+/// Runs one round of a case, or new rounds until the time is up.
+pub async fn rounds(case: &str, round: impl AsyncFnMut(Draw, &mut Counts)) {
+    run(case, round).await;
+}
+
+/// The same for a case that needs no round in `make test`: another case there shows the same. It runs where the time or a seed
+/// is given.
+pub async fn torture_rounds(case: &str, round: impl AsyncFnMut(Draw, &mut Counts)) {
+    let settings = ["CHANCERY_FAULTS_MINUTES", "CHANCERY_FAULTS_SEED"];
+    if settings.iter().any(|name| std::env::var_os(name).is_some()) {
+        run(case, round).await;
+    }
+}
+
+async fn run(case: &str, mut round: impl AsyncFnMut(Draw, &mut Counts)) {
     let first_seed = from_environment("CHANCERY_FAULTS_SEED").unwrap_or(DEFAULT_SEED);
     let minutes = from_environment("CHANCERY_FAULTS_MINUTES");
     let started_at = SystemClock.monotonic();
@@ -92,7 +96,7 @@ pub async fn rounds(case: &str, for_make_test: u64, mut round: impl AsyncFnMut(D
     while done < MAX_ROUNDS {
         let is_over = match minutes {
             Some(minutes) => SystemClock.monotonic() - started_at >= Duration::from_secs(minutes * 60),
-            None => done >= for_make_test,
+            None => true,
         };
         if is_over && done > 0 {
             break;

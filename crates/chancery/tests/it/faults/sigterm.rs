@@ -3,26 +3,26 @@
 
 use super::client_requests::{Call, Outcome, ReplyMode};
 use super::ledger::{Delivered, assert_verified, rows, undelivered};
-use super::rounds::{Counts, Draw, rounds};
+use super::rounds::{Counts, Draw, rounds, torture_rounds};
 use crate::server::{Firm, client, eventually, request};
 use rustix::process::Signal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-const STOPS_A_ROUND: u64 = 3;
+const STOPS_A_ROUND: u64 = 2;
 
 /// Time to drain, to abandon the rest and to send the last replies, plus headroom for a busy machine.
 const ENDS_WITHIN: Duration = Duration::from_secs(25 + 4 + 3 + 10);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reply_during_sigterm_is_either_delivered_and_billed_or_neither() {
-    rounds("SIGTERM on SQLite", 1, async |draw, counts| round(Firm::new(), draw, counts).await).await;
+    torture_rounds("SIGTERM on SQLite", async |draw, counts| round(Firm::new(), draw, counts).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reply_during_sigterm_is_billed_iff_delivered_on_postgresql_and_redis() {
-    rounds("SIGTERM on PostgreSQL and Redis", 1, async |draw, counts| {
+    rounds("SIGTERM on PostgreSQL and Redis", async |draw, counts| {
         round(Firm::on_postgres_and_redis("sigterm"), draw, counts).await;
     })
     .await;

@@ -9,7 +9,7 @@ use crate::test_backends::PostgresAndRedis;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn race_on_three_nodes_never_exceeds_a_limit() {
-    rounds("three nodes: races at the limits", 1, async |draw, counts| {
+    rounds("three nodes: races at the limits", async |draw, counts| {
         let shared = PostgresAndRedis::start("races");
         let cluster = Cluster::over(&shared);
         let servers: Vec<_> = cluster.nodes.iter().map(|node| &node.server).collect();

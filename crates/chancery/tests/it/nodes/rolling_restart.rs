@@ -23,7 +23,7 @@ const BEHAVIOR: ClientBehavior =
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn rolling_restart_fails_no_request() {
-    rounds("three nodes: rolling restart", 1, async |draw, counts| round(draw, counts).await).await;
+    rounds("three nodes: rolling restart", async |draw, counts| round(draw, counts).await).await;
 }
 
 async fn round(draw: Draw, counts: &mut Counts) {
