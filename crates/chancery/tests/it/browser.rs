@@ -46,14 +46,6 @@ pub struct Tab(Value);
 pub struct Authenticator(String);
 
 #[derive(Clone, Copy, Debug)]
-pub enum AuthenticatorKind {
-    /// Part of the computer. It checks a fingerprint or a PIN.
-    BuiltIn,
-    /// A security key that a touch is enough for.
-    TouchOnly,
-}
-
-#[derive(Clone, Copy, Debug)]
 pub enum Screen {
     Desktop,
     Wide,
@@ -296,19 +288,16 @@ impl Browser {
         self.post("execute/async", &json!({"script": script, "args": []})).await
     }
 
-    /// Adds a passkey device to this tab. It holds until the tab is closed.
-    pub async fn add_authenticator(&self, kind: AuthenticatorKind) -> Authenticator {
-        let (transport, verifies_user) = match kind {
-            AuthenticatorKind::BuiltIn => ("internal", true),
-            AuthenticatorKind::TouchOnly => ("usb", false),
-        };
+    /// Adds a passkey device to this tab, one in the computer that checks a fingerprint or a PIN. It holds until the tab is
+    /// closed.
+    pub async fn add_authenticator(&self) -> Authenticator {
         let options = json!({
             "protocol": "ctap2",
-            "transport": transport,
+            "transport": "internal",
             "hasResidentKey": true,
-            "hasUserVerification": verifies_user,
+            "hasUserVerification": true,
             "isUserConsenting": true,
-            "isUserVerified": verifies_user,
+            "isUserVerified": true,
         });
         let id = self.post("webauthn/authenticator", &options).await;
         Authenticator(id.as_str().unwrap().to_owned())

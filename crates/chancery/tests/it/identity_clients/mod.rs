@@ -1,7 +1,7 @@
 //! Third-party clients, npm's `openid-client` and PyPI's `authlib`, take the portal's role at our identity provider:
-//! everything from discovery to logout, with the client secret in the header and in the form. They verify the logout
-//! tokens that the provider sends. The scripts play the user over plain HTTP, which shows that the provider's pages
-//! need no JavaScript.
+//! everything from discovery to logout. `authlib` sends the client secret in the header, `openid-client` in the form.
+//! They verify the logout tokens that the provider sends. The scripts play the user over plain HTTP, which shows that
+//! the provider's pages need no JavaScript.
 
 use crate::identity_providers::peers;
 use crate::server::{Firm, clean_command, write_secret};

@@ -163,7 +163,6 @@ setTimeout(() => {
   console.error("not done within a minute; perhaps no logout token came");
   process.exit(1);
 }, 60_000).unref();
-await signIn(client.ClientSecretBasic(CLIENT_SECRET));
 await signIn(client.ClientSecretPost(CLIENT_SECRET));
 assert.deepEqual(receiver.tokens, [], "one token for each session");
 receiver.server.close();

@@ -19,12 +19,6 @@ pub async fn sign_in(browser: &Browser, user: User) {
     go_on(browser).await;
 }
 
-pub async fn sign_in_without_address(browser: &Browser, user: User) {
-    give_password(browser, user).await;
-    browser.text("label[for=grant-email]").await;
-    go_on(browser).await;
-}
-
 /// Waits for its sign-in page.
 pub async fn asks_for_password(browser: &Browser) {
     wait_until_loaded(browser).await;

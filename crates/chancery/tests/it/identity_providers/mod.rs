@@ -117,12 +117,6 @@ impl Provider {
         }
     }
 
-    /// Signs Ada in without consenting to share the email address.
-    pub async fn sign_in_without_address(&self, browser: &Browser) {
-        assert!(matches!(self.kind, Kind::Glewlwyd), "only glewlwyd lets people choose");
-        glewlwyd::sign_in_without_address(browser, ADA).await;
-    }
-
     /// Waits for the provider's own page that asks for credentials or an account.
     pub async fn asks_for_credentials(&self, browser: &Browser) {
         match self.kind {

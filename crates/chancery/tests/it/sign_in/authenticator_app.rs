@@ -107,19 +107,3 @@ async fn code_of_an_independent_app_signs_in_once_and_so_does_a_recovery_code() 
     }
     assert_eq!(emails.len(), 4, "the portal asks for no code of its own: {emails:?}");
 }
-
-#[tokio::test]
-async fn required_second_factor_is_set_up_before_the_portal_opens() {
-    let scene = Scene::start_with(&[("CHANCERY_AUTH__SECOND_FACTOR", "required")]).await;
-    let (browser, maya) = (&scene.browser, scene.person("maya"));
-    scene.open_clients_with_password(&maya).await;
-    browser.shows("Set up a second factor").await;
-    assert!(!scene.has_session().await);
-    browser.open(&scene.portal("/clients")).await;
-    browser.shows("Set up a second factor").await;
-    add_app(&scene).await;
-    browser.press("a.button-primary").await;
-    scene.consent().await;
-    browser.wait_for_url(&scene.portal("/clients")).await;
-    assert_eq!(browser.text(".bar-person").await, maya.email);
-}

@@ -23,7 +23,12 @@ async fn sign_in_at_the_provider_origin_returns_with_a_session() {
     assert_eq!(learned.await, json!(expected));
     browser.shows("It never receives your password.").await;
     assert!(!scene.has_session().await, "before consent");
+    browser.press("button[value=refuse]").await;
+    browser.wait_for_url(&scene.portal("/auth/callback")).await;
+    browser.shows("Sign-in not completed").await;
+    assert!(!scene.has_session().await, "without consent");
 
+    browser.open(&scene.portal("/clients")).await;
     scene.consent().await;
     browser.wait_for_url(&scene.portal("/clients")).await;
     assert_eq!(browser.text(".bar-person").await, "maya@example.com");
@@ -37,47 +42,6 @@ async fn sign_in_at_the_provider_origin_returns_with_a_session() {
     assert_eq!(browser.script("return document.cookie").await, "", "nothing for scripts to read");
     let at_provider = browser.cookie(&scene.server.auth, "session").await;
     assert!(at_provider.is_null(), "the provider sees no cookie of the portal's: {at_provider}");
-}
-
-#[tokio::test]
-async fn wrong_password_shows_a_field_error_and_starts_no_session() {
-    let scene = Scene::start().await;
-    let browser = &scene.browser;
-    scene.go_to_provider().await;
-    scene.give_password("maya@example.com", "not her password").await;
-    browser.shows("Incorrect email or password").await;
-    assert_eq!(browser.status().await, 422);
-    assert!(browser.title().await.starts_with("Error: "));
-    let field = "const field = document.querySelector('#password'); \
-        return [field.value, field.getAttribute('aria-invalid'), field.getAttribute('aria-describedby'), \
-        document.querySelector('#email').value]";
-    assert_eq!(browser.script(field).await, json!(["", "true", "password-error", "maya@example.com"]));
-
-    let known = browser.page_text().await;
-    scene.give_password("nobody@example.com", "not her password").await;
-    browser.shows("Incorrect email or password").await;
-    assert_eq!(browser.page_text().await, known, "which addresses exist is not told");
-    assert!(!scene.has_session().await);
-
-    let maya = scene.person("maya");
-    scene.give_password(&maya.email, &maya.password).await;
-    scene.consent().await;
-    browser.wait_for_url(&scene.portal("/clients")).await;
-}
-
-#[tokio::test]
-async fn sign_in_returns_to_the_requested_page() {
-    let scene = Scene::start().await;
-    let (browser, maya) = (&scene.browser, scene.person("maya"));
-    browser.open(&scene.portal("/sessions")).await;
-    browser.wait_for_url(&scene.auth("/sign-in")).await;
-    scene.give_password(&maya.email, &maya.password).await;
-    scene.consent().await;
-    browser.wait_for_url(&scene.portal("/sessions")).await;
-    browser.shows("Your sessions").await;
-    browser.shows("This browser").await;
-    browser.shows("Chrome on Linux").await;
-    browser.shows("127.0.0.1").await;
 }
 
 #[tokio::test]
@@ -96,18 +60,6 @@ async fn concurrent_sign_ins_in_two_tabs_both_succeed() {
     scene.give_password(&maya.email, &maya.password).await;
     browser.wait_for_url(&scene.portal("/sessions")).await;
     browser.shows("This browser").await;
-}
-
-#[tokio::test]
-async fn declined_consent_shows_a_page_and_starts_no_session() {
-    let scene = Scene::start().await;
-    let (browser, maya) = (&scene.browser, scene.person("maya"));
-    scene.go_to_provider().await;
-    scene.give_password(&maya.email, &maya.password).await;
-    browser.press("button[value=refuse]").await;
-    browser.wait_for_url(&scene.portal("/auth/callback")).await;
-    browser.shows("Sign-in not completed").await;
-    assert!(!scene.has_session().await);
 }
 
 #[tokio::test]

@@ -3,13 +3,11 @@
 mod authenticator_app;
 mod built_in;
 mod callback;
-mod code;
 mod lock_out;
 mod mail;
 mod passkeys;
 mod providers;
 mod sign_out;
-mod sign_up;
 mod step_up;
 mod tour;
 mod two_processes;
@@ -21,6 +19,9 @@ use std::time::Duration;
 
 /// Of the email with the code that the first second factor of an account needs.
 const FIRST_FACTOR_SUBJECT: &str = "Your code to add a second factor";
+
+/// The portal asks for a code by email.
+const EMAIL_CODE: (&str, &str) = ("CHANCERY_PORTAL__SECOND_FACTOR", "email-code");
 
 /// The demo firm with the portal and the built-in provider, and a browser with a fresh profile.
 struct Scene {

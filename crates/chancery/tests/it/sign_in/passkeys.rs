@@ -1,7 +1,7 @@
 //! Passkeys of the built-in provider, with a passkey device that the browser simulates.
 
 use super::{Person, Scene};
-use crate::browser::{Authenticator, AuthenticatorKind};
+use crate::browser::Authenticator;
 use crate::fake_clock::FakeClock;
 use crate::server::Firm;
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub async fn open_security(scene: &Scene, person: &Person) {
 /// Adds the account's first factor, a passkey, on the security page, and ends there.
 pub async fn add_passkey(scene: &Scene) -> Authenticator {
     let browser = &scene.browser;
-    let device = browser.add_authenticator(AuthenticatorKind::BuiltIn).await;
+    let device = browser.add_authenticator().await;
     browser.follow("a[href^='/security/passkeys/add']").await;
     scene.prove_mailbox().await;
     browser.fill("#name", PASSKEY_NAME).await;
@@ -86,35 +86,6 @@ async fn passkey_signs_in_alone_and_as_second_factor_with_user_verification() {
     assert!(emails[1].contains("Subject: Passkey added"), "{}", emails[1]);
 }
 
-/// What the provider asks of the device is written on the page, where a dishonest browser can change it.
-#[tokio::test]
-async fn passkey_without_user_verification_is_rejected_by_the_server() {
-    let scene = Scene::start_with_passkeys(Firm::new()).await;
-    let (browser, maya) = (&scene.browser, scene.person("maya"));
-    open_security(&scene, &maya).await;
-    let device = browser.add_authenticator(AuthenticatorKind::TouchOnly).await;
-    browser.follow("a[href^='/security/passkeys/add']").await;
-    scene.prove_mailbox().await;
-    browser
-        .script(
-            "const form = document.querySelector('form[data-passkey]'); \
-             const options = JSON.parse(form.dataset.options); \
-             const wanted = {userVerification: 'discouraged', residentKey: 'discouraged', requireResidentKey: false}; \
-             Object.assign(options.publicKey.authenticatorSelection, wanted); \
-             delete options.publicKey.extensions; \
-             form.dataset.options = JSON.stringify(options)",
-        )
-        .await;
-    browser.press("form button.button-primary").await;
-    browser.shows("The passkey was not accepted. Try again.").await;
-    assert_eq!(browser.status().await, 422);
-    assert_eq!(browser.passkeys(&device).await, 1, "the device has created one");
-    browser.open(&scene.auth("/security")).await;
-    browser.shows("Add a passkey").await;
-    assert!(!browser.page_text().await.contains("Not used yet."), "the account has none");
-    assert_eq!(scene.outbox(), scene.first_factor_emails(), "nothing but the code");
-}
-
 #[tokio::test]
 async fn removing_a_passkey_needs_a_recent_authentication_with_both_factors() {
     let (firm, clock) = FakeClock::of(Firm::new());
@@ -150,25 +121,4 @@ async fn removing_a_passkey_needs_a_recent_authentication_with_both_factors() {
     browser.clear_cookies().await;
     scene.sign_in_at_provider(&maya).await;
     assert_signed_in(&scene, &maya).await;
-}
-
-#[tokio::test]
-async fn passkeys_are_hidden_on_an_ip_address_with_the_reason() {
-    const REASON: &str = "Passkeys need a host name; this server’s address is an IP address.";
-    let scene = Scene::start().await;
-    let (browser, maya) = (&scene.browser, scene.person("maya"));
-    browser.open(&scene.auth("/sign-in")).await;
-    browser.shows("Forgot your password?").await;
-    assert!(!browser.page_text().await.contains("passkey"));
-    open_security(&scene, &maya).await;
-    browser.shows(REASON).await;
-    assert_eq!(
-        browser.script("return document.querySelectorAll(\"a[href^='/security/passkeys']\").length").await,
-        0
-    );
-    browser.open(&scene.auth("/security/passkeys/add")).await;
-    browser.shows(REASON).await;
-    assert_eq!(browser.status().await, 409);
-    browser.open(&scene.auth("/sign-in/passkey")).await;
-    browser.wait_for_url(&scene.auth("/sign-in?")).await;
 }

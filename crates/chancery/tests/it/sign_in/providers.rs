@@ -127,16 +127,6 @@ async fn another_person_signs_in_after_a_sign_out_at_glewlwyd() {
 }
 
 #[tokio::test]
-async fn missing_email_claim_shows_a_page_and_starts_no_session() {
-    let (scene, provider) = begin(Kind::Glewlwyd, &[]).await;
-    provider.sign_in_without_address(&scene.browser).await;
-    scene.browser.shows("did not send your email address").await;
-    assert_eq!(scene.browser.status().await, 403);
-    assert!(!scene.has_session().await);
-    assert_eq!(scene.firm.json(&["user", "list", "--json"]), serde_json::json!([]));
-}
-
-#[tokio::test]
 async fn unavailable_provider_shows_a_page_and_is_logged() {
     let issuer = format!("http://127.0.0.1:{}", free_port());
     let firm = Firm::new().with("CHANCERY_IDENTITY__ISSUER", &issuer);

@@ -1,8 +1,7 @@
 //! Creating a key needs an authentication of the last 10 minutes. It is asked for when the form opens, and what was
 //! typed into a form that is sent too late is shown again.
 
-use super::code::EMAIL_CODE;
-use super::{Person, Scene, code_in};
+use super::{Person, Scene};
 use crate::fake_clock::FakeClock;
 use crate::server::{Firm, Reply, client};
 
@@ -33,15 +32,6 @@ async fn assert_program_must_reauthenticate(scene: &Scene) {
         .body("label=program");
     let reply = Reply::read(request.send().await.unwrap()).await;
     assert_eq!((reply.status, reply.code()), (403, "reauthentication_required"), "{}", reply.body);
-}
-
-/// Enters the portal's code from the newest of `count` emails.
-async fn enter_emailed_code(scene: &Scene, count: usize) {
-    scene.browser.wait_for_url(&scene.portal("/auth/code")).await;
-    let emails = scene.emails(count).await;
-    assert_eq!(emails.len(), count, "{emails:?}");
-    scene.browser.fill("#code", code_in(&emails[count - 1])).await;
-    scene.browser.press("form button.button-primary").await;
 }
 
 #[tokio::test]
@@ -82,49 +72,4 @@ async fn creating_a_key_after_ten_minutes_asks_again_and_loses_no_text() {
     scene.give_password(&ruth.email, &ruth.password).await;
     browser.wait_for_url(&scene.portal(FORM)).await;
     browser.text("#new-key #label").await;
-}
-
-#[tokio::test]
-async fn step_up_as_another_person_gives_that_person_their_own_session() {
-    let (scene, clock, _) = signed_in_partner(Firm::new()).await;
-    let (browser, maya) = (&scene.browser, scene.person("maya"));
-    let session = session_token(&scene).await;
-    clock.set(11 * MINUTE_S);
-    browser.open(&scene.portal(FORM)).await;
-    browser.wait_for_url(&scene.auth("/sign-in")).await;
-    scene.give_password(&maya.email, &maya.password).await;
-    scene.consent().await;
-    browser.wait_for_url(&scene.portal(FORM)).await;
-    browser.shows("Only partners can open Accounts").await;
-    assert_eq!(browser.status().await, 403, "a consultant");
-    browser.open(&scene.portal("/clients")).await;
-    assert_eq!(browser.text(".bar-person").await, maya.email);
-    assert_ne!(session_token(&scene).await, session);
-}
-
-#[tokio::test]
-async fn step_up_asks_for_the_emailed_code_where_a_sign_in_does() {
-    let (name, value) = EMAIL_CODE;
-    let (firm, clock) = FakeClock::of(Firm::new().with(name, value));
-    let scene = Scene::start_firm(firm).await;
-    let (browser, ruth) = (&scene.browser, scene.person("ruth"));
-    scene.sign_in_at_provider(&ruth).await;
-    enter_emailed_code(&scene, 1).await;
-    browser.wait_for_url(&scene.portal("/clients")).await;
-    let session = session_token(&scene).await;
-
-    clock.set(11 * MINUTE_S);
-    browser.open(&scene.portal(FORM)).await;
-    browser.wait_for_url(&scene.auth("/sign-in")).await;
-    scene.give_password(&ruth.email, &ruth.password).await;
-    browser.wait_for_url(&scene.portal("/auth/code")).await;
-    assert_eq!(session_token(&scene).await, session, "the session goes on as it was");
-    assert_program_must_reauthenticate(&scene).await;
-
-    enter_emailed_code(&scene, 2).await;
-    browser.wait_for_url(&scene.portal(FORM)).await;
-    browser.text("#new-key #label").await;
-    assert_ne!(session_token(&scene).await, session, "a new session is in its place");
-    let request = client().get(scene.portal("/sessions")).header("cookie", format!("session={session}"));
-    assert_eq!(request.send().await.unwrap().status(), 401, "which has ended");
 }

@@ -1,11 +1,10 @@
 //! Checks every sign-in page (`crate::tour`). `make screenshots` takes those shown in docs/sign-in.md.
 
 use super::authenticator_app::shown_codes;
-use super::code::EMAIL_CODE;
 use super::passkeys::{PASSKEY_NAME, open_security, use_passkey};
 use super::step_up::signed_in_partner;
-use super::{Scene, code_in, wrong_code};
-use crate::browser::{AuthenticatorKind, Browser, Screen};
+use super::{EMAIL_CODE, Scene, code_in, wrong_code};
+use crate::browser::{Browser, Screen};
 use crate::identity_providers::Kind;
 use crate::server::Firm;
 use crate::smtp::{Security, SmtpServer};
@@ -127,7 +126,7 @@ async fn passkey_and_second_factor_pages_are_accessible() {
     let (browser, maya) = (&scene.browser, scene.person("maya"));
     let mut tour = tour_of(browser);
     open_security(&scene, &maya).await;
-    let device = browser.add_authenticator(AuthenticatorKind::BuiltIn).await;
+    let device = browser.add_authenticator().await;
     browser.follow("a[href^='/security/passkeys/add']").await;
     scene.prove_mailbox().await;
     look_and_picture(&mut tour, "17-add-passkey", "Create passkey").await;
@@ -211,6 +210,11 @@ async fn email_code_pages_are_accessible() {
     look_and_picture(&mut tour, "10-five-wrong-codes", "Too many incorrect codes").await;
     browser.open(&scene.portal("/clients")).await;
     tour.look("locked-out", "Too many incorrect codes were entered for this account.").await;
+    assert_eq!(browser.status().await, 429);
+    assert!(!scene.has_session().await);
+    let emails = scene.emails(2).await;
+    assert!(emails[1].contains("incorrect codes"), "{}", emails[1]);
+    assert_eq!(emails.len(), 2, "neither a code sent again so soon nor a rejected sign-in sends an email");
     tour.end();
 }
 
