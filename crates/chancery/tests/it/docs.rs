@@ -1,7 +1,7 @@
 //! `GET /docs`: the API reference for people.
 
 use crate::browser::Browser;
-use crate::server::{Firm, client};
+use crate::server::{Firm, Server, client};
 
 #[tokio::test]
 async fn docs_page_needs_no_key_and_loads_nothing_external() {
@@ -32,6 +32,7 @@ async fn docs_page_needs_no_key_and_loads_nothing_external() {
         );
         assert_eq!(head.text().await.unwrap(), "");
     }
+    examples_can_be_copied_and_no_stylesheet_is_listed(&server).await;
 }
 
 #[tokio::test]
@@ -64,9 +65,7 @@ async fn first_docs_examples_work_when_pasted() {
     }
 }
 
-#[tokio::test]
-async fn docs_examples_can_be_copied_and_no_stylesheet_is_listed() {
-    let server = Firm::new().start();
+async fn examples_can_be_copied_and_no_stylesheet_is_listed(server: &Server) {
     let (browser, page) = (Browser::start().await, format!("{}/docs", server.api));
     browser.open(&page).await;
     assert!(!browser.page_text().await.contains("/docs/style.css"));

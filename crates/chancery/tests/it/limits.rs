@@ -10,13 +10,6 @@ use std::time::Duration;
 
 const NAME: &str = "Hale & Ward";
 
-fn firm(rpm: u32, tpm: u32) -> (Firm, String, Server) {
-    let firm = Firm::new();
-    let key = firm.limited_account_with_key(NAME, rpm, tpm);
-    let server = firm.start();
-    (firm, key, server)
-}
-
 /// Three input tokens, and one output token at most.
 pub fn four_tokens() -> Value {
     request("", "Say hello.", 1)
@@ -26,9 +19,20 @@ pub fn number(reply: &Reply, header: &str) -> u64 {
     reply.header(header).parse().unwrap_or_else(|_| panic!("{header}: {:?}", reply.headers))
 }
 
+/// On one server, because its start takes longer than a step.
 #[tokio::test]
-async fn every_reply_to_a_valid_key_has_rate_limit_headers() {
-    let (_firm, key, server) = firm(10, 1_000);
+async fn limits_of_an_account_are_in_headers_and_errors_and_hold_exactly() {
+    let firm = Firm::new();
+    let server = firm.start();
+    every_reply_to_a_valid_key_has_rate_limit_headers(&firm, &server).await;
+    rate_limit_error_names_the_limit_and_has_retry_after(&firm, &server).await;
+    request_that_can_never_fit_is_invalid_value_not_rate_limited(&firm, &server).await;
+    hang_up_counts_the_generated_tokens_toward_limits(&firm, &server).await;
+    racing_requests_are_admitted_exactly_up_to_each_limit(&firm, &server).await;
+}
+
+async fn every_reply_to_a_valid_key_has_rate_limit_headers(firm: &Firm, server: &Server) {
+    let key = firm.limited_account_with_key("Headers", 10, 1_000);
     let policy = r#""requests";q=10;w=60, "tokens";q=1000;qu="tokens";w=60"#;
     let fresh = server.get("/v1/models", &key).await;
     assert_eq!(fresh.header("ratelimit-policy"), policy);
@@ -64,14 +68,13 @@ async fn every_reply_to_a_valid_key_has_rate_limit_headers() {
     assert_eq!((stranger.status, stranger.header("ratelimit-policy")), (401, ""));
 }
 
-#[tokio::test]
-async fn rate_limit_error_names_the_limit_and_has_retry_after() {
-    let (firm, key, server) = firm(2, 100);
+async fn rate_limit_error_names_the_limit_and_has_retry_after(firm: &Firm, server: &Server) {
+    let key = firm.limited_account_with_key("Errors", 2, 100);
     let body = request("", "Say hello.", 90);
     assert_eq!(server.generate(&key, &four_tokens()).await.status, 200);
     assert_eq!(server.generate(&key, &four_tokens()).await.status, 200);
     let by_requests = server.generate(&key, &four_tokens()).await;
-    firm.run(&["account", "limits", NAME, "--rpm", "100"]);
+    firm.run(&["account", "limits", "Errors", "--rpm", "100"]);
     eventually("the new limit holds", Duration::from_secs(1), async || {
         number(&server.get("/v1/models", &key).await, "x-ratelimit-limit-requests") == 100
     })
@@ -92,12 +95,11 @@ async fn rate_limit_error_names_the_limit_and_has_retry_after() {
         assert_eq!(number(rejected, "x-ratelimit-remaining-requests"), left);
         assert_eq!(number(rejected, "x-ratelimit-remaining-tokens"), 92);
     }
-    assert_eq!(firm.json(&["usage", "--json"])["total"]["requests"], 2);
+    assert_eq!(firm.json(&["usage", "--account", "Errors", "--json"])["total"]["requests"], 2);
 }
 
-#[tokio::test]
-async fn request_that_can_never_fit_is_invalid_value_not_rate_limited() {
-    let (_firm, key, server) = firm(10, 50);
+async fn request_that_can_never_fit_is_invalid_value_not_rate_limited(firm: &Firm, server: &Server) {
+    let key = firm.limited_account_with_key("Never", 10, 50);
     let long = "What is a ledger? ".repeat(20);
     for (body, field, expected) in [
         (
@@ -116,9 +118,8 @@ async fn request_that_can_never_fit_is_invalid_value_not_rate_limited() {
     assert_eq!(server.generate(&key, &request("", "Say hello.", 47)).await.status, 200);
 }
 
-#[tokio::test]
-async fn hang_up_counts_the_generated_tokens_toward_limits() {
-    let (firm, key, server) = firm(10, 20_000);
+async fn hang_up_counts_the_generated_tokens_toward_limits(firm: &Firm, server: &Server) {
+    let key = firm.limited_account_with_key("Hang-ups", 10, 20_000);
     let body = request("Translate to French.", "", 6_000).to_string();
     let mut stream = TcpStream::connect(server.api_address()).unwrap();
     write!(
@@ -136,7 +137,7 @@ async fn hang_up_counts_the_generated_tokens_toward_limits() {
         server.metric("chancery_running_requests").await == 0
     })
     .await;
-    let total = firm.json(&["usage", "--json"])["total"].clone();
+    let total = firm.json(&["usage", "--account", "Hang-ups", "--json"])["total"].clone();
     let billed = total["input_tokens"].as_u64().unwrap() + total["output_tokens"].as_u64().unwrap();
     let settled = server.get("/v1/models", &key).await;
     assert_eq!(20_000 - number(&settled, "x-ratelimit-remaining-tokens"), billed);
@@ -169,16 +170,15 @@ pub fn served_and_waits(replies: &[Reply]) -> (usize, Vec<u64>) {
     (served, waits)
 }
 
-#[tokio::test]
-async fn racing_requests_are_admitted_exactly_up_to_each_limit() {
-    let (firm, key, server) = firm(20, 1_000_000);
-    let replies = race(&[&server], &key, &four_tokens(), 90).await;
+async fn racing_requests_are_admitted_exactly_up_to_each_limit(firm: &Firm, server: &Server) {
+    let key = firm.limited_account_with_key("Races", 20, 1_000_000);
+    let replies = race(&[server], &key, &four_tokens(), 90).await;
     assert_eq!(served_and_waits(&replies).0, 20);
-    assert_eq!(firm.json(&["usage", "--json"])["total"]["requests"], 20);
+    assert_eq!(firm.json(&["usage", "--account", "Races", "--json"])["total"]["requests"], 20);
 
     // Each request uses all four tokens that it reserves, so the limit is reached to the token.
     let key = firm.limited_account_with_key("Ito & Sons", 1_000, 4 * 15 + 3);
-    let replies = race(&[&server], &key, &four_tokens(), 90).await;
+    let replies = race(&[server], &key, &four_tokens(), 90).await;
     assert_eq!(served_and_waits(&replies).0, 15);
     let used = firm.json(&["usage", "--account", "Ito & Sons", "--json"])["total"].clone();
     assert_eq!((&used["input_tokens"], &used["output_tokens"]), (&json!(45), &json!(15)));

@@ -156,7 +156,7 @@ async fn changed_model_is_replaced_and_a_running_reply_keeps_its_price() {
 }
 
 #[tokio::test]
-async fn model_that_cannot_be_loaded_leaves_the_old_one_and_the_others() {
+async fn invalid_configuration_or_model_leaves_the_old_one_and_the_others() {
     let file = model_file();
     let firm = Firm::without_a_model();
     let bad_file = firm.folder.path().join("bad.gguf");
@@ -171,6 +171,16 @@ async fn model_that_cannot_be_loaded_leaves_the_old_one_and_the_others() {
         .await;
     };
 
+    write(&firm, &[section("second", &file), section("second", &file)]);
+    server.signal(Signal::HUP);
+    eventually("the mistake is logged", LOADED_WITHIN, async || {
+        server.log().contains("reload failed, keeping the current configuration")
+    })
+    .await;
+    server.wait_for_log("duplicate model name");
+    until_offered(&server, &key, &["first"]).await;
+    assert_eq!(server.generate(&key, &to("first", "Say hello.", 2)).await.status, 200);
+
     write(&firm, &[section("first", &file), section("second", &bad_file)]);
     server.signal(Signal::HUP);
     until_failed(1).await;
@@ -184,22 +194,4 @@ async fn model_that_cannot_be_loaded_leaves_the_old_one_and_the_others() {
     for model in ["first", "third"] {
         assert_eq!(server.generate(&key, &to(model, "Say hello.", 2)).await.status, 200);
     }
-}
-
-#[tokio::test]
-async fn invalid_configuration_changes_no_model() {
-    let file = model_file();
-    let firm = Firm::without_a_model();
-    write(&firm, &[section("first", &file)]);
-    let key = firm.account_with_key("Caller");
-    let server = firm.start();
-    write(&firm, &[section("second", &file), section("second", &file)]);
-    server.signal(Signal::HUP);
-    eventually("the mistake is logged", LOADED_WITHIN, async || {
-        server.log().contains("reload failed, keeping the current configuration")
-    })
-    .await;
-    server.wait_for_log("duplicate model name");
-    until_offered(&server, &key, &["first"]).await;
-    assert_eq!(server.generate(&key, &to("first", "Say hello.", 2)).await.status, 200);
 }

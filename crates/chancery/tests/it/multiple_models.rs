@@ -23,9 +23,15 @@ fn to(model: &str, mut body: Value) -> Value {
 }
 
 #[tokio::test]
-async fn two_models_are_served_concurrently_at_their_own_prices() {
+async fn two_models_are_logged_priced_and_served_concurrently() {
     let (firm, key, server) = firm();
-    let listed = server.get("/v1/models", &key).await;
+    memory_need_of_both_models_is_logged_before_loading(&server);
+    two_models_are_served_concurrently_at_their_own_prices(&firm, &key, &server).await;
+    long_job_on_one_model_does_not_delay_another_model(&key, &server).await;
+}
+
+async fn two_models_are_served_concurrently_at_their_own_prices(firm: &Firm, key: &str, server: &Server) {
+    let listed = server.get("/v1/models", key).await;
     let models: Vec<(&str, u64)> = listed.body["data"]
         .as_array()
         .unwrap()
@@ -35,18 +41,18 @@ async fn two_models_are_served_concurrently_at_their_own_prices() {
     assert_eq!(models, [("second", 1024), (MODEL, 8192)]);
 
     let letter = request("Rewrite the notes as a polite letter.", "Met Mr. Ito on 3 March.", 24);
-    let alone = server.generate(&key, &letter).await;
+    let alone = server.generate(key, &letter).await;
     let second = to("second", letter.clone());
-    let fresh = server.generate(&key, &second).await;
+    let fresh = server.generate(key, &second).await;
     assert_eq!(
         fresh.body["usage"]["input_tokens_details"]["cached_tokens"], 0,
         "each has a cache of its own"
     );
     let (one, two, three, four) = tokio::join!(
-        server.generate(&key, &letter),
-        server.generate(&key, &second),
-        server.generate(&key, &letter),
-        server.generate(&key, &second),
+        server.generate(key, &letter),
+        server.generate(key, &second),
+        server.generate(key, &letter),
+        server.generate(key, &second),
     );
     for reply in [&fresh, &one, &two, &three, &four] {
         assert_eq!(reply.text(), alone.text());
@@ -61,19 +67,17 @@ async fn two_models_are_served_concurrently_at_their_own_prices() {
     assert!(firm.run(&["verify"]).contains(": OK"));
 }
 
-#[tokio::test]
-async fn long_job_on_one_model_does_not_delay_another_model() {
-    let (_firm, key, server) = firm();
+async fn long_job_on_one_model_does_not_delay_another_model(key: &str, server: &Server) {
     let long = request("Tell a long story.", "", 4_000);
     let second = to("second", request("", "Say hello.", 8));
-    let running = server.generate(&key, &long);
+    let running = server.generate(key, &long);
     tokio::pin!(running);
     let short = async {
         eventually("the long one runs", Duration::from_secs(30), async || {
             server.metric(&format!("chancery_engine_steps_total{{model=\"{MODEL}\"}}")).await > 3
         })
         .await;
-        server.generate(&key, &second).await
+        server.generate(key, &second).await
     };
     tokio::select! {
         _ = &mut running => panic!("the long job was done first"),
@@ -81,9 +85,7 @@ async fn long_job_on_one_model_does_not_delay_another_model() {
     }
 }
 
-#[tokio::test]
-async fn memory_need_of_both_models_is_logged_before_loading() {
-    let (_firm, _key, server) = firm();
+fn memory_need_of_both_models_is_logged_before_loading(server: &Server) {
     let log = server.log();
     let stated = log.find("second needs").unwrap();
     assert!(log.contains(&format!("{MODEL} needs")), "{log}");

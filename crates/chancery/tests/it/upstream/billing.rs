@@ -14,12 +14,6 @@ fn front(servers: &[&FaultyServer]) -> (Firm, String, Server) {
     front_with(&endpoints, "context_tokens = 4096")
 }
 
-/// Has short time-outs, for servers that hang.
-fn hasty_front(servers: &[&FaultyServer]) -> (Firm, String, Server) {
-    let endpoints: Vec<&str> = servers.iter().map(|server| server.url.as_str()).collect();
-    front_with(&endpoints, "context_tokens = 4096\nfirst_token_timeout_s = 1\nidle_timeout_s = 1")
-}
-
 fn front_with(endpoints: &[&str], more: &str) -> (Firm, String, Server) {
     let firm = firm_with(&UpstreamModel { endpoints, api_key: None, tokenizer: None, more });
     let key = firm.account_with_key("Caller");
@@ -35,7 +29,7 @@ async fn rows(firm: &Firm) -> Vec<UsageRow> {
 async fn upstream_failure_has_its_error_code_and_bills_nothing() {
     let unfinished = "HTTP/1.1 503 X\r\nretry-after: 3\r\ncontent-length: 900\r\n\r\nhalf";
     let error_response = |status| vec![Step::Answer(status, "retry-after: 3\r\n", "no".to_owned())];
-    for (steps, status, code) in [
+    let cases = [
         (error_response(500), 502, "engine_failed"),
         (error_response(503), 503, "overloaded"),
         (error_response(429), 503, "overloaded"),
@@ -57,14 +51,31 @@ async fn upstream_failure_has_its_error_code_and_bills_nothing() {
             504,
             "engine_timeout",
         ),
-    ] {
-        let upstream = FaultyServer::always(steps).await;
-        let (firm, key, server) = match code {
-            "engine_timeout" => hasty_front(&[&upstream]),
-            _ => front(&[&upstream]),
+    ];
+    // A model for each case, on one server. Upstream servers that hang have short time-outs.
+    let (mut models, mut upstreams) = (String::new(), Vec::new());
+    for (number, (steps, _, code)) in cases.iter().enumerate() {
+        let upstream = FaultyServer::always(steps.clone()).await;
+        let timeouts = match *code {
+            "engine_timeout" => "first_token_timeout_s = 1\nidle_timeout_s = 1\n",
+            _ => "",
         };
-        let reply = server.generate(&key, &request("Answer.", "Now.", 8)).await;
-        assert_eq!((reply.status, reply.code()), (status, code), "{}", reply.body);
+        models += &format!(
+            "[[models]]\nname = \"case-{number}\"\nengine = \"upstream\"\nendpoints = [{:?}]\n\
+             context_tokens = 4096\n{timeouts}input_per_million = \"0.10\"\noutput_per_million = \"0.40\"\n",
+            upstream.url
+        );
+        upstreams.push(upstream);
+    }
+    let firm = Firm::without_a_model();
+    std::fs::write(firm.folder.path().join("chancery.toml"), models).unwrap();
+    let key = firm.account_with_key("Caller");
+    let server = firm.start();
+    for (number, (_, status, code)) in cases.into_iter().enumerate() {
+        let mut body = request("Answer.", "Now.", 8);
+        body["model"] = format!("case-{number}").into();
+        let reply = server.generate(&key, &body).await;
+        assert_eq!((reply.status, reply.code()), (status, code), "case {number}: {}", reply.body);
         assert!(!reply.body.to_string().contains("half"), "nothing of the upstream's reaches a caller");
         assert_eq!(reply.header("retry-after"), if status == 503 { "3" } else { "" });
         assert_eq!(rows(&firm).await, []);

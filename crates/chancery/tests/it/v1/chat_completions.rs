@@ -28,12 +28,22 @@ fn text(reply: &Reply) -> &str {
     reply.body["choices"][0]["message"]["content"].as_str().unwrap()
 }
 
+/// On one server, because its start takes longer than a step.
 #[tokio::test]
-async fn chat_completion_equals_generate_in_text_counts_and_bill() {
+async fn chat_completions_equal_generate_and_follow_openai() {
     let (firm, key, server) = firm();
-    let reply = server.post(PATH, &key, &request_body(&json!({"max_tokens": 16}))).await;
+    chat_error_names_the_parameter_as_sent(&firm, &key, &server).await;
+    chat_completion_equals_generate_in_text_counts_and_bill(&firm, &key, &server).await;
+    stop_string_and_natural_end_both_finish_with_stop(&key, &server).await;
+    seed_repeats_a_sample_and_default_temperature_samples(&key, &server).await;
+    chunks_have_the_same_text_and_end_with_optional_usage_and_done(&key, &server).await;
+    continuous_usage_reports_prompt_tokens_in_the_first_chunk(&key, &server).await;
+}
+
+async fn chat_completion_equals_generate_in_text_counts_and_bill(firm: &Firm, key: &str, server: &Server) {
+    let reply = server.post(PATH, key, &request_body(&json!({"max_tokens": 16}))).await;
     let generated =
-        server.generate(&key, &request("Answer in one short sentence.", "What is a ledger?", 16)).await;
+        server.generate(key, &request("Answer in one short sentence.", "What is a ledger?", 16)).await;
     assert_eq!(text(&reply), generated.text());
     assert_eq!(reply.body["choices"][0]["finish_reason"], "length");
     assert_eq!(
@@ -48,26 +58,22 @@ async fn chat_completion_equals_generate_in_text_counts_and_bill() {
     assert_eq!(firm.json(&["usage", "--json"])["total"]["input_tokens"], 22);
 }
 
-#[tokio::test]
-async fn stop_string_and_natural_end_both_finish_with_stop() {
-    let (_firm, key, server) = firm();
-    let stopped = server.post(PATH, &key, &request_body(&json!({"stop": ["record", "never said"]}))).await;
+async fn stop_string_and_natural_end_both_finish_with_stop(key: &str, server: &Server) {
+    let stopped = server.post(PATH, key, &request_body(&json!({"stop": ["record", "never said"]}))).await;
     assert_eq!(
         (text(&stopped), &stopped.body["choices"][0]["finish_reason"]),
         ("A ledger is a ", &json!("stop"))
     );
     let messages = json!([{"role": "user", "content": "Say hello."}]);
-    let ended = server.post(PATH, &key, &request_body(&json!({"messages": messages}))).await;
+    let ended = server.post(PATH, key, &request_body(&json!({"messages": messages}))).await;
     assert_eq!(ended.body["choices"][0]["finish_reason"], "stop", "{}", ended.body);
 }
 
-#[tokio::test]
-async fn seed_repeats_a_sample_and_default_temperature_samples() {
-    let (_firm, key, server) = firm();
+async fn seed_repeats_a_sample_and_default_temperature_samples(key: &str, server: &Server) {
     let sampled = async |seed: i64| {
         let body = json!({"model": MODEL, "seed": seed, "max_tokens": 24, "temperature": null,
             "messages": [{"role": "user", "content": "Write one sentence about the sea."}]});
-        text(&server.post(PATH, &key, &body).await).to_owned()
+        text(&server.post(PATH, key, &body).await).to_owned()
     };
     let first = sampled(-7).await;
     assert_eq!(first, sampled(-7).await);
@@ -78,16 +84,14 @@ async fn seed_repeats_a_sample_and_default_temperature_samples() {
     assert!(others.iter().any(|other| *other != first), "four other seeds drew the same text");
 }
 
-#[tokio::test]
-async fn chunks_have_the_same_text_and_end_with_optional_usage_and_done() {
-    let (_firm, key, server) = firm();
-    let whole = server.post(PATH, &key, &request_body(&json!({"max_tokens": 12}))).await;
+async fn chunks_have_the_same_text_and_end_with_optional_usage_and_done(key: &str, server: &Server) {
+    let whole = server.post(PATH, key, &request_body(&json!({"max_tokens": 12}))).await;
     for with_usage in [true, false] {
         let mut body = request_body(&json!({"max_tokens": 12, "stream": true}));
         if with_usage {
             body["stream_options"] = json!({"include_usage": true});
         }
-        let call = client().post(format!("{}{PATH}", server.api)).bearer_auth(&key).json(&body);
+        let call = client().post(format!("{}{PATH}", server.api)).bearer_auth(key).json(&body);
         let mut stream = EventStream::send(call).await;
         let request_id = stream.header("x-request-id").to_owned();
         let mut chunks: Vec<Value> = stream.rest().await.into_iter().map(|event| event.data).collect();
@@ -110,12 +114,10 @@ async fn chunks_have_the_same_text_and_end_with_optional_usage_and_done() {
     }
 }
 
-#[tokio::test]
-async fn continuous_usage_reports_prompt_tokens_in_the_first_chunk() {
-    let (_firm, key, server) = firm();
+async fn continuous_usage_reports_prompt_tokens_in_the_first_chunk(key: &str, server: &Server) {
     let options = json!({"include_usage": true, "continuous_usage_stats": true});
     let body = request_body(&json!({"max_tokens": 12, "stream": true, "stream_options": options}));
-    let call = client().post(format!("{}{PATH}", server.api)).bearer_auth(&key).json(&body);
+    let call = client().post(format!("{}{PATH}", server.api)).bearer_auth(key).json(&body);
     let chunks: Vec<Value> =
         EventStream::send(call).await.rest().await.into_iter().map(|event| event.data).collect();
     let counts = |chunk: &Value| {
@@ -126,9 +128,7 @@ async fn continuous_usage_reports_prompt_tokens_in_the_first_chunk() {
     assert!(chunks[1..chunks.len() - 2].iter().all(|chunk| chunk["usage"].is_null()));
 }
 
-#[tokio::test]
-async fn chat_error_names_the_parameter_as_sent() {
-    let (firm, key, server) = firm();
+async fn chat_error_names_the_parameter_as_sent(firm: &Firm, key: &str, server: &Server) {
     let long = json!([{"role": "user", "content": "word ".repeat(9_000)}]);
     for (fields, code, param) in [
         (json!({"max_tokens": 1_000_000}), "invalid_value", "max_tokens"),
@@ -138,7 +138,7 @@ async fn chat_error_names_the_parameter_as_sent() {
         (json!({"tools": [{"type": "function"}]}), "invalid_value", "tools"),
         (json!({"messages": [{"role": "tool", "content": "x"}]}), "invalid_value", "messages[0].role"),
     ] {
-        let reply = server.post(PATH, &key, &request_body(&fields)).await;
+        let reply = server.post(PATH, key, &request_body(&fields)).await;
         assert_eq!((reply.status, reply.code()), (400, code), "{}", reply.body);
         assert_eq!(reply.body["error"]["param"], param, "{}", reply.body);
         assert!(

@@ -1,12 +1,10 @@
-//! The `Idempotency-Key` header: one run and one bill, no matter how often a request is sent.
+//! The `Idempotency-Key` header: one run and one bill, no matter how often a request is sent. `faults::duplicates` races,
+//! and `faults::retries` kills the server.
 
 use crate::event_stream::{Event, EventStream};
 use crate::server::{Firm, Reply, Server, client, eventually, request};
-use chancery_test_support::{PostgresDatabase, RedisServer};
-use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::time::Duration;
-use tokio::task::JoinSet;
 
 /// The model repeats itself endlessly on this prompt, so that the reply lasts until its cap.
 const ENDLESS: &str = "Translate to French.";
@@ -184,86 +182,4 @@ async fn retry_after_hang_up_replays_what_was_billed() {
     let total = &firm.json(&["usage", "--json"])["total"];
     assert_eq!(last.data["response"]["usage"]["output_tokens"], total["output_tokens"]);
     assert_eq!(billed(&firm), 1);
-}
-
-/// Sends the same request from many callers at once, each until it has its reply; returns all replies.
-async fn race(servers: &[&Server], key: &str, name: &str, body: &Value, callers: usize) -> Vec<Reply> {
-    let mut racing = JoinSet::new();
-    for caller in 0..callers {
-        let request = call(servers[caller % servers.len()], key, name, body);
-        racing.spawn(async move {
-            loop {
-                let reply = Reply::read(request.try_clone().unwrap().send().await.unwrap()).await;
-                match reply.code() {
-                    "idempotency_in_flight" => tokio::time::sleep(Duration::from_millis(50)).await,
-                    _ => return reply,
-                }
-            }
-        });
-    }
-    racing.join_all().await
-}
-
-#[tokio::test]
-async fn racing_duplicates_run_once() {
-    let (firm, key, server) = firm();
-    for round in 1..=3 {
-        let replies = race(&[&server], &key, &format!("round-{round}"), &sampled(16), 20).await;
-        let first_runs = replies.iter().filter(|reply| reply.header("idempotent-replayed").is_empty());
-        assert_eq!(first_runs.count(), 1);
-        assert!(replies.iter().all(|reply| reply.status == 200 && reply.body == replies[0].body));
-        assert_eq!(billed(&firm), round);
-    }
-    assert!(firm.run(&["verify"]).contains(": OK"));
-}
-
-#[tokio::test]
-async fn request_lost_with_a_killed_server_is_rerun_once() {
-    let (firm, key, mut server) = firm();
-    let body = streamed(request(ENDLESS, "", 4000));
-    let mut stream = EventStream::send(call(&server, &key, "killed", &body)).await;
-    stream.first_text().await;
-    let done = send(&server, &key, "done", &sampled(8)).await;
-    server.signal(Signal::KILL);
-    server.wait();
-    drop(stream);
-    let server = firm.start();
-    assert_eq!(send(&server, &key, "done", &sampled(8)).await.body, done.body, "a reply survives its server");
-    let body = request(ENDLESS, "", 20);
-    // The dead server's claim lasts until its lease expires after 15 seconds.
-    eventually("the key is free", Duration::from_secs(40), async || {
-        let reply = send(&server, &key, "killed", &body).await;
-        assert!(reply.status == 200 || reply.status == 422, "{}", reply.body);
-        reply.status == 200
-    })
-    .await;
-    assert_eq!(send(&server, &key, "killed", &body).await.header("idempotent-replayed"), "true");
-    assert_eq!(billed(&firm), 2);
-    assert!(firm.run(&["verify"]).contains(": OK"));
-}
-
-#[tokio::test]
-async fn racing_duplicates_on_two_nodes_run_once() {
-    let (redis, database) = (RedisServer::start(), PostgresDatabase::create("idempotency"));
-    let node = || {
-        let firm = Firm::new();
-        firm.with("CHANCERY_DATABASE__URL", &database.url()).with("CHANCERY_LIMITS__STORE", &redis.url())
-    };
-    let firms = [node(), node()];
-    let key = firms[0].account_with_key("Hale & Ward");
-    let servers = firms.each_ref().map(Firm::start);
-    for round in 1..=3 {
-        let servers = servers.each_ref();
-        let replies = race(&servers, &key, &format!("round-{round}"), &sampled(16), 20).await;
-        let first_runs = replies.iter().filter(|reply| reply.header("idempotent-replayed").is_empty());
-        assert_eq!(first_runs.count(), 1);
-        assert!(replies.iter().all(|reply| reply.status == 200 && reply.body == replies[0].body));
-        assert_eq!(billed(&firms[0]), round);
-    }
-    let mut stream = EventStream::send(call(&servers[0], &key, "stream", &streamed(sampled(16)))).await;
-    let first = stream.rest().await;
-    let mut stream = EventStream::send(call(&servers[1], &key, "stream", &streamed(sampled(16)))).await;
-    assert_eq!(stream.header("idempotent-replayed"), "true");
-    assert_eq!(text_of(&stream.rest().await), text_of(&first));
-    assert!(firms[1].run(&["verify"]).contains(": OK"));
 }

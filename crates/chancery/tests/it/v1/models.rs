@@ -28,15 +28,3 @@ async fn models_are_listed_with_context_and_prices() {
     }
     assert_eq!(server.get("/v1/models/smollm2-135m", "nobody").await.status, 401);
 }
-
-#[tokio::test]
-async fn price_of_cached_input_is_listed_where_it_is_a_discount() {
-    let firm = Firm::new().with("CHANCERY_MODELS__0__CACHED_INPUT_PER_MILLION", "0.025");
-    let key = firm.account_with_key("Hale & Ward");
-    let server = firm.start();
-    let reply = server.get("/v1/models/smollm2-135m", &key).await;
-    assert_eq!(
-        (&reply.body["input_per_million"], &reply.body["cached_input_per_million"]),
-        (&"0.10".into(), &"0.025".into())
-    );
-}

@@ -3,7 +3,7 @@
 use crate::server::{Firm, request};
 
 #[tokio::test]
-async fn token_count_is_exact_additive_and_free() {
+async fn token_count_is_exact_additive_free_and_quotes_the_maximum_billed() {
     let firm = Firm::new();
     let key = firm.account_with_key("Hale & Ward");
     let server = firm.start();
@@ -33,13 +33,6 @@ async fn token_count_is_exact_additive_and_free() {
     let billed = server.generate(&key, &request(texts[1], texts[2], 1)).await;
     assert_eq!(billed.tokens().0, count(texts[1], texts[2]).await);
     assert_eq!(firm.json(&["usage", "--json"])["total"]["requests"], 1);
-}
-
-#[tokio::test]
-async fn quoted_price_is_the_maximum_billed() {
-    let firm = Firm::new();
-    let key = firm.account_with_key("Hale & Ward");
-    let server = firm.start();
     let reply = server
         .post("/v1/tokens", &key, &request("Answer in one short sentence.", "What is a ledger?", 100))
         .await;
