@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// Enough that the transfer takes a while.
-const LARGE_LEDGER_ROWS: usize = 20_000;
+const LARGE_LEDGER_ROWS: usize = 10_000;
 
 fn migrate<'a>(from: &'a str, to: &'a str) -> [&'a str; 5] {
     ["migrate", "--from", from, "--to", to]
@@ -288,9 +288,7 @@ async fn killed_migration_leaves_nothing_and_the_next_one_succeeds() {
     let (from, database) = (firm.database_url(), PostgresDatabase::create("killed"));
     let to = database.url();
     let mut is_empty = true;
-    for moment in
-        ["transferring ledger", "transferring ledger", "checking foreign-key", "comparing source and target"]
-    {
+    for moment in ["transferring ledger", "checking foreign-key", "comparing source and target"] {
         if !is_empty {
             break;
         }
@@ -321,6 +319,6 @@ async fn killed_migration_leaves_nothing_and_the_next_one_succeeds() {
         assert_eq!((&report["ledger_rows"], &report["findings"]), (&json!(LARGE_LEDGER_ROWS), &json!([])));
     }
     let there = Firm::new().with("CHANCERY_DATABASE__URL", &to);
-    assert!(there.run(&["verify"]).contains("ledger: 20,000 rows"));
+    assert!(there.run(&["verify"]).contains("ledger: 10,000 rows"));
     assert_eq!(database.query("select count(*) from ledger_default"), "0", "past months have partitions too");
 }

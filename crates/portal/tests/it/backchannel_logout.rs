@@ -1,7 +1,7 @@
 //! `POST /auth/backchannel-logout`: only the provider ends sessions, each token once.
 
 use crate::harness::{Browser, Harness, Reply};
-use crate::hostile_provider::{SUBJECT, without};
+use crate::hostile_provider::without;
 use crate::signing::SigningKey;
 use axum::http::StatusCode;
 use serde_json::{Value, json};

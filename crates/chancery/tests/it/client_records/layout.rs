@@ -27,32 +27,6 @@ async fn pages_print_wrap_and_are_compressed() {
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
-#[tokio::test]
-async fn new_client_is_checked_warned_about_and_listed_first() {
-    let office = Office::open();
-    let maya = office.sign_in("maya").await;
-    let browser = Browser::start().await;
-    open_as(&office, &browser, &maya, "/clients/new").await;
-    browser.fill("#name", "harbour lane BAKERY").await;
-    browser.fill("#telephone", "call me maybe").await;
-    browser.script("document.querySelector('#since').value = '2099-01-01'").await;
-    browser.follow("main form button.button-primary").await;
-    assert_eq!(browser.status().await, 422);
-    browser.shows("Enter a telephone number like +1 617 555 0142").await;
-    browser.shows("The date is in the future").await;
-    browser.fill("#telephone", "+1 617 555 0142 ext. 12").await;
-    browser.script("document.querySelector('#since').value = '2024-03-04'").await;
-    browser.follow("main form button.button-primary").await;
-    assert_eq!(browser.status().await, 409);
-    browser.shows("A client with this name exists.").await;
-    assert_eq!(browser.text("#same-name a").await, "Harbour Lane Bakery");
-    browser.until("document.activeElement.id === 'same-name'").await;
-    browser.follow("button[name=create_anyway]").await;
-    browser.shows("Client created").await;
-    browser.open(&office.portal("/clients")).await;
-    assert_eq!(browser.text("tbody [data-row]").await, "harbour lane BAKERY");
-}
-
 /// Which of these selectors match something that is visible.
 async fn visible(browser: &Browser, selectors: &[&str]) -> Vec<String> {
     let script = format!(

@@ -64,7 +64,6 @@ async fn schemathesis_finds_no_access_to_other_consultants_clients() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("people.json"), identities([&maya, &omar, &ruth]).to_string()).unwrap();
 
-    // The other consultant is served by the same checks, so one direction shows them.
     let configuration = "[auth.wfc]\npath = \"people.json\"\nuser = \"maya\"\npeers = [\"maya\", \"omar\"]\n";
     let before = probes(&ruth, &omar, &maya).await;
     let report = run_as(&office, folder.path(), &maya, configuration);

@@ -24,7 +24,7 @@ const BEHAVIOR: ClientBehavior = ClientBehavior {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_generation_server_fails_running_requests_unbilled() {
     torture_rounds("three nodes: kill -9 of a generation server", async |draw, counts| {
-        round(draw, counts).await
+        round(draw, counts).await;
     })
     .await;
 }
