@@ -1,5 +1,6 @@
 """scripts/check-structure: what counts as a cycle, as a statement in a macro and as a line of production code."""
 
+import subprocess
 import tempfile
 import unittest
 from importlib.machinery import SourceFileLoader
@@ -131,6 +132,24 @@ class Lengths(Case):
         )
         found = list(check_structure.check_lengths(root))
         self.assertEqual(found, ["crates/store/src/long.rs: 501 lines without a reason (`//! Long because …`)"])
+
+
+class Sizes(Case):
+    def test_sizes_count_production_code_packages_and_tracked_words(self):
+        root = self.files(lib="mod a;\n#[cfg(test)]\nmod b;\n", a="fn f() {}\n#[cfg(test)]\nmod tests {\n}\n", b="fn g() {}\n")
+        (root / "Cargo.lock").write_text('[[package]]\nname = "a"\n\n[[package]]\nname = "b"\n')
+        (root / "read.md").write_text("# Three words\n")
+        (root / "untracked.md").write_text("not counted")
+        subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
+        subprocess.run(["git", "add", "read.md"], cwd=root, check=True)
+        # One line of lib.rs and one of a.rs; portal's lib.rs is empty.
+        expected = {"production lines": 2, "production files": 3, "packages": 2, "words": 3}
+        self.assertEqual(check_structure.sizes(root), expected)
+        self.assertEqual(list(check_structure.check_sizes(root)), [])
+        bound = check_structure.BOUNDS["packages"]
+        (root / "Cargo.lock").write_text("[[package]]\n" * (bound + 1))
+        [problem] = check_structure.check_sizes(root)
+        self.assertTrue(problem.startswith(f"{bound + 1} packages"), problem)
 
 
 if __name__ == "__main__":
