@@ -78,8 +78,7 @@ pub async fn rounds(case: &str, round: impl AsyncFnMut(Draw, &mut Counts)) {
     run(case, round).await;
 }
 
-/// The same for a case that needs no round in `make test`: another case there shows the same. It runs where the time or a seed
-/// is given.
+/// Runs a case only where a time or a seed is given, as `make torture` does: in `make test`, another test protects its rule.
 pub async fn torture_rounds(case: &str, round: impl AsyncFnMut(Draw, &mut Counts)) {
     let settings = ["CHANCERY_FAULTS_MINUTES", "CHANCERY_FAULTS_SEED"];
     if settings.iter().any(|name| std::env::var_os(name).is_some()) {

@@ -16,7 +16,7 @@ struct Firm {
     _shared: PostgresAndRedis,
 }
 
-/// Of one person, on all nodes together.
+/// Requests that one person may make in a minute, on all nodes together.
 const PERSON_RPM: usize = 60;
 
 async fn open() -> Firm {

@@ -226,7 +226,7 @@ fn other_algorithms_are_rejected_whoever_signed() {
         .assert_rejected(&provider.token("ES256", "{}", &claims().to_string()), "invalid ID token header");
 }
 
-/// The same signature as DER, which other protocols use.
+/// Encodes an elliptic-curve signature as DER, which other protocols use.
 fn der(signature: &[u8]) -> Vec<u8> {
     let integer = |number: &[u8]| {
         let sign: &[u8] = if number[0] < 0x80 { &[] } else { &[0] };
@@ -350,7 +350,7 @@ fn curve_points_and_lengths_are_checked() {
         let both = [x.as_slice(), &y].concat();
         let (zero, one): (&[u8], &[u8]) = (&[0], &[1]);
         for (x, y) in [
-            // The same point, cut at another place.
+            // The right point, divided at another place.
             (both[..bytes - 1].to_vec(), both[bytes - 1..].to_vec()),
             (both.clone(), Vec::new()),
             (Vec::new(), both.clone()),

@@ -14,8 +14,8 @@ pub(super) struct Algorithm {
     /// The value of `alg`.
     pub(super) name: &'static str,
     verifier: Verifier,
-    /// Of `at_hash` and `c_hash`. No standard defines the hash for EdDSA: some providers use Ed25519's own SHA-512, some SHA-256.
-    /// Both are accepted, because either binds the text to the token.
+    /// The hashes that `at_hash` and `c_hash` may be made with. No standard defines the hash for EdDSA: some providers use Ed25519's
+    /// own SHA-512, some SHA-256. Both are accepted, because either binds the text to the token.
     hashes: &'static [&'static digest::Algorithm],
 }
 
