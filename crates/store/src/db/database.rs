@@ -10,7 +10,8 @@ use super::query::Query;
 use super::row::{FromRow, Row};
 use super::tx::{Tx, TxError};
 use crate::db::error_codes::{
-    STATEMENT_TIMEOUT, is_transaction_rollback, with_long_timeout, with_timeout, with_timeout_of,
+    STATEMENT_TIMEOUT, is_connection_lost, is_transaction_rollback, with_long_timeout, with_timeout,
+    with_timeout_of,
 };
 use crate::db::read_pool::{ReadLease, ReadPool};
 use crate::db::retry::RetryPolicy;
@@ -70,7 +71,29 @@ pub(crate) struct Db {
 enum LeasedConnection<'a> {
     Sqlite(ReadLease<'a, SqliteConnector>),
     Slot(MappedMutexGuard<'a, OpenConnection<SqliteConnection>>),
-    Postgres(PoolConnection<Postgres>),
+    Postgres(PostgresLease),
+}
+
+/// A borrowed connection of sqlx's pool. One that is dropped before it is finished is closed: sqlx does not roll back a
+/// `BEGIN` that was still under way, and the next user would write into a transaction that nobody commits.
+struct PostgresLease {
+    connection: PoolConnection<Postgres>,
+    is_finished: bool,
+}
+
+impl PostgresLease {
+    async fn acquire(pool: &PgPool) -> Result<Self, sqlx::Error> {
+        // Boxed, because the future of a new connection is large and seldom needed.
+        Ok(Self { connection: Box::pin(pool.acquire()).await?, is_finished: false })
+    }
+}
+
+impl Drop for PostgresLease {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            self.connection.close_on_drop();
+        }
+    }
 }
 
 impl LeasedConnection<'_> {
@@ -78,7 +101,7 @@ impl LeasedConnection<'_> {
         match self {
             Self::Sqlite(lease) => Conn::Sqlite(&mut lease.connection),
             Self::Slot(open) => Conn::Sqlite(&mut open.connection),
-            Self::Postgres(conn) => Conn::Postgres(conn),
+            Self::Postgres(lease) => Conn::Postgres(&mut lease.connection),
         }
     }
 
@@ -87,8 +110,10 @@ impl LeasedConnection<'_> {
         match self {
             Self::Sqlite(lease) => lease.finish(outcome),
             Self::Slot(mut open) => open.checked(outcome),
-            // Gives it back when it is dropped.
-            Self::Postgres(_) => outcome,
+            Self::Postgres(mut lease) => {
+                lease.is_finished = !outcome.as_ref().is_err_and(is_connection_lost);
+                outcome
+            }
         }
     }
 }
@@ -97,8 +122,7 @@ impl Pool {
     async fn acquire(&self) -> Result<LeasedConnection<'_>, sqlx::Error> {
         Ok(match self {
             Self::Sqlite(pool) => LeasedConnection::Sqlite(pool.acquire().await?),
-            // Boxed, because the future of a new connection is large and seldom needed.
-            Self::Postgres(pool) => LeasedConnection::Postgres(Box::pin(pool.acquire()).await?),
+            Self::Postgres(pool) => LeasedConnection::Postgres(PostgresLease::acquire(pool).await?),
         })
     }
 
@@ -153,13 +177,17 @@ impl Pool {
             }
             Self::Postgres(_) => {
                 let mut connection = self.acquire().await?;
-                let mut tx = Tx::begin_read(connection.conn()).await?;
-                let mut rows = [const { Vec::new() }; N];
-                for (rows, query) in rows.iter_mut().zip(queries) {
-                    *rows = query.rows(&mut tx.conn()).await?;
-                }
-                tx.commit().await?;
-                Ok(rows)
+                let outcome = async {
+                    let mut tx = Tx::begin_read(connection.conn()).await?;
+                    let mut rows = [const { Vec::new() }; N];
+                    for (rows, query) in rows.iter_mut().zip(queries) {
+                        *rows = query.rows(&mut tx.conn()).await?;
+                    }
+                    tx.commit().await?;
+                    Ok(rows)
+                };
+                let outcome = outcome.await;
+                connection.finish(outcome)
             }
         }
     }
@@ -394,7 +422,7 @@ impl Db {
         }
         Ok(match &self.writers {
             WritePool::Slot(slot) => LeasedConnection::Slot(Box::pin(slot.acquire()).await?),
-            WritePool::Pool(pool) => LeasedConnection::Postgres(Box::pin(pool.acquire()).await?),
+            WritePool::Pool(pool) => LeasedConnection::Postgres(PostgresLease::acquire(pool).await?),
         })
     }
 }
