@@ -76,7 +76,7 @@ class Server:
         self.config = folder / "chancery.toml"
         self.config.write_text(
             f'data = "{folder}/data"\n[api]\nlisten = "127.0.0.1:{self.api}"\n'
-            f'[portal]\nlisten = "127.0.0.1:{self.portal}"\ncompany_domain = "example.com"\n'
+            f'[portal]\nlisten = "127.0.0.1:{self.portal}"\ncompany_domain = "example.com"\nperson_rpm = 4000000\n'
             f'[auth]\nlisten = "127.0.0.1:{auth}"\n[ops]\nlisten = "127.0.0.1:{self.ops}"\n'
             f'[[models]]\nname = "m"\nengine = "upstream"\nendpoints = ["http://127.0.0.1:{upstream_port}/v1"]\n'
             'context_tokens = 4096\ninput_per_million = "0.10"\noutput_per_million = "0.40"\n'

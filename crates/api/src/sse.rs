@@ -85,7 +85,7 @@ impl Events {
 pub(crate) fn stream_response(running: GenerationStream, mut format: impl EventFormat) -> Response {
     let rate_limit_status = running.start().rate_limit_status.map(Extension);
     // The listener reads it: a slow reader has more time while the text is still being generated.
-    let work_status = Extension(running.work_status());
+    let work = Extension(running.work());
     let replayed = idempotency::mark(running.start().is_replay);
     let outcome = StreamOutcome::default();
     let mut first = Events::default();
@@ -101,7 +101,7 @@ pub(crate) fn stream_response(running: GenerationStream, mut format: impl EventF
         // nginx and similar proxies would buffer the events otherwise.
         (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
     ];
-    (headers, replayed, rate_limit_status, work_status, Extension(outcome), body).into_response()
+    (headers, replayed, rate_limit_status, work, Extension(outcome), body).into_response()
 }
 
 struct EventStream<Format> {

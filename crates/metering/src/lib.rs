@@ -43,4 +43,4 @@ pub use rate_limits::{
     probe_limit_store,
 };
 pub use request::{Call, CostEstimate, GenerateRequest, Idempotency, Reply};
-pub use running::{GenerationStream, StreamEvent, StreamStart, WorkStatus};
+pub use running::{GenerationStream, StreamEvent, StreamStart};

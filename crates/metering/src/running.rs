@@ -86,20 +86,6 @@ impl Piece {
     }
 }
 
-/// Whether a stream's work still runs, however far its caller has read.
-#[derive(Clone, Debug)]
-pub struct WorkStatus(AbortHandle);
-
-impl WorkStatus {
-    pub fn of<T>(work: &JoinHandle<T>) -> Self {
-        Self(work.abort_handle())
-    }
-
-    pub fn has_ended(&self) -> bool {
-        self.0.is_finished()
-    }
-}
-
 /// The side of the request's work.
 pub(crate) struct ResponseSender {
     start_sender: Option<oneshot::Sender<StreamStart>>,
@@ -208,8 +194,9 @@ impl GenerationStream {
         &self.start
     }
 
-    pub fn work_status(&self) -> WorkStatus {
-        WorkStatus::of(&self.outcome)
+    /// Tells whether the work still runs, however far the caller has read.
+    pub fn work(&self) -> AbortHandle {
+        self.outcome.abort_handle()
     }
 
     /// Safe to drop while it waits: nothing is lost, and it can be called again.

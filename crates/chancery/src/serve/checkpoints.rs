@@ -1,10 +1,11 @@
 //! Starts the checkpointer. Every process runs it, whatever it serves: the database decides which of them signs.
 
 use super::people::SharedDeps;
-use super::shutdown::{self, ShutdownTokens};
+use super::shutdown;
 use crate::data_dir::DataDir;
 use crate::secret_file;
 use anyhow::Context;
+use chancery_listener::ShutdownTokens;
 use chancery_transparency::{
     CheckpointFolder, Checkpointer, Destinations, PUBLIC_KEY_FILE, load_or_create_key, load_verifier_keys,
 };

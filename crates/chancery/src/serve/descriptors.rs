@@ -1,6 +1,6 @@
 //! Derives connection limits from the number of file descriptors that the operating system allows this process.
 
-use super::connection_threads::{DESCRIPTORS_PER_THREAD, MAX_THREADS};
+use chancery_listener::{DESCRIPTORS_PER_THREAD, MAX_THREADS};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Upper bound on API connections.

@@ -10,9 +10,6 @@
 //! 5. on SIGTERM or Ctrl-C, drain (see `shutdown`); on SIGHUP, reload the certificates and the models (see `reload`).
 
 mod checkpoints;
-mod connection;
-mod connection_threads;
-mod connections;
 mod demo;
 mod demo_clients;
 mod demo_history;
@@ -22,7 +19,6 @@ mod descriptors;
 mod drafting;
 mod drafting_model;
 mod json_lines;
-mod listener;
 mod log_writer;
 mod logging;
 mod model_set;
@@ -33,9 +29,6 @@ pub mod people;
 mod person_limits;
 mod prometheus;
 mod reload;
-mod reply_io;
-mod reply_watch;
-mod self_wakes;
 mod shutdown;
 pub mod tls;
 
@@ -43,28 +36,27 @@ use crate::cli::{GlobalArgs, PROFILE, Serve, Service};
 use crate::config::{Config, EngineConfig, Loaded, ModelConfig, is_on_this_machine, scheme};
 use crate::data_dir::{DataDir, ServerLock};
 use crate::encryption_keys;
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use axum::Router;
 use axum::extract::Request;
 use chancery_api::ApiState;
 use chancery_auth::BackchannelLogoutWorker;
 use chancery_domain::{BufferedRandomness, OsRandomness, SystemClock};
+use chancery_listener::{ConnectionThreads, Listener, ShutdownTokens};
 use chancery_metering::{GuardedLimiter, Journal, LimitStoreUrl, Meter, Models, ReplaySummary, open_limiter};
 use chancery_store::{LimitStorage, ServingLock, Store};
 use chancery_web::{TrustedProxies, apply_forwarded_for};
 use checkpoints::Checkpoints;
-use connection_threads::ConnectionThreads;
 use demo::{DemoExtent, DemoOptions};
 use descriptors::{ConnectionLimits, MAX_OPS_CONNECTIONS, ServersPerRequest};
-use listener::Listener;
 use model_set::ModelSet;
 use models::{LoadedModel, ModelLoader};
 use ops::Serving;
 use people::{Addresses, SharedDeps};
 use prometheus::Metrics;
 use reload::{HangUps, Reloader};
-use shutdown::{ShutdownTokens, Signals};
-use std::io::Write;
+use shutdown::Signals;
+use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -197,7 +189,7 @@ impl Server {
         let data = DataDir::open(&config.data)?;
         let lock = data.lock_for_serving()?;
         let bind = |is_enabled: bool, address, key, max_connections| match is_enabled {
-            true => Listener::bind(address, key, max_connections).map(Some),
+            true => listen(address, key, max_connections).map(Some),
             false => Ok(None),
         };
         let connection_limits = ConnectionLimits::from_rlimit(servers_per_request(&config));
@@ -212,8 +204,11 @@ impl Server {
             false => Ok(None),
         };
         let api_tls = tls(services.api, config.tls.api.as_ref())?;
-        let connection_threads =
-            if services.api { Some(Arc::new(ConnectionThreads::start()?)) } else { None };
+        let connection_threads = if services.api {
+            Some(Arc::new(ConnectionThreads::start().context("cannot start the threads of connections")?))
+        } else {
+            None
+        };
         let api_listener = api_listener
             .zip(connection_threads.clone())
             .map(|(listener, threads)| listener.for_callers(proxies).with_tls(api_tls).on_threads(threads));
@@ -229,7 +224,7 @@ impl Server {
             for_browsers(bind(services.auth, config.auth.listen, "auth.listen", connection_limits.pages)?);
         let auth_tls = tls(services.auth, config.tls.auth.as_ref())?;
         let auth_listener = auth_listener.map(|listener| listener.with_tls(auth_tls));
-        let ops_listener = Listener::bind(config.ops.listen, "ops.listen", MAX_OPS_CONNECTIONS)?;
+        let ops_listener = listen(config.ops.listen, "ops.listen", MAX_OPS_CONNECTIONS)?;
         let api_address = api_listener.as_ref().map_or(config.api.listen, Listener::address);
         let api_url = config
             .api
@@ -466,6 +461,20 @@ fn greeting(services: Services, api_url: Option<&str>, addresses: &Addresses) ->
         text += &format!("Sign-in: {}\n", addresses.issuer);
     }
     text
+}
+
+/// `key` is the setting that names the address.
+fn listen(address: SocketAddr, key: &str, max_connections: usize) -> anyhow::Result<Listener> {
+    Listener::bind(address, max_connections).map_err(|error| {
+        let why = match error.kind() {
+            ErrorKind::AddrInUse => {
+                format!("{address} is already in use; stop the other program, or")
+            }
+            _ => format!("cannot listen on {address} ({error});"),
+        };
+        let variable = format!("CHANCERY_{}", key.to_uppercase().replace('.', "__"));
+        anyhow!("{key}: {why} set {key} (or {variable}) to another address")
+    })
 }
 
 /// Returns the URL of an address as seen from this machine.

@@ -2,9 +2,9 @@
 //! database decides which of them checks, and which sends a message.
 
 use super::people::SharedDeps;
-use super::shutdown::ShutdownTokens;
 use crate::config::Config;
 use chancery_alerts::{AlertChecker, OutboxWorker, WebhookClient};
+use chancery_listener::ShutdownTokens;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 

@@ -1,7 +1,6 @@
 //! Builds the two surfaces that people use, the portal and the built-in identity provider, from the configuration:
 //! their addresses, and the client secret with which the portal authenticates to the provider.
 
-use super::listener::Listener;
 use super::person_limits;
 use crate::config::{Config, scheme};
 use crate::secret_file;
@@ -9,6 +8,7 @@ use anyhow::Context;
 use chancery_auth::{Client, Provider, ProviderSettings};
 use chancery_domain::{Clock, Randomness, SecretToken};
 use chancery_http_client::OwnCertificates;
+use chancery_listener::Listener;
 use chancery_mail::Mailer;
 use chancery_policy::Policy;
 use chancery_portal::{DraftingSettings, IdentitySettings, Portal, PortalSettings, PublicApi};

@@ -15,13 +15,13 @@
 //!    the next start.
 
 use anyhow::Context;
+use chancery_listener::ShutdownTokens;
 use chancery_metering::Meter;
 use chancery_metering::limits::{ABANDONED_JOURNAL_DELAY, CANCEL_TIMEOUT};
 use chancery_transparency::Checkpointer;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// How long admitted requests may take to finish.
@@ -65,16 +65,7 @@ impl Signals {
     }
 }
 
-/// The progress of the shutdown.
-#[derive(Clone, Debug, Default)]
-pub struct ShutdownTokens {
-    /// Cancelled at the start of step 1.
-    pub leaving: CancellationToken,
-    /// Cancelled in step 4.
-    pub closing: CancellationToken,
-}
-
-/// Step 1 above; call it after the first signal.
+/// Step 1 above; call it after the first signal. Step 4 cancels `closing`.
 pub async fn leave(shutdown_tokens: &ShutdownTokens, wait: Duration, signals: &mut Signals) {
     shutdown_tokens.leaving.cancel();
     if wait.is_zero() {

@@ -101,7 +101,7 @@ async fn events_of_a_slow_reader_and_of_a_replay_have_few_logprobs_each() {
         long.request.max_output_tokens = Some(90);
         let mut running = fixture.meter.stream(long).await.unwrap();
         assert_eq!(running.start().is_replay, is_replay);
-        while !running.work_status().has_ended() {
+        while !running.work().is_finished() {
             tokio::task::yield_now().await;
         }
         let mut tokens = 0;

@@ -16,6 +16,7 @@ use anyhow::Context;
 use certificate::{parse_chain, read_pem};
 use chancery_domain::{Clock, SystemClock};
 use chancery_http_client::OwnCertificates;
+use chancery_listener::{ACME_CHALLENGE, HTTP_2};
 use files::FileCertificate;
 use other_process::OtherProcessCertificate;
 use rustls::ServerConfig;
@@ -23,11 +24,8 @@ use rustls::crypto::ring::{Ticketer, default_provider};
 use rustls::pki_types::CertificateDer;
 use std::sync::Arc;
 
-/// The protocols that a peer can choose, by their names in the handshake (ALPN).
-pub const HTTP_2: &[u8] = b"h2";
+/// By its name in the handshake (ALPN).
 const HTTP_1_1: &[u8] = b"http/1.1";
-/// Only an authority that validates our host names chooses it. It sends no request.
-pub const ACME_CHALLENGE: &[u8] = b"acme-tls/1";
 
 /// Which listeners this process has.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,8 @@
 //! The certificate that new connections get. Replacing it does not touch the connections that are open. While an authority
 //! validates our host names (ACME, `tls-alpn-01`), its connections get the answers to its challenges instead.
 
-use super::ACME_CHALLENGE;
 use super::certificate::Certificate;
+use chancery_listener::ACME_CHALLENGE;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@
 use super::client_requests::{ReplyMode, baseline_replies};
 use super::clients::{ClientBehavior, Clients, Target};
 use super::ledger::{Delivered, assert_verified, deliver, rows, undelivered};
-use super::rounds::{Counts, Draw, rounds, torture_rounds};
+use super::rounds::{Counts, Draw, rounds};
 use crate::event_stream::EventStream;
 use crate::server::{Firm, Server, client, eventually, request};
 use chancery_domain::StopReason;
@@ -56,8 +56,8 @@ pub fn endless() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hang_up_bills_exactly_the_generated_tokens_and_frees_the_engine() {
-    torture_rounds("hang-ups on SQLite", async |draw, counts| round(Firm::new(), draw, counts).await).await;
+async fn torture_hang_up_bills_exactly_the_generated_tokens_and_frees_the_engine() {
+    rounds("hang-ups on SQLite", async |draw, counts| round(Firm::new(), draw, counts).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

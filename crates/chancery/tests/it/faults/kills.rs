@@ -5,7 +5,7 @@
 use super::client_requests::{ReplyContent, baseline_replies};
 use super::clients::{ClientBehavior, Clients, REPLIES_WITHIN, Target};
 use super::ledger::{Delivered, assert_explained, assert_verified, deliver, rows, undelivered};
-use super::rounds::{Counts, Draw, rounds, torture_rounds};
+use super::rounds::{Counts, Draw, rounds};
 use crate::server::{Firm, eventually};
 use chancery_domain::Nanos;
 use std::time::Duration;
@@ -29,8 +29,8 @@ async fn killed_server_has_billed_every_delivered_reply_once() {
 
 /// In `make test`, `nodes::killed_node` shows the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_server_has_billed_every_reply_once_on_postgresql_and_redis() {
-    torture_rounds("kill -9 on PostgreSQL and Redis", async |draw, counts| {
+async fn torture_killed_server_has_billed_every_reply_once_on_postgresql_and_redis() {
+    rounds("kill -9 on PostgreSQL and Redis", async |draw, counts| {
         round(Firm::on_postgres_and_redis("kills"), draw, counts).await;
     })
     .await;

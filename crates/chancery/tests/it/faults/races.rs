@@ -7,7 +7,7 @@ use super::admission_windows::{Admitted, fullest};
 use super::client_requests::{Prompt, baseline_replies};
 use super::clients::{CAP_REACHED, ClientBehavior, Clients, RATE_LIMITED, Record, Target, UNAVAILABLE};
 use super::ledger::{Delivered, assert_explained, assert_verified, cost_nanos, deliver, rows, undelivered};
-use super::rounds::{Counts, Draw, torture_rounds};
+use super::rounds::{Counts, Draw, rounds};
 use crate::server::{Firm, Server};
 use std::time::Duration;
 
@@ -32,8 +32,8 @@ const BEHAVIOR: ClientBehavior = ClientBehavior {
 
 /// In `make test`, `nodes::limits` shows the same. The limits in memory have tests with a fake clock in `chancery-metering`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn race_never_exceeds_a_limit_and_retry_after_is_accurate() {
-    torture_rounds("races at the limits", async |draw, counts| {
+async fn torture_race_never_exceeds_a_limit_and_retry_after_is_accurate() {
+    rounds("races at the limits", async |draw, counts| {
         let firm = Firm::new();
         let server = firm.start();
         race(&firm, &[&server], &draw, counts).await;

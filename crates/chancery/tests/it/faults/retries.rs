@@ -5,7 +5,7 @@
 use super::client_requests::{Call, Outcome, Prompt, ReplyMode, baseline_replies};
 use super::ledger::{Delivered, assert_verified, rows, undelivered};
 use super::proxy::{Mode, Proxy};
-use super::rounds::{Counts, Draw, rounds, torture_rounds};
+use super::rounds::{Counts, Draw, rounds};
 use crate::server::{Firm, client};
 use chancery_test_support::PostgresDatabase;
 use std::sync::Arc;
@@ -30,8 +30,8 @@ async fn request_cut_off_by_a_kill_is_retried_by_key_and_billed_once() {
 
 /// In `make test`, `nodes::killed_node` shows the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn request_cut_off_by_a_kill_is_retried_by_key_on_postgresql_and_redis() {
-    torture_rounds("repeats after kill -9 on PostgreSQL and Redis", async |draw, counts| {
+async fn torture_request_cut_off_by_a_kill_is_retried_by_key_on_postgresql_and_redis() {
+    rounds("repeats after kill -9 on PostgreSQL and Redis", async |draw, counts| {
         round(Firm::on_postgres_and_redis("repeats"), draw, counts).await;
     })
     .await;

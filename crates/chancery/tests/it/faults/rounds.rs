@@ -2,8 +2,7 @@
 //!
 //! - `CHANCERY_FAULTS_SEED`: the seed of the first round; each further round uses the next number. To repeat a failed
 //!   round, pass the seed that it printed.
-//! - `CHANCERY_FAULTS_MINUTES`: how long each case keeps starting rounds, at least one. Without it, each case of `make test`
-//!   runs one round, and cases that only `make torture` runs return at once.
+//! - `CHANCERY_FAULTS_MINUTES`: how long each case keeps starting rounds, at least one. Without it, a case runs one round.
 //! - `CHANCERY_FAULTS_REPORT`: a file to which each case appends one line with its counts.
 
 use chancery_domain::{Clock, Randomness, SeededRandomness, SystemClock};
@@ -73,20 +72,9 @@ fn from_environment(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is a whole number, and not {text:?}")))
 }
 
-/// Runs one round of a case, or new rounds until the time is up.
-pub async fn rounds(case: &str, round: impl AsyncFnMut(Draw, &mut Counts)) {
-    run(case, round).await;
-}
-
-/// Runs a case only where a time or a seed is given, as `make torture` does: in `make test`, another test protects its rule.
-pub async fn torture_rounds(case: &str, round: impl AsyncFnMut(Draw, &mut Counts)) {
-    let settings = ["CHANCERY_FAULTS_MINUTES", "CHANCERY_FAULTS_SEED"];
-    if settings.iter().any(|name| std::env::var_os(name).is_some()) {
-        run(case, round).await;
-    }
-}
-
-async fn run(case: &str, mut round: impl AsyncFnMut(Draw, &mut Counts)) {
+/// Runs one round of a case, or new rounds until the time is up. A test whose name begins with `torture_` runs only in
+/// `make torture` and `make nodes`: in `make test`, another one protects its rule.
+pub async fn rounds(case: &str, mut round: impl AsyncFnMut(Draw, &mut Counts)) {
     let first_seed = from_environment("CHANCERY_FAULTS_SEED").unwrap_or(DEFAULT_SEED);
     let minutes = from_environment("CHANCERY_FAULTS_MINUTES");
     let started_at = SystemClock.monotonic();

@@ -3,7 +3,7 @@
 
 use super::client_requests::{Call, Outcome, ReplyMode};
 use super::ledger::{Delivered, assert_verified, rows, undelivered};
-use super::rounds::{Counts, Draw, rounds, torture_rounds};
+use super::rounds::{Counts, Draw, rounds};
 use crate::server::{Firm, client, eventually, request};
 use rustix::process::Signal;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ const STOPS_A_ROUND: u64 = 2;
 const ENDS_WITHIN: Duration = Duration::from_secs(25 + 4 + 3 + 10);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reply_during_sigterm_is_either_delivered_and_billed_or_neither() {
-    torture_rounds("SIGTERM on SQLite", async |draw, counts| round(Firm::new(), draw, counts).await).await;
+async fn torture_reply_during_sigterm_is_either_delivered_and_billed_or_neither() {
+    rounds("SIGTERM on SQLite", async |draw, counts| round(Firm::new(), draw, counts).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,7 +4,7 @@
 use super::cluster::{Cluster, Parts, Plan};
 use crate::faults::clients::{ClientBehavior, Clients, REPLIES_WITHIN, Target};
 use crate::faults::ledger::{assert_verified, deliver, rows, undelivered};
-use crate::faults::rounds::{Counts, Draw, torture_rounds};
+use crate::faults::rounds::{Counts, Draw, rounds};
 use crate::server::eventually;
 use crate::test_backends::PostgresAndRedis;
 use std::time::Duration;
@@ -22,8 +22,8 @@ const BEHAVIOR: ClientBehavior = ClientBehavior {
 
 /// In `make test`, `upstream::billing` shows the same on one node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_generation_server_fails_running_requests_unbilled() {
-    torture_rounds("three nodes: kill -9 of a generation server", async |draw, counts| {
+async fn torture_killed_generation_server_fails_running_requests_unbilled() {
+    rounds("three nodes: kill -9 of a generation server", async |draw, counts| {
         round(draw, counts).await;
     })
     .await;

@@ -6,7 +6,7 @@ use super::postgres_server::PostgresServer;
 use crate::faults::clients::{ClientBehavior, Clients, REPLIES_WITHIN, Target, UNAVAILABLE};
 use crate::faults::ledger::{assert_explained, assert_verified, deliver, rows, undelivered};
 use crate::faults::retries::{Calls, callers, finish};
-use crate::faults::rounds::{Counts, Draw, torture_rounds};
+use crate::faults::rounds::{Counts, Draw, rounds};
 use crate::server::eventually;
 use chancery_test_support::RedisServer;
 use std::time::Duration;
@@ -24,8 +24,8 @@ const SLOTS_WITHIN: Duration = Duration::from_secs(30);
 
 /// In `make test`, `faults::outages`, `faults::retries` and `second_node` show the same on one node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn postgresql_restart_loses_and_doubles_no_bill() {
-    torture_rounds("three nodes: PostgreSQL restarted", async |draw, counts| round(draw, counts).await).await;
+async fn torture_postgresql_restart_loses_and_doubles_no_bill() {
+    rounds("three nodes: PostgreSQL restarted", async |draw, counts| round(draw, counts).await).await;
 }
 
 async fn round(draw: Draw, counts: &mut Counts) {

@@ -5,7 +5,7 @@ use super::cluster::Cluster;
 use crate::faults::admission_windows::{Admitted, fullest};
 use crate::faults::clients::{ClientBehavior, Clients, RATE_LIMITED, REPLIES_WITHIN, Target, UNAVAILABLE};
 use crate::faults::ledger::{assert_verified, deliver, rows, undelivered};
-use crate::faults::rounds::{Counts, Draw, torture_rounds};
+use crate::faults::rounds::{Counts, Draw, rounds};
 use crate::server::request;
 use crate::test_backends::PostgresAndRedis;
 
@@ -21,8 +21,8 @@ const BEHAVIOR: ClientBehavior = ClientBehavior {
 
 /// In `make test`, `faults::outages` and `limits` show the same on one node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn redis_restart_rejects_requests_and_exceeds_no_limit() {
-    torture_rounds("three nodes: Redis restarted", async |draw, counts| round(draw, counts).await).await;
+async fn torture_redis_restart_rejects_requests_and_exceeds_no_limit() {
+    rounds("three nodes: Redis restarted", async |draw, counts| round(draw, counts).await).await;
 }
 
 async fn round(draw: Draw, counts: &mut Counts) {

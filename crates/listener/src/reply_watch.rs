@@ -2,10 +2,10 @@
 //! peer simply grants a stream no more bytes. Each stream runs in a task of its own, which ends when its reply is read too slowly;
 //! that resets the stream, and drops the request that ran on it.
 
-use chancery_metering::WorkStatus;
 use hyper::rt::Executor;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::task::AbortHandle;
 
 tokio::task_local! {
     static CURRENT: ReplyWatch;
@@ -17,7 +17,7 @@ pub struct ReplyWatch(Arc<Mutex<Progress>>);
 
 #[derive(Default)]
 struct Progress {
-    work: Option<WorkStatus>,
+    work: Option<AbortHandle>,
     bytes: usize,
     /// A piece was handed over, and the next one was not asked for yet.
     is_waiting: bool,
@@ -31,7 +31,7 @@ impl ReplyWatch {
         CURRENT.try_with(Clone::clone).ok()
     }
 
-    pub fn begin_body(&self, work: Option<WorkStatus>) {
+    pub fn begin_body(&self, work: Option<AbortHandle>) {
         *self.lock() = Progress { work, is_waiting: true, ..Progress::default() };
     }
 
@@ -53,7 +53,7 @@ impl ReplyWatch {
             let (before, was_waiting, was_generating) = {
                 let mut progress = self.lock();
                 progress.has_caught_up = false;
-                let is_generating = progress.work.as_ref().is_some_and(|work| !work.has_ended());
+                let is_generating = progress.work.as_ref().is_some_and(|work| !work.is_finished());
                 (progress.bytes, progress.is_waiting, is_generating)
             };
             tokio::time::sleep(window).await;

@@ -2,7 +2,7 @@
 //! its requests wake: their tasks, timers and connections to upstream servers. The shared runtime would wake another thread to look
 //! for work whenever something is ready, which costs more than most requests' own work, and move requests between cores.
 
-use anyhow::Context;
+use std::io::{Error, Result};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use tokio::net::TcpStream;
@@ -29,15 +29,15 @@ struct ConnectionThread {
 
 impl ConnectionThreads {
     /// Starts a thread for each core, up to `MAX_THREADS`.
-    pub fn start() -> anyhow::Result<Self> {
+    pub fn start() -> Result<Self> {
         Self::start_with(thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS))
     }
 
-    fn start_with(count: usize) -> anyhow::Result<Self> {
+    fn start_with(count: usize) -> Result<Self> {
         let running = CancellationToken::new();
         let guard = running.clone().drop_guard();
         let threads = (0..count).map(|number| ConnectionThread::start(number, running.clone()));
-        let threads = threads.collect::<anyhow::Result<_>>()?;
+        let threads = threads.collect::<Result<_>>()?;
         Ok(Self { threads, _running: guard })
     }
 
@@ -63,7 +63,7 @@ impl ConnectionThreads {
 }
 
 impl ConnectionThread {
-    fn start(number: usize, running: CancellationToken) -> anyhow::Result<Self> {
+    fn start(number: usize, running: CancellationToken) -> Result<Self> {
         let (opened, handle) = mpsc::channel();
         // The runtime is created and dropped on its thread: within another runtime, dropping it panics.
         let serve = move || match Builder::new_current_thread().enable_all().build() {
@@ -73,12 +73,8 @@ impl ConnectionThread {
             }
             Err(error) => drop(opened.send(Err(error))),
         };
-        thread::Builder::new()
-            .name(format!("api-{number}"))
-            .spawn(serve)
-            .context("cannot start a connection thread")?;
-        let runtime = handle.recv().context("a connection thread failed")?;
-        let runtime = runtime.context("cannot start the runtime of a connection thread")?;
+        thread::Builder::new().name(format!("api-{number}")).spawn(serve)?;
+        let runtime = handle.recv().map_err(Error::other)??;
         Ok(Self { runtime, connections: Arc::new(()) })
     }
 }

@@ -2,11 +2,11 @@
 //! handshake. If the peer closes its side, its connection is dropped together with the requests that ran on it. A reset stream is
 //! the same for its request alone.
 
-use super::connections::ConnectionSlot;
-use super::reply_io::{MinReadRate, Replies, ReplyStream, TrackedBody};
-use super::reply_watch::StreamExecutor;
-use super::shutdown::ShutdownTokens;
-use super::tls::{ACME_CHALLENGE, HTTP_2};
+use crate::connections::ConnectionSlot;
+use crate::listener::ShutdownTokens;
+use crate::reply_io::{MinReadRate, Replies, ReplyStream, TrackedBody};
+use crate::reply_watch::StreamExecutor;
+use crate::{ACME_CHALLENGE, HTTP_2};
 use axum::Router;
 use axum::extract::ConnectInfo;
 use axum::http::Uri;

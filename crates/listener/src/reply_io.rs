@@ -3,10 +3,9 @@
 //! connection for ever by reading a few bytes just before each stall timeout. On HTTP/2, where a peer can stop reading one reply and
 //! read the others, `reply_watch` ends that reply.
 
-use super::connections::ConnectionSlot;
-use super::reply_watch::ReplyWatch;
+use crate::connections::ConnectionSlot;
+use crate::reply_watch::ReplyWatch;
 use axum::body::{Body, Bytes};
-use chancery_metering::WorkStatus;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper::{Response, Version};
 use std::collections::HashMap;
@@ -18,6 +17,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::AbortHandle;
 use tokio::time::Sleep;
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::task::TaskTracker;
@@ -51,7 +51,7 @@ struct Shared {
 struct State {
     last_number: u64,
     /// The handler runs, or its reply's body does. The text of a stream has a status.
-    running: HashMap<u64, Option<WorkStatus>>,
+    running: HashMap<u64, Option<AbortHandle>>,
     /// The HTTP library has the whole of every body, and may still have to send some of it.
     has_ended: bool,
 }
@@ -114,7 +114,7 @@ impl Replies {
     }
 
     fn is_generating(&self) -> bool {
-        self.lock().running.values().flatten().any(|work| !work.has_ended())
+        self.lock().running.values().flatten().any(|work| !work.is_finished())
     }
 
     /// Everything that was to be sent has left.
@@ -158,9 +158,9 @@ impl Reply {
         }
     }
 
-    /// Follows the reply from now on to the end of its body.
+    /// Follows the reply from now on to the end of its body. That of a stream has the handle of its work among its extensions.
     pub fn track(mut self, mut response: Response<Body>) -> Response<TrackedBody> {
-        let work = response.extensions_mut().remove::<WorkStatus>();
+        let work = response.extensions_mut().remove::<AbortHandle>();
         self.is_complete = response.body().is_end_stream();
         let watch = (self.version == Version::HTTP_2).then(ReplyWatch::current).flatten();
         if let Some(watch) = &watch {
@@ -360,7 +360,7 @@ impl AsyncWrite for ReplyStream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::connections::Connections;
+    use crate::connections::Connections;
     use chancery_web::TrustedProxies;
     use futures_util::FutureExt;
     use std::pin::pin;

@@ -2,23 +2,23 @@
 //! stall while receiving, how slowly it may read, and the number of connections are all bounded. Shutdown lets running replies
 //! finish. `connection` serves each connection.
 
-use super::connection::ConnectionSettings;
-use super::connection_threads::ConnectionThreads;
-use super::connections::{ConnectionSlot, Connections};
-use super::reply_io::MinReadRate;
-use super::self_wakes::poll_again_when_woken;
-use super::shutdown::ShutdownTokens;
-use anyhow::Context;
+use crate::connection::ConnectionSettings;
+use crate::connection_threads::ConnectionThreads;
+use crate::connections::{ConnectionSlot, Connections};
+use crate::reply_io::MinReadRate;
+use crate::self_wakes::poll_again_when_woken;
 use axum::Router;
 use chancery_web::TrustedProxies;
 use rustls::ServerConfig;
-use std::io::ErrorKind;
+use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// How long an API request's head may take to arrive; also the idle timeout of API connections.
@@ -45,6 +45,15 @@ const ACCEPT_QUEUE: u32 = 1024;
 /// Pause after accept fails for lack of resources, so that the loop does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// The progress of the shutdown.
+#[derive(Clone, Debug, Default)]
+pub struct ShutdownTokens {
+    /// Replies ask their callers to close the connection. Requests are still served.
+    pub leaving: CancellationToken,
+    /// The listeners close.
+    pub closing: CancellationToken,
+}
+
 pub struct Listener {
     tcp: TcpListener,
     address: SocketAddr,
@@ -61,17 +70,10 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// `key` is the setting that names the address, for the error message if it cannot be bound. If all of `max_connections`
-    /// have a request, new ones wait in the operating system's queue.
-    pub fn bind(address: SocketAddr, key: &str, max_connections: usize) -> anyhow::Result<Self> {
-        let variable = format!("CHANCERY_{}", key.to_uppercase().replace('.', "__"));
-        let tcp = listen(address).map_err(|error| match error.kind() {
-            ErrorKind::AddrInUse => anyhow::anyhow!(
-                "{key}: {address} is already in use; stop the other program, or set {key} (or {variable}) to another address"
-            ),
-            _ => anyhow::anyhow!("{key}: cannot listen on {address} ({error}); set {key} (or {variable}) to another address"),
-        })?;
-        let address = tcp.local_addr().context("a bound listener has an address")?;
+    /// If all of `max_connections` have a request, new ones wait in the operating system's queue.
+    pub fn bind(address: SocketAddr, max_connections: usize) -> io::Result<Self> {
+        let tcp = listen(address)?;
+        let address = tcp.local_addr()?;
         Ok(Self {
             tcp,
             address,
@@ -126,8 +128,17 @@ impl Listener {
         self.address
     }
 
-    /// Runs until `closing`, then lets open connections finish what they are sending.
-    pub async fn serve(self, router: Router, shutdown_tokens: ShutdownTokens) {
+    /// Runs until `closing`, then lets open connections finish what they are sending. Boxed, so that it is compiled here, with this
+    /// package's optimization, and not again in its caller.
+    pub fn serve(
+        self,
+        router: Router,
+        shutdown_tokens: ShutdownTokens,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(self.accept_all(router, shutdown_tokens))
+    }
+
+    async fn accept_all(self, router: Router, shutdown_tokens: ShutdownTokens) {
         let Self {
             tcp,
             tls,
@@ -191,7 +202,7 @@ async fn accept(
     }
 }
 
-fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // A restarted server need not wait until the system has forgotten old connections.
     socket.set_reuseaddr(true)?;
@@ -204,11 +215,10 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::tls::HTTP_2;
+    use crate::HTTP_2;
     use axum::Extension;
     use axum::body::{Body, Bytes};
     use axum::routing::get;
-    use chancery_metering::WorkStatus;
     use hyper::client::conn::http2;
     use hyper_util::rt::{TokioExecutor, TokioIo};
     use rustls::pki_types::PrivateKeyDer;
@@ -232,11 +242,11 @@ mod tests {
     /// Sends a message when dropped.
     struct Endless(Option<oneshot::Sender<()>>);
 
-    impl futures_core::Stream for Endless {
+    impl futures_util::Stream for Endless {
         type Item = Result<Bytes, Infallible>;
 
         fn poll_next(
-            self: std::pin::Pin<&mut Self>,
+            self: Pin<&mut Self>,
             _: &mut std::task::Context<'_>,
         ) -> std::task::Poll<Option<Self::Item>> {
             std::task::Poll::Ready(Some(Ok(Bytes::from_static(&[0; 65_536]))))
@@ -256,7 +266,7 @@ mod tests {
     }
 
     fn listener(max_connections: usize) -> Listener {
-        Listener::bind("127.0.0.1:0".parse().unwrap(), "api.listen", max_connections).unwrap()
+        Listener::bind("127.0.0.1:0".parse().unwrap(), max_connections).unwrap()
     }
 
     fn serve(listener: Listener, router: Router) -> SocketAddr {
@@ -420,7 +430,7 @@ mod tests {
         listener.min_read_rate = IMPOSSIBLE_RATE;
         let (end, ended) = oneshot::channel::<()>();
         let work = tokio::spawn(ended);
-        let status = WorkStatus::of(&work);
+        let status = work.abort_handle();
         let (endless, mut dropped) = endless_body();
         let reply = async move || (Extension(status.clone()), endless());
         let address = serve(listener, Router::new().route("/", get(reply)));
