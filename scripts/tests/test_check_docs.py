@@ -154,8 +154,13 @@ class CitedTests(Case):
 
 
 class Asvs(Case):
-    SUMS = "| Level 1 | 1 | 1 | 0 | 0 |\n| Level 2 | 2 | 0 | 1 | 1 |\n"
-    ROWS = ["| 1.2.1 | 1 | a | Met | `x::y` |", "| 1.2.9 | 2 | b | Not applicable | No b |", "| 1.2.10 | 2 | c | Not met | Why |"]
+    SUMS = "| Level 1 | 1 | 1 | 0 | 0 |\n| Level 2 | 2 | 0 | 1 | 1 |\n| Level 3 | 2 | 0 | 2 | 0 |\n"
+    ROWS = [
+        "| 1.2.1 | 1 | a | Met | `x::y` |",
+        "| 1.2.9 | 2 | b | Not applicable | No b |",
+        "| 1.2.10 | 2 | c | Not met | Why |",
+        "| 1.2.12, 1.4.1 | 3 | d and e | Not applicable | Neither |",
+    ]
 
     def problems(self, rows, sums=SUMS):
         return list(self.docs(asvs=sums + "\n" + "\n".join(rows)).check_asvs())
@@ -165,19 +170,20 @@ class Asvs(Case):
         self.assertEqual(list(self.docs().check_asvs()), [])
 
     def test_rows_are_in_order_with_result_and_evidence(self):
-        first, second, third = self.ROWS
+        first, second, third, fourth = self.ROWS
         for rows, line, problem in [
-            ([first, third, second], 6, "1.2.9 is out of order"),
-            ([first.replace("`x::y`", "by design"), second, third], 4, "1.2.1 is met, and no test, file or page is named"),
+            ([first, third, second, fourth], 7, "1.2.9 is out of order"),
+            ([first, second, third, fourth.replace("1.4.1", "1.2.9")], 8, "1.2.12, 1.2.9 is out of order"),
+            ([first.replace("`x::y`", "by design"), *self.ROWS[1:]], 5, "1.2.1 is met, and no test, file or page is named"),
         ]:
             self.assertEqual(self.problems(rows), [f"docs/asvs.md:{line}: {problem}"])
-        for row in ["| 1.2.11 | 2 | d | Partly | Why |", "| 1.2.11 | 3 | d | Met | `x` |", "| 1.2.11 | 2 | d | Not met | |"]:
-            expected = "docs/asvs.md:7: not `| number | level | what | Met, Not applicable, Not met | test or reason |`"
+        for row in ["| 1.5.1 | 2 | f | Partly | Why |", "| 1.5.1 | 4 | f | Met | `x` |", "| 1.5.1 | 2 | f | Not met | |"]:
+            expected = "docs/asvs.md:9: not `| number | level | what | Met, Not applicable, Not met | test or reason |`"
             self.assertEqual(self.problems([*self.ROWS, row]), [expected])
 
     def test_wrong_sums_are_reported_with_the_right_ones(self):
         self.assertEqual(
-            self.problems(self.ROWS, "| Level 1 | 1 | 1 | 0 | 0 |\n| Level 2 | 2 | 1 | 1 | 0 |\n"),
+            self.problems(self.ROWS, self.SUMS.replace("2 | 2 | 0 | 1 | 1", "2 | 2 | 1 | 1 | 0")),
             ["docs/asvs.md: the sums of level 2 are | Level 2 | 2 | 0 | 1 | 1 |"],
         )
 
