@@ -3,7 +3,8 @@
 use crate::db::error_codes::{STATEMENT_TIMEOUT, map_open_error};
 use crate::db::read_pool::ReadPool;
 use crate::db::sqlite::{
-    SqliteConnector, create_private_file, is_chancery_database, read_options, write_options,
+    SqliteConnector, create_private_file, is_chancery_database, read_options, reject_hard_links,
+    write_options,
 };
 use crate::db::write_slot::{Connector, WriteSlot};
 use crate::db::{Conn, Db, Pool, WritePool, migrate};
@@ -28,6 +29,7 @@ const MAX_CONCURRENT_RESERVATIONS: u32 = 1;
 
 /// Opens the file. Its folder must exist.
 pub(crate) async fn open(file: &Path, if_missing: IfMissing) -> Result<OpenDatabase, OpenError> {
+    reject_hard_links(file)?;
     match if_missing {
         IfMissing::Create => create_private_file(file)?,
         IfMissing::Reject if is_chancery_database(file).await? => {}

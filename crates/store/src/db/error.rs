@@ -40,6 +40,10 @@ pub enum OpenError {
     NoFolder { folder: PathBuf },
     #[error("the database file {file} cannot be opened: {why}")]
     CannotOpen { file: PathBuf, why: String },
+    #[error(
+        "the database file {file} has {links} hard links; SQLite corrupts a file that processes open under several names; remove the other names, which `find DIRECTORY -samefile {file}` lists"
+    )]
+    HardLinked { file: PathBuf, links: u64 },
     #[error("{file} is not a database")]
     NotADatabase { file: PathBuf },
     #[error("the database already contains another program's tables")]

@@ -31,6 +31,21 @@ pub(crate) async fn is_chancery_database(file: &Path) -> Result<bool, OpenError>
     found
 }
 
+/// SQLite finds a file's WAL, and servers find its lock, by the file's name. Under a second name, another process would use neither.
+/// Symbolic links are resolved, by SQLite as well.
+pub(crate) fn reject_hard_links(file: &Path) -> Result<(), OpenError> {
+    #[cfg(unix)]
+    if let Ok(metadata) = std::fs::metadata(file)
+        && metadata.is_file()
+    {
+        let links = std::os::unix::fs::MetadataExt::nlink(&metadata);
+        if links > 1 {
+            return Err(OpenError::HardLinked { file: file.to_owned(), links });
+        }
+    }
+    Ok(())
+}
+
 pub(crate) fn options(file: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new().filename(file).foreign_keys(true).disable_statement_logging()
 }

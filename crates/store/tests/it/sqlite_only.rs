@@ -53,6 +53,29 @@ async fn path_characters_are_not_interpreted() {
     assert!(file.is_file());
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn file_with_a_second_name_is_opened_under_neither() {
+    let database = SqliteFile::create();
+    let store = database.open().await;
+    let accounts = [account(&store, "Hale & Ward").await];
+    let file = database.folder.path().join("chancery.db");
+    let [link, symlink] = ["link.db", "symlink.db"].map(|name| database.folder.path().join(name));
+    std::fs::hard_link(&file, &link).unwrap();
+    std::os::unix::fs::symlink(&link, &symlink).unwrap();
+    for name in [&file, &link, &symlink] {
+        for error in [open_error(name).await, open_existing_error(name).await] {
+            let text = error.to_string();
+            assert!(matches!(&error, OpenError::HardLinked { links: 2, .. }), "{text}");
+            assert!(text.contains(&name.display().to_string()) && text.contains("-samefile"), "{text}");
+        }
+    }
+    assert!(!link.with_file_name("link.db-wal").exists());
+    std::fs::remove_file(&link).unwrap();
+    let again = database.open().await;
+    assert_eq!(again.account_lookup.list_accounts().await.unwrap(), accounts);
+}
+
 #[tokio::test]
 async fn missing_folder_error_names_it() {
     let folder = tempfile::tempdir().unwrap();
