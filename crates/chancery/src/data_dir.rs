@@ -1,6 +1,8 @@
 //! The data directory: created if missing, checked to be writable, and locked by one server at a time.
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
+use chancery_store::{DatabaseUrl, OpenError, Store};
+use chancery_transparency::{CHECKPOINT_FOLDER, has_checkpoints};
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -40,6 +42,21 @@ impl DataDir {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Opens the database, and creates it if there is none. Every command that may create it does so here: an empty database beside
+    /// the checkpoints of another is a lost one, not a new firm.
+    pub async fn open_database(&self, url: &DatabaseUrl) -> anyhow::Result<Store> {
+        if !has_checkpoints(&self.path)? {
+            return Ok(Store::open(url).await?);
+        }
+        Store::open_existing(url).await.map_err(|error| match error {
+            OpenError::NoDatabase { location } => anyhow!(
+                "the database is empty, but this directory has checkpoints of an earlier one: {location}; restore a backup of the database, or move {} away to start a new firm",
+                self.join(CHECKPOINT_FOLDER).display()
+            ),
+            error => error.into(),
+        })
     }
 
     /// Fails if another server already uses the directory.

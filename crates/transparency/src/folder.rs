@@ -14,6 +14,12 @@ pub const CHECKPOINT_FOLDER: &str = "checkpoints";
 
 const EXTENSION: &str = "txt";
 
+/// Whether a data directory has checkpoints, which say that its database had rows.
+pub fn has_checkpoints(data: &Path) -> Result<bool, LogError> {
+    let folder = data.join(CHECKPOINT_FOLDER);
+    Ok(folder.is_dir() && !checkpoint_files(&folder)?.is_empty())
+}
+
 #[derive(Clone, Debug)]
 pub struct CheckpointFolder {
     path: PathBuf,

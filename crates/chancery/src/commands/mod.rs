@@ -74,8 +74,7 @@ async fn open(global_args: &GlobalArgs, if_missing: IfMissing) -> anyhow::Result
     let keys = KeySource::from_config(&config);
     let store = match if_missing {
         IfMissing::Create => {
-            DataDir::open(&config.data)?;
-            let store = Store::open(&config.database_url).await?;
+            let store = DataDir::open(&config.data)?.open_database(&config.database_url).await?;
             keys.create_for_new_database(&store.encryption).await?;
             store
         }

@@ -253,7 +253,7 @@ impl Server {
             _ => LimitStorage::Shared,
         };
         let serving_lock = ServingLock::take(&config.database_url, limit_store).await?;
-        let store = Arc::new(Store::open(&config.database_url).await?);
+        let store = Arc::new(data.open_database(&config.database_url).await?);
         encryption_keys::prepare_server(&config, &store).await?;
         let own_certificates = certificates.own_certificates();
         let deps =

@@ -35,6 +35,29 @@ async fn emptied_audit_tables_are_found_by_the_checkpoint_of_the_shutdown() {
 }
 
 #[tokio::test]
+async fn empty_database_beside_checkpoints_is_not_a_new_firm() {
+    let firm = stopped_firm().await.with("CHANCERY_DATABASE__URL", "sqlite:other.db");
+    let (other, checkpoints) = (firm.folder.path().join("other.db"), firm.data().join("checkpoints"));
+    let commands: [&[&str]; 4] = [
+        &["account", "create", "Marlow & Finch"],
+        &["key", "create"],
+        &["webhook", "add", "https://example.com/alerts"],
+        &["serve"],
+    ];
+    for is_empty_file in [false, true] {
+        for command in commands {
+            let text = firm.fail(command);
+            let ways_out = ["restore a backup", "move data/checkpoints away"];
+            assert!(ways_out.iter().all(|way| text.contains(way)), "{command:?}: {text}");
+            assert_eq!(other.exists(), is_empty_file, "{command:?} made a database");
+        }
+        std::fs::write(&other, "").unwrap();
+    }
+    std::fs::rename(&checkpoints, firm.folder.path().join("kept")).unwrap();
+    firm.run(&["account", "create", "Marlow & Finch"]);
+}
+
+#[tokio::test]
 async fn copy_of_the_checkpoints_verifies_with_its_keys() {
     let firm = stopped_firm().await;
     let copies = tempfile::tempdir().unwrap();
