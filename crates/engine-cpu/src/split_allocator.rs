@@ -1,6 +1,6 @@
 //! An allocator for a server with an engine. Small values come from an allocator that is fast across threads. Large
-//! buffers, such as weights and KV caches, come from the system's, which returns them to the machine as soon as they are
-//! freed: the memory plan of the next model counts on it.
+//! buffers, such as weights, KV caches and the memory of password hashes, come from the system's, which is told to return them to
+//! the machine as soon as they are freed: the memory plan of the next model counts on it.
 //!
 //! A fast allocator may reserve far more addresses than it uses. Where addresses are limited, everything comes from the
 //! system's.
@@ -34,19 +34,30 @@ impl<A> SplitAllocator<A> {
     /// The same answer for the same size, as long as the process runs: memory goes back to where it came from.
     #[inline]
     fn is_small(&self, bytes: usize) -> bool {
-        bytes < LARGE_BYTES
-            && match self.choice.load(Ordering::Relaxed) {
-                UNDECIDED => self.decide() == SMALL_ALLOCATOR,
-                choice => choice == SMALL_ALLOCATOR,
-            }
+        let choice = match self.choice.load(Ordering::Relaxed) {
+            UNDECIDED => self.decide(),
+            choice => choice,
+        };
+        bytes < LARGE_BYTES && choice == SMALL_ALLOCATOR
     }
 
     #[cold]
     fn decide(&self) -> u8 {
+        return_large_buffers();
         let choice = if (self.may_use_small)() { SMALL_ALLOCATOR } else { SYSTEM_ONLY };
         // Of two threads that decide at the same time, the first one does.
         let decided = self.choice.compare_exchange(UNDECIDED, choice, Ordering::Relaxed, Ordering::Relaxed);
         decided.map_or_else(|earlier| earlier, |_| choice)
+    }
+}
+
+/// glibc returns a buffer at once only if it has a mapping of its own. By default it raises the size from which buffers have one to
+/// the largest that was freed, up to 32 MiB, and keeps smaller ones for the thread that freed them. A password hash takes 19 MiB.
+fn return_large_buffers() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it sets a number, and does not allocate. A number that is set is not raised any more.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES as libc::c_int);
     }
 }
 
@@ -155,6 +166,61 @@ mod tests {
         // SAFETY: `memory` came from this allocator with this layout.
         unsafe { allocator.dealloc(memory, layout(SIZES[SIZES.len() - 1])) };
         assert_eq!(small_bytes(&allocator), 0);
+    }
+
+    /// Resident memory of this process.
+    #[cfg(target_os = "linux")]
+    fn resident_bytes() -> usize {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+    }
+
+    /// In a process of its own, because other tests allocate too.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn large_buffers_return_to_the_machine_when_freed_on_any_thread() {
+        const ALONE: &str = "CHANCERY_TEST_ALONE";
+        const NAME: &str = concat!(
+            "split_allocator::tests::",
+            "large_buffers_return_to_the_machine_when_freed_on_any_thread"
+        );
+        const THREADS: usize = 8;
+        if std::env::var_os(ALONE).is_none() {
+            let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+            let output = alone.args(["--exact", NAME, "--nocapture"]).env(ALONE, "1").output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && text.contains("1 passed"), "{text}");
+            return;
+        }
+        let allocator = SplitAllocator::new(Counting::default(), || true);
+        let layout = Layout::from_size_align(19 * LARGE_BYTES, 64).unwrap();
+        let use_buffer = || {
+            // SAFETY: the layout is not empty.
+            let memory = unsafe { allocator.alloc(layout) };
+            // SAFETY: the memory has that size, and came from this allocator with this layout.
+            unsafe {
+                memory.write_bytes(7, layout.size());
+                allocator.dealloc(memory, layout);
+            }
+        };
+        use_buffer();
+        let (before, all_freed) = (resident_bytes(), std::sync::Barrier::new(THREADS + 1));
+        let after = std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    use_buffer();
+                    use_buffer();
+                    all_freed.wait();
+                    all_freed.wait();
+                });
+            }
+            all_freed.wait();
+            let after = resident_bytes();
+            all_freed.wait();
+            after
+        });
+        assert!(after < before + layout.size(), "{before} bytes before, {after} after");
     }
 
     #[test]
