@@ -7,6 +7,10 @@ use crate::unprintable::{UNPRINTABLE_ADVICE, unprintable_sentence};
 use chancery_domain::{Client, ClientId, Entry, EntryId, LetterHeading, Seller};
 use chancery_invoicing::{LetterDocument, UnprintableText, letter_pdf, unprintable_letter_text};
 use chancery_web::ErrorPage;
+use tokio::sync::Semaphore;
+
+/// Each PDF that is written takes some megabytes and a core. Global, because the memory belongs to the process.
+static PDF_SLOTS: Semaphore = Semaphore::const_new(4);
 
 pub(super) struct LetterSheet {
     pub(super) firm_name: String,
@@ -72,7 +76,7 @@ pub(super) fn file_name(client: ClientId, letter: EntryId) -> String {
     format!("letter-{client}-{letter}.pdf")
 }
 
-/// Writes the PDF on another thread, because it takes some milliseconds of computing. Fails if the fonts lack a character of it.
+/// Writes the PDF on another thread, a few at a time, because it takes some milliseconds of computing. Fails if the fonts lack a character of it.
 pub(super) async fn render_pdf(
     portal: &Portal,
     client: &Client,
@@ -84,7 +88,10 @@ pub(super) async fn render_pdf(
     let record = format!("/clients/{}#entry-{}", client.id, letter.id);
     let heading = heading(portal, client, letter, local);
     let letter = letter.clone();
+    // The slots are never closed, so this is no error.
+    let permit = PDF_SLOTS.acquire().await;
     let rendered = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
         let document = LetterDocument {
             id: &letter.id.to_string(),
             firm_name: &heading.firm_name,
