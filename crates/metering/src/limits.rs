@@ -60,6 +60,12 @@ pub const MIN_UNCAPPED_TOKENS: u32 = 256;
 /// Number of requests with unrecorded usage at which no more requests are admitted.
 pub const MAX_UNRECORDED_REQUESTS: usize = 64;
 
+/// Number of attempts to settle that may fail within `FAILED_SETTLEMENTS_WINDOW`. At this number no more requests are admitted
+/// until a write to the ledger succeeds, which is tried every `LEDGER_PROBE_INTERVAL`.
+pub const MAX_FAILED_SETTLEMENTS: usize = 3;
+pub const FAILED_SETTLEMENTS_WINDOW: Duration = Duration::from_secs(10);
+pub const LEDGER_PROBE_INTERVAL: Duration = Duration::from_secs(2);
+
 /// The first and the longest pause between attempts to record usage or to release reservations.
 pub const INITIAL_SETTLE_BACKOFF: Duration = Duration::from_millis(100);
 pub const MAX_SETTLE_BACKOFF: Duration = Duration::from_secs(5);

@@ -4,18 +4,18 @@ use crate::activity::Activity;
 use crate::authentication::ValidKey;
 use crate::fair_semaphore::FairSemaphore;
 use crate::journal::Journal;
-use crate::limits::{MAX_UNRECORDED_REQUESTS, RATE_LIMIT_STATUS_TIMEOUT, TOKENIZE_QUEUE_LIMITS};
+use crate::limits::{RATE_LIMIT_STATUS_TIMEOUT, TOKENIZE_QUEUE_LIMITS};
 use crate::models::ModelRegistry;
 use crate::rate_limits::Bucket;
 use crate::replays::Replays;
 use crate::spending::SpendingCaps;
-use crate::unrecorded::UnrecordedCounter;
+use crate::unrecorded::Unrecorded;
 use crate::{
     Authenticator, Caller, CostEstimate, GenerateRequest, HashedKey, Limiter, MeterError, Model, Models,
     OfferedModel, PresentedKey,
 };
 use chancery_domain::{Clock, Randomness, RateLimitStatus, RequestId, UnixMillis};
-use chancery_store::{DbError, MeteringStore, UsageQuery, UsageSum};
+use chancery_store::{MeteringStore, UsageQuery, UsageSum};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -33,7 +33,7 @@ pub struct Meter {
     pub(crate) randomness: Arc<dyn Randomness>,
     /// Bounds how many long prompts are tokenized at once.
     pub(crate) tokenize_permits: Arc<FairSemaphore>,
-    pub(crate) unrecorded: UnrecordedCounter,
+    pub(crate) unrecorded: Unrecorded,
     pub(crate) journal: Option<Arc<Journal>>,
     /// Running requests, and the settlers of interrupted ones.
     pub(crate) running: TaskTracker,
@@ -63,7 +63,7 @@ impl Meter {
             clock,
             randomness,
             tokenize_permits: FairSemaphore::new(tokenize_concurrency(), TOKENIZE_QUEUE_LIMITS),
-            unrecorded: UnrecordedCounter::default(),
+            unrecorded: Unrecorded::default(),
             journal: None,
             running: TaskTracker::new(),
             draining: CancellationToken::new(),
@@ -146,14 +146,6 @@ impl Meter {
     /// Whether the limit store answers, so that requests can be admitted.
     pub async fn ping_limiter(&self) -> Result<(), MeterError> {
         Ok(self.limiter.ping().await?)
-    }
-
-    /// Whether new usage can be recorded, judging by earlier requests.
-    pub fn can_record(&self) -> Result<(), MeterError> {
-        match self.unrecorded_requests() < MAX_UNRECORDED_REQUESTS {
-            true => Ok(()),
-            false => Err(DbError::Unavailable("too many requests have unrecorded usage".to_owned()).into()),
-        }
     }
 
     /// Counts and prices a request; runs nothing, writes nothing, costs nothing. Counts as a read.

@@ -296,6 +296,8 @@ impl Server {
             tokio::spawn(async move { activity_meter.run_activity_flush().await });
             let journal_meter = Arc::clone(meter);
             tokio::spawn(async move { journal_meter.run_journal_replay().await });
+            let probed_meter = Arc::clone(meter);
+            tokio::spawn(async move { probed_meter.run_ledger_probe().await });
         }
         if let Some(listener) = portal_listener {
             let (clock, randomness) = (deps.clock.as_ref(), deps.randomness.as_ref());

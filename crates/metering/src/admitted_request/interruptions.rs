@@ -4,9 +4,12 @@
 mod fixture;
 
 use crate::MeterError;
+use crate::limits::{FAILED_SETTLEMENTS_WINDOW, MAX_FAILED_SETTLEMENTS};
 use chancery_domain::{LimitUsage, WINDOW};
 use chancery_engine::EngineError;
+use chancery_store::DbError;
 use fixture::{Fixture, LimitStore, ResponseMode, send_one_word_then_wait, send_two_words, unlock};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -200,4 +203,37 @@ async fn shutdown_does_not_wait_forever_for_an_unavailable_database() {
     // The last attempt may have queued its row in the store, which writes it before closing.
     fixture.store.close().await;
     drop(interrupted);
+}
+
+#[tokio::test]
+async fn failed_settlements_within_seconds_stop_admission_until_a_probe_is_written() {
+    let fixture = Fixture::new(LimitStore::Memory, send_two_words).await;
+    let full = MeterError::Database(DbError::DiskFull("why".to_owned()));
+    let of_the_row = MeterError::Database(DbError::SumTooLarge);
+    let fail = |error, times| (0..times).for_each(|_| fixture.meter.record_failed_settlement(error));
+    fail(&of_the_row, 2 * MAX_FAILED_SETTLEMENTS);
+    for _ in 0..3 {
+        fail(&full, MAX_FAILED_SETTLEMENTS - 1);
+        assert!(fixture.meter.can_record().is_ok());
+        fixture.clock.clock.advance(FAILED_SETTLEMENTS_WINDOW);
+    }
+    let database = fixture.lock_database().await;
+    fail(&full, MAX_FAILED_SETTLEMENTS);
+    fixture.clock.clock.advance(FAILED_SETTLEMENTS_WINDOW);
+    fixture.engine.panics_at_start.store(true, Ordering::SeqCst);
+    for mode in [ResponseMode::Whole, ResponseMode::Stream] {
+        let outcome = fixture.ask(mode).await;
+        assert!(matches!(outcome, Err(MeterError::Database(DbError::DiskFull(_)))), "{outcome:?}");
+    }
+    let meter = Arc::clone(&fixture.meter);
+    let probing = tokio::spawn(async move { meter.run_ledger_probe().await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(fixture.meter.can_record().is_err(), "the probe waits for the database");
+    unlock(database).await;
+    while fixture.meter.can_record().is_err() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    probing.abort();
+    fixture.engine.panics_at_start.store(false, Ordering::SeqCst);
+    fixture.ask(ResponseMode::Whole).await.unwrap();
 }

@@ -56,6 +56,7 @@ impl OpenRequest {
                 self.record_token_metrics();
                 return Ok(());
             };
+            self.meter.record_failed_settlement(&error);
             let has_disconnected = caller.is_some_and(|caller| caller.disconnected.is_cancelled());
             let (is_permanent, is_abandoned) = (is_permanent(&error), self.meter.abandoned.is_cancelled());
             if !is_permanent && (is_journal_due || is_abandoned) && self.may_journal(caller) {

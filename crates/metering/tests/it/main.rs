@@ -157,6 +157,19 @@ impl Fixture {
         self.meter.rate_limit_status(&self.caller).await.unwrap().used
     }
 
+    /// Probes the ledger, as a process does, until requests are admitted again.
+    pub async fn admitting(&self) {
+        let admitting = async {
+            while self.meter.can_record().is_err() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            () = self.meter.run_ledger_probe() => {}
+            () = admitting => {}
+        }
+    }
+
     /// Waits until no request is running.
     pub async fn settled(&self) {
         while self.meter.running_requests() > 0 {

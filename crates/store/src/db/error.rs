@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// The database failed, the data cannot be stored or summed, or the principal of a step is no longer the one that the
 /// policy decided for.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum DbError {
     #[error("{what} contains a NUL character; remove it")]
     NulCharacter { what: &'static str },

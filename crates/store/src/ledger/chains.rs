@@ -139,6 +139,11 @@ impl Ledger {
         self.writer.settle(settlement).await
     }
 
+    /// Whether settlements can be written: writes as much as they do, through their writer, and deletes it again.
+    pub async fn probe_write(&self) -> Result<(), LedgerError> {
+        self.writer.probe_write().await
+    }
+
     /// Sums in group order, from the sums by day. `SumTooLarge` if a sum overflows.
     pub async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, LedgerError> {
         let sums = self.db.long_snapshot(&query, |conn, query| {

@@ -8,7 +8,7 @@ use crate::db::write_slot::WriteSlot;
 use crate::ledger::batch::{Batch, DailyUsageDelta, to_db_count};
 use crate::ledger::chains::{read_head, read_row};
 use crate::ledger::partitions::PartitionTracker;
-use crate::ledger::writer::{AppendOutcome, LedgerDatabase};
+use crate::ledger::writer::{AppendOutcome, END_PROBE, LedgerDatabase, PROBE, probe_key, probe_text};
 use async_trait::async_trait;
 use chancery_domain::{ChainHead, RequestId, UsageRow, WriterId};
 use std::sync::Arc;
@@ -207,5 +207,15 @@ impl LedgerDatabase for PostgresLedger {
         let mut open = self.slot.acquire().await?;
         let outcome = with_timeout(read_row(&mut Conn::from(&mut open.connection), request)).await;
         open.checked(outcome)
+    }
+
+    async fn probe_write(&self, writer: WriterId) -> Result<(), sqlx::Error> {
+        let key = probe_key(writer);
+        let mut open = self.slot.acquire().await?;
+        let add = sqlx::query(PROBE).bind(&key).bind([0_u8; 32].as_slice()).bind(probe_text()).bind(writer.0);
+        let outcome = with_timeout(add.execute(&mut open.connection)).await;
+        open.checked(outcome)?;
+        let outcome = with_timeout(sqlx::query(END_PROBE).bind(&key).execute(&mut open.connection)).await;
+        open.checked(outcome).map(drop)
     }
 }

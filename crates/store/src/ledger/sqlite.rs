@@ -12,7 +12,7 @@ use crate::db::write_slot::WriteSlot;
 use crate::idempotency::records::FINISH;
 use crate::ledger::batch::{Batch, ChainedRowRef, DailyUsageDelta, to_db_count};
 use crate::ledger::chains::{SET_HEAD, read_head, read_row};
-use crate::ledger::writer::{AppendOutcome, LedgerDatabase};
+use crate::ledger::writer::{AppendOutcome, END_PROBE, LedgerDatabase, PROBE, probe_key, probe_text};
 use async_trait::async_trait;
 use chancery_domain::{ChainHead, RequestId, UsageRow, WriterId};
 use rusqlite::{Connection, OpenFlags, ToSql};
@@ -62,6 +62,25 @@ impl SqliteLedger {
         }
         outcome.map_err(|error| SqliteError::from(error).into())
     }
+
+    /// Retries while another process has the write lock. The lock of this process is released between attempts, so that the
+    /// ledger and other writes do not block each other.
+    async fn write<T>(
+        &self,
+        step: impl Fn(&Connection) -> Result<T, rusqlite::Error>,
+    ) -> Result<T, sqlx::Error> {
+        let mut retry_policy = RetryPolicy::of(STATEMENT_TIMEOUT);
+        loop {
+            let outcome = {
+                let _others_wait = self.other_writes.block_writes().await?;
+                self.run(&step)
+            };
+            match outcome {
+                Err(error) if retry_policy.should_retry(&error).await => {}
+                outcome => return outcome,
+            }
+        }
+    }
 }
 
 #[async_trait]
@@ -74,26 +93,21 @@ impl LedgerDatabase for SqliteLedger {
         Ok(open.checked(outcome)?.unwrap_or_default())
     }
 
-    /// Retries while another process has the write lock. The lock of this process is released between attempts, so that the
-    /// ledger and other writes do not block each other.
     async fn append(&self, batch: &Batch<'_>) -> Result<AppendOutcome, sqlx::Error> {
-        let mut retry_policy = RetryPolicy::of(STATEMENT_TIMEOUT);
-        loop {
-            let outcome = {
-                let _others_wait = self.other_writes.block_writes().await?;
-                self.run(|connection| append(connection, batch))
-            };
-            match outcome {
-                Err(error) if retry_policy.should_retry(&error).await => {}
-                outcome => return outcome,
-            }
-        }
+        self.write(|connection| append(connection, batch)).await
     }
 
     async fn find_row(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error> {
         let mut open = self.other_writes.acquire().await?;
         let outcome = with_timeout(read_row(&mut Conn::from(&mut open.connection), request)).await;
         open.checked(outcome)
+    }
+
+    async fn probe_write(&self, writer: WriterId) -> Result<(), sqlx::Error> {
+        let (key, text) = (probe_key(writer), probe_text());
+        self.write(|connection| execute(connection, PROBE, &[&key, &[0_u8; 32], &text, &writer.0])).await?;
+        self.write(|connection| execute(connection, END_PROBE, &[&key])).await?;
+        Ok(())
     }
 }
 
@@ -367,6 +381,8 @@ mod tests {
         };
         assert!(matches!(error, LedgerError::Database(DbError::DiskFull(_))), "{error:?}");
         assert!(error.to_string().contains("free some space"), "{error}");
+        let probed = writer.probe_write().await;
+        assert!(matches!(probed, Err(LedgerError::Database(DbError::DiskFull(_)))), "{probed:?}");
         assert_eq!(store.ledger_chains.ledger_rows(None, u32::MAX).await.unwrap().len(), settled);
 
         set_pragma("query_only", 1);
@@ -374,6 +390,11 @@ mod tests {
         assert!(matches!(error, LedgerError::Database(DbError::ReadOnly(_))), "{error:?}");
         set_pragma("query_only", 0);
         set_pragma("max_page_count", 3000);
+        writer.probe_write().await.unwrap();
+        let keys = ledger.run(|connection| {
+            connection.query_row("SELECT COUNT(*) FROM idempotency_keys", [], |row| row.get::<_, i64>(0))
+        });
+        assert_eq!(keys.unwrap(), 0, "the probe leaves nothing behind");
         writer.settle(row(settled, account, key).into()).await.unwrap();
         assert_eq!(store.ledger_chains.ledger_rows(None, u32::MAX).await.unwrap().len(), settled + 1);
         writer.close().await;

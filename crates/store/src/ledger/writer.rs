@@ -59,9 +59,9 @@ const _: () = assert!(SETTLE_TIMEOUT.as_secs() > 2 * RESPONSE_TIMEOUT.as_secs())
 /// writer id can cause more than one retry.
 const MAX_ATTEMPTS: u32 = 4;
 
-/// A settlement and its waiting caller.
+/// A settlement and its waiting caller. Without one, the caller asks whether settlements can be written.
 struct PendingSettlement {
-    settlement: Settlement,
+    settlement: Option<Settlement>,
     responder: oneshot::Sender<Result<(), LedgerError>>,
 }
 
@@ -135,6 +135,15 @@ impl LedgerWriter {
         if row.request_id.as_str().contains('\0') {
             return Err(DbError::NulCharacter { what: "the request id" }.into());
         }
+        self.enqueue(Some(settlement)).await
+    }
+
+    /// Writes as much as settlements do, in their turn, and deletes it again.
+    pub(crate) async fn probe_write(&self) -> Result<(), LedgerError> {
+        self.enqueue(None).await
+    }
+
+    async fn enqueue(&self, settlement: Option<Settlement>) -> Result<(), LedgerError> {
         let (responder, response) = oneshot::channel();
         self.queue.send(PendingSettlement { settlement, responder }).await.map_err(|_| store_closed())?;
         match timeout(SETTLE_TIMEOUT, response).await {
@@ -214,9 +223,22 @@ impl<D: LedgerDatabase, C: Clock> BatchWriter<D, C> {
                 gaps.record_free(rested_until - held_since);
                 held_since = rested_until;
             }
-            let (settlements, responders): (Vec<_>, Vec<_>) =
-                batch.drain(..).map(|waiting| (waiting.settlement, Some(waiting.responder))).unzip();
+            let (mut settlements, mut responders) =
+                (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
+            let mut probes = Vec::new();
+            for PendingSettlement { settlement, responder } in batch.drain(..) {
+                if let Some(settlement) = settlement {
+                    settlements.push(settlement);
+                    responders.push(Some(responder));
+                } else {
+                    probes.push(responder);
+                }
+            }
             self.settle_batch(&settlements, responders).await;
+            for responder in probes {
+                let outcome = self.database.probe_write(self.writer).await;
+                let _ = responder.send(outcome.map_err(|error| map_db_error(&error).into()));
+            }
             free_since = self.clock.monotonic();
             metrics::histogram!("chancery_ledger_batch_seconds")
                 .record((free_since - held_since).as_secs_f64());
@@ -436,6 +458,37 @@ pub(crate) trait LedgerDatabase: Send + Sync + 'static {
     async fn append(&self, batch: &Batch<'_>) -> Result<AppendOutcome, sqlx::Error>;
 
     async fn find_row(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error>;
+
+    /// Commits a [`probe_text`] and its deletion.
+    async fn probe_write(&self, writer: WriterId) -> Result<(), sqlx::Error>;
+}
+
+/// Adds an expired idempotency key that is in progress, which counts as absent. What a probe leaves behind is deleted with
+/// other expired keys.
+pub(crate) const PROBE: &str = "INSERT INTO idempotency_keys \
+    (account_id, idempotency_key, fingerprint, request_id, writer_id, expires_at_ms) \
+    SELECT id, $1, $2, $3, $4, 0 FROM accounts WHERE id = (SELECT MIN(id) FROM accounts) \
+    ON CONFLICT (account_id, idempotency_key) DO UPDATE SET request_id = excluded.request_id";
+
+pub(crate) const END_PROBE: &str = "DELETE FROM idempotency_keys \
+    WHERE account_id = (SELECT MIN(id) FROM accounts) AND idempotency_key = $1";
+
+/// Bytes of a probe: more than one settlement writes, so that a disk with room for a probe has room for settlements.
+const PROBE_BYTES: usize = 64 * 1024;
+
+/// No caller's key has a space.
+pub(crate) fn probe_key(writer: WriterId) -> String {
+    format!("write probe {}", writer.0)
+}
+
+/// Text that PostgreSQL cannot compress.
+pub(crate) fn probe_text() -> String {
+    let mut state = 1_u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        char::from(b'0' + (state >> 26) as u8)
+    };
+    (0..PROBE_BYTES).map(|_| next()).collect()
 }
 
 /// So that a test can keep the database.
@@ -454,6 +507,10 @@ impl<D: LedgerDatabase> LedgerDatabase for Arc<D> {
 
     async fn find_row(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error> {
         D::find_row(self, request).await
+    }
+
+    async fn probe_write(&self, writer: WriterId) -> Result<(), sqlx::Error> {
+        D::probe_write(self, writer).await
     }
 }
 
@@ -531,6 +588,10 @@ mod tests {
                 return Err(lost());
             }
             Ok(self.rows.lock().await.get(request.as_str()).cloned())
+        }
+
+        async fn probe_write(&self, _: WriterId) -> Result<(), sqlx::Error> {
+            Ok(())
         }
     }
 

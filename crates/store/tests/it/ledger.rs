@@ -218,6 +218,19 @@ pub async fn close_flushes_queued_rows(database: Arc<AnyDatabase>) {
     assert_eq!(all_ledger_rows(&*database.open().await).await.len(), 50);
 }
 
+pub async fn probe_write_leaves_nothing_behind(database: Arc<AnyDatabase>) {
+    let store = database.open().await;
+    store.ledger.probe_write().await.unwrap();
+    let billed_key = billed_key(&store).await;
+    let settled = store.ledger.settle(row(1, billed_key).into());
+    let (probed, settled) = tokio::join!(store.ledger.probe_write(), settled);
+    probed.unwrap();
+    settled.unwrap();
+    store.ledger.probe_write().await.unwrap();
+    assert_eq!(store.idempotency.delete_expired_keys(NOON, 10).await.unwrap(), 0);
+    assert_eq!(store.ledger_chains.ledger_rows(None, 10).await.unwrap().len(), 1);
+}
+
 pub async fn usage_days_start_at_midnight_utc(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let billed_key = billed_key(&store).await;

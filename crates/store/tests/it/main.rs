@@ -134,6 +134,7 @@ conformance_suite! {
         nul_in_model_name_is_rejected
         hostile_model_names_round_trip
         dropped_caller_still_settles_its_row
+        probe_write_leaves_nothing_behind
         close_flushes_queued_rows
         usage_days_start_at_midnight_utc
         usage_by_key_and_model_is_sorted

@@ -18,8 +18,8 @@ pub struct SmallDisk {
 }
 
 impl SmallDisk {
-    pub fn new() -> Self {
-        let mut firm = Firm::new();
+    /// For a firm without data.
+    pub fn of(mut firm: Firm) -> Self {
         std::fs::create_dir(firm.data()).unwrap();
         let holder = mount(&firm);
         if let Some(Running(holder)) = &holder {

@@ -320,6 +320,14 @@ impl Fixture {
         (interrupted, outcome)
     }
 
+    /// Asks as the API does. The outcome is whether a request was admitted.
+    pub(super) async fn ask(&self, mode: ResponseMode) -> Result<(), MeterError> {
+        match mode {
+            ResponseMode::Whole => self.meter.generate(self.call()).await.map(drop),
+            ResponseMode::Stream => self.meter.stream(self.call()).await.map(drop),
+        }
+    }
+
     /// A stream whose caller has read one word and whose engine is waiting.
     pub(super) async fn spawn_and_read_a_word(&self) -> (Interrupted, JoinHandle<Result<Reply, MeterError>>) {
         let (mut interrupted, work) = self.spawn(ResponseMode::Stream);
