@@ -19,6 +19,7 @@ mod letter_template;
 mod local_path;
 mod log;
 mod loopback_host;
+mod mask_url;
 mod minor_units;
 mod money;
 mod month;
@@ -76,6 +77,7 @@ pub use letter_template::{
 pub use local_path::LocalPath;
 pub use log::{LogName, TreeHash, UnknownLog};
 pub use loopback_host::is_loopback_host;
+pub use mask_url::{mask_url, mask_urls};
 pub use minor_units::MinorUnits;
 pub use money::{AmountError, Currency, CurrencyError, MoneyError, Nanos};
 pub use month::{Month, MonthError};

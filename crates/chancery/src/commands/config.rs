@@ -1,7 +1,7 @@
 //! `chancery config`: shows and checks the settings.
 
 use crate::cli::{Config as Command, GlobalArgs};
-use crate::config::{EngineConfig, Loaded, ModelConfig};
+use crate::config::{EngineConfig, Loaded, ModelConfig, Setting};
 use crate::output::{outln, print_json};
 use crate::serve::tls::{Certificates, ServedListeners};
 use anyhow::Context;
@@ -29,9 +29,12 @@ pub fn run(global_args: &GlobalArgs, command: &Command) -> anyhow::Result<()> {
             Certificates::load(&loaded.config, ServedListeners { api: true, portal: true, auth: true })?;
             outln!("configuration OK");
         }
-        Command::Show { json: true } => print_json(&loaded.settings)?,
-        Command::Show { json: false } => {
-            for setting in &loaded.settings {
+        Command::Show { json } => {
+            let settings: Vec<Setting> = loaded.settings.into_iter().map(Setting::masked).collect();
+            if *json {
+                return print_json(&settings);
+            }
+            for setting in &settings {
                 let value = setting.value.as_deref().unwrap_or_default();
                 outln!("{} = {value:?}  # {}", setting.key, setting.origin);
             }

@@ -7,7 +7,7 @@ use crate::operator::Operator;
 use crate::output::{outln, print_json, print_table};
 use anyhow::{Context, bail};
 use chancery_alerts::{WebhookClient, generate_webhook_id, generate_webhook_secret, test_event};
-use chancery_domain::{Clock, OsRandomness, SecretToken, SystemClock, UnixMillis};
+use chancery_domain::{Clock, OsRandomness, SecretToken, SystemClock, UnixMillis, mask_url};
 use chancery_policy::FirmResource;
 use chancery_store::{AdminStore, ListedWebhook, Webhook};
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ pub async fn run(global_args: &GlobalArgs, command: Command) -> anyhow::Result<(
 }
 
 async fn add(store: &AdminStore, client: &WebhookClient, url: String, json: bool) -> anyhow::Result<()> {
-    client.check_url(&url).with_context(|| format!("cannot add {url}"))?;
+    client.check_url(&url).with_context(|| format!("cannot add {}", mask_url(&url)))?;
     let webhook = Webhook {
         id: generate_webhook_id(&OsRandomness),
         url,
@@ -95,7 +95,7 @@ fn print_list(
 ) -> anyhow::Result<()> {
     let row = |webhook: &ListedWebhook| Row {
         id: webhook.id.clone(),
-        url: webhook.url.clone(),
+        url: mask_url(&webhook.url),
         state: if webhook.disabled_at.is_some() { "disabled" } else { "active" },
         created_at: webhook.created_at.to_iso(),
         disabled_at: webhook.disabled_at.map(UnixMillis::to_iso),

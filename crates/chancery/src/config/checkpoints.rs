@@ -2,6 +2,7 @@
 
 use super::is_on_this_machine;
 use super::reader::Reader;
+use chancery_domain::mask_url;
 use chancery_transparency::{Destinations, SyslogAddress};
 use reqwest::Url;
 
@@ -32,7 +33,7 @@ fn webhook(reader: &mut Reader) -> Option<Url> {
         None => {
             let problem =
                 "use a URL such as \"https://example.com/checkpoints\"; http:// only for this machine";
-            reader.problem(KEY, format!("invalid URL {text:?}; {problem}"));
+            reader.problem(KEY, format!("invalid URL {:?}; {problem}", mask_url(&text)));
             None
         }
     }

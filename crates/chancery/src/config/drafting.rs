@@ -4,6 +4,7 @@
 use super::reader::Reader;
 use super::source::Origin;
 use super::{ModelConfig, is_on_this_machine, public_url};
+use chancery_domain::mask_url;
 use std::path::{Path, PathBuf};
 
 const API_URL: &str = "portal.drafting.api_url";
@@ -25,7 +26,7 @@ pub fn drafting(reader: &mut Reader, folder: &Path) -> Drafting {
     if let Some(url) = &api_url {
         if url.contains(['?', '#', '@']) {
             let fix = "use the base URL without /v1, such as \"https://api.example.com\"";
-            reader.problem(API_URL, format!("invalid URL {url:?}; {fix}"));
+            reader.problem(API_URL, format!("invalid URL {:?}; {fix}", mask_url(url)));
         } else if url.ends_with("/v1") {
             reader.problem(API_URL, "remove /v1 from the end");
         } else if url.starts_with("http://") && !is_on_this_machine(url) {

@@ -27,7 +27,7 @@ pub use tls::{AcmeConfig, CertificateFiles, Tls, TlsSource, scheme};
 pub use upstream::UpstreamConfig;
 pub use webhooks::Webhooks;
 
-use chancery_domain::{InvoiceTerms, RateLimits, Seller, is_loopback_host};
+use chancery_domain::{InvoiceTerms, RateLimits, Seller, is_loopback_host, mask_url};
 use chancery_metering::LimitStoreUrl;
 use chancery_store::DatabaseUrl;
 use chancery_transparency::Destinations;
@@ -260,7 +260,8 @@ fn public_url(reader: &mut Reader, key: &str) -> Option<String> {
     let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     if host.is_none_or(|host| host.is_empty() || host.starts_with('/') || host.contains(char::is_whitespace))
     {
-        reader.problem(key, format!("invalid URL {text:?}; use a URL such as \"https://api.example.com\""));
+        let url = mask_url(&text);
+        reader.problem(key, format!("invalid URL {url:?}; use a URL such as \"https://api.example.com\""));
     }
     Some(text.trim_end_matches('/').to_owned())
 }

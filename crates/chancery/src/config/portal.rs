@@ -7,7 +7,7 @@ use super::reader::Reader;
 use super::source::Origin;
 use super::{is_on_this_machine, listen, public_url};
 use chancery_auth::SecondFactorPolicy;
-use chancery_domain::{CompanyDomain, EmailAddress, SessionTimeouts, TimeZoneName};
+use chancery_domain::{CompanyDomain, EmailAddress, SessionTimeouts, TimeZoneName, mask_url};
 use chancery_mail::MailRoute;
 use chancery_portal::{DEFAULT_PERSON_REQUESTS_PER_MIN, DirectoryRoles, SecondFactor, SignInRequirements};
 use chancery_web::{ProxyNetwork, TrustedProxies};
@@ -137,6 +137,7 @@ fn check_public_url(reader: &mut Reader, url: Option<&str>) {
     let Some(url) = url else { return };
     let host = url.split_once("://").map_or(url, |(_, host)| host);
     if host.contains(['/', '?', '#', '@']) {
+        let url = mask_url(url);
         reader.problem(
             KEY,
             format!("invalid URL {url:?}: only a host and a port are allowed; the portal needs its own host"),
@@ -177,7 +178,7 @@ pub fn identity(reader: &mut Reader, folder: &Path) -> Identity {
         let is_address = host.is_some_and(|host| !host.is_empty() && !host.contains([' ', '?', '#']));
         if !is_address {
             let fix = "use the provider's exact issuer, such as \"https://id.example.com\"";
-            reader.problem(ISSUER, format!("invalid issuer {text:?}; {fix}"));
+            reader.problem(ISSUER, format!("invalid issuer {:?}; {fix}", mask_url(text)));
         } else if text.starts_with("http://") && !is_on_this_machine(text) {
             reader.problem(ISSUER, "must be https:// for an identity provider on another machine");
         }

@@ -4,6 +4,7 @@
 
 use super::bounds::UNBOUNDED;
 use super::source::{EMPTY_TABLE, Entry, Origin, RawValue, Source};
+use chancery_domain::mask_url;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::num::IntErrorKind;
@@ -24,6 +25,14 @@ pub struct Setting {
     /// `None` if the key is unset and has no default.
     pub value: Option<String>,
     pub origin: String,
+}
+
+impl Setting {
+    /// For people. Not at once: a reload compares values, secrets included.
+    pub fn masked(self) -> Self {
+        let mask = |value: String| value.split(", ").map(mask_url).collect::<Vec<_>>().join(", ");
+        Self { value: self.value.map(mask), ..self }
+    }
 }
 
 impl Reader {

@@ -6,6 +6,7 @@ use super::source::Origin;
 use super::{bounds, host, is_on_this_machine};
 use crate::secret_file;
 use anyhow::Context;
+use chancery_domain::mask_url;
 use chancery_engine_upstream::{MAX_ENDPOINTS, Servers, Timeouts, TokenCounter};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -103,8 +104,9 @@ fn endpoints(reader: &mut Reader, key: &str) -> Option<Vec<String>> {
         let is_wrong =
             |host: &str| host.is_empty() || host.starts_with('/') || host.contains(char::is_whitespace);
         if host.is_none_or(is_wrong) {
+            let url = mask_url(text);
             reader
-                .problem(key, format!("invalid URL {text:?}; use a URL such as \"http://10.0.0.7:8000/v1\""));
+                .problem(key, format!("invalid URL {url:?}; use a URL such as \"http://10.0.0.7:8000/v1\""));
         } else if url.contains(['?', '#', '@']) {
             // Text before an `@` may be a password, so the message does not repeat it.
             let fix = "use a URL such as \"http://10.0.0.7:8000/v1\", and put an API key in api_key_file";

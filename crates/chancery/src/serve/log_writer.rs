@@ -3,11 +3,12 @@
 //! 1. A line is formatted where it is logged and appended to a buffer in memory. If the buffer is full, because the reader of the
 //!    log is stuck or too slow, the line is dropped and counted: `chancery_log_dropped_lines_total`, and a warning once there is
 //!    room again.
-//! 2. The thread writes what the buffer has with one call. It is woken for each line while lines are rare. In a burst it pauses
+//! 2. The thread writes what the buffer has with one call, without the secrets that URLs may have. It is woken for each line while lines are rare. In a burst it pauses
 //!    between two writes, because waking it for each line would cost more than the line. Warnings and errors end the pause.
 //! 3. When the server stops, it waits for the thread to write the rest, for a moment. A process that is killed loses the lines of
 //!    the last pause.
 
+use chancery_domain::mask_urls;
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -120,8 +121,12 @@ impl Shared {
                 std::mem::swap(&mut state.buffer, &mut lines);
                 std::mem::take(&mut state.dropped_lines)
             };
+            let mut text = String::from_utf8_lossy(&lines);
+            if text.contains("://") {
+                text = mask_urls(&text).into();
+            }
             // If the reader is gone or the disk is full, the lines are lost and the server keeps running.
-            let _ = output.write_all(&lines).and_then(|()| output.flush());
+            let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
             lines.clear();
             if dropped_lines > 0 {
                 metrics::counter!("chancery_log_dropped_lines_total").increment(dropped_lines);
@@ -270,6 +275,21 @@ mod tests {
         drop(flush);
         assert_eq!(written.lock().unwrap().len(), "first\n".len() + MAX_BUFFER_BYTES);
         assert_eq!(writer.0.lock().dropped_lines, 0, "they were reported");
+    }
+
+    #[test]
+    fn urls_are_masked_in_every_line() {
+        let Log { writer, flush, gate, written, .. } = log();
+        drop(gate);
+        for line in [
+            "{\"a\":\"no \\\"https://u:p@host/?token=secret\\\"\"}\n",
+            "\u{1b}[3ma\u{1b}[0m=https://host/?b=c\u{1b}[0m\n",
+        ] {
+            writer.make_writer().write_all(line.as_bytes()).unwrap();
+        }
+        drop(flush);
+        let expected = "{\"a\":\"no \\\"https://***@host/?token=***\\\"\"}\n\u{1b}[3ma\u{1b}[0m=https://host/?b=***\u{1b}[0m\n";
+        assert_eq!(text(&written), expected);
     }
 
     #[test]

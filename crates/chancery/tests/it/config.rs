@@ -1,6 +1,6 @@
 //! `chancery config`, and how startup fails on an invalid configuration.
 
-use crate::server::{Firm, binary, clean_command};
+use crate::server::{Firm, binary, clean_command, write_secret};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -42,6 +42,25 @@ fn config_show_lists_every_setting_and_its_source() {
     );
     assert!(text.contains("limits.default_rpm = \"60\"  # default"), "{text}");
     assert!(firm.run(&["config", "check"]).contains("configuration OK"));
+}
+
+#[test]
+fn config_show_masks_what_urls_may_hide() {
+    let firm = Firm::new();
+    let url = "https://receiver.example/hooks?token=hunter2&b=hunter2";
+    let text = format!(
+        "[checkpoints]\nwebhook = \"{url}\"\n[mail]\nsmtp = \"smtps://firm:hunter2@mail.example.com\"\n"
+    );
+    write_secret(&firm.folder.path().join("chancery.toml"), &text);
+    for options in [&[][..], &["--json"]] {
+        let shown = firm.run(&[&["config", "show"], options].concat());
+        assert!(shown.contains("https://receiver.example/hooks?token=***&b=***"), "{shown}");
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+    write(&firm, &format!("[portal]\npublic_url = \"{url}\"\n"));
+    let error = firm.fail(&["config", "check"]);
+    assert!(error.contains("https://receiver.example/hooks?token=***&b=***"), "{error}");
+    assert!(!error.contains("hunter2"), "{error}");
 }
 
 #[test]

@@ -100,6 +100,19 @@ async fn webhooks_are_added_tested_listed_and_removed() {
 }
 
 #[test]
+fn webhook_list_masks_the_query_of_urls() {
+    let firm = Firm::new();
+    add_webhook(&firm, "https://receiver.example/hooks?token=hunter2&b=hunter2");
+    for options in [&[][..], &["--json"]] {
+        let listed = firm.run(&[&["webhook", "list"], options].concat());
+        assert!(listed.contains("https://receiver.example/hooks?token=***&b=***"), "{listed}");
+        assert!(!listed.contains("hunter2"), "{listed}");
+    }
+    let error = firm.fail(&["webhook", "add", "http://receiver.example/?token=hunter2"]);
+    assert!(error.contains("cannot add http://receiver.example/?token=***"), "{error}");
+}
+
+#[test]
 fn webhook_to_a_private_address_is_rejected() {
     let firm = Firm::new();
     for url in ["http://127.0.0.1:9000/", "https://127.0.0.1/", "https://169.254.169.254/", "https://[::1]/"]
