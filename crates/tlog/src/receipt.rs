@@ -14,6 +14,7 @@ use chancery_domain::{
 pub struct Receipt {
     row: ReceiptRow,
     leaf_index: u64,
+    tree_size: u64,
     proof: Vec<String>,
     checkpoint: String,
 }
@@ -53,6 +54,10 @@ pub enum ReceiptError {
         "the receipt is for a checkpoint of {size} rows, which is not among the given ones; use the file of that day"
     )]
     OtherCheckpoint { size: u64 },
+    #[error(
+        "the receipt's `tree_size` is not that of its checkpoint: {stated} rows, and the checkpoint is signed for {signed}; get the receipt again"
+    )]
+    OtherSize { stated: u64, signed: u64 },
     #[error("the row is not in the checkpoint: the row or the proof was changed")]
     NotIncluded,
     #[error("the cost of the row is not its tokens times its prices")]
@@ -69,6 +74,9 @@ impl Receipt {
         let checkpoint = keys.open(&self.checkpoint).map_err(ReceiptError::Checkpoint)?;
         if checkpoint.log != LogName::Ledger || !trusted.contains(&checkpoint) {
             return Err(ReceiptError::OtherCheckpoint { size: checkpoint.size });
+        }
+        if self.tree_size != checkpoint.size {
+            return Err(ReceiptError::OtherSize { stated: self.tree_size, signed: checkpoint.size });
         }
         let row = self.row.to_usage_row()?;
         let proof = self.proof.iter().map(|hash| hash_from_base64(hash)).collect::<Result<Vec<_>, _>>()?;
@@ -177,6 +185,19 @@ mod tests {
         let mut moved = receipt;
         moved["leaf_index"] = 0.into();
         assert!(matches!(verify(&moved, &[checkpoint], &keys), Err(ReceiptError::NotIncluded)));
+    }
+
+    #[test]
+    fn stated_size_must_be_the_signed_one() {
+        let (mut receipt, checkpoint, keys) = receipt();
+        for size in [0, 1, 3, u64::MAX] {
+            receipt["tree_size"] = size.into();
+            let outcome = verify(&receipt, &[checkpoint], &keys);
+            let Err(ReceiptError::OtherSize { stated, signed }) = outcome else { panic!("{outcome:?}") };
+            assert_eq!((stated, signed), (size, 2));
+        }
+        receipt.as_object_mut().unwrap().remove("tree_size");
+        assert!(matches!(Receipt::parse(&receipt.to_string()), Err(ReceiptError::Malformed(_))));
     }
 
     #[test]

@@ -60,12 +60,20 @@ async fn receipt_proves_a_bill_offline_after_the_next_checkpoint() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains(&format!("OK: {id} is row 0 of the 1 rows in the checkpoint")), "{text}");
     assert!(text.contains("2 output tokens, cost 0.0000011"), "{text}");
-    let mut forged = found.body.clone();
-    forged["row"]["output_tokens"] = json!(1);
-    let output = verify(&forged);
-    assert_eq!(output.status.code(), Some(1));
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("the row is not in the checkpoint"), "{error}");
+    for (field, expected) in [
+        ("/row/output_tokens", "the row is not in the checkpoint"),
+        (
+            "/tree_size",
+            "`tree_size` is not that of its checkpoint: 7 rows, and the checkpoint is signed for 1",
+        ),
+    ] {
+        let mut forged = found.body.clone();
+        *forged.pointer_mut(field).unwrap() = json!(7);
+        let output = verify(&forged);
+        assert_eq!(output.status.code(), Some(1));
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 #[tokio::test]
