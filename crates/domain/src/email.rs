@@ -99,6 +99,25 @@ fn is_domain(text: &str) -> bool {
     text.contains('.') && text.split('.').all(is_label)
 }
 
+/// Whether the text is one mailbox in plain form, `name@domain`, where mail programs cannot find another one: no display name,
+/// `<…>`, group, list, quotes, comment, encoded word or address literal. Name and domain may be international.
+pub fn is_plain_mailbox(text: &str) -> bool {
+    // Fullwidth and ideographic forms of `@`, `<`, `,` and dots are read as the plain ones.
+    let is_international = |c: char| {
+        let is_punctuation = matches!(c, '\u{80}'..='\u{bf}' | '\u{2000}'..='\u{200b}' | '\u{200e}'..='\u{206f}'
+            | '\u{3000}'..='\u{3004}' | '\u{3008}'..='\u{3020}' | '\u{fe10}'..='\u{fe6f}' | '\u{ff00}'..='\u{ff0f}'
+            | '\u{ff1a}'..='\u{ff20}' | '\u{ff3b}'..='\u{ff40}' | '\u{ff5b}'..='\u{ff65}');
+        !c.is_ascii() && !c.is_control() && !c.is_whitespace() && !is_punctuation
+    };
+    let is_in_name =
+        |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-/=?^_`{|}~".contains(c) || is_international(c);
+    let is_in_label = |c: char| c.is_ascii_alphanumeric() || c == '-' || is_international(c);
+    let Some((name, domain)) = text.split_once('@') else { return false };
+    !name.contains("=?")
+        && name.split('.').all(|atom| !atom.is_empty() && atom.chars().all(is_in_name))
+        && domain.split('.').all(|label| !label.is_empty() && label.chars().all(is_in_label))
+}
+
 impl fmt::Display for EmailAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -181,6 +200,59 @@ mod tests {
     }
 
     #[test]
+    fn plain_mailbox_has_no_second_reading() {
+        for plain in [
+            "priya@harbourlane.example",
+            "A.B+c=d/e@hale.example",
+            "o'neil@hale",
+            "a?b@hale.example",
+            "x@büro.example",
+            "x@xn--bro-hoa.example",
+            "संपर्क@उदाहरण.परीक्षा",
+            "info@例え.テスト",
+        ] {
+            assert!(is_plain_mailbox(plain), "{plain}");
+        }
+        for other in [
+            "",
+            "x",
+            "@hale.example",
+            "x@",
+            "x@y@hale.example",
+            "<x@hale.example>",
+            "X <x@hale.example>",
+            "x@hale.example>",
+            "Us:x@hale.example;",
+            "x@[1.2.3.4]",
+            "x@[IPv6:::1]",
+            "=?utf-8?q?x?=@hale.example",
+            "x=?utf-8?b?eA==?=@hale.example",
+            "x@=?utf-8?q?hale?=.example",
+            "\"x\"@hale.example",
+            "\"x y\"@hale.example",
+            "x@hale.example,y@hale.example",
+            "x,y@hale.example",
+            "x(y)@hale.example",
+            "x@hale.example(y)",
+            "x\\y@hale.example",
+            "x..y@hale.example",
+            ".x@hale.example",
+            "x@hale..example",
+            "x@hale.example.",
+            "x@hale.example:25",
+            "x y@hale.example",
+            "x@hale.example\r\nBcc: y@hale.example",
+            "x@hale.example\u{85}",
+            "x\u{ff20}y@hale.example",
+            "x@hale\u{3002}example",
+            "x@hale.example\u{ff0c}y",
+            "\u{ff1c}x@hale.example",
+        ] {
+            assert!(!is_plain_mailbox(other), "{other:?}");
+        }
+    }
+
+    #[test]
     fn mailbox_ignores_case_and_what_follows_a_plus() {
         let mailbox = |text: &str| text.parse::<EmailAddress>().unwrap().mailbox();
         for address in ["maya@example.com", "MAYA@Example.com", "maya+x@example.com", "Maya+a+b@example.com"]
@@ -215,6 +287,15 @@ mod tests {
                 let (name, domain) = mailbox.split_once('@').unwrap();
                 prop_assert!(!name.is_empty() && (name.starts_with('+') || !name.contains('+')), "{}", mailbox);
                 prop_assert!(address.as_str().starts_with(name) && address.as_str().ends_with(domain));
+            }
+        }
+
+        #[test]
+        fn plain_mailbox_has_no_special_of_rfc_5322(text in "[a-z@.<>(),:;\\[\\]\\\\\" =?-]{1,12}", any in "\\PC{0,40}") {
+            for text in [text, any] {
+                let has_special = text.contains(['<', '>', '(', ')', ',', ':', ';', '[', ']', '\\', '"', ' ']);
+                prop_assert!(!is_plain_mailbox(&text) || (!has_special && !text.contains("=?") && text.matches('@').count() == 1));
+                prop_assert!(text.parse::<EmailAddress>().is_err() || is_plain_mailbox(&text));
             }
         }
 

@@ -57,7 +57,7 @@ pub use client_dates::{ClientDateError, check_client_since, check_due_day, check
 pub use clock::{Clock, ManualClock, SystemClock, TimestampError, UnixMillis};
 pub use csv_injection::{escape_csv_formula, unescape_csv_formula};
 pub use day::{Day, DayError};
-pub use email::{CompanyDomain, EmailAddress, EmailError};
+pub use email::{CompanyDomain, EmailAddress, EmailError, is_plain_mailbox};
 pub use idempotency::{Fingerprint, IdempotencyKey, IdempotencyKeyError};
 pub use ids::{AccountId, KeyId, RequestId, WriterId};
 pub use invoice::{

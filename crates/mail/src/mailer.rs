@@ -3,7 +3,7 @@
 use crate::mail_page::MailPage;
 use crate::outbox;
 use crate::{MailRoute, MailRouteError, SentEmail};
-use chancery_domain::{Clock, EmailAddress};
+use chancery_domain::{Clock, EmailAddress, is_plain_mailbox};
 use lettre::message::header::ContentType;
 use lettre::message::{Attachment, Mailbox, MultiPart, SinglePart};
 use lettre::transport::smtp;
@@ -49,7 +49,7 @@ impl std::fmt::Debug for PdfAttachment {
     }
 }
 
-/// An address that email can be sent to. It accepts more than `EmailAddress`: whoever only receives email signs in
+/// An address that email can be sent to: one plain mailbox. It accepts more than `EmailAddress`: whoever only receives email signs in
 /// nowhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recipient(String);
@@ -68,7 +68,11 @@ impl FromStr for Recipient {
     type Err = RecipientError;
 
     fn from_str(text: &str) -> Result<Self, RecipientError> {
-        text.parse::<Address>().map(|_| Self(text.to_owned())).map_err(|_| RecipientError)
+        if is_plain_mailbox(text) && text.parse::<Address>().is_ok() {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(RecipientError)
+        }
     }
 }
 
@@ -449,7 +453,7 @@ mod tests {
 
     #[test]
     fn recipients_may_have_addresses_that_nobody_can_sign_in_with() {
-        for address in ["bills@hale.example", "Bills@Hale.example", "a/b=c@hale.example"] {
+        for address in ["bills@hale.example", "Bills@Hale.example", "a/b=c@hale.example", "a@büro.example"] {
             assert_eq!(address.parse::<Recipient>().map(|to| to.as_str() == address), Ok(true), "{address}");
         }
         for address in

@@ -37,7 +37,16 @@ pub(crate) async fn handle(
         portal.ensure_allowed_on_client::<EditClient>(&signed_in, id).await?;
         return show_conflict(&portal, &signed_in, id, typed).await;
     }
-    let (name, details) = match typed.read(&signed_in.local_time(&portal)) {
+    let local = signed_in.local_time(&portal);
+    let mut read = typed.read(&local, None);
+    if read.as_ref().is_err_and(|problems| problems.of("email").is_some()) {
+        // An address that predates today's rule stays valid until it is changed.
+        let find = |permit| portal.store.clients.client_versions(permit, VersionQuery::None);
+        let found = portal.with_client_permit::<ReadClient, _, _>(&signed_in, id, find).await?;
+        let (stored, _) = found.ok_or_else(client_not_found)?;
+        read = typed.read(&local, Some(&stored.details.email));
+    }
+    let (name, details) = match read {
         Ok(read) => read,
         Err(problems) => {
             portal.ensure_allowed_on_client::<EditClient>(&signed_in, id).await?;

@@ -2,7 +2,7 @@
 
 use super::conflict::Conflict;
 use crate::time_format::{DisplayTime, LocalTime};
-use chancery_domain::{Client, ClientName, ContactDetails, Day, Version, check_client_since};
+use chancery_domain::{Client, ClientName, ContactDetails, ContactEmail, Day, Version, check_client_since};
 use chancery_web::{Problems, capitalize};
 use serde::Deserialize;
 
@@ -38,12 +38,17 @@ pub(crate) struct DetailsForm {
 }
 
 impl DetailsInput {
-    /// `local` says what day it is for the person.
-    pub(super) fn read(&self, local: &LocalTime) -> Result<(ClientName, ContactDetails), Problems> {
+    /// `local` says what day it is for the person. `stored` is the client's email address, which is accepted as it is.
+    pub(super) fn read(
+        &self,
+        local: &LocalTime,
+        stored: Option<&ContactEmail>,
+    ) -> Result<(ClientName, ContactDetails), Problems> {
         let mut problems = Problems::default();
         let name: Option<ClientName> = problems.parse("name", &self.name, "Enter the client’s name");
         let contact = problems.parse("contact", &self.contact, "");
-        let email = problems.parse("email", &self.email, "");
+        let unchanged = stored.filter(|stored| stored.as_str() == self.email);
+        let email = unchanged.cloned().or_else(|| problems.parse("email", &self.email, ""));
         let telephone = problems.parse("telephone", &self.telephone, "");
         let address = problems.parse("address", &self.address, "");
         let since = match self.since.trim() {
@@ -123,14 +128,14 @@ mod tests {
             ..DetailsInput::default()
         };
         let local = LocalTime::utc(UnixMillis(1_794_561_240_000));
-        let problems = typed.read(&local).unwrap_err();
+        let problems = typed.read(&local, None).unwrap_err();
         let fields: Vec<_> = problems.0.iter().map(|problem| problem.field).collect();
         assert_eq!(fields, ["name", "email", "telephone", "since"]);
         assert_eq!(problems.of("name"), Some("Enter the client’s name"));
         assert_eq!(problems.of("telephone"), Some("Use at most 200 characters for this field; it has 201"));
         assert_eq!(problems.heading(), "Fix 4 problems");
         let typed = DetailsInput { name: " Calder ".to_owned(), ..DetailsInput::default() };
-        assert_eq!(typed.read(&local).unwrap().0.as_str(), "Calder");
+        assert_eq!(typed.read(&local, None).unwrap().0.as_str(), "Calder");
     }
 
     #[test]
@@ -142,13 +147,13 @@ mod tests {
             telephone: "call me maybe".to_owned(),
             ..DetailsInput::default()
         };
-        let problems = typed.read(&local).unwrap_err();
+        let problems = typed.read(&local, None).unwrap_err();
         assert!(problems.of("since").is_some_and(|text| text.contains("in the future")), "{problems:?}");
         assert!(
             problems.of("telephone").is_some_and(|text| text.contains("+1 617 555 0142")),
             "{problems:?}"
         );
         let typed = DetailsInput { since: "2026-11-13".to_owned(), telephone: "112".to_owned(), ..typed };
-        assert!(typed.read(&local).is_ok(), "today is not the future");
+        assert!(typed.read(&local, None).is_ok(), "today is not the future");
     }
 }

@@ -56,7 +56,7 @@ pub(crate) async fn create(
             number.parse().map_err(|_| ErrorPage::invalid_form("`owner` must be a person’s number."))?,
         ),
     };
-    let (name, details) = match typed.read(&signed_in.local_time(&portal)) {
+    let (name, details) = match typed.read(&signed_in.local_time(&portal), None) {
         Ok(read) => read,
         Err(problems) => return render_with_errors(&portal, &signed_in, typed, problems).await,
     };

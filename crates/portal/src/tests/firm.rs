@@ -5,14 +5,17 @@ use super::TestPortal;
 use super::browser::{Browser, claims};
 use crate::state::Portal;
 use chancery_domain::{
-    Action, AuditedDecision, ClientId, ContactDetails, Decision, DisputeDetails, EntryId, EntryKind,
-    MAX_ENTRY_TEXT_CHARS, OsRandomness, PersonId, Principal, RequestId, Role, SecretToken, TokenHash,
+    Action, AuditedDecision, ClientId, ContactDetails, ContactEmail, Decision, DisputeDetails, EntryId,
+    EntryKind, MAX_ENTRY_TEXT_CHARS, OsRandomness, PersonId, Principal, RequestId, Role, SecretToken,
+    TokenHash, Version,
 };
 use chancery_policy::{
     AuthzRequest, ClientResource, CreateClient, EditClient, FirmResource, ManageTeam, NewClientResource,
     Permit,
 };
-use chancery_store::{NewClient, NewEntry, NewProviderAccount, NewProviderSession, PasswordHash};
+use chancery_store::{
+    ClientChange, NewClient, NewEntry, NewProviderAccount, NewProviderSession, PasswordHash,
+};
 
 pub(super) struct Firm {
     pub(super) portal: TestPortal,
@@ -97,6 +100,21 @@ impl Firm {
         let note =
             portal.store.clients.add_entry(permit, entry(EntryKind::MeetingNote, "A note")).await.unwrap();
         ClientWithEntry { client, entry: note.id }
+    }
+
+    /// Gives a client an address that predates today's rule.
+    pub(super) async fn store_email(&self, client: ClientId, version: i64, email: &str) {
+        let portal = &self.portal.portal;
+        let about = ClientResource { id: client, owner: Some(self.ann.id) };
+        let by = self.authz_request_of(self.ann.id).await;
+        let permit = portal.policy.decide::<EditClient>(&by, about).unwrap();
+        let details = ContactDetails {
+            email: ContactEmail::from_stored(email.to_owned()),
+            ..ContactDetails::default()
+        };
+        let name = "Harbour Lane".parse().unwrap();
+        let change = ClientChange { version: Version(version), name, details };
+        portal.store.clients.edit_client(permit, change).await.unwrap();
     }
 
     /// A client with notes of the greatest length, and a letter.

@@ -291,6 +291,49 @@ async fn nothing_is_sent_without_an_address_or_if_letter_or_address_changed() {
 }
 
 #[tokio::test]
+async fn address_that_is_no_plain_mailbox_gets_no_letter() {
+    let (mut firm, client, letter) = firm_with_letter().await;
+    let path = format!("/clients/{client}/letters/{letter}/send");
+    let addresses = ["priya@[192.0.2.1]", "=?utf-8?q?priya?=@hale.example", "\"priya\"@hale.example"];
+    for (address, version) in addresses.into_iter().zip(2..) {
+        firm.store_email(client, version, address).await;
+        let preview = firm.ann.browser.get(&path).await;
+        assert_has(&preview, &["No email can be sent to this client’s address. Correct it"]);
+        let reply = firm.ann.browser.post(&path, &send_form("1", address, "Your lease")).await;
+        assert_eq!(reply.status, StatusCode::UNPROCESSABLE_ENTITY, "{address}");
+    }
+    let letters = letters_json(&mut firm.ann.browser, client).await;
+    assert_eq!(called(&letters, "Your lease")["status"], "draft");
+    assert!(firm.portal.emails().is_empty());
+}
+
+#[tokio::test]
+async fn email_must_be_a_plain_mailbox_once_it_is_changed() {
+    let mut firm = Firm::open().await;
+    let client = firm.client(firm.ann.id, "Harbour Lane").await.client;
+    let (path, old) = (format!("/clients/{client}"), "Priya <priya@hale.example>");
+    firm.store_email(client, 1, old).await;
+    let details = |name, email, version| form(&[("name", name), ("email", email), ("version", version)]);
+    let (status, problem) =
+        (StatusCode::UNPROCESSABLE_ENTITY, "Enter an email address like name@example.com");
+    for changed in ["Ann <ann@hale.example>", "ann@hale.example,ben@hale.example", "ann@[192.0.2.1]"] {
+        let reply = firm.ann.browser.post(&path, &details("Harbour Lane", changed, "2")).await;
+        assert_eq!(reply.status, status, "{changed}");
+        assert_has(&reply, &[problem]);
+    }
+    let accept = std::mem::replace(&mut firm.ann.browser.accept, "application/json");
+    for (name, email, version) in [("Renamed", old, "2"), ("Renamed", "ann@büro.example", "3")] {
+        let reply = firm.ann.browser.post(&path, &details(name, email, version)).await;
+        assert_eq!(reply.status, StatusCode::SEE_OTHER, "{email}: {}", reply.body);
+        let record: Value = serde_json::from_str(&firm.ann.browser.get(&path).await.body).unwrap();
+        assert_eq!((&record["name"], &record["email"]), (&Value::from(name), &Value::from(email)));
+    }
+    firm.ann.browser.accept = accept;
+    let reply = firm.ann.browser.post(&path, &details("Renamed", old, "4")).await;
+    assert_eq!(reply.status, status, "the old address is no longer the stored one");
+}
+
+#[tokio::test]
 async fn daily_quota_rejects_a_letter_and_says_when_to_send_again() {
     let (mut firm, client, letter) = firm_with_letter().await;
     let (now, throttles) = (firm.portal.portal.clock.now(), firm.portal.portal.store.throttles.clone());
