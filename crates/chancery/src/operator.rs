@@ -3,7 +3,7 @@
 
 use anyhow::bail;
 use chancery_domain::{Clock, OsRandomness, Principal, RequestId, SystemClock};
-use chancery_policy::{AuthzAction, AuthzRequest, Permit, Policy};
+use chancery_policy::{AuthzAction, AuthzRequest, Denial, Permit, Policy};
 use chancery_store::AdminStore;
 
 /// Authorizes one command; all of its decisions share one request id in the audit log.
@@ -22,13 +22,17 @@ impl Operator {
         })
     }
 
+    pub fn decide<A: AuthzAction>(&self, resource: A::Resource) -> Result<Permit<A>, Denial> {
+        self.policy.decide(&self.authz_request, resource)
+    }
+
     /// Records a denial in the audit log before reporting it.
     pub async fn authorize<A: AuthzAction>(
         &self,
         store: &AdminStore,
         resource: A::Resource,
     ) -> anyhow::Result<Permit<A>> {
-        match self.policy.decide(&self.authz_request, resource) {
+        match self.decide(resource) {
             Ok(permit) => Ok(permit),
             Err(denial) => {
                 let action = denial.access_request().action;

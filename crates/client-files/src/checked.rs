@@ -3,7 +3,7 @@
 use super::people::UsersByEmail;
 use super::problems::Problems;
 use super::rows::{Cell, ClientRow, EntryRow};
-use crate::FileContext;
+use crate::{FileContext, MAX_CLIENTS, MAX_ENTRIES};
 use chancery_domain::{
     ContactDetails, Day, DisputeDetails, EntryKind, MinorUnits, PersonId, UnixMillis, check_client_since,
     check_entry_day, closest_match,
@@ -19,21 +19,50 @@ pub struct CheckedClient {
     pub new: NewClient,
 }
 
-/// Returns the valid clients. Everything invalid goes into `problems`.
-pub fn check(
-    rows: Vec<ClientRow>,
-    people: &UsersByEmail,
-    context: FileContext,
-    problems: &mut Problems,
-) -> Vec<CheckedClient> {
-    let mut checker = Checker { people, context, problems };
-    rows.into_iter().filter_map(|row| checker.client(row)).collect()
+/// Clients with their entries, in order.
+#[derive(Debug, Default)]
+pub struct ClientPart {
+    /// Of the last client of the part before.
+    pub more_entries: Vec<NewEntry>,
+    pub clients: Vec<CheckedClient>,
 }
 
-struct Checker<'a> {
+/// About how much text a part has. So many clients and entries are in memory at a time.
+pub const PART_BYTES: usize = 64 * 1024;
+/// What a client or an entry counts besides its text.
+const ROW_WEIGHT: usize = 512;
+
+/// What a file has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileSummary {
+    pub clients: u64,
+    pub entries: u64,
+    pub bytes: u64,
+    /// Whether the file is an export, with client numbers. An import ignores them and assigns new ones.
+    pub has_numbers: bool,
+}
+
+/// Validates rows as they are read, and delivers the clients in parts. Everything invalid goes into `problems`.
+pub struct Collector<'a> {
     people: &'a UsersByEmail,
     context: FileContext,
-    problems: &'a mut Problems,
+    pub problems: Problems,
+    summary: FileSummary,
+    /// Returns whether it wants more.
+    deliver: &'a mut dyn FnMut(ClientPart) -> bool,
+    is_wanted: bool,
+    part: ClientPart,
+    part_bytes: usize,
+    current: CurrentClient,
+}
+
+/// The client whose entries are being read.
+#[derive(Default)]
+struct CurrentClient {
+    owner: Option<PersonId>,
+    entries: u64,
+    /// The row of the first entry beyond `MAX_ENTRIES_PER_CLIENT`.
+    first_excess_row: Option<u64>,
 }
 
 /// The position of a cell in the file.
@@ -43,42 +72,117 @@ struct RowPosition<'a> {
     prefix: &'a str,
 }
 
-impl Checker<'_> {
-    fn client(&mut self, row: ClientRow) -> Option<CheckedClient> {
-        let position = RowPosition { row: row.row, prefix: "" };
-        let name = self.required(position, "name", row.name, "every client needs a name");
-        let owner = self.owner(position, row.owner);
-        let details = ContactDetails {
-            contact: self.or_empty(position, "contact", row.contact)?,
-            email: self.or_empty(position, "email", row.email)?,
-            telephone: self.or_empty(position, "telephone", row.telephone)?,
-            address: self.or_empty(position, "address", row.address)?,
-            since: self.since(position, row.since),
-        };
-        let is_archived = self.boolean(position, "archived", &row.archived);
-        self.entries_bound(&row.entries);
-        // An entry without an author gets the owner. If the owner is invalid, that is already reported.
-        let checked: Vec<_> = row.entries.into_iter().map(|entry| self.entry(entry, owner)).collect();
-        let entries = checked.into_iter().collect::<Option<Vec<_>>>()?;
-        let is_archived = is_archived?.unwrap_or(false);
-        Some(CheckedClient { owner: owner?, new: NewClient { name: name?, details, entries, is_archived } })
-    }
-
-    /// The store enforces this limit too, but only here is the row of the first excess entry known.
-    fn entries_bound(&mut self, entries: &[EntryRow]) {
-        let max = usize::try_from(MAX_ENTRIES_PER_CLIENT).unwrap_or(usize::MAX);
-        if let Some(first_too_many) = entries.get(max) {
-            self.problems.row(
-                first_too_many.row,
-                format!(
-                    "too many entries: at most {max} per client, found {}; remove some, or split the client",
-                    entries.len()
-                ),
-            );
+impl<'a> Collector<'a> {
+    pub fn new(
+        people: &'a UsersByEmail,
+        context: FileContext,
+        deliver: &'a mut dyn FnMut(ClientPart) -> bool,
+    ) -> Self {
+        Self {
+            people,
+            context,
+            problems: Problems::default(),
+            summary: FileSummary::default(),
+            deliver,
+            is_wanted: true,
+            part: ClientPart::default(),
+            part_bytes: 0,
+            current: CurrentClient::default(),
         }
     }
 
-    fn entry(&mut self, row: EntryRow, owner: Option<PersonId>) -> Option<NewEntry> {
+    /// Whether another row may follow; reports it if not.
+    pub fn has_room(&mut self, row: u64) -> bool {
+        let has_room = self.summary.clients < MAX_CLIENTS && self.summary.entries < MAX_ENTRIES;
+        if !has_room {
+            let what =
+                format!("file too large: at most {MAX_CLIENTS} clients and {MAX_ENTRIES} entries; split it");
+            self.problems.row(row, what);
+        }
+        has_room && self.is_wanted
+    }
+
+    /// The next client, with the first of its entries.
+    pub fn client(&mut self, row: ClientRow) {
+        self.end_client();
+        self.summary.clients += 1;
+        self.summary.has_numbers |= row.has_number;
+        let entries = row.entries;
+        let position = RowPosition { row: row.row, prefix: "" };
+        let name = self.required(position, "name", row.name, "every client needs a name");
+        let owner = self.owner(position, row.owner);
+        let contact = self.or_empty(position, "contact", row.contact);
+        let email = self.or_empty(position, "email", row.email);
+        let telephone = self.or_empty(position, "telephone", row.telephone);
+        let address = self.or_empty(position, "address", row.address);
+        let since = self.since(position, row.since);
+        let is_archived = self.boolean(position, "archived", &row.archived).flatten().unwrap_or(false);
+        self.current.owner = owner;
+        let checked = (name, owner, contact, email, telephone, address);
+        if let (Some(name), Some(owner), Some(contact), Some(email), Some(telephone), Some(address)) = checked
+            && self.problems.is_empty()
+        {
+            let details = ContactDetails { contact, email, telephone, address, since };
+            let new = NewClient { name, details, entries: Vec::new(), is_archived };
+            self.part.clients.push(CheckedClient { owner, new });
+            self.grow_part(0);
+        }
+        entries.into_iter().for_each(|entry| self.entry(entry));
+    }
+
+    /// The next entry of the latest client.
+    pub fn entry(&mut self, row: EntryRow) {
+        self.summary.entries += 1;
+        self.current.entries += 1;
+        if self.current.entries == MAX_ENTRIES_PER_CLIENT + 1 {
+            self.current.first_excess_row = Some(row.row);
+        }
+        let checked = self.checked_entry(row, self.current.owner);
+        if let Some(entry) = checked
+            && self.problems.is_empty()
+        {
+            let bytes = entry.title.as_str().len() + entry.text.as_str().len();
+            match self.part.clients.last_mut() {
+                Some(client) => client.new.entries.push(entry),
+                None => self.part.more_entries.push(entry),
+            }
+            self.grow_part(bytes);
+        }
+    }
+
+    pub fn finish(mut self, bytes: u64) -> Result<FileSummary, Problems> {
+        self.end_client();
+        if !self.problems.is_empty() {
+            return Err(self.problems);
+        }
+        self.deliver_part();
+        Ok(FileSummary { bytes, ..self.summary })
+    }
+
+    /// The store enforces this limit too, but only here is the row of the first excess entry known.
+    fn end_client(&mut self) {
+        let CurrentClient { entries, first_excess_row, .. } = std::mem::take(&mut self.current);
+        if let Some(row) = first_excess_row {
+            let what = format!(
+                "too many entries: at most {MAX_ENTRIES_PER_CLIENT} per client, found {entries}; remove some, or split the client"
+            );
+            self.problems.row(row, what);
+        }
+    }
+
+    fn grow_part(&mut self, bytes: usize) {
+        self.part_bytes += ROW_WEIGHT + bytes;
+        if self.part_bytes > PART_BYTES {
+            self.deliver_part();
+        }
+    }
+
+    fn deliver_part(&mut self) {
+        self.part_bytes = 0;
+        self.is_wanted = self.is_wanted && (self.deliver)(std::mem::take(&mut self.part));
+    }
+
+    fn checked_entry(&mut self, row: EntryRow, owner: Option<PersonId>) -> Option<NewEntry> {
         let position = RowPosition { row: row.row, prefix: &row.prefix };
         let is_archived = self.boolean(position, row.archived_name(), &row.archived);
         let kind = self.kind(position, row.kind);

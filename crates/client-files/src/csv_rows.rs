@@ -1,10 +1,11 @@
 //! CSV: a header row with the column names, then one row per entry. Consecutive rows that repeat a client belong together; a
 //! client without entries has one row. The header is row 1, and empty rows are skipped.
 
-use super::jsonl::{too_many, unknown_field};
+use super::ROWS_PER_PROGRESS;
+use super::checked::Collector;
 use super::problems::Problems;
 use super::rows::{CLIENT_FIELDS, Cell, ClientRow, ENTRY_COLUMNS, ENTRY_FIELDS, EntryRow};
-use super::{MAX_CLIENTS, MAX_ENTRIES, ROWS_PER_PROGRESS};
+use super::text_reader::TextReader;
 use chancery_domain::unescape_csv_formula;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -12,19 +13,26 @@ use std::io::Read;
 /// Appended to the file. If it is not read back as the last row, an unclosed quote has swallowed it.
 const END: &str = "the end of the file";
 
-pub fn read(text: &str, problems: &mut Problems, mut progress: impl FnMut(u64)) -> Vec<ClientRow> {
+/// More columns than there are names for. A header of very many is not compared with them.
+const MAX_COLUMNS: usize = 100;
+
+pub fn read(text: &mut TextReader<impl Read>, collector: &mut Collector<'_>, mut progress: impl FnMut(u64)) {
     let end = format!("\n{END}");
-    let bytes = (text.len() + end.len()) as u64;
-    let mut rows = csv::ReaderBuilder::new()
-        .has_headers(false)
-        .flexible(true)
-        .from_reader(text.as_bytes().chain(end.as_bytes()));
+    let row_bytes = text.row_bytes();
+    let mut rows =
+        csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.chain(end.as_bytes()));
     let mut record = csv::StringRecord::new();
-    let mut collector = CsvCollector::default();
+    let mut client = CsvClient::default();
     let mut columns: Option<Columns> = None;
     let (mut row, mut is_complete) = (0, false);
-    // Reading text from memory cannot fail. If it did, the end marker would be missing.
-    while rows.read_record(&mut record).unwrap_or(false) {
+    loop {
+        row_bytes.begin();
+        match rows.read_record(&mut record) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(error) => return collector.problems.row(row + 1, error),
+        }
+        let bytes = rows.get_ref().get_ref().0.consumed() + end.len() as u64;
         is_complete = record.len() == 1 && record.get(0) == Some(END) && rows.position().byte() == bytes;
         if is_complete {
             break;
@@ -34,28 +42,27 @@ pub fn read(text: &str, problems: &mut Problems, mut progress: impl FnMut(u64)) 
             progress(rows.position().byte());
         }
         match &columns {
-            None => match Columns::from_header(&record, problems) {
+            None => match Columns::from_header(&record, &mut collector.problems) {
                 Some(parsed) => columns = Some(parsed),
-                None => return Vec::new(),
+                None => return,
             },
             Some(_) if record.iter().all(|cell| cell.trim().is_empty()) => {}
-            Some(_) if collector.is_full() => {
-                problems.row(row, too_many());
-                return collector.clients;
-            }
             Some(columns) => {
-                if let Some(cells) = columns.cells(row, &record, problems) {
-                    collector.add(row, cells, problems);
+                if !collector.has_room(row) {
+                    return;
+                }
+                if let Some(cells) = columns.cells(row, &record, &mut collector.problems) {
+                    client.add_row(row, cells, collector);
                 }
             }
         }
     }
+    let problems = &mut collector.problems;
     if !is_complete {
         problems.row(row, "unclosed quote (\"); close it, or double quotes inside a cell (\"\")");
     } else if columns.is_none() {
         problems.row(1, "file is empty; the first row must name the columns, for example `name,owner`");
     }
-    collector.clients
 }
 
 /// The column names, in the order of the header row.
@@ -63,7 +70,15 @@ struct Columns(Vec<&'static str>);
 
 impl Columns {
     fn from_header(header: &csv::StringRecord, problems: &mut Problems) -> Option<Self> {
-        let known = || CLIENT_FIELDS.into_iter().chain(ENTRY_COLUMNS);
+        let known = [CLIENT_FIELDS, ENTRY_COLUMNS].concat();
+        if header.len() > MAX_COLUMNS {
+            let found = header.len();
+            problems.row(
+                1,
+                format!("too many columns: at most {MAX_COLUMNS}, found {found}; remove unknown ones"),
+            );
+            return None;
+        }
         if let (1, Some(only)) = (header.len(), header.get(0))
             && let Some(separator) = [';', '\t', '|'].into_iter().find(|sign| only.contains(*sign))
         {
@@ -73,7 +88,7 @@ impl Columns {
         let mut columns = Vec::new();
         for name in header {
             let name = name.trim().to_lowercase();
-            match known().find(|known| *known == name) {
+            match known.iter().copied().find(|known| *known == name) {
                 Some(column) if columns.contains(&column) => {
                     problems.field(1, &name, "duplicate column; keep one");
                 }
@@ -81,7 +96,7 @@ impl Columns {
                 None if name.is_empty() => {
                     problems.row(1, "column without a name; name it, or remove it");
                 }
-                None => problems.field(1, &name, unknown_field(&name, known().collect::<Vec<_>>())),
+                None => problems.unknown_field(1, "", &name, &known),
             }
         }
         for required in ["name", "owner"] {
@@ -115,20 +130,20 @@ impl Columns {
     }
 }
 
-/// The clients so far, and the cells of the latest one.
+/// The client of the latest rows, and the cells of the last one.
 #[derive(Default)]
-struct CsvCollector {
-    clients: Vec<ClientRow>,
-    entries: usize,
+struct CsvClient {
+    first_row: u64,
     last: BTreeMap<&'static str, String>,
 }
 
-impl CsvCollector {
-    fn is_full(&self) -> bool {
-        self.clients.len() == MAX_CLIENTS || self.entries >= MAX_ENTRIES
-    }
-
-    fn add(&mut self, row: u64, mut cells: BTreeMap<&'static str, String>, problems: &mut Problems) {
+impl CsvClient {
+    fn add_row(
+        &mut self,
+        row: u64,
+        mut cells: BTreeMap<&'static str, String>,
+        collector: &mut Collector<'_>,
+    ) {
         let mut entry = EntryRow { row, ..EntryRow::default() };
         let mut has_entry = false;
         for (column, field) in ENTRY_COLUMNS.into_iter().zip(ENTRY_FIELDS) {
@@ -137,42 +152,33 @@ impl CsvCollector {
                 has_entry = true;
             }
         }
-        match self.clients.last_mut() {
-            Some(client) if is_same(&self.last, &cells) => {
-                if !has_entry {
-                    problems.row(
-                        row,
-                        format!("repeats the client of row {} without an entry; remove it", client.row),
+        let first_row = self.first_row;
+        if is_same(&self.last, &cells) {
+            if !has_entry {
+                let what = format!("repeats the client of row {first_row} without an entry; remove it");
+                collector.problems.row(row, what);
+            }
+            for (column, text) in &cells {
+                if self.last.get(column) != Some(text) {
+                    let what = format!(
+                        "differs from row {first_row} of the same client; use the same value or leave it empty"
                     );
+                    collector.problems.field(row, column, what);
                 }
-                for (column, text) in &cells {
-                    if self.last.get(column) != Some(text) {
-                        problems.field(
-                            row,
-                            column,
-                            format!(
-                                "differs from row {} of the same client; use the same value or leave it empty",
-                                client.row
-                            ),
-                        );
-                    }
-                }
-                client.entries.push(entry);
             }
-            _ => {
-                let mut client = ClientRow { row, ..ClientRow::default() };
-                client.has_number = cells.contains_key("id");
-                for (column, text) in &cells {
-                    if let Some(cell) = client.cell(column) {
-                        *cell = Cell::Text(text.clone());
-                    }
+            collector.entry(entry);
+        } else {
+            let mut client = ClientRow { row, ..ClientRow::default() };
+            client.has_number = cells.contains_key("id");
+            for (column, text) in &cells {
+                if let Some(cell) = client.cell(column) {
+                    *cell = Cell::Text(text.clone());
                 }
-                client.entries.extend(has_entry.then_some(entry));
-                self.clients.push(client);
-                self.last = cells;
             }
+            client.entries.extend(has_entry.then_some(entry));
+            collector.client(client);
+            *self = Self { first_row: row, last: cells };
         }
-        self.entries += usize::from(has_entry);
     }
 }
 

@@ -1,6 +1,6 @@
 //! A JSON parser that detects duplicate fields, where other parsers silently take one of the two.
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
 #[derive(Debug, PartialEq)]
@@ -27,9 +27,10 @@ impl Json {
     }
 }
 
-struct AnyJson;
+/// Any value. The elements of a list go to the function, if there is one, as they are read, and the list stays empty.
+pub struct AnyJson<'a>(pub Option<&'a mut dyn FnMut(Json)>);
 
-impl<'de> Visitor<'de> for AnyJson {
+impl<'de> Visitor<'de> for AnyJson<'_> {
     type Value = Json;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,10 +65,13 @@ impl<'de> Visitor<'de> for AnyJson {
         Ok(Json::Text(text))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Json, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<Json, A::Error> {
         let mut values = Vec::new();
         while let Some(value) = list.next_element()? {
-            values.push(value);
+            match &mut self.0 {
+                Some(on_element) => on_element(value),
+                None => values.push(value),
+            }
         }
         Ok(Json::List(values))
     }
@@ -83,6 +87,14 @@ impl<'de> Visitor<'de> for AnyJson {
 
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AnyJson)
+        deserializer.deserialize_any(AnyJson(None))
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for AnyJson<'_> {
+    type Value = Json;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Json, D::Error> {
+        deserializer.deserialize_any(self)
     }
 }

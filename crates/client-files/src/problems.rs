@@ -1,5 +1,6 @@
 //! Every problem in a file, row by row, so that the user can fix all of them at once.
 
+use chancery_domain::closest_match;
 use std::fmt;
 
 /// Number of problems shown; the others are only counted.
@@ -38,6 +39,19 @@ impl Problems {
     /// Reports an invalid field. `what` says what is wrong and how to fix it.
     pub fn field(&mut self, row: u64, field: &str, what: impl fmt::Display) {
         self.push(row, &format!("row {row}, `{}`: {what}", printable(field, MAX_FIELD_CHARS)));
+    }
+
+    /// Reports a field that is not one of the known, and suggests the nearest. Comparing takes time, so no more than are stored.
+    pub fn unknown_field(&mut self, row: u64, prefix: &str, name: &str, known: &[&str]) {
+        if self.all.len() >= MAX_STORED {
+            self.more += 1;
+            return;
+        }
+        let what = match closest_match(name, known.iter().copied()) {
+            Some(meant) => format!("unknown field; did you mean `{meant}`?"),
+            None => format!("unknown field; known fields: {}", known.join(", ")),
+        };
+        self.field(row, &format!("{prefix}{name}"), what);
     }
 
     /// Reports a problem with a whole row.

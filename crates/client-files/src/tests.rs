@@ -28,18 +28,19 @@ fn people() -> UsersByEmail {
     people
 }
 
-fn read(format: Format, text: &str) -> Result<ClientFile, Problems> {
-    let context = FileContext { now: NOW, currency: Currency::USD };
-    read_clients(text, format, &people(), context, |_| {})
+const CONTEXT: FileContext = FileContext { now: NOW, currency: Currency::USD };
+
+fn read(format: Format, text: &str) -> Result<Vec<CheckedClient>, Problems> {
+    read_clients(text, format, &people(), CONTEXT)
 }
 
 fn imported(format: Format, text: &str) -> Vec<CheckedClient> {
-    read(format, text).unwrap_or_else(|problems| panic!("{text}\n{problems}")).clients
+    read(format, text).unwrap_or_else(|problems| panic!("{text}\n{problems}"))
 }
 
 fn problems(format: Format, text: &str) -> String {
     match read(format, text) {
-        Ok(file) => panic!("it was taken: {:?}", file.clients),
+        Ok(clients) => panic!("it was taken: {clients:?}"),
         Err(problems) => problems.to_string(),
     }
 }
@@ -180,10 +181,86 @@ fn unclosed_quote_is_reported() {
 #[test]
 fn exported_files_are_importable_and_their_ids_ignored() {
     let line = r#"{"id":1042,"name":"A","owner":"maya@example.com","archived":true,"entries":[]}"#;
-    let file = read(Format::Jsonl, line).unwrap();
-    assert!(file.has_numbers && file.clients[0].new.is_archived);
-    let file = read(Format::Csv, "id,name,owner\n1,A,maya@example.com\n2,A,maya@example.com\n").unwrap();
-    assert_eq!((file.has_numbers, file.clients.len()), (true, 2), "one name, two clients");
+    assert!(imported(Format::Jsonl, line)[0].new.is_archived);
+    let csv = "id,name,owner\n1,A,maya@example.com\n2,A,maya@example.com\n";
+    assert_eq!(imported(Format::Csv, csv).len(), 2, "one name, two clients");
+    for (format, text) in [(Format::Jsonl, line), (Format::Csv, csv)] {
+        let summary = read_parts(text.as_bytes(), format, &people(), CONTEXT, |_| {}, &mut |_| true).unwrap();
+        assert!(summary.has_numbers && summary.bytes == text.len() as u64, "{summary:?}");
+    }
+}
+
+/// Fails if the reader reads on after the first megabyte.
+fn read_first_mib(format: Format, source: impl Read) -> String {
+    let end = std::io::repeat(b'\xff');
+    let source = source.take(1 << 20).chain(end);
+    read_parts(source, format, &people(), CONTEXT, |_| {}, &mut |_| true).unwrap_err().to_string()
+}
+
+#[test]
+fn endless_rows_are_rejected_before_they_are_in_memory() {
+    let head = "name,owner\nA,maya@example.com\n";
+    for text in [String::new(), head.to_owned(), format!("{head}\"")] {
+        let source = text.as_bytes().chain(std::io::repeat(b'x'));
+        let row = if text.is_empty() { 1 } else { 3 };
+        let reported = read_first_mib(Format::Csv, source);
+        let expected =
+            format!("row {row}: too long: more than 282,000 bytes, which no client or entry needs;");
+        assert!(reported.contains(&expected) && reported.lines().count() == 1, "{reported}");
+    }
+    let one = "{\"name\":\"A\",\"owner\":\"maya@example.com\"}\n";
+    let entry = "{\"name\":\"A\",\"owner\":\"maya@example.com\",\"entries\":[";
+    for start in
+        ["\"", "{\"", "{\"name\":\"", "{\"x\":[[", "[", &format!("{entry}{{\""), &format!("{entry}\"")]
+    {
+        for filler in ["x", "0,"] {
+            let filler = filler.repeat(150_000 + 150_000 / filler.len());
+            let text = format!("{one}{start}{filler}\n{{}}\n");
+            let reported = problems(Format::Jsonl, &text);
+            let has_length = reported.contains("row 2: too long: more than 282,000 bytes");
+            assert!(has_length || reported.contains("row 2: invalid JSON"), "{start} {reported}");
+            assert!(reported.contains("row 3, `name`: missing"), "the rest is read: {reported}");
+        }
+    }
+}
+
+#[test]
+fn header_with_too_many_or_too_long_columns_is_not_compared() {
+    let reported = problems(Format::Csv, &format!("name,owner{}\n", ",telefon".repeat(99)));
+    assert!(reported.contains("row 1: too many columns: at most 100, found 101; remove"), "{reported}");
+    let reported = problems(Format::Csv, &format!("name,owner,{}\n", "telefon".repeat(1000)));
+    assert!(reported.contains("telefontel…`: unknown field; known fields: id, name"), "{reported}");
+}
+
+#[test]
+fn long_record_is_delivered_in_parts() {
+    let text = "é".repeat(10_000);
+    let entry = |number| {
+        let title = format!("Note {number}");
+        serde_json::json!({"kind": "meeting_note", "title": title, "text": text, "at": "2026-11-12"})
+            .to_string()
+    };
+    let entries: Vec<String> = (0..100).map(entry).collect();
+    let (head, entries) = ("\"name\":\"A\",\"owner\":\"maya@example.com\"", entries.join(","));
+    let line = format!("{{{head},\"entries\":[{entries}]}}\n{{{head}}}\n");
+    let clients = imported(Format::Jsonl, &line);
+    for (format, text) in [(Format::Jsonl, line), (Format::Csv, exported(&clients, Format::Csv))] {
+        let mut parts = Vec::new();
+        let mut keep = |part: ClientPart| {
+            parts.push((part.more_entries.len(), part.clients.len()));
+            true
+        };
+        let summary = read_parts(text.as_bytes(), format, &people(), CONTEXT, |_| {}, &mut keep).unwrap();
+        assert_eq!((summary.clients, summary.entries), (2, 100));
+        assert!(parts.len() > 5 && parts.iter().all(|(entries, _)| *entries < 20), "{parts:?}");
+        assert_eq!(imported(format, &text), clients);
+        assert_eq!(clients[0].new.entries[99].title.as_str(), "Note 99");
+    }
+    let reported = problems(Format::Jsonl, &format!("{{\"entries\":[{entries}],{head}}}\n"));
+    assert!(
+        reported.contains("row 1, `name`: comes after a long list of entries; put `entries`"),
+        "{reported}"
+    );
 }
 
 #[test]
@@ -348,7 +425,7 @@ proptest! {
             let text = exported(&clients, format);
             let read = read(format, &text);
             let read = read.map_err(|problems| TestCaseError::fail(format!("{text}\n{problems}")))?;
-            prop_assert_eq!(&read.clients, &clients);
+            prop_assert_eq!(&read, &clients);
         }
     }
 

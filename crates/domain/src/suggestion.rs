@@ -4,6 +4,11 @@
 pub fn closest_match<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     /// Below this Jaro-Winkler similarity a suggestion would be a guess.
     const MIN_SIMILARITY: f64 = 0.8;
+    /// Comparing takes the product of both lengths. No known name is nearly as long.
+    const MAX_TYPED_BYTES: usize = 100;
+    if typed.len() > MAX_TYPED_BYTES {
+        return None;
+    }
     let folded = typed.to_ascii_lowercase().replace('-', "_");
     candidates
         .into_iter()
@@ -24,5 +29,6 @@ mod tests {
         assert_eq!(closest_match("Instruction", known), Some("instructions"));
         assert_eq!(closest_match("max-output-tokens", known), Some("max_output_tokens"));
         assert_eq!(closest_match("zebra", known), None);
+        assert_eq!(closest_match(&"model".repeat(1 << 20), known), None, "not compared at all");
     }
 }

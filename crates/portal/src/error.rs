@@ -133,9 +133,9 @@ impl From<ClientError> for PageError {
             ClientError::NoSuchClient(_) => client_not_found().into(),
             ClientError::NoSuchPerson(_) => person_removed().with_log_detail(error.to_string()).into(),
             ClientError::LetterSent { client, letter } => letter_sent(client, letter).into(),
-            ClientError::OwnerChanged(_) | ClientError::TooManyEntries { .. } => {
-                ErrorPage::internal(error.to_string()).into()
-            }
+            ClientError::OwnerChanged(_)
+            | ClientError::TooManyEntries { .. }
+            | ClientError::ImportIncomplete => ErrorPage::internal(error.to_string()).into(),
             ClientError::Database(error) => error.into(),
         }
     }

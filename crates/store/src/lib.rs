@@ -114,7 +114,7 @@ pub use accounts::overview::Accounts;
 pub use accounts::spending::Spending;
 pub use audit::log::{AuditChains, AuditLog};
 pub use billing::invoices::{Invoices, IssuedInvoices};
-pub use clients::import::ClientImports;
+pub use clients::import::{ClientImports, ImportPart};
 pub use clients::record_reader::RecordReader;
 pub use clients::records::Clients;
 pub use idempotency::records::{IdempotencyKeys, StoredReplies};

@@ -2,9 +2,9 @@
 
 use chancery_alerts::{AlertChecker, generate_webhook_secret};
 use chancery_domain::{
-    Account, ApiKey, Clock, Currency, EventOrigin, Identity, Key, KeyLimits, ManualClock, Month, Nanos,
-    OsRandomness, Prices, Principal, RateLimits, RequestId, Role, SecretToken, StopReason, TokenPrice,
-    UnixMillis, UsageRow,
+    Account, ApiKey, Clock, ContactEmail, Currency, EventOrigin, Identity, Key, KeyLimits, ManualClock,
+    Month, Nanos, OsRandomness, Prices, Principal, RateLimits, RequestId, Role, SecretToken, StopReason,
+    TokenPrice, UnixMillis, UsageRow,
 };
 use chancery_policy::{AuthzRequest, FirmResource, ManageAccounts, Permit, Policy};
 use chancery_store::{
@@ -57,8 +57,10 @@ impl TestFirm {
         self.store.set_limits(&self.account.name, change).await.unwrap();
     }
 
+    /// Sets an address that an earlier version may have stored.
     pub async fn set_billing_email(&self, email: &str) {
-        let change = BillingChange { address: None, email: Some(email.parse().unwrap()) };
+        let email = Some(ContactEmail::from_stored(email.to_owned()));
+        let change = BillingChange { address: None, email };
         let change = AccountChange::SetBilling { account: self.account.id, change };
         self.store.change_account(NOON, change).await.unwrap();
     }

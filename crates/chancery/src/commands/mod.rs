@@ -18,7 +18,6 @@ mod verify_logs;
 mod webhook;
 
 pub use account::change_account;
-pub use client::import_clients;
 pub use key::create_key;
 
 use crate::cli::{Cli, Command, GlobalArgs};

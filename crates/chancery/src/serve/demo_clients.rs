@@ -3,10 +3,11 @@
 
 use super::demo_templates;
 use super::people::SharedDeps;
-use crate::commands::import_clients;
+use crate::operator::Operator;
 use anyhow::bail;
-use chancery_client_files::{ClientFile, FileContext, Format, UsersByEmail, read_clients};
+use chancery_client_files::{CheckedClient, FileContext, Format, UsersByEmail, read_clients};
 use chancery_domain::{Currency, Day, EmailAddress, PersonId, UnixMillis};
+use chancery_policy::NewClientResource;
 
 const CLIENTS: &str = include_str!("../../demo/clients.jsonl");
 /// The email domain in the file; it is replaced by the firm's own domain.
@@ -21,31 +22,36 @@ pub async fn prepare(deps: &SharedDeps, people: &[(&str, PersonId)]) -> anyhow::
     if store.client_imports.has_clients().await? {
         return Ok(());
     }
-    import_clients(&store.admin(), clients(people, deps.clock.now())?).await?;
-    demo_templates::prepare(&store.admin()).await
+    let (operator, admin) = (Operator::new()?, store.admin());
+    let mut permitted = Vec::new();
+    for CheckedClient { owner, new } in clients(people, deps.clock.now())? {
+        permitted.push((operator.authorize(&admin, NewClientResource(owner)).await?, new));
+    }
+    store.client_imports.import_clients(permitted, &|_| {}).await?;
+    demo_templates::prepare(&admin).await
 }
 
-fn clients(people: &[(&str, PersonId)], now: UnixMillis) -> anyhow::Result<ClientFile> {
+fn clients(people: &[(&str, PersonId)], now: UnixMillis) -> anyhow::Result<Vec<CheckedClient>> {
     // The file's amounts have two decimals, whatever the firm's currency.
     let context = FileContext { now: now.max(FILE_WRITTEN_AT), currency: Currency::USD };
     let mut by_address = UsersByEmail::default();
     for (name, id) in people {
         by_address.add(format!("{name}@{DOMAIN}").parse::<EmailAddress>()?, *id);
     }
-    let mut file = match read_clients(CLIENTS, Format::Jsonl, &by_address, context, |_| {}) {
-        Ok(file) => file,
+    let mut clients = match read_clients(CLIENTS, Format::Jsonl, &by_address, context) {
+        Ok(clients) => clients,
         Err(problems) => bail!("invalid demo clients:\n{problems}"),
     };
-    shift_dates(now, &mut file);
-    Ok(file)
+    shift_dates(now, &mut clients);
+    Ok(clients)
 }
 
 /// Shifts by whole days, so that times of day stay within office hours.
-fn shift_dates(now: UnixMillis, file: &mut ClientFile) {
-    let entries = || file.clients.iter().flat_map(|client| &client.new.entries);
+fn shift_dates(now: UnixMillis, clients: &mut [CheckedClient]) {
+    let entries = || clients.iter().flat_map(|client| &client.new.entries);
     let Some(newest) = entries().map(|entry| entry.at).max() else { return };
     let days = (now.0 - newest.0).div_euclid(DAY_MS);
-    for client in &mut file.clients {
+    for client in clients {
         let since = &mut client.new.details.since;
         *since = since.map(|day| Day::containing(UnixMillis(day.start().0 + days * DAY_MS)));
         for entry in &mut client.new.entries {
@@ -63,22 +69,22 @@ mod tests {
 
     const NOW: UnixMillis = UnixMillis(1_830_000_000_000);
 
-    fn demo() -> ClientFile {
+    fn demo() -> Vec<CheckedClient> {
         let people = [("maya", PersonId(1)), ("omar", PersonId(2)), ("ruth", PersonId(3))];
         clients(&people, NOW).unwrap()
     }
 
     #[test]
     fn newest_demo_entry_is_within_the_last_day() {
-        let file = demo();
-        let newest = file.clients.iter().flat_map(|client| &client.new.entries).map(|entry| entry.at).max();
+        let clients = demo();
+        let newest = clients.iter().flat_map(|client| &client.new.entries).map(|entry| entry.at).max();
         assert!((NOW.0 - DAY_MS..=NOW.0).contains(&newest.unwrap().0), "{newest:?}");
     }
 
     #[test]
     fn demo_has_overdue_disputes_and_some_due_this_week() {
-        let (file, today) = (demo(), Day::containing(NOW));
-        let entries = file.clients.iter().flat_map(|client| &client.new.entries);
+        let (clients, today) = (demo(), Day::containing(NOW));
+        let entries = clients.iter().flat_map(|client| &client.new.entries);
         let due: Vec<i32> = entries
             .filter(|entry| entry.is_open)
             .filter_map(|entry| entry.dispute.due)
@@ -90,11 +96,11 @@ mod tests {
 
     #[test]
     fn demo_clients_cover_every_case_without_duplicates() {
-        let file = demo();
-        assert_eq!(file.clients.len(), 38);
-        let counts: Vec<usize> = file.clients.iter().map(|client| client.new.entries.len()).collect();
+        let clients = demo();
+        assert_eq!(clients.len(), 38);
+        let counts: Vec<usize> = clients.iter().map(|client| client.new.entries.len()).collect();
         assert!(counts.contains(&0) && counts.iter().any(|count| *count >= 15), "{counts:?}");
-        let entries: Vec<_> = file.clients.iter().flat_map(|client| &client.new.entries).collect();
+        let entries: Vec<_> = clients.iter().flat_map(|client| &client.new.entries).collect();
         for kind in [EntryKind::BillingDispute, EntryKind::DraftLetter] {
             for is_open in [true, false] {
                 let matching = entries.iter().filter(|entry| entry.kind == kind && entry.is_open == is_open);

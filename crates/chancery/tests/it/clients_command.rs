@@ -164,7 +164,7 @@ async fn bom_and_crlf_files_are_imported() {
         "import",
         &file(&firm, "latin.csv", b"name,owner\nCaf\xe9,maya@example.com\n"),
     ]);
-    assert!(printed.contains("line 2 is not UTF-8"), "{printed}");
+    assert!(printed.contains("row 2: not UTF-8; save the file as UTF-8"), "{printed}");
     let printed = firm.fail(&["client", "import", &file(&firm, "clients.xlsx", "x")]);
     assert!(printed.contains("--format"), "{printed}");
     assert!(firm.fail(&["client", "import", "nowhere.csv"]).contains("cannot read nowhere.csv"));
@@ -245,6 +245,115 @@ async fn archived_entries_and_entries_of_removed_people_round_trip() {
     let printed =
         firm.fail(&["client", "import", &file(&firm, "his.csv", "name,owner\nA,omar@example.com\n")]);
     assert!(printed.contains("run `chancery user restore omar@example.com` first"), "{printed}");
+}
+
+#[cfg(target_os = "linux")]
+const MAX_IMPORT_MIB: u64 = 50;
+
+/// Imports a file. Returns what was printed, and how much memory the import had in MiB, beyond that of one row: the program itself
+/// is large without optimization.
+#[cfg(target_os = "linux")]
+fn import_memory(firm: &Firm, path: &str) -> (String, u64) {
+    let one_row = file(firm, "one-row.csv", "name,owner\nA,maya@example.com\n");
+    let (_, least) = peak_memory(firm, &["client", "import", &one_row]);
+    let (printed, peak) = peak_memory(firm, &["client", "import", path]);
+    let memory = peak.saturating_sub(least) / 1024;
+    println!("{path}: {memory} MiB beyond the {} MiB of one row", least / 1024);
+    (printed, memory)
+}
+
+/// Runs a command, and returns its standard error and the most memory it had, in KiB.
+#[cfg(target_os = "linux")]
+fn peak_memory(firm: &Firm, arguments: &[&str]) -> (String, u64) {
+    // GNU time is not everywhere; python3 has `wait4`.
+    let script = "import os, sys\n\
+        child = os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ)\n\
+        _, status, usage = os.wait4(child, 0)\n\
+        print(usage.ru_maxrss, status)\n";
+    let mut command = firm.program("python3");
+    command.args(["-c", script, binary()]).args(arguments);
+    let output = command.output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let peak = printed.lines().last().unwrap().split(' ').next().unwrap().parse().unwrap();
+    (printed + &String::from_utf8_lossy(&output.stderr), peak)
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn import_needs_less_than_50_mib_for_one_line_of_200_mb() {
+    use std::io::{Seek, SeekFrom};
+    let firm = Firm::new();
+    firm_with_people(&firm).await;
+    for (name, start) in
+        [("a.csv", ""), ("b.csv", "name,owner\n"), ("c.jsonl", "{\"name\":\""), ("d.jsonl", "{\"")]
+    {
+        // A sparse file of NUL characters.
+        let path = file(&firm, name, start);
+        let mut sparse = std::fs::File::options().write(true).open(&path).unwrap();
+        sparse.seek(SeekFrom::Start(200_000_000)).unwrap();
+        sparse.write_all(b"\n").unwrap();
+        let (printed, memory) = import_memory(&firm, &path);
+        let row = if start.ends_with('\n') { 2 } else { 1 };
+        let expected =
+            [format!("row {row}: too long: more than 282,000 bytes"), format!("row {row}: invalid JSON")];
+        assert!(expected.iter().any(|expected| printed.contains(expected)), "{printed}");
+        assert!(memory < MAX_IMPORT_MIB, "{name}: {memory} MiB");
+    }
+    let clients = without_numbers(&exported(&firm, "all.jsonl"));
+    assert!(clients.iter().all(|client| client["name"] == "A"), "only those of one row");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn import_needs_less_than_50_mib_for_10_000_clients() {
+    let firm = Firm::new();
+    firm_with_people(&firm).await;
+    let client = |number: usize| {
+        let owner = if number.is_multiple_of(2) { "maya" } else { "omar" };
+        format!("Client {number},{owner}@example.com,c{number}@client{number}.example,{number} Mill Lane\n")
+    };
+    let text = format!("name,owner,email,address\n{}", (0..10_000).map(client).collect::<String>());
+    let (printed, memory) = import_memory(&firm, &file(&firm, "many.csv", text));
+    assert!(printed.contains("imported 10,000 clients and 0 entries: numbers 1002 to 11001"), "{printed}");
+    assert!(memory < MAX_IMPORT_MIB, "{memory} MiB");
+    assert!(
+        firm.run(&["verify"]).lines().any(|line| line.starts_with("audit: ") && line.ends_with(" rows: OK"))
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn import_needs_less_than_50_mib_for_long_records() {
+    let firm = Firm::new();
+    firm_with_people(&firm).await;
+    let text = "A long note. ".repeat(1500);
+    let entry = json!({"kind": "meeting_note", "title": "Call", "text": text, "at": "2026-11-12T15:30:00Z"});
+    let entries = vec![entry.to_string(); 100].join(",");
+    let line = format!("{{\"name\":\"A\",\"owner\":\"maya@example.com\",\"entries\":[{entries}]}}\n");
+    let path = file(&firm, "long.jsonl", line.repeat(3));
+    let (printed, memory) = import_memory(&firm, &path);
+    assert!(printed.contains("imported 3 clients and 300 entries: numbers 1002 to 1004"), "{printed}");
+    assert!(memory < MAX_IMPORT_MIB, "{memory} MiB");
+    let records = without_numbers(&exported(&firm, "all.jsonl"));
+    let lengths: Vec<usize> =
+        records.iter().map(|record| record["entries"].as_array().unwrap().len()).collect();
+    assert_eq!(lengths, [0, 100, 100, 100]);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn import_reads_a_named_pipe() {
+    let firm = Firm::new();
+    firm_with_people(&firm).await;
+    let pipe = firm.folder.path().join("clients.jsonl");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let writer = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::write(pipe, TWO).unwrap()
+    });
+    let printed = firm.run(&["client", "import", pipe.to_str().unwrap()]);
+    assert_eq!(printed, "imported 2 clients and 2 entries: numbers 1001 to 1002\n");
+    writer.join().unwrap();
 }
 
 #[tokio::test]

@@ -41,6 +41,7 @@ pub(crate) async fn handle(
     let mut read = typed.read(&local, None);
     if read.as_ref().is_err_and(|problems| problems.of("email").is_some()) {
         // An address that predates today's rule stays valid until it is changed.
+        portal.ensure_allowed_on_client::<EditClient>(&signed_in, id).await?;
         let find = |permit| portal.store.clients.client_versions(permit, VersionQuery::None);
         let found = portal.with_client_permit::<ReadClient, _, _>(&signed_in, id, find).await?;
         let (stored, _) = found.ok_or_else(client_not_found)?;

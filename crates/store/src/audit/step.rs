@@ -12,7 +12,7 @@
 
 use crate::DbError;
 use crate::audit::chain::append_to_chain;
-use crate::audit::principal::{allowed_principals, ensure_principals_unchanged, not_changed_by};
+use crate::audit::principal::{allowed_principals, distinct, ensure_principals_unchanged, not_changed_by};
 use crate::db::error_codes::STATEMENT_TIMEOUT;
 use crate::db::{Db, Dialect, Query, Step};
 use chancery_domain::{AuditRow, ChainHead, Principal, WriterId};
@@ -167,24 +167,25 @@ impl AuditedSteps {
         remember_head(&mut known_head, outcome.await)
     }
 
-    /// Like `run_as`, for a step that may take minutes, up to `limit`. It runs once.
-    pub(crate) async fn run_long_as<A: Sync + ?Sized, T: Send, E: From<DbError> + From<sqlx::Error>>(
+    /// Like `run`, for a step in parts, which may take minutes, up to `limit`. `part` runs again and again in one transaction,
+    /// until it returns `None`; its decisions are appended after each run, so that they are not all in memory.
+    pub(crate) async fn run_long_in_parts<A: Sync + ?Sized, E: From<DbError> + From<sqlx::Error> + Send>(
         &self,
         limit: Duration,
-        principals: &[Principal],
         args: &A,
-        step: impl Step<A, (T, Vec<AuditRow>), E>,
-    ) -> Result<T, E> {
+        part: impl Step<A, Option<Vec<AuditRow>>, E>,
+    ) -> Result<(), E> {
         let mut known_head = self.queue.lock().await?;
-        let args = (self.writer, known_head.take(), principals, args, &step);
-        let outcome = self.db.run_long(limit, &args, |conn, (writer, head, principals, args, step)| {
+        let args = (self.writer, known_head.take(), args, &part);
+        let outcome = self.db.run_long(limit, &args, |conn, (writer, head, args, part)| {
             Box::pin(async move {
-                ensure_principals_unchanged::<E>(conn, principals).await?;
-                let (done, decisions) = step(conn, args).await?;
-                let head = append_to_chain::<E>(conn, *writer, *head, &decisions).await?;
-                let others = not_changed_by(&decisions, principals);
-                ensure_principals_unchanged::<E>(conn, &others).await?;
-                Ok((done, head))
+                let (mut head, mut principals) = (*head, Vec::new());
+                while let Some(decisions) = part(conn, args).await? {
+                    head = append_to_chain::<E>(conn, *writer, head, &decisions).await?;
+                    principals = distinct(principals.into_iter().chain(allowed_principals(&decisions)));
+                }
+                ensure_principals_unchanged::<E>(conn, &principals).await?;
+                Ok(((), head))
             })
         });
         remember_head(&mut known_head, outcome.await)

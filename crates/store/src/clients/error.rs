@@ -17,6 +17,10 @@ pub enum ClientError {
     TooManyEntries { client: ClientName, max: u64 },
     #[error("letter {letter} of client {client} was sent and cannot be changed")]
     LetterSent { client: ClientId, letter: EntryId },
+    #[error(
+        "the imported file was not read to its end, or changed meanwhile; nothing was imported; import it again"
+    )]
+    ImportIncomplete,
     #[error(transparent)]
     Database(#[from] DbError),
 }

@@ -2,18 +2,18 @@
 
 use crate::ClientError;
 use crate::DbError;
-use crate::audit::principal::distinct;
 use crate::audit::step::AuditedSteps;
-use crate::clients::entries::{NewEntryCounts, ensure_entry_capacity, insert_entries};
+use crate::clients::entries::{NewEntryCounts, ensure_entry_capacity, insert_entries, recount_entries};
 use crate::clients::rows::{ensure_active_member, ensure_person_exists};
 use crate::clients::search::{SearchTermRow, add_search_terms, search_terms_of, sort_name};
 use crate::clients::types::{NewClient, NewEntry};
 use crate::db::Db;
 use crate::db::{Conn, Dialect, Statement, TxError, query};
-use chancery_domain::{AuditRow, ClientId, EntryId, PersonId, Version};
+use chancery_domain::{AccessRequest, AuditRow, ClientId, ClientName, EntryId, PersonId, Version};
 use chancery_policy::{CreateClient, Permit};
 use std::collections::BTreeSet;
 use std::time::Duration;
+use tokio::sync::{Mutex, mpsc};
 
 /// Clients per batch: far below both databases' parameter limits, and fast.
 pub(crate) const MAX_CLIENTS_PER_STATEMENT: usize = 500;
@@ -28,10 +28,10 @@ const ALLOCATE_IDS_POSTGRES: &str =
 /// Prepares SQLite for very many rows in one transaction. PostgreSQL needs no preparation.
 ///
 /// Inserts touch index pages at random. With SQLite's default cache of 2 MB, each page is read and written again and
-/// again. This cache has 256 MB; `restore_page_cache` resets it.
+/// again. This cache has 8 MB; `restore_page_cache` resets it.
 pub(crate) async fn enlarge_page_cache(conn: &mut Conn<'_>) -> Result<(), sqlx::Error> {
     if conn.dialect() == Dialect::Sqlite {
-        query("PRAGMA cache_size = -262144").persistent(false).execute(conn).await?;
+        query("PRAGMA cache_size = -8192").persistent(false).execute(conn).await?;
     }
     Ok(())
 }
@@ -210,6 +210,49 @@ pub(crate) fn created(decisions: &[AuditRow]) -> Vec<ClientId> {
     decisions.iter().filter_map(AuditRow::client).collect()
 }
 
+/// What an import gets, in order.
+pub enum ImportPart {
+    Clients {
+        /// Of the last client of the part before.
+        more_entries: Vec<NewEntry>,
+        clients: Vec<(Permit<CreateClient>, NewClient)>,
+    },
+    /// Everything was read. Without it, nothing is imported.
+    End,
+}
+
+/// An import that is being written.
+struct RunningImport {
+    parts: mpsc::Receiver<ImportPart>,
+    created: Vec<ClientId>,
+    last: Option<LastClient>,
+}
+
+/// The client that more entries belong to.
+struct LastClient {
+    id: ClientId,
+    name: ClientName,
+    entries: u64,
+    access_request: AccessRequest,
+}
+
+/// Adds entries to a client of an earlier part.
+async fn add_more_entries(
+    conn: &mut Conn<'_>,
+    client: &mut LastClient,
+    new: &[NewEntry],
+) -> Result<(), TxError<ClientError>> {
+    ensure_entry_capacity(&client.name, client.entries, new.len())?;
+    client.entries += new.len() as u64;
+    for author in new.iter().map(|entry| entry.author).collect::<BTreeSet<PersonId>>() {
+        ensure_person_exists(conn, author).await?;
+    }
+    let ids = allocate_ids(conn, "entries", new.len()).await?;
+    let rows: Vec<_> = ids.into_iter().zip(new).map(|(id, new)| (EntryId(id), client.id, new)).collect();
+    insert_entries(conn, &client.access_request, &rows).await?;
+    Ok(recount_entries(conn, client.id).await?)
+}
+
 /// Imports clients from a file.
 #[derive(Clone)]
 pub struct ClientImports {
@@ -224,22 +267,54 @@ impl ClientImports {
         clients: Vec<(Permit<CreateClient>, NewClient)>,
         progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<Vec<ClientId>, ClientError> {
-        let principals = distinct(clients.iter().map(|(permit, _)| permit.by()));
-        let args = (&clients, progress);
+        let (sender, parts) = mpsc::channel(2);
+        for part in [ImportPart::Clients { more_entries: Vec::new(), clients }, ImportPart::End] {
+            sender.try_send(part).map_err(|_| ClientError::ImportIncomplete)?;
+        }
+        self.import_parts(parts, progress).await
+    }
+
+    /// Like `import_clients`, for clients that are read while they are written, in one transaction.
+    pub async fn import_parts(
+        &self,
+        parts: mpsc::Receiver<ImportPart>,
+        progress: &(dyn Fn(u64) + Send + Sync),
+    ) -> Result<Vec<ClientId>, ClientError> {
+        let import = Mutex::new(RunningImport { parts, created: Vec::new(), last: None });
         self.audited
-            .run_long_as(IMPORT_TIMEOUT, &principals, &args, |conn, (clients, progress)| {
+            .run_long_in_parts(IMPORT_TIMEOUT, &(&import, progress), |conn, (import, progress)| {
                 Box::pin(async move {
-                    enlarge_page_cache(conn).await?;
+                    let RunningImport { parts, created, last } = &mut *import.lock().await;
+                    let part = parts.recv().await.ok_or(ClientError::ImportIncomplete)?;
+                    let ImportPart::Clients { more_entries, clients } = part else {
+                        restore_page_cache(conn).await?;
+                        return Ok(None);
+                    };
+                    if created.is_empty() {
+                        enlarge_page_cache(conn).await?;
+                    }
+                    if let (Some(client), false) = (&mut *last, more_entries.is_empty()) {
+                        add_more_entries(conn, client, &more_entries).await?;
+                    }
                     let mut decisions = Vec::with_capacity(clients.len());
                     for chunk in clients.chunks(MAX_CLIENTS_PER_STATEMENT) {
                         decisions.extend(add_clients(conn, chunk).await?);
-                        progress(decisions.len() as u64);
+                        progress((created.len() + decisions.len()) as u64);
                     }
-                    restore_page_cache(conn).await?;
-                    Ok((created(&decisions), decisions))
+                    created.extend(self::created(&decisions));
+                    if let (Some(id), Some((permit, new))) = (created.last(), clients.last()) {
+                        *last = Some(LastClient {
+                            id: *id,
+                            name: new.name.clone(),
+                            entries: new.entries.len() as u64,
+                            access_request: permit.access_request().clone(),
+                        });
+                    }
+                    Ok(Some(decisions))
                 })
             })
-            .await
+            .await?;
+        Ok(import.into_inner().created)
     }
 
     /// Whether there are any clients.

@@ -16,8 +16,8 @@ use chancery_policy::{
 };
 use chancery_store::{
     ArchiveChange, ClientChange, ClientError, ClientOrder, ClientOwner, ClientQuery, ENTRIES_PER_PAGE,
-    EntryChange, EntryCursor, EntryQuery, MAX_ENTRIES_PER_CLIENT, NewClient, NewEntry, SaveOutcome,
-    VersionQuery,
+    EntryChange, EntryCursor, EntryQuery, ImportPart, MAX_ENTRIES_PER_CLIENT, NewClient, NewEntry,
+    SaveOutcome, VersionQuery,
 };
 use std::sync::Arc;
 
@@ -141,6 +141,41 @@ pub async fn import_is_atomic_and_assigns_ids_in_order(database: Arc<AnyDatabase
         .await;
     let (_, versions) = versions.unwrap().unwrap();
     assert_eq!((versions.len(), versions[0].is_archived, versions[0].by.clone()), (1, true, None));
+}
+
+pub async fn import_in_parts_is_written_only_with_its_end(database: Arc<AnyDatabase>) {
+    let store = database.open().await;
+    let people = people(&store).await;
+    let part = |more_entries: i64, name: &str| {
+        let more_entries =
+            (0..more_entries).map(|number| note(people.tom.id, after_s(number), "More")).collect();
+        let permit = ask::<CreateClient>(Principal::Operator, NewClientResource(people.maya.id)).unwrap();
+        let entries = vec![note(people.maya.id, NOON, "First")];
+        ImportPart::Clients {
+            more_entries,
+            clients: vec![(permit, NewClient { entries, ..new_client(name) })],
+        }
+    };
+    let import = async |parts: Vec<ImportPart>| {
+        let (sender, received) = tokio::sync::mpsc::channel(parts.len());
+        parts.into_iter().for_each(|part| sender.try_send(part).ok().unwrap());
+        drop(sender);
+        store.client_imports.import_parts(received, &|_| {}).await
+    };
+    let rejected = import(vec![part(0, "One"), part(3, "Two")]).await.unwrap_err();
+    assert!(matches!(rejected, ClientError::ImportIncomplete), "{rejected:?}");
+    let too_many = part(i64::try_from(MAX_ENTRIES_PER_CLIENT).unwrap(), "Two");
+    let rejected = import(vec![part(0, "One"), too_many, ImportPart::End]).await.unwrap_err();
+    assert!(matches!(rejected, ClientError::TooManyEntries { .. }), "{rejected:?}");
+    assert!(!store.client_imports.has_clients().await.unwrap() && decisions(&store).await.is_empty());
+
+    let numbers = import(vec![part(0, "One"), part(3, "Two"), ImportPart::End]).await.unwrap();
+    assert_eq!((numbers.len(), decisions(&store).await.len()), (2, 2));
+    let [one, two] = numbers[..] else { panic!("{numbers:?}") };
+    let one = read(&store, &people.ruth, one).await.unwrap().unwrap();
+    assert_eq!((one.entries.len(), one.counts.meeting_notes), (4, 4));
+    assert_eq!(one.client.last_entry_at, Some(after_s(2)));
+    assert_eq!(read(&store, &people.ruth, two).await.unwrap().unwrap().entries.len(), 1);
 }
 
 pub async fn each_read_and_denial_adds_one_audit_row(database: Arc<AnyDatabase>) {

@@ -298,6 +298,7 @@ conformance_suite! {
         client_ids_start_at_1001_and_records_round_trip
         creating_client_for_removed_owner_is_rejected
         import_is_atomic_and_assigns_ids_in_order
+        import_in_parts_is_written_only_with_its_end
         each_read_and_denial_adds_one_audit_row
         edit_adds_version_and_keeps_history
         edit_of_stale_version_conflicts_without_change

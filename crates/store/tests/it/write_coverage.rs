@@ -24,11 +24,13 @@ const EVENTS: &[&str] = &[
 ];
 
 /// Continues under a recorded decision: `read_audit_page` and `read_changes` under that of `read_audit`, `find_matches` under that of
-/// `list_clients`, and `read_work` under that of `find_work`. The last two take a permit for each record too.
-const CONTINUATIONS: &[&str] = &["read_audit_page", "read_changes", "find_matches", "read_work"];
+/// `list_clients`, and `read_work` under that of `find_work`. The last two take a permit for each record too. `import_clients` is
+/// an `import_parts` of one part.
+const CONTINUATIONS: &[&str] =
+    &["read_audit_page", "read_changes", "find_matches", "read_work", "import_clients"];
 
 const SYSTEM_WRITES: &[(&str, &[&str])] = &[
-    ("the ledger, which has a chain of its own; a reply waits for it", &["settle"]),
+    ("the ledger, which has a chain of its own; a reply waits for it", &["settle", "probe_write"]),
     (
         "a caller's own request, which the ledger ends",
         &["reserve_spending", "release_spending", "claim_key", "release_key"],
@@ -289,7 +291,7 @@ fn methods() -> BTreeMap<String, Method> {
         }
     }
     for method in bodies.values_mut() {
-        method.takes_permit = method.body.contains("Permit<") || method.body.contains("Denial");
+        method.takes_permit = ["Permit<", "ImportPart>", "Denial"].iter().any(|it| method.body.contains(it));
     }
     bodies
 }

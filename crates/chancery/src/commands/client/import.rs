@@ -2,15 +2,19 @@
 
 use super::import_lock::{ImportSize, lock_if_large};
 use crate::cli::ImportClients;
-use crate::client_file::{format_of, is_stdio, read_source};
+use crate::client_file::{ImportFile, format_of, is_stdio};
 use crate::config::Config;
 use crate::operator::Operator;
 use crate::output::{byte_progress, outln, print_json, row_progress};
-use anyhow::bail;
-use chancery_client_files::{CheckedClient, ClientFile, FileContext, UsersByEmail, read_clients};
-use chancery_domain::{ClientId, Clock, Person, SystemClock, group_thousands};
-use chancery_policy::NewClientResource;
-use chancery_store::AdminStore;
+use anyhow::{Context, bail};
+use chancery_client_files::{
+    CheckedClient, ClientPart, FileContext, FileSummary, Format, Problems, UsersByEmail, read_parts,
+};
+use chancery_domain::{ClientId, Clock, Person, PersonId, SystemClock, group_thousands};
+use chancery_policy::{CreateClient, NewClientResource};
+use chancery_store::{AdminStore, ImportPart};
+use std::collections::BTreeSet;
+use tokio::sync::mpsc;
 
 #[derive(serde::Serialize)]
 struct Summary {
@@ -25,14 +29,12 @@ struct Summary {
 
 pub async fn run(store: &AdminStore, config: &Config, options: &ImportClients) -> anyhow::Result<()> {
     let format = format_of(&options.file, options.format)?;
-    let text = read_source(&options.file)?;
-    let people = people(store).await?;
-    let progress = byte_progress(text.len() as u64, "reading");
+    let file = ImportFile::open(&options.file)?;
     let context = FileContext { now: SystemClock.now(), currency: config.billing.currency };
-    let file = read_clients(&text, format, &people, context, |bytes| progress.set_position(bytes));
-    progress.finish_and_clear();
-    let file = match file {
-        Ok(file) => file,
+    let import = Import { file, format, people: people(store).await?, context };
+    let mut owners = BTreeSet::new();
+    let checked = match import.check(&mut owners)? {
+        Ok(checked) => checked,
         Err(problems) => {
             let name = if is_stdio(&options.file) {
                 "standard input".into()
@@ -45,14 +47,14 @@ pub async fn run(store: &AdminStore, config: &Config, options: &ImportClients) -
         }
     };
     let mut summary = Summary {
-        clients: file.clients.len() as u64,
-        entries: file.entries() as u64,
+        clients: checked.clients,
+        entries: checked.entries,
         first_id: None,
         last_id: None,
-        renumbered: file.has_numbers,
+        renumbered: checked.has_numbers,
         dry_run: options.dry_run,
     };
-    let size = ImportSize { clients: summary.clients, entries: summary.entries, bytes: text.len() as u64 };
+    let size = ImportSize { clients: checked.clients, entries: checked.entries, bytes: checked.bytes };
     let serving_lock = lock_if_large(&config.database_url, size).await;
     if options.dry_run {
         // A dry run only warns: the obstacle may be gone by the time of the import.
@@ -61,7 +63,7 @@ pub async fn run(store: &AdminStore, config: &Config, options: &ImportClients) -
         }
     } else {
         let serving_lock = serving_lock?;
-        let ids = write(store, file).await?;
+        let ids = import.write(store, checked, owners).await?;
         if let Some(serving_lock) = serving_lock {
             serving_lock.release().await;
         }
@@ -81,20 +83,68 @@ async fn people(store: &AdminStore) -> anyhow::Result<UsersByEmail> {
     Ok(UsersByEmail::new(&store.people.list_people().await?, &removed))
 }
 
-/// Returns the ids of the new clients. The demo firm uses this too.
-pub async fn write(store: &AdminStore, file: ClientFile) -> anyhow::Result<Vec<ClientId>> {
-    if file.clients.is_empty() {
-        return Ok(Vec::new());
+struct Import {
+    file: ImportFile,
+    format: Format,
+    people: UsersByEmail,
+    context: FileContext,
+}
+
+impl Import {
+    fn read(
+        &self,
+        progress: impl FnMut(u64),
+        deliver: &mut dyn FnMut(ClientPart) -> bool,
+    ) -> anyhow::Result<Result<FileSummary, Problems>> {
+        let source = self.file.reader().context("cannot read the file")?;
+        Ok(read_parts(source, self.format, &self.people, self.context, progress, deliver))
     }
-    let operator = Operator::new()?;
-    let mut permitted = Vec::with_capacity(file.clients.len());
-    for CheckedClient { owner, new } in file.clients {
-        permitted.push((operator.authorize(store, NewClientResource(owner)).await?, new));
+
+    /// Reads the whole file, and collects the owners of its clients.
+    fn check(&self, owners: &mut BTreeSet<PersonId>) -> anyhow::Result<Result<FileSummary, Problems>> {
+        let progress = byte_progress(self.file.bytes, "reading");
+        let checked = self.read(|bytes| progress.set_position(bytes), &mut |part| {
+            owners.extend(part.clients.iter().map(|client| client.owner));
+            true
+        });
+        progress.finish_and_clear();
+        checked
     }
-    let progress = row_progress(permitted.len() as u64, "importing clients");
-    let written = store.client_imports.import_clients(permitted, &|done| progress.set_position(done)).await;
-    progress.finish_and_clear();
-    Ok(written?)
+
+    /// Reads the file again, while its clients are written. Returns their ids.
+    async fn write(
+        self,
+        store: &AdminStore,
+        checked: FileSummary,
+        owners: BTreeSet<PersonId>,
+    ) -> anyhow::Result<Vec<ClientId>> {
+        let operator = Operator::new()?;
+        for owner in owners {
+            // Records a denial, which cannot be done during the transaction.
+            drop(operator.authorize::<CreateClient>(store, NewClientResource(owner)).await?);
+        }
+        let progress = row_progress(checked.clients, "importing clients");
+        let (sender, parts) = mpsc::channel(1);
+        let reading = tokio::task::spawn_blocking(move || {
+            let mut send = |ClientPart { more_entries, clients }| {
+                let permitted = clients.into_iter().map(|CheckedClient { owner, new }| {
+                    operator.decide(NewClientResource(owner)).ok().map(|permit| (permit, new))
+                });
+                let Some(clients) = permitted.collect::<Option<Vec<_>>>() else { return false };
+                sender.blocking_send(ImportPart::Clients { more_entries, clients }).is_ok()
+            };
+            // Without an end, nothing is imported: the file changed after it was checked.
+            if self.read(|_| {}, &mut send)?.is_ok_and(|read| read == checked) {
+                sender.blocking_send(ImportPart::End).ok();
+            }
+            anyhow::Ok(())
+        });
+        let written = store.client_imports.import_parts(parts, &|done| progress.set_position(done)).await;
+        progress.finish_and_clear();
+        let ids = written?;
+        reading.await??;
+        Ok(ids)
+    }
 }
 
 fn print(summary: &Summary) {

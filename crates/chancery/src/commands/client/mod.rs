@@ -7,8 +7,6 @@ mod import;
 mod import_lock;
 mod list;
 
-pub use import::write as import_clients;
-
 use super::{IfMissing, open};
 use crate::cli::{Client as Command, GlobalArgs};
 

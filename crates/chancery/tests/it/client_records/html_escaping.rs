@@ -50,7 +50,7 @@ async fn hostile_text_is_shown_escaped_and_runs_nothing() {
     let name = name.chars().take(200).collect::<String>();
     let address = "</textarea><script>window.harm=3</script>\n<!-- ]]> ${7*7}\n=HYPERLINK(\"http://x\")";
     let contact = "javascript:alert(1)//\" onmouseover=\"window.harm=4";
-    let email = "\"><svg/onload=window.harm=5>@x.example";
+    let email = "x'onload=window.harm=5{{7*7}}&quot@x.example";
     let details = [("name", &*name), ("contact", contact), ("address", address), ("email", email)];
     turned_around(&browser, &details).await;
     send(&browser, "main form", &details).await;
