@@ -10,7 +10,7 @@ use crate::{ACME_CHALLENGE, HTTP_2};
 use axum::Router;
 use axum::extract::ConnectInfo;
 use axum::http::Uri;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, HOST, HeaderValue};
 use hyper::server::conn::{http1, http2};
 use hyper::service::{Service, service_fn};
@@ -176,11 +176,12 @@ impl ConnectionSettings {
         let extra_streams = Arc::clone(&self.extra_streams);
         service_fn(move |mut request: Request<Incoming>| {
             let is_http2 = request.version() == Version::HTTP_2;
-            let mut reply = replies.begin(request.version());
+            let mut reply = replies.begin(request.version(), request.body().is_end_stream());
             request.extensions_mut().insert(ConnectInfo(peer));
             if is_http2 {
                 to_origin_form(&mut request);
             }
+            let request = request.map(|body| reply.arriving(body));
             let (router, leaving, extra_streams) =
                 (router.clone(), leaving.clone(), Arc::clone(&extra_streams));
             async move {

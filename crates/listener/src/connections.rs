@@ -1,7 +1,8 @@
 //! The open connections of one listener. Neither one peer nor idle connections can use them up: a peer has a share, and a
 //! newcomer without a free slot closes the connection that has been idle for longest. That is one of its own peer if the peer
-//! is at its share, else one of the peer with the most connections. A connection is idle while no request runs on it, also
-//! before its first request. One with a request is never closed for a newcomer.
+//! is at its share, else one of the peer with the most connections. The IPv6 peers of one site (/48) share `SITE_SHARES`.
+//! A connection is idle while no request runs on it, also before its first request, and while a request's body is on its way:
+//! handlers read it before they act. One with a running request is never closed for a newcomer.
 //!
 //! Every step takes logarithmic time, so that a flood of connections costs little.
 
@@ -9,9 +10,12 @@ use chancery_domain::rate_limit_subnet;
 use chancery_web::TrustedProxies;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, Semaphore};
+
+/// A site can have 256 peers. It may use as many connections as this many of them.
+const SITE_SHARES: usize = 4;
 
 pub struct Connections {
     max_open: usize,
@@ -30,8 +34,10 @@ struct Registry {
     connections: HashMap<u64, Connection>,
     closing: usize,
     peers: HashMap<IpAddr, Peer>,
-    /// The peers with idle connections; last, the one with the most connections.
-    ranking: BTreeMap<Rank, IpAddr>,
+    /// The connections of each site, without those that are about to close.
+    sites: HashMap<Ipv6Addr, usize>,
+    /// The peers with idle connections, of all sites (`None`) and of each; last, the one with the most connections.
+    ranking: BTreeMap<(Option<Ipv6Addr>, Rank), IpAddr>,
 }
 
 struct Connection {
@@ -52,6 +58,8 @@ enum Activity {
 
 #[derive(Default)]
 struct Peer {
+    /// `None` for IPv4, and for proxies, which have no share.
+    site: Option<Ipv6Addr>,
     open: usize,
     closing: usize,
     /// Idle connections by when they became idle.
@@ -62,6 +70,14 @@ struct Peer {
 
 /// More connections rank higher; of equals, the longer idle one.
 type Rank = (usize, Reverse<u64>);
+
+/// The /48 of an IPv6 peer, which one customer of a provider may get, or one tunnel.
+fn site_of(peer: IpAddr) -> Option<Ipv6Addr> {
+    match peer {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(peer) => Some(Ipv6Addr::from_bits(peer.to_bits() >> 80 << 80)),
+    }
+}
 
 impl Peer {
     /// Connections without those that are about to close.
@@ -84,8 +100,8 @@ pub struct ConnectionSlot {
 
 enum Admission {
     Admitted(ConnectionSlot),
-    /// The peer is at its share, and all its connections are busy.
-    PeerAtShare,
+    /// The peer or its site is at its share, and all the connections of that are busy.
+    AtShare,
     /// No slot is free yet.
     Full,
 }
@@ -95,12 +111,12 @@ impl Connections {
         Arc::new(Self { max_open, max_per_peer, proxies, registry: Mutex::default(), changed: Notify::new() })
     }
 
-    /// Waits for a slot; `None` if the peer is at its share and all its connections are busy. Only one task may wait.
+    /// Waits for a slot; `None` if the peer or its site is at its share and all its connections are busy. Only one task may wait.
     pub async fn admit(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionSlot> {
         loop {
             match self.try_admit(address) {
                 Admission::Admitted(slot) => return Some(slot),
-                Admission::PeerAtShare => return None,
+                Admission::AtShare => return None,
                 Admission::Full => self.changed.notified().await,
             }
         }
@@ -112,19 +128,25 @@ impl Connections {
         let mut registry = self.lock();
         let of_peer = registry.peers.get(&peer).map_or(0, Peer::remaining);
         if has_share && of_peer >= self.max_per_peer && !registry.close_oldest_idle(peer) {
-            return Admission::PeerAtShare;
+            return Admission::AtShare;
+        }
+        let site = site_of(peer).filter(|_| has_share);
+        if let Some(site) = site
+            && registry.sites.get(&site).is_some_and(|open| *open >= SITE_SHARES * self.max_per_peer)
+        {
+            let Some(largest) = registry.largest(Some(site)) else { return Admission::AtShare };
+            registry.close_oldest_idle(largest);
         }
         if registry.remaining() >= self.max_open
-            && let Some((_, largest)) = registry.ranking.last_key_value()
+            && let Some(largest) = registry.largest(None)
         {
-            let largest = *largest;
             registry.close_oldest_idle(largest);
         }
         // The slot of a closing connection is taken until its descriptors are free.
         if registry.connections.len() >= self.max_open {
             return Admission::Full;
         }
-        let (number, close, extra_streams) = registry.open(peer, self.max_per_peer);
+        let (number, close, extra_streams) = registry.open(peer, site, self.max_per_peer);
         let extra_streams = has_share.then_some(extra_streams);
         Admission::Admitted(ConnectionSlot { connections: Arc::clone(self), number, close, extra_streams })
     }
@@ -135,6 +157,13 @@ impl Connections {
 }
 
 impl ConnectionSlot {
+    /// A request's body is on its way. The connection stays idle, and counts as idle from now on.
+    pub fn request_arriving(&self) {
+        self.change(|number, activity| {
+            matches!(activity, Activity::Idle { .. }).then_some(Activity::Idle { since: number })
+        });
+    }
+
     pub fn request_started(&self) {
         self.change(|_, activity| (activity != Activity::Busy).then_some(Activity::Busy));
     }
@@ -193,10 +222,22 @@ impl Registry {
         self.connections.len() - self.closing
     }
 
-    fn open(&mut self, peer: IpAddr, max_extra_streams: usize) -> (u64, Arc<Notify>, Arc<Semaphore>) {
+    /// The peer, of this site or of all, that has idle connections and the most connections.
+    fn largest(&self, site: Option<Ipv6Addr>) -> Option<IpAddr> {
+        let (least, most) = ((site, (0, Reverse(u64::MAX))), (site, (usize::MAX, Reverse(0))));
+        self.ranking.range(least..=most).next_back().map(|(_, peer)| *peer)
+    }
+
+    fn open(
+        &mut self,
+        peer: IpAddr,
+        site: Option<Ipv6Addr>,
+        max_extra_streams: usize,
+    ) -> (u64, Arc<Notify>, Arc<Semaphore>) {
         let number = self.take_number();
         let close = Arc::new(Notify::new());
-        let known = self.peers.get(&peer).and_then(|peer| peer.extra_streams.clone());
+        let known = self.peers.entry(peer).or_insert_with(|| Peer { site, ..Peer::default() });
+        let known = known.extra_streams.clone();
         let extra_streams = known.unwrap_or_else(|| Arc::new(Semaphore::new(max_extra_streams)));
         let activity = Activity::Idle { since: number };
         self.connections.insert(number, Connection { peer, activity, close: Arc::clone(&close) });
@@ -249,18 +290,27 @@ impl Registry {
     /// Keeps the ranking in step with the peer.
     fn update_peer(&mut self, address: IpAddr, change: impl FnOnce(&mut Peer)) {
         let peer = self.peers.entry(address).or_default();
-        let before = peer.rank();
+        let (site, before, remaining_before) = (peer.site, peer.rank(), peer.remaining());
         change(peer);
-        let after = peer.rank();
+        let (after, remaining) = (peer.rank(), peer.remaining());
         if peer.open == 0 {
             self.peers.remove(&address);
         }
-        if before != after {
-            if let Some(rank) = before {
-                self.ranking.remove(&rank);
+        if let Some(site) = site {
+            let open = self.sites.entry(site).or_default();
+            *open = *open + remaining - remaining_before;
+            if *open == 0 {
+                self.sites.remove(&site);
             }
-            if let Some(rank) = after {
-                self.ranking.insert(rank, address);
+        }
+        if before != after {
+            for group in std::iter::once(None).chain(site.map(Some)) {
+                if let Some(rank) = before {
+                    self.ranking.remove(&(group, rank));
+                }
+                if let Some(rank) = after {
+                    self.ranking.insert((group, rank), address);
+                }
             }
         }
     }
@@ -380,6 +430,33 @@ mod tests {
     }
 
     #[test]
+    fn ipv6_site_has_four_shares_and_its_largest_peer_makes_way() {
+        let connections = connections(100, 2);
+        let large = [(); 2].map(|()| admitted(&connections, "2001:db8:0:100::1"));
+        let peer = |number: usize| format!("2001:db8:0:{number}00::1");
+        let mut small: Vec<_> = (2..8).map(|number| admitted(&connections, &peer(number))).collect();
+        let elsewhere = admitted(&connections, "2001:db8:1:100::1");
+        assert!(large.iter().chain(&small).all(|slot| !must_close(slot)), "within four shares");
+        small.push(admitted(&connections, &peer(8)));
+        assert!(must_close(&large[0]), "the oldest of the peer with the most connections");
+        small.iter().chain(&large[1..]).for_each(ConnectionSlot::request_started);
+        assert!(admit(&connections, &peer(9)).is_some_and(|rejected| rejected.is_none()));
+        assert!(admit(&connections, "2001:db8:1:200::1").is_some_and(|slot| slot.is_some()));
+        assert!(!must_close(&elsewhere));
+    }
+
+    #[test]
+    fn request_whose_body_is_on_its_way_makes_way_after_idle_connections() {
+        let connections = connections(100, 2);
+        let slots = [admitted(&connections, "192.0.2.1"), admitted(&connections, "192.0.2.1")];
+        slots[0].request_arriving();
+        let _third = admitted(&connections, "192.0.2.1");
+        assert!(must_close(&slots[1]) && !must_close(&slots[0]));
+        let _fourth = admitted(&connections, "192.0.2.1");
+        assert!(must_close(&slots[0]));
+    }
+
+    #[test]
     fn connections_of_a_peer_share_its_permits_for_extra_streams() {
         let connections = connections(100, 2);
         let slots = ["192.0.2.1", "192.0.2.1", "192.0.2.2", "10.0.0.2"]
@@ -393,14 +470,15 @@ mod tests {
     #[test]
     fn proxies_have_no_share_and_closed_connections_leave_nothing_behind() {
         let connections = connections(100, 2);
-        let slots: Vec<_> = (0..5).map(|_| admitted(&connections, "10.0.0.2")).collect();
+        let mut slots: Vec<_> = (0..5).map(|_| admitted(&connections, "10.0.0.2")).collect();
         assert!(slots.iter().all(|slot| !must_close(slot)));
+        slots.extend((0..12).map(|number| admitted(&connections, &format!("2001:db8:0:{number}00::1"))));
         slots[0].request_started();
         slots[1].request_started();
         slots[1].request_ended();
         drop(slots);
         let registry = connections.lock();
         assert!(registry.connections.is_empty() && registry.peers.is_empty() && registry.ranking.is_empty());
-        assert_eq!(registry.closing, 0);
+        assert_eq!((registry.closing, registry.sites.len()), (0, 0));
     }
 }

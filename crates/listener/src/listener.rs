@@ -218,7 +218,7 @@ mod tests {
     use crate::HTTP_2;
     use axum::Extension;
     use axum::body::{Body, Bytes};
-    use axum::routing::get;
+    use axum::routing::{get, post};
     use hyper::client::conn::http2;
     use hyper_util::rt::{TokioExecutor, TokioIo};
     use rustls::pki_types::PrivateKeyDer;
@@ -373,6 +373,39 @@ mod tests {
         }
         assert!(is_closed(&mut idle[0]).await, "the oldest was closed first");
         assert!(is_served(&mut quiet_caller).await, "a peer with few connections does not lose them");
+        waiting.go_on.notify_one();
+        assert_answered(&mut running).await;
+    }
+
+    #[tokio::test]
+    async fn bodies_that_never_come_keep_nobody_out() {
+        let waiting = Waiting::new();
+        let (started, go_on) = (Arc::clone(&waiting.started), Arc::clone(&waiting.go_on));
+        let wait_with_body = async move |_: Bytes| {
+            let go_on = go_on.notified();
+            started.add_permits(1);
+            go_on.await;
+        };
+        let router = waiting.router.clone().route("/form", post(wait_with_body));
+        let listener = listener(64).for_browsers(&TrustedProxies::default(), &TaskTracker::new());
+        let address = serve(listener, router);
+        let post_from = async |peer: usize, body: &str| {
+            let mut stream = connect_from(&format!("127.0.0.{peer}"), address).await;
+            let request = format!("POST /form HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n{body}");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            stream
+        };
+        let mut running = post_from(16, "text").await;
+        waiting.started.acquire().await.unwrap().forget();
+        let mut withheld = Vec::new();
+        for number in 0..128 {
+            withheld.push(post_from(16 + number % 16, "te").await);
+        }
+        for number in 0..30 {
+            let honest = format!("127.0.0.{}", 100 + number);
+            assert!(is_served(&mut connect_from(&honest, address).await).await, "{number}");
+        }
+        assert!(is_closed(&mut withheld[0]).await, "the oldest was closed first");
         waiting.go_on.notify_one();
         assert_answered(&mut running).await;
     }

@@ -6,7 +6,7 @@
 use crate::connections::ConnectionSlot;
 use crate::reply_watch::ReplyWatch;
 use axum::body::{Body, Bytes};
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::{Response, Version};
 use std::collections::HashMap;
 use std::io::{Error, ErrorKind, IoSlice, Result};
@@ -50,10 +50,17 @@ struct Shared {
 #[derive(Default)]
 struct State {
     last_number: u64,
-    /// The handler runs, or its reply's body does. The text of a stream has a status.
-    running: HashMap<u64, Option<AbortHandle>>,
+    /// The handler runs, or its reply's body does.
+    running: HashMap<u64, Running>,
     /// The HTTP library has the whole of every body, and may still have to send some of it.
     has_ended: bool,
+}
+
+struct Running {
+    /// The request has its whole body. Until then, nothing has run for it, and its connection may make way for a newcomer.
+    has_arrived: bool,
+    /// The text of a stream has a status.
+    work: Option<AbortHandle>,
 }
 
 impl Replies {
@@ -62,18 +69,21 @@ impl Replies {
         Self(Arc::new(shared))
     }
 
-    /// A request has arrived.
-    pub fn begin(&self, version: Version) -> Reply {
+    /// A request's head has arrived. `has_arrived`: and there is no body, or none that matters.
+    pub fn begin(&self, version: Version, has_arrived: bool) -> Reply {
         let token = self.0.tracker.token();
         let mut state = self.lock();
         state.last_number += 1;
         let number = state.last_number;
-        state.running.insert(number, None);
-        state.has_ended = false;
+        state.running.insert(number, Running { has_arrived: false, work: None });
         let is_alone = state.running.len() == 1;
-        // Within the lock: another reply may end at the same time, and must not make the slot idle after this.
-        self.0.slot.request_started();
+        if !has_arrived {
+            self.0.slot.request_arriving();
+        }
         drop(state);
+        if has_arrived {
+            self.arrived(number);
+        }
         self.publish();
         Reply {
             replies: self.clone(),
@@ -84,6 +94,17 @@ impl Replies {
             permits: Vec::new(),
             _token: token,
         }
+    }
+
+    fn arrived(&self, number: u64) {
+        let mut state = self.lock();
+        let Some(running) = state.running.get_mut(&number).filter(|running| !running.has_arrived) else {
+            return;
+        };
+        running.has_arrived = true;
+        state.has_ended = false;
+        // Within the lock: another reply may end at the same time, and must not make the slot idle after this.
+        self.0.slot.request_started();
     }
 
     /// The state is read within the channel's lock, so that of two changes the later one stays.
@@ -114,7 +135,7 @@ impl Replies {
     }
 
     fn is_generating(&self) -> bool {
-        self.lock().running.values().flatten().any(|work| !work.is_finished())
+        self.lock().running.values().flat_map(|running| &running.work).any(|work| !work.is_finished())
     }
 
     /// Everything that was to be sent has left.
@@ -158,6 +179,12 @@ impl Reply {
         }
     }
 
+    /// The request's body, which says when it has arrived.
+    pub fn arriving(&self, body: Incoming) -> ArrivingBody {
+        let end = BodyEnd { replies: self.replies.clone(), number: self.number };
+        ArrivingBody { end: (!body.is_end_stream()).then_some(end), body }
+    }
+
     /// Follows the reply from now on to the end of its body. That of a stream has the handle of its work among its extensions.
     pub fn track(mut self, mut response: Response<Body>) -> Response<TrackedBody> {
         let work = response.extensions_mut().remove::<AbortHandle>();
@@ -166,7 +193,10 @@ impl Reply {
         if let Some(watch) = &watch {
             watch.begin_body(work.clone());
         }
-        self.replies.lock().running.insert(self.number, work);
+        self.replies.arrived(self.number);
+        if let Some(running) = self.replies.lock().running.get_mut(&self.number) {
+            running.work = work;
+        }
         response.map(|body| TrackedBody { body, rest: None, reply: self, watch })
     }
 }
@@ -174,16 +204,60 @@ impl Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         let mut state = self.replies.lock();
-        state.running.remove(&self.number);
-        let is_last = state.running.is_empty();
-        // A reset stream has nothing more to send, and may be followed by nothing that would show it.
-        let is_reset = self.version == Version::HTTP_2 && !self.is_complete;
-        state.has_ended = is_last && !is_reset;
-        if is_last && is_reset {
-            self.replies.0.slot.request_ended();
+        let had_arrived = state.running.remove(&self.number).is_some_and(|running| running.has_arrived);
+        if had_arrived && !state.running.values().any(|running| running.has_arrived) {
+            // A reset stream has nothing more to send, and may be followed by nothing that would show it.
+            let is_reset = self.version == Version::HTTP_2 && !self.is_complete;
+            state.has_ended = !is_reset;
+            if is_reset {
+                self.replies.0.slot.request_ended();
+            }
         }
         drop(state);
         self.replies.publish();
+    }
+}
+
+/// A request's body on its way in. A handler that drops it does not wait for the rest.
+pub struct ArrivingBody {
+    body: Incoming,
+    /// Set until the last of the body has arrived.
+    end: Option<BodyEnd>,
+}
+
+/// Says on drop that the body has arrived.
+struct BodyEnd {
+    replies: Replies,
+    number: u64,
+}
+
+impl Drop for BodyEnd {
+    fn drop(&mut self) {
+        self.replies.arrived(self.number);
+    }
+}
+
+impl HttpBody for ArrivingBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<Frame<Bytes>, hyper::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(polled, Poll::Ready(None)) || self.body.is_end_stream() {
+            self.end = None;
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -375,13 +449,13 @@ mod tests {
         let replies = Replies::new(Arc::new(slot), TaskTracker::new());
         let mut idle = pin!(replies.idle_for(IDLE_TIMEOUT));
         assert!(idle.as_mut().now_or_never().is_none());
-        let reply = replies.begin(Version::HTTP_2);
+        let reply = replies.begin(Version::HTTP_2, true);
         tokio::time::sleep(IDLE_TIMEOUT * 2).await;
         assert!(idle.as_mut().now_or_never().is_none(), "a request runs");
         drop(reply);
         assert!(idle.as_mut().now_or_never().is_none());
         tokio::time::sleep(IDLE_TIMEOUT * 2).await;
-        drop(replies.begin(Version::HTTP_2));
+        drop(replies.begin(Version::HTTP_2, true));
         assert!(idle.as_mut().now_or_never().is_none(), "a request has just ended");
         tokio::time::timeout(ENOUGH_TIME, idle).await.unwrap();
     }
