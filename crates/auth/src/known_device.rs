@@ -32,6 +32,17 @@ pub(crate) async fn known_device(
     Ok(is_known.then(|| token.hash()))
 }
 
+/// The hash of the browser's token, if any account was signed in in it before.
+pub(crate) async fn device_of_anyone(
+    provider: &Provider,
+    headers: &HeaderMap,
+) -> Result<Option<TokenHash>, ErrorPage> {
+    let Some(token) = device_token(headers) else { return Ok(None) };
+    let devices = &provider.store.known_devices;
+    let is_known = devices.is_known_device_of_anyone(token.hash(), provider.clock.now()).await;
+    Ok(is_known.map_err(|error| store_error_page(&error))?.then(|| token.hash()))
+}
+
 /// Remembers that the account was signed in in this browser. Returns the browser's cookie.
 pub(crate) async fn remember_device(
     provider: &Provider,

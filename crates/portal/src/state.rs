@@ -5,13 +5,14 @@ use crate::drafting::model_state::{DraftingModelStatus, always_ready};
 use crate::request_limits::{RequestLimits, SharedRequestLimits};
 use crate::settings::PortalSettings;
 use crate::sign_in::identity::provider::{IdentityError, IdentityProvider};
-use crate::sign_in::throttle::SignInThrottle;
+use crate::sign_in::throttle::{MAX_PER_KNOWN_BROWSER, MAX_PER_SUBNET, SignInThrottle};
 use chancery_alerts::OutboxMailer;
-use chancery_domain::{Clock, Randomness};
+use chancery_domain::{Clock, Randomness, SecretToken};
 use chancery_mail::Mailer;
 use chancery_policy::Policy;
 use chancery_store::PortalStore;
 use std::sync::Arc;
+use tokio::sync::OnceCell;
 
 /// Why the portal cannot start; the message names the configuration key.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +32,9 @@ pub struct Portal {
     pub randomness: Arc<dyn Randomness>,
     pub(crate) identity: IdentityProvider,
     pub(crate) sign_in_throttle: SignInThrottle,
+    pub(crate) known_browser_throttle: SignInThrottle,
+    /// Shared by all nodes on this database; read once (`sign_in::known_browser`).
+    pub(crate) known_browser_secret: OnceCell<SecretToken>,
     /// Counts wrong logout tokens.
     pub(crate) logout_throttle: SignInThrottle,
     pub(crate) request_limits: RequestLimits,
@@ -55,7 +59,6 @@ impl Portal {
             .drafting
             .clone()
             .map(|drafting| Drafter::new(drafting, &settings.own_certificates, Arc::clone(&clock)));
-        let (sign_in_throttle, logout_throttle) = (SignInThrottle::default(), SignInThrottle::default());
         let drafter = drafter.transpose()?;
         let request_limits = RequestLimits::new(settings.person_requests_per_min, Arc::clone(&clock));
         let mailer =
@@ -68,8 +71,10 @@ impl Portal {
             clock,
             randomness,
             identity,
-            sign_in_throttle,
-            logout_throttle,
+            sign_in_throttle: SignInThrottle::new(MAX_PER_SUBNET),
+            known_browser_throttle: SignInThrottle::new(MAX_PER_KNOWN_BROWSER),
+            known_browser_secret: OnceCell::new(),
+            logout_throttle: SignInThrottle::new(MAX_PER_SUBNET),
             request_limits,
             drafter,
             drafting_model: always_ready(),

@@ -32,5 +32,6 @@ pub use page_layer::{PageLayerConfig, with_page_layer};
 pub use pagination::{MAX_PAGE, PageLink, Pagination, page_count, parse_page};
 pub use preserved_text::PreservedField;
 pub use problems::{Problem, Problems, capitalize, text_error_message};
+pub use same_origin::Navigation;
 pub use stylesheet::STYLESHEET_PATH;
 pub use trusted_proxies::{ProxyNetwork, ProxyNetworkError, TrustedProxies};

@@ -2,6 +2,9 @@
 //! with every request; older ones send `Origin`. A request with neither does not come from a browser, so it cannot abuse
 //! anyone's cookies.
 
+use crate::error_page::ErrorPage;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
 
 pub(crate) fn is_allowed(method: &Method, headers: &HeaderMap) -> bool {
@@ -12,6 +15,22 @@ pub(crate) fn is_allowed(method: &Method, headers: &HeaderMap) -> bool {
         (Some(site), _) => site == "same-origin" || site == "none",
         (None, Some(origin)) => matches_host(origin.as_bytes(), headers),
         (None, None) => true,
+    }
+}
+
+/// A browser that goes to a page, for pages whose use is limited per network: other sites' pages cannot use that up with images,
+/// frames or scripts, which browsers name in `Sec-Fetch-Dest`. Whoever does not send it, as older browsers, is let in.
+#[derive(Clone, Copy, Debug)]
+pub struct Navigation;
+
+impl<S: Send + Sync> FromRequestParts<S> for Navigation {
+    type Rejection = ErrorPage;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ErrorPage> {
+        match parts.headers.get("sec-fetch-dest") {
+            Some(destination) if destination != "document" => Err(ErrorPage::cross_origin()),
+            _ => Ok(Self),
+        }
     }
 }
 

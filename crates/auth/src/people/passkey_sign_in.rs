@@ -5,6 +5,7 @@ use super::form::{PostedForm, Problems, ReturnToParam, local_path};
 use super::second_factor::{PASSKEY_MISSING, PASSKEY_REJECTED};
 use super::throttle;
 use crate::authentication_methods::{AuthenticationMethod, AuthenticationMethods};
+use crate::known_device::device_of_anyone;
 use crate::limits::CEREMONY_TTL;
 use crate::passkeys;
 use crate::signed_in::{begin_session, reject_duplicate_sessions, see_other, to_sign_in};
@@ -14,7 +15,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use chancery_domain::{LocalPath, SecretToken, ThrottleKey};
-use chancery_web::{Cookie, CookieLookup, ErrorPage, find_cookie, page};
+use chancery_web::{Cookie, CookieLookup, ErrorPage, Navigation, find_cookie, page};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -39,23 +40,28 @@ pub(crate) struct Fields {
 }
 
 pub(crate) async fn show(
+    _: Navigation,
     State(provider): State<Arc<Provider>>,
     subnet: ClientSubnet,
     ReturnToParam(return_to): ReturnToParam,
     headers: HeaderMap,
 ) -> Result<Response, ErrorPage> {
     reject_duplicate_sessions(&headers)?;
-    show_page(&provider, subnet, Problems::default(), &return_to).await
+    show_page(&provider, subnet, &headers, Problems::default(), &return_to).await
 }
 
 /// Shows the page with a new challenge.
 async fn show_page(
     provider: &Provider,
     subnet: ClientSubnet,
+    headers: &HeaderMap,
     problems: Problems,
     return_to: &LocalPath,
 ) -> Result<Response, ErrorPage> {
-    let key = ThrottleKey::PasskeyChallengePerSubnet(subnet.0);
+    let key = match device_of_anyone(provider, headers).await? {
+        Some(device) => ThrottleKey::PasskeyChallengePerDevice(device),
+        None => ThrottleKey::PasskeyChallengePerSubnet(subnet.0),
+    };
     throttle::count(provider, Some(subnet), &[key]).await?;
     let token = SecretToken::generate(provider.randomness.as_ref());
     let options = passkeys::begin_authentication(provider, token.hash(), None, &[]).await?;
@@ -78,7 +84,8 @@ pub(crate) async fn send(
     reject_duplicate_sessions(&headers)?;
     let return_to = local_path(&fields.return_to);
     if fields.credential.is_empty() {
-        return show_page(&provider, subnet, Problems::one("passkey", PASSKEY_MISSING), &return_to).await;
+        let problems = Problems::one("passkey", PASSKEY_MISSING);
+        return show_page(&provider, subnet, &headers, problems, &return_to).await;
     }
     let token = match find_cookie(&headers, COOKIE.name) {
         CookieLookup::One(value) => SecretToken::parse(value),
@@ -95,7 +102,8 @@ pub(crate) async fn send(
         None => None,
     };
     let Some(account) = account else {
-        return show_page(&provider, subnet, Problems::one("passkey", PASSKEY_REJECTED), &return_to).await;
+        let problems = Problems::one("passkey", PASSKEY_REJECTED);
+        return show_page(&provider, subnet, &headers, problems, &return_to).await;
     };
     let methods = AuthenticationMethods::new(&[AuthenticationMethod::Passkey]);
     let cookies = begin_session(&provider, &headers, &account, &methods).await?;

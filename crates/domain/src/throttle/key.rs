@@ -35,6 +35,8 @@ pub enum ThrottleKey<'a> {
     SecondFactorPerDevice(&'a EmailAddress, TokenHash),
     SecondFactorPerDeviceAndDay(&'a EmailAddress, TokenHash),
     PasskeyChallengePerSubnet(IpAddr),
+    /// In a browser in which anyone signed in before.
+    PasskeyChallengePerDevice(TokenHash),
     EmailPerAddressAndSubnet(&'a EmailAddress, IpAddr),
     FirstEmailPerAddress(&'a EmailAddress),
     EmailPerAddress(&'a EmailAddress),
@@ -216,6 +218,7 @@ impl<'a> ThrottleKey<'a> {
             Self::SecondFactorPerDevice(..) => Throttle::SECOND_FACTOR_PER_DEVICE,
             Self::SecondFactorPerDeviceAndDay(..) => Throttle::SECOND_FACTOR_PER_DEVICE_AND_DAY,
             Self::PasskeyChallengePerSubnet(_) => Throttle::PASSKEY_CHALLENGE_PER_SUBNET,
+            Self::PasskeyChallengePerDevice(_) => Throttle::PASSKEY_CHALLENGE_PER_DEVICE,
             Self::EmailPerAddressAndSubnet(..) => Throttle::EMAIL_PER_ADDRESS_AND_SUBNET,
             Self::FirstEmailPerAddress(_) => Throttle::FIRST_EMAIL_PER_ADDRESS,
             Self::EmailPerAddress(_) => Throttle::EMAIL_PER_ADDRESS,
@@ -283,6 +286,7 @@ impl<'a> ThrottleKey<'a> {
             Self::PasskeyChallengePerSubnet(subnet) => {
                 hash("passkey challenge per subnet", &[&subnet.to_string()])
             }
+            Self::PasskeyChallengePerDevice(device) => digest("passkey challenge per device", &[&device.0]),
             Self::EmailPerAddressAndSubnet(email, subnet) => {
                 hash("email per address and subnet", &[&email.mailbox(), &subnet.to_string()])
             }
@@ -453,6 +457,7 @@ mod tests {
             &app_on_device[..],
             &[
                 ThrottleKey::PasskeyChallengePerSubnet(subnet),
+                ThrottleKey::PasskeyChallengePerDevice(TokenHash([7; 32])),
                 ThrottleKey::CodePerProof(TokenHash([7; 32])),
                 ThrottleKey::CodePerProof(TokenHash([8; 32])),
                 ThrottleKey::LockoutEmail(&email),

@@ -99,6 +99,7 @@ impl Throttle {
     pub const SECOND_FACTOR_PER_DEVICE_AND_DAY: Self = after_first(15, DAY);
     /// Sign-ins with a passkey that were begun. A whole office may share one subnet.
     pub const PASSKEY_CHALLENGE_PER_SUBNET: Self = after_first(300, QUARTER_HOUR);
+    pub const PASSKEY_CHALLENGE_PER_DEVICE: Self = after_first(60, Duration::from_secs(600));
     /// Emails with codes.
     pub const EMAIL_PER_ADDRESS_AND_SUBNET: Self = after_first(6, HOUR);
     pub const FIRST_EMAIL_PER_ADDRESS: Self = after_first(24, HOUR);

@@ -2,6 +2,7 @@
 
 use crate::error::PageError;
 use crate::sign_in::authentication::Authentication;
+use crate::sign_in::known_browser::remember_browser;
 use crate::sign_in::session;
 use crate::sign_in::sign_out_cookies::ASK_AGAIN_COOKIE;
 use crate::sign_in::visitor::Visitor;
@@ -33,10 +34,11 @@ pub(crate) async fn begin_session(
     extra_cookie: Option<HeaderValue>,
 ) -> Result<Response, PageError> {
     let person = update_person(portal, &admitted, visitor).await?;
+    let known_browser = remember_browser(portal).await?;
     let cookies = session::start(portal, person.id, &admitted.authentication, visitor).await?;
     let mut response = Redirect::to(admitted.return_to.as_str()).into_response();
     let asked = visitor.must_ask_again.then(|| ASK_AGAIN_COOKIE.expire()).flatten();
-    for cookie in cookies.into_iter().chain(extra_cookie).chain(asked) {
+    for cookie in cookies.into_iter().chain([known_browser]).chain(extra_cookie).chain(asked) {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
     Ok(response)

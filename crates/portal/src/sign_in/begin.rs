@@ -10,6 +10,7 @@
 
 use crate::error::PageError;
 use crate::sign_in::identity::provider::{LoginPrompt, SignInSecrets};
+use crate::sign_in::known_browser::known_browser;
 use crate::sign_in::links::{RECHECK, SOMEONE_ELSE, STEP_UP, start};
 use crate::sign_in::session::MaybeSignedIn;
 use crate::sign_in::step_up::REQUESTED_MAX_AGE;
@@ -21,7 +22,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{LocalPath, SecretToken, UnixMillis};
 use chancery_store::{PendingSignIn, SignInPurpose};
-use chancery_web::{Cookie, CookieLookup, ErrorPage, find_cookie};
+use chancery_web::{Cookie, CookieLookup, ErrorPage, Navigation, find_cookie};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ pub(crate) const SIGN_IN_COOKIE: Cookie = Cookie { name: "__Host-sign_in", path:
 const SIGN_IN_TTL: Duration = Duration::from_secs(10 * 60);
 
 pub(crate) async fn handle(
+    _: Navigation,
     State(portal): State<Arc<Portal>>,
     visitor: Visitor,
     MaybeSignedIn(signed_in): MaybeSignedIn,
@@ -38,7 +40,12 @@ pub(crate) async fn handle(
     Query(query): Query<Vec<(String, String)>>,
 ) -> Result<Response, PageError> {
     let return_to = return_to(&query)?;
-    portal.sign_in_throttle.count(&visitor.ip_address, portal.clock.monotonic()).map_err(too_many)?;
+    let now = portal.clock.monotonic();
+    let counted = match known_browser(&portal, &headers).await? {
+        Some(browser) => portal.known_browser_throttle.count(&browser, now),
+        None => portal.sign_in_throttle.count(&visitor.ip_address, now),
+    };
+    counted.map_err(too_many)?;
 
     let randomness = portal.randomness.as_ref();
     let browser = match find_cookie(&headers, SIGN_IN_COOKIE.name) {

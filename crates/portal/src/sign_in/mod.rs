@@ -11,6 +11,7 @@ pub(crate) mod email_code_resend;
 mod emails;
 pub(crate) mod finish;
 pub(crate) mod identity;
+mod known_browser;
 pub(crate) mod links;
 mod pending_email_code;
 mod recheck;

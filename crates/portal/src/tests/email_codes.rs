@@ -45,7 +45,8 @@ async fn session_starts_only_after_the_code_is_accepted() {
     let accepted = submit_code(&mut browser, &code).await;
     assert_eq!((accepted.status, accepted.location()), (StatusCode::SEE_OTHER, "/clients"));
     assert!(accepted.has_session());
-    assert_eq!(browser.cookies.keys().collect::<Vec<_>>(), ["session"], "the code's cookie is taken back");
+    let cookies: Vec<_> = browser.cookies.keys().collect();
+    assert_eq!(cookies, ["__Host-known_browser", "session"], "the code's cookie is taken back");
     assert_eq!(browser.get("/clients").await.status, StatusCode::OK);
 }
 

@@ -18,7 +18,7 @@ async fn first_sign_in_creates_a_session_and_redirects_to_return_to() {
     };
     let reply = browser.follow_callback(proven).await;
     assert_eq!((reply.status, reply.location()), (StatusCode::SEE_OTHER, "/clients?page=2"));
-    let [cookie] = reply.set_cookies()[..] else { panic!("{reply:?}") };
+    let [cookie, _] = reply.set_cookies()[..] else { panic!("{reply:?}") };
     let (value, attributes) = cookie.split_once(';').unwrap();
     assert_eq!(value.len(), "session=".len() + 43);
     assert_eq!(attributes, " Path=/; HttpOnly; Secure; SameSite=Lax");

@@ -40,7 +40,7 @@ async fn binding_cookie_is_host_bound_and_goes_with_the_session() {
     let portal = bound_portal().await;
     let mut browser = portal.browser();
     let reply = browser.follow_callback(claims("ann", "ann@company.com")).await;
-    let [_, binding] = reply.set_cookies()[..] else { panic!("{reply:?}") };
+    let [_, binding, _] = reply.set_cookies()[..] else { panic!("{reply:?}") };
     let (value, attributes) = binding.split_once(';').unwrap();
     assert_eq!(value.len(), BINDING.len() + 1 + 43);
     assert_eq!(attributes, " Path=/; HttpOnly; Secure; SameSite=Lax");
@@ -52,6 +52,6 @@ async fn binding_cookie_is_host_bound_and_goes_with_the_session() {
 async fn session_alone_suffices_by_default() {
     let portal = TestPortal::open().await;
     let mut browser = signed_in(&portal, "ann").await;
-    assert_eq!(browser.cookies.keys().collect::<Vec<_>>(), ["session"]);
+    assert_eq!(browser.cookies.keys().collect::<Vec<_>>(), ["__Host-known_browser", "session"]);
     assert!(is_open(&mut browser).await);
 }

@@ -116,7 +116,7 @@ async fn sign_out_ends_session_and_cookie() {
     assert_eq!(browser.get("/auth/sign-out").await.status, StatusCode::METHOD_NOT_ALLOWED);
     let reply = browser.post("/auth/sign-out", "").await;
     assert_eq!((reply.status, reply.location()), (StatusCode::SEE_OTHER, "/signed-out"));
-    assert_eq!(browser.cookies.keys().collect::<Vec<_>>(), ["__Host-ask_again"]);
+    assert_eq!(browser.cookies.keys().collect::<Vec<_>>(), ["__Host-ask_again", "__Host-known_browser"]);
     let page = browser.get("/signed-out").await.body;
     assert!(page.contains("You are signed out") && page.contains("You are still signed in at"), "{page}");
     assert!(!is_open(&mut copy).await && is_open(&mut elsewhere).await);

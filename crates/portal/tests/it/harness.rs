@@ -235,6 +235,13 @@ impl Browser {
         self.send(&path, self.client.get(url).header("accept", "text/html")).await
     }
 
+    /// Loads the URL as an image of another site's page.
+    pub async fn get_as_image(&mut self, url: &str) -> Reply {
+        let url = Url::parse(url).unwrap();
+        let path = url.path().to_owned();
+        self.send(&path, self.client.get(url).header("sec-fetch-dest", "image")).await
+    }
+
     /// Submits a form of the page.
     pub async fn post(&mut self, url: &str, form: &str) -> Reply {
         self.post_for(url, form, "text/html").await

@@ -100,6 +100,40 @@ async fn return_to_never_leaves_the_site() {
 }
 
 #[tokio::test]
+async fn images_of_another_site_use_up_nobodys_sign_ins() {
+    let harness = Harness::begin().await;
+    let url = harness.url("/auth/sign-in");
+    let mut browser = Browser::new();
+    for _ in 0..3_000 {
+        let reply = browser.get_as_image(&url).await;
+        assert_eq!((reply.status, reply.set_cookies.len()), (StatusCode::FORBIDDEN, 0));
+    }
+    harness.assert_signed_in(&harness.sign_in().await);
+}
+
+#[tokio::test]
+async fn known_browser_has_sign_ins_of_its_own_and_a_forged_one_has_not() {
+    let harness = Harness::begin().await;
+    let url = harness.url("/auth/sign-in");
+    let mut known = harness.signed_in_browser().await;
+    let mut stranger = Browser::new();
+    while stranger.get(&url).await.status == StatusCode::SEE_OTHER {}
+    let mut forged = Browser::new();
+    let (text, signature) = known.cookies["__Host-known_browser"].rsplit_once('.').unwrap();
+    let value = format!("x{text}.{signature}");
+    forged.cookies.insert("__Host-known_browser".to_owned(), value);
+    assert_eq!(forged.get(&url).await.status, StatusCode::TOO_MANY_REQUESTS);
+
+    let callback = harness.callback_url(&mut known).await;
+    harness.assert_signed_in(&known.get(&callback).await);
+    for number in 0..60 {
+        assert_eq!(known.get(&url).await.status, StatusCode::SEE_OTHER, "{number}");
+    }
+    let reply = known.get(&url).await;
+    assert_eq!((reply.status, reply.retry_after.as_deref()), (StatusCode::TOO_MANY_REQUESTS, Some("601")));
+}
+
+#[tokio::test]
 async fn sign_in_throttle_returns_retry_after() {
     let harness = Harness::begin().await;
     let mut browser = Browser::new();

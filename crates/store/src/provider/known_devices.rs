@@ -44,6 +44,16 @@ impl KnownDevices {
         Ok(self.db.fetch_one::<u64>(find).await? > 0)
     }
 
+    /// Whether any account was signed in with this device.
+    pub async fn is_known_device_of_anyone(
+        &self,
+        token: TokenHash,
+        now: UnixMillis,
+    ) -> Result<bool, DbError> {
+        let find = query(IS_OURS).bind(token.0.as_slice()).bind(now.0);
+        Ok(self.db.fetch_one::<u64>(find).await? > 0)
+    }
+
     /// Remembers the device, and deletes the account's oldest ones beyond `MAX_KNOWN_DEVICES`. The browser's own token is
     /// used again if it is one of ours. Returns whether it was; otherwise the browser gets the new token.
     pub async fn remember_device(&self, new: NewKnownDevice) -> Result<bool, DbError> {

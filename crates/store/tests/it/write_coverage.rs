@@ -175,6 +175,7 @@ const READS: &[&str] = &[
     "has_clients",
     "idempotency_record",
     "is_known_device",
+    "is_known_device_of_anyone",
     "is_letter_undelivered",
     "issued_document",
     "issued_invoices",

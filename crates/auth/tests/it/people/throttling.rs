@@ -1,10 +1,13 @@
 //! Throttling of attempts: by address, with or without an account, and by subnet.
 
 use super::harness::{PASSWORD, TestProvider};
+use axum::http::Method;
 use chancery_domain::{Clock as _, SecretToken, Throttle, ThrottleKey};
 use std::ops::Range;
 use std::time::Duration;
 use tokio::task::JoinSet;
+
+const PASSKEY: &str = "/sign-in/passkey";
 
 #[tokio::test]
 async fn ten_wrong_passwords_lock_known_and_unknown_emails_alike() {
@@ -281,6 +284,39 @@ async fn known_device_has_its_own_limit_and_counts_for_its_account_alone() {
     assert!(is_known("maya@example.com").await && is_known("omar@example.com").await);
     served.clock.advance(Duration::from_secs(180 * 24 * 3_600));
     assert!(!is_known("maya@example.com").await && !is_known("omar@example.com").await);
+}
+
+#[tokio::test]
+async fn images_of_another_site_use_up_no_passkey_sign_ins() {
+    let served = TestProvider::at_host_name().await;
+    let mut browser = served.browser();
+    for _ in 0..300 {
+        let headers = [("sec-fetch-dest", "image"), ("sec-fetch-site", "cross-site")];
+        assert_eq!(browser.send(Method::GET, PASSKEY, &[], &headers).await.status, 403);
+    }
+    let headers = [("sec-fetch-dest", "document"), ("sec-fetch-site", "cross-site")];
+    assert_eq!(browser.send(Method::GET, PASSKEY, &[], &headers).await.status, 200);
+}
+
+#[tokio::test]
+async fn known_device_has_passkey_sign_ins_of_its_own_and_a_forged_one_has_not() {
+    let served = TestProvider::at_host_name().await;
+    served.account("maya@example.com").await;
+    let mut known = served.browser();
+    known.sign_in("maya@example.com", PASSWORD).await.redirect_to();
+    let mut stranger = served.browser();
+    for _ in 0..300 {
+        assert_eq!(stranger.get(PASSKEY).await.status, 200);
+    }
+    stranger.get(PASSKEY).await.assert_too_many();
+    stranger.cookies.insert("__Host-known_device".to_owned(), "a".repeat(43));
+    stranger.get(PASSKEY).await.assert_too_many();
+    for number in 0..60 {
+        assert_eq!(known.get(PASSKEY).await.status, 200, "{number}");
+    }
+    let rejected = known.get(PASSKEY).await;
+    assert_eq!(rejected.assert_too_many(), Duration::from_secs(600));
+    assert!(rejected.body.contains("from this browser"), "{rejected:?}");
 }
 
 #[tokio::test]
