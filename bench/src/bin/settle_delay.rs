@@ -19,6 +19,7 @@ use chancery_policy::{
 use chancery_store::{
     ClientQuery, DatabaseUrl, EntryQuery, NewClient, NewEntry, RecordReader, Store, VersionQuery,
 };
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -270,7 +271,7 @@ impl Firm {
                 clients.client_owners(&listing, Some(people[0]), None, CLIENTS_PER_MOVE).await.unwrap();
             let permit = |id| self.decide(&self.partner, ClientResource { id, owner: Some(people[0]) });
             let permits = found.iter().map(|found| permit(found.client)).collect();
-            drop(clients.reassign_clients(permits, people[1]).await);
+            drop(clients.reassign_clients(BTreeMap::from([(people[1], permits)])).await);
             people.swap(0, 1);
         }
     }

@@ -88,6 +88,8 @@ impl From<PersonError> for PageError {
             }
             PersonError::LastPartner => last_partner().into(),
             PersonError::Database(error) => error.into(),
+            // The team page asks.
+            error @ PersonError::Unconfirmed(_) => ErrorPage::internal(error.to_string()).into(),
         }
     }
 }
@@ -108,6 +110,8 @@ impl From<FactorResetError> for PageError {
         Self(match error {
             FactorResetError::Database(error) => return error.into(),
             FactorResetError::NoSuchPerson(_) => person_not_found(),
+            // The team page asks.
+            FactorResetError::Unconfirmed(_) => ErrorPage::internal(error.to_string()),
             FactorResetError::OwnFactors => {
                 let reason = "You cannot reset your own second factors here. Nothing was changed.";
                 ErrorPage::conflict("own_factors", "Not for your own account", reason)

@@ -54,8 +54,9 @@ pub use clients::types::{
     ClientRecord, ClientSummary, ClientVersion, DisputeFilter, DueDispute, ENTRIES_PER_PAGE, EntryChange,
     EntryCounts, EntryCursor, EntryQuery, EntryVersion, LetterEmail, LetterOutcome, MAX_RECENT_CLIENTS,
     MAX_RECORD_PAGE_BYTES, MAX_RECORD_PAGE_ENTRIES, MAX_RECORD_VIEWS, MAX_VERSIONS_PER_READ, MAX_WORK_ITEMS,
-    NewClient, NewEntry, OpenedLetter, RecentClient, RecordPart, RecordView, RecordedSearch, RecordedWork,
-    SaveOutcome, UnsentLetter, VersionQuery, VersionRestore, WorkItem, WorkQuery, WorkSummary,
+    NewClient, NewEntry, OpenedLetter, PastReassignment, RecentClient, RecordPart, RecordView,
+    RecordedSearch, RecordedWork, SaveOutcome, UnsentLetter, VersionQuery, VersionRestore, WorkItem,
+    WorkQuery, WorkSummary,
 };
 pub use clients::unsaved_rows::{
     ENDED_SESSION_WINDOW, MAX_UNSAVED_TEXT_BYTES, MAX_UNSAVED_TEXTS_PER_PERSON, NewUnsavedText,
@@ -78,9 +79,10 @@ pub use outbox::types::{
 pub use people::error::PersonError;
 pub use people::invitations::{INVITATION_LIFETIME, InvitationError, MAX_INVITATIONS};
 pub use people::types::{
-    CodeEmailOutcome, CodeOutcome, Invitation, LogoutTarget, NamedPerson, NewInvitation, NewSession,
-    PendingEmailCode, PendingSignIn, ProviderLogout, ProviderLogoutOutcome, RemovedPerson, RenewedSession,
-    SentEmailCode, SessionAuthentication, SignInPurpose, SignedIn, TeamMember, VerifiedIdentity,
+    CodeEmailOutcome, CodeOutcome, Invitation, IsConfirmed, LogoutTarget, NamedPerson, NewInvitation,
+    NewSession, PendingEmailCode, PendingSignIn, ProviderLogout, ProviderLogoutOutcome, RemovedPerson,
+    RenewedSession, SentEmailCode, SessionAuthentication, SignInPurpose, SignedIn, TeamMember,
+    VerifiedIdentity,
 };
 pub use provider::error::ProviderError;
 pub use provider::factor_reset::FactorResetError;

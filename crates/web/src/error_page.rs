@@ -6,6 +6,7 @@ use crate::problems::Problems;
 use askama::Template;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
 use serde_json::json;
 use std::ops::{Deref, DerefMut};
 
@@ -37,6 +38,34 @@ pub struct ErrorMessage {
     pub text_hint: &'static str,
     /// False if what was typed is saved already, so that the page does not call it unsaved.
     pub shows_typed_text: bool,
+    /// The form that goes on with the change, if it only needs to be confirmed.
+    pub confirmation: Option<Confirmation>,
+}
+
+/// A change that waits to be confirmed.
+#[derive(Clone, Debug)]
+pub struct Confirmation {
+    /// What would change, one by one.
+    pub changes: Vec<String>,
+    /// How many things would change: the value of `confirmed` that goes on.
+    pub count: u64,
+    /// Path of the form.
+    pub action: &'static str,
+    /// Its hidden fields, without `confirmed`.
+    pub fields: Vec<(&'static str, String)>,
+    /// Text of its button.
+    pub button: String,
+}
+
+/// The form field `confirmed`: how many things the caller agreed to change.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(transparent)]
+pub struct Confirmed(Option<String>);
+
+impl Confirmed {
+    pub fn is(&self, count: u64) -> bool {
+        self.0.as_ref().is_some_and(|confirmed| *confirmed == count.to_string())
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -79,6 +108,7 @@ impl ErrorPage {
             cookies: Vec::new(),
             text_hint: "Copy it before you leave this page.",
             shows_typed_text: true,
+            confirmation: None,
         }))
     }
 
@@ -158,6 +188,22 @@ impl ErrorPage {
         Self::new(StatusCode::CONFLICT, code, title, reason)
     }
 
+    /// Asks before a change that is hard to take back. `reason` introduces the list of changes.
+    pub fn confirmation(
+        title: &'static str,
+        reason: impl Into<String>,
+        confirmed: &Confirmed,
+        confirmation: Confirmation,
+    ) -> Self {
+        let mut reason = reason.into();
+        if confirmed.0.is_some() {
+            reason.insert_str(0, "This has changed since you confirmed it. ");
+        }
+        let mut page = Self::conflict("confirmation_required", title, reason).without_typed_text();
+        page.confirmation = Some(confirmation);
+        page
+    }
+
     /// A query parameter that none of our links contain.
     pub fn invalid_parameter(name: &str, why: &str) -> Self {
         let (status, reason) = (StatusCode::BAD_REQUEST, format!("`{name}` {why}."));
@@ -203,7 +249,12 @@ impl ErrorPage {
     }
 
     pub(crate) fn to_json(&self) -> Response {
-        let body = json!({"error": {"code": self.code, "reason": self.reason}}).to_string();
+        let mut error = json!({"code": self.code, "reason": self.reason});
+        if let Some(Confirmation { changes, count, .. }) = &self.confirmation {
+            error["reason"] = format!("{} {}", self.reason, changes.join(", ")).trim_end().into();
+            error["count"] = (*count).into();
+        }
+        let body = json!({"error": error}).to_string();
         let json = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
         self.with_status_and_headers((json, body).into_response())
     }
@@ -221,6 +272,7 @@ impl ErrorPage {
             other_link: self.other_link.as_ref(),
             text_hint: self.text_hint,
             typed,
+            confirmation: self.confirmation.as_ref(),
         };
         self.with_status_and_headers(match page.render() {
             Ok(html) => axum::response::Html(html).into_response(),
@@ -268,4 +320,5 @@ struct ErrorTemplate<'a> {
     other_link: Option<&'a Link>,
     text_hint: &'a str,
     typed: &'a [PreservedText],
+    confirmation: Option<&'a Confirmation>,
 }

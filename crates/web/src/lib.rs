@@ -22,7 +22,7 @@ mod trusted_proxies;
 
 pub use bar::BarRenderer;
 pub use cookies::{Cookie, CookieLookup, cookie_values, find_cookie};
-pub use error_page::{ErrorPage, Link, wants_json};
+pub use error_page::{Confirmation, Confirmed, ErrorPage, Link, wants_json};
 pub use favicon::FAVICON_PATH;
 pub use forms::{Choice, Form, PostedForm, split_email};
 pub use forwarded_for::apply_forwarded_for;

@@ -4,7 +4,7 @@ use axum::extract::{FromRequestParts, Query};
 use axum::http::request::Parts;
 use chancery_domain::{EmailAddress, LocalPath};
 use chancery_web::ErrorPage;
-pub(crate) use chancery_web::{PostedForm, Problems};
+pub(crate) use chancery_web::{Confirmed, PostedForm, Problems};
 use serde::Deserialize;
 
 /// The `return_to` parameter of a link.
@@ -32,6 +32,13 @@ pub(crate) struct TypedAddress {
     pub email: String,
     #[serde(default)]
     pub return_to: String,
+}
+
+/// A change that only needs to be confirmed.
+#[derive(Deserialize)]
+pub(crate) struct ConfirmedFields {
+    #[serde(default)]
+    pub confirmed: Confirmed,
 }
 
 /// Anything that is not a local path becomes the start page.

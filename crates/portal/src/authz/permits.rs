@@ -6,7 +6,7 @@ use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::http::StatusCode;
 use chancery_domain::ClientId;
-use chancery_policy::{AuthzAction, ClientResource, Denial, Permit, ReadClient};
+use chancery_policy::{AuthzAction, AuthzRequest, ClientResource, Denial, Permit, ReadClient};
 use chancery_store::{ClientError, ClientOwner};
 use std::sync::Arc;
 
@@ -20,7 +20,16 @@ impl Portal {
         signed_in: &SignedIn,
         resource: A::Resource,
     ) -> Result<Permit<A>, PageError> {
-        match self.policy.decide::<A>(&signed_in.authz_request(self), resource) {
+        self.permit_at::<A>(&signed_in.authz_request(self), resource).await
+    }
+
+    /// A permit for one of several steps with the same time.
+    pub(crate) async fn permit_at<A: AuthzAction>(
+        &self,
+        authz_request: &AuthzRequest,
+        resource: A::Resource,
+    ) -> Result<Permit<A>, PageError> {
+        match self.policy.decide::<A>(authz_request, resource) {
             Ok(permit) => Ok(permit),
             Err(denial) => Err(self.denied(denial).await),
         }

@@ -6,12 +6,15 @@ use crate::state::Portal;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{Person, PersonId};
 use chancery_policy::{FirmResource, ManageTeam, Permit};
-use chancery_web::{ErrorPage, PostedForm};
+use chancery_web::{Confirmed, ErrorPage, PostedForm};
 
 /// A form about one person.
 #[derive(serde::Deserialize)]
 pub(crate) struct PersonForm {
     pub(super) person: i64,
+    /// For changes that ask.
+    #[serde(default)]
+    pub(super) confirmed: Confirmed,
 }
 
 /// A denial is audited before this returns. An allowed decision is audited with the change, or by `audited_form` if the form is
@@ -43,8 +46,16 @@ pub(super) async fn member_from_form(
     portal: &Portal,
     form: Result<PostedForm<PersonForm>, ErrorPage>,
 ) -> Result<Person, PageError> {
-    let PostedForm(PersonForm { person }) = form?;
-    member(portal, PersonId(person)).await
+    Ok(confirmed_member(portal, form).await?.0)
+}
+
+/// With what the form confirms.
+pub(super) async fn confirmed_member(
+    portal: &Portal,
+    form: Result<PostedForm<PersonForm>, ErrorPage>,
+) -> Result<(Person, Confirmed), PageError> {
+    let PostedForm(PersonForm { person, confirmed }) = form?;
+    Ok((member(portal, PersonId(person)).await?, confirmed))
 }
 
 /// A person who was not removed.

@@ -22,6 +22,8 @@ use std::collections::HashMap;
 struct PersonPage<'a> {
     frame: Frame<'a>,
     done: Option<String>,
+    /// The time of the reassignment that `done` is about.
+    undo: Option<i64>,
     person: Row,
     /// People who can take over the clients.
     others: Vec<Row>,
@@ -65,6 +67,10 @@ pub(super) async fn show(
     let shown = PersonPage {
         frame: Frame::new(portal, signed_in, Section::Team),
         done: notice_text(query, member, team, &names),
+        undo: query
+            .get("undo")
+            .filter(|_| query.get("count").is_some_and(|count| count != "0"))
+            .and_then(|at| at.parse().ok()),
         person: row(member),
         others: team.iter().filter(is_here).filter(is_other).map(row).collect(),
         is_last_partner: member.person.role == Role::Partner && partners == 1,
@@ -107,6 +113,17 @@ fn notice_text(
             let to = query.get("to")?;
             let to = team.iter().find(|member| member.person.id.to_string() == *to)?;
             format!("{} of {person} reassigned to {}.", pluralize(moved, "client"), name(to))
+        }
+        "returned" => {
+            let number = |name: &str| query.get(name)?.parse::<u64>().ok();
+            let mut text =
+                format!("{} given back to the former owner.", pluralize(number("count")?, "client"));
+            if let Some(skipped) = number("skipped").filter(|skipped| *skipped > 0) {
+                let skipped = pluralize(skipped, "client");
+                text +=
+                    &format!(" {skipped} skipped: reassigned again since, or the former owner was removed.");
+            }
+            text
         }
         _ => return None,
     })

@@ -123,7 +123,7 @@ async fn expired_or_canceled_invitation_gives_no_role() {
 async fn invitations_are_for_new_people_at_the_company_domain() {
     let mut firm = Firm::open().await;
     let ben = firm.ben.id;
-    firm.ruth.browser.post("/team/remove", &format!("person={ben}")).await;
+    firm.ruth.browser.post("/team/remove", &format!("person={ben}&confirmed=1")).await;
     for (form, problem) in [
         ("email=&role=consultant", "Enter an email address"),
         ("email=x&role=consultant", "exactly one"),
@@ -210,7 +210,7 @@ async fn removal_holds_for_the_mailbox_until_restored() {
         assert!(come_in("9", "annabel@company.com").await.has_session());
         let ann =
             portal.store.people.people_by_email(&"ann@company.com".parse().unwrap()).await.unwrap()[0].id;
-        portal.store.people.remove_person(manage(&portal.portal), ann).await.unwrap();
+        portal.store.people.remove_person(manage(&portal.portal), ann, &|_| true).await.unwrap();
         let as_before = come_in("1", "ann@company.com").await;
         for (subject, email) in [
             ("2", "ann@company.com"),
@@ -240,7 +240,7 @@ async fn removal_ends_the_sessions_of_everyone_with_the_mailbox() {
     let twin_id = people.iter().find(|person| person.identity.subject == "twin").unwrap().id;
     let token = add_provider_account(&firm.portal, twin_id).await;
     let ann = firm.ann.id;
-    let reply = firm.ruth.browser.post("/team/remove", &format!("person={ann}")).await;
+    let reply = firm.ruth.browser.post("/team/remove", &format!("person={ann}&confirmed=2")).await;
     assert_eq!(reply.location(), format!("/team?person={ann}&done=removed"));
     assert!(twin.get("/sessions").await.location().starts_with("/auth/sign-in"));
     let times = firm.portal.portal.settings.session_times;
@@ -262,7 +262,7 @@ async fn partner_resets_second_factors_of_others_only() {
     let own = firm.ruth.browser.get(&format!("/team?person={ruth}&open=factors")).await;
     assert!(!own.body.contains("action=\"/team/reset-factors\""), "{}", own.body);
 
-    let reply = firm.ruth.browser.post("/team/reset-factors", &format!("person={ann}")).await;
+    let reply = firm.ruth.browser.post("/team/reset-factors", &format!("person={ann}&confirmed=0")).await;
     assert_eq!(reply.location(), format!("/team?person={ann}&done=factors-reset"), "{}", reply.body);
     let page = firm.ruth.browser.get(reply.location()).await;
     assert!(page.body.contains("The second factors of ann@company.com were reset."), "{}", page.body);

@@ -133,7 +133,7 @@ async fn restoring_a_partner_and_renewing_their_invitation_need_it() {
     let mut firm = Firm::open().await;
     let (rob, ann) = (firm.rob.id, firm.ann.id);
     for person in [rob, ann] {
-        let removed = firm.ruth.browser.post("/team/remove", &format!("person={person}")).await;
+        let removed = firm.ruth.browser.post("/team/remove", &format!("person={person}&confirmed=1")).await;
         assert_eq!(removed.status, StatusCode::SEE_OTHER, "{}", removed.body);
     }
     for form in ["email=nora%40company.com&role=partner", "email=olga%40company.com&role=consultant"] {

@@ -1,12 +1,15 @@
 //! `/team`: what partners see and change.
 
 use super::TestPortal;
-use super::firm::{Firm, in_short, manage};
+use super::browser::claims;
+use super::database::Database;
+use super::firm::{Firm, add_provider_account, in_short, manage};
 use axum::http::StatusCode;
 use chancery_domain::{Action, Decision, PersonId, Role};
 use chancery_domain::{OsRandomness, SecretToken};
-use chancery_store::{NewProviderAccount, NewProviderSession, PasswordHash};
+use chancery_store::{NewProviderAccount, NewProviderSession, NewTotpSecret, PasswordHash};
 use serde_json::Value;
+use std::time::Duration;
 
 async fn role_of(portal: &TestPortal, person: PersonId) -> Role {
     let people = portal.portal.store.people.list_people().await.unwrap();
@@ -21,7 +24,13 @@ async fn team_lists_role_clients_sessions_and_last_activity() {
     let _second = firm.ann.elsewhere(&firm.portal).await;
     let gone = firm.newcomer().await.id;
     firm.client(gone, "Left behind").await;
-    firm.portal.portal.store.people.remove_person(manage(&firm.portal.portal), gone).await.unwrap();
+    firm.portal
+        .portal
+        .store
+        .people
+        .remove_person(manage(&firm.portal.portal), gone, &|_| true)
+        .await
+        .unwrap();
 
     let page = firm.ruth.browser.get("/team").await;
     assert_eq!(page.status, StatusCode::OK);
@@ -122,7 +131,7 @@ async fn invalid_team_forms_are_rejected_without_effect() {
 async fn last_partner_cannot_be_removed_or_demoted() {
     let mut firm = Firm::open().await;
     let (ruth, rob) = (firm.ruth.id, firm.rob.id);
-    firm.ruth.browser.post("/team/remove", &format!("person={ruth}")).await;
+    firm.ruth.browser.post("/team/remove", &format!("person={ruth}&confirmed=1")).await;
     // Ruth removed herself, so Rob is the last partner.
     let page = firm.rob.browser.get(&format!("/team?person={rob}")).await;
     assert!(page.body.contains("only partner") && page.body.contains("make someone else a partner first"));
@@ -215,7 +224,7 @@ async fn removed_person_is_out_until_restored() {
         "{}",
         page.body
     );
-    let reply = firm.ruth.browser.post("/team/remove", &format!("person={ann}")).await;
+    let reply = firm.ruth.browser.post("/team/remove", &format!("person={ann}&confirmed=1")).await;
     let page = firm.ruth.browser.get(reply.location()).await;
     for part in [
         "<strong>Owns 1 client.</strong> Only partners can open them",
@@ -226,17 +235,11 @@ async fn removed_person_is_out_until_restored() {
     }
     assert!(!page.body.contains("action=\"/team/remove\"") && !page.body.contains("action=\"/team/role\""));
     assert!(firm.ann.browser.get("/sessions").await.location().starts_with("/auth/sign-in"));
-    let again = firm.ann.browser.follow_callback(super::browser::claims("ann", "ann@company.com")).await;
+    let again = firm.ann.browser.follow_callback(claims("ann", "ann@company.com")).await;
     assert_eq!(again.status, StatusCode::FORBIDDEN);
     let reply = firm.ruth.browser.post("/team/restore", &format!("person={ann}")).await;
     assert_eq!(reply.location(), format!("/team?person={ann}&done=restored"));
-    assert!(
-        firm.ann
-            .browser
-            .follow_callback(super::browser::claims("ann", "ann@company.com"))
-            .await
-            .has_session()
-    );
+    assert!(firm.ann.browser.follow_callback(claims("ann", "ann@company.com")).await.has_session());
 }
 
 #[tokio::test]
@@ -249,8 +252,9 @@ async fn bulk_reassign_audits_each_client() {
     }
     let bens = firm.client(ben, "Ben's own").await.client;
     let decided = firm.decisions().await.len();
-    let reply = firm.ruth.browser.post("/team/reassign", &format!("from={ann}&to={ben}")).await;
-    assert_eq!(reply.location(), format!("/team?person={ann}&done=moved&count=3&to={ben}"));
+    let reply = firm.ruth.browser.post("/team/reassign", &format!("from={ann}&to={ben}&confirmed=3")).await;
+    let at = super::MORNING.0;
+    assert_eq!(reply.location(), format!("/team?person={ann}&done=moved&to={ben}&count=3&undo={at}"));
     let page = firm.ruth.browser.get(reply.location()).await;
     assert!(
         page.body.contains("3 clients of ann@company.com reassigned to ben@company.com."),
@@ -270,4 +274,143 @@ async fn bulk_reassign_audits_each_client() {
     }
     let nothing = firm.ruth.browser.post("/team/reassign", &format!("from={ann}&to={ben}")).await;
     assert!(nothing.location().contains("count=0"));
+    assert!(!firm.ruth.browser.get(nothing.location()).await.body.contains(">Undo<"));
+}
+
+#[tokio::test]
+async fn team_changes_wait_until_their_count_is_confirmed() {
+    let mut firm = Firm::open().await;
+    let (ann, ben, rob) = (firm.ann.id, firm.ben.id, firm.rob.id);
+    for name in ["One", "Two"] {
+        firm.client(ann, name).await;
+    }
+    let mut twin = firm.portal.browser();
+    assert!(twin.follow_callback(claims("twin", "ben+twin@company.com")).await.has_session());
+    add_provider_account(&firm.portal, rob).await;
+    let secret = NewTotpSecret {
+        subject: "rob".to_owned(),
+        secret: vec![0; 20],
+        step: 0,
+        recovery_codes: (0..10).map(|_| SecretToken::generate(&OsRandomness).hash()).collect(),
+        at: super::MORNING,
+    };
+    firm.portal.store.second_factors.add_totp(&secret).await.unwrap();
+    let database = Database::of(&firm.portal).await;
+    for (path, form, count, parts) in [
+        (
+            "/team/reassign",
+            format!("from={ann}&to={ben}"),
+            2,
+            ["2 clients of ann@company.com to ben@company.com", ">Move 2 clients</button>"],
+        ),
+        (
+            "/team/remove",
+            format!("person={ben}"),
+            2,
+            ["ben+twin@company.com</strong>", ">Remove 2 people</button>"],
+        ),
+        (
+            "/team/reset-factors",
+            format!("person={rob}"),
+            11,
+            ["10 recovery codes", ">Reset second factors of rob@company.com</button>"],
+        ),
+    ] {
+        let before = database.contents().await;
+        let decided = firm.decisions().await.len();
+        let asked = firm.ruth.browser.post(path, &form).await;
+        assert_eq!(asked.status, StatusCode::CONFLICT, "{path}");
+        let confirmed = format!("name=\"confirmed\" value=\"{count}\"");
+        let action = format!("action=\"{path}\"");
+        for part in parts.iter().chain([&action.as_str(), &confirmed.as_str(), &"href=\"/team?person="]) {
+            assert!(asked.body.contains(part), "{part}: {}", asked.body);
+        }
+        assert!(!asked.body.contains("has changed"), "{}", asked.body);
+        for wrong in ["0", "12", "-1", "all", ""] {
+            let again = firm.ruth.browser.post(path, &format!("{form}&confirmed={wrong}")).await;
+            assert_eq!(again.status, StatusCode::CONFLICT, "{path} {wrong}");
+            assert!(again.body.contains("This has changed since") && again.body.contains(&confirmed));
+        }
+        firm.ruth.browser.accept = "application/json";
+        let json: Value = serde_json::from_str(&firm.ruth.browser.post(path, &form).await.body).unwrap();
+        firm.ruth.browser.accept = "text/html";
+        let error = &json["error"];
+        assert_eq!((&error["code"], &error["count"]), (&"confirmation_required".into(), &count.into()));
+        assert!(error["reason"].as_str().unwrap().contains("@company.com"), "{json}");
+        let after = database.contents().await;
+        assert!(before == after, "{path} changed {:?}", before.differing(&after));
+        let rows = firm.decisions().await.split_off(decided);
+        assert!(rows.iter().all(|row| row.effect.is_none()), "{path}: {rows:?}");
+        assert!(rows.iter().all(|row| row.access_request.action != Action::ReassignClient), "{rows:?}");
+        let done = firm.ruth.browser.post(path, &format!("{form}&confirmed={count}")).await;
+        assert_eq!(done.status, StatusCode::SEE_OTHER, "{path}: {}", done.body);
+        assert!(before != database.contents().await, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn undo_gives_each_client_back_to_its_former_owner() {
+    let mut firm = Firm::open().await;
+    let (ann, ben, rob) = (firm.ann.id, firm.ben.id, firm.rob.id);
+    let mut owned = Vec::new();
+    for (owner, name) in [(ann, "One"), (ben, "Two"), (ann, "Three"), (rob, "Four")] {
+        owned.push((firm.client(owner, name).await.client, owner));
+    }
+    // Both at the same time, which one undo names.
+    for (from, count) in [(ann, 2), (ben, 1)] {
+        let form = format!("from={from}&to={rob}&confirmed={count}");
+        assert_eq!(firm.ruth.browser.post("/team/reassign", &form).await.status, StatusCode::SEE_OTHER);
+    }
+    let at = super::MORNING.0;
+    let page =
+        firm.ruth.browser.get(&format!("/team?person={ann}&done=moved&count=2&to={rob}&undo={at}")).await;
+    assert!(page.body.contains(&format!("name=\"undo\" value=\"{at}\"")) && page.body.contains(">Undo<"));
+    firm.portal.pass(Duration::from_secs(5));
+    let denied = firm.ann.browser.post("/team/reassign", &format!("undo={at}")).await;
+    assert_eq!(denied.status, StatusCode::FORBIDDEN);
+    let decided = firm.decisions().await.len();
+    let undone = firm.ruth.browser.post("/team/reassign", &format!("undo={at}")).await;
+    let later = at + 5000;
+    let expected = format!("/team?person={ann}&done=returned&skipped=0&count=3&undo={later}");
+    assert_eq!(undone.location(), expected, "{}", undone.body);
+    let rows = firm.decisions().await.split_off(decided);
+    let moves = rows.iter().filter(|row| row.access_request.action == Action::ReassignClient);
+    assert_eq!(moves.count(), 3);
+    let page = firm.ruth.browser.get(&expected).await;
+    assert!(page.body.contains("3 clients given back to the former owner."), "{}", page.body);
+    for (client, owner) in owned {
+        assert_eq!(firm.portal.portal.store.clients.owner_of(client).await.unwrap(), Some(owner));
+    }
+    let never = firm.ruth.browser.post("/team/reassign", "undo=1").await;
+    assert_eq!(never.status, StatusCode::NOT_FOUND, "{}", never.body);
+}
+
+#[tokio::test]
+async fn undo_skips_clients_reassigned_since_and_those_of_removed_people() {
+    let mut firm = Firm::open().await;
+    let (ann, ben, rob) = (firm.ann.id, firm.ben.id, firm.rob.id);
+    let again = firm.client(ann, "Reassigned again").await.client;
+    let left = firm.client(ann, "Left").await.client;
+    let bens = firm.client(ben, "Of a removed person").await.client;
+    for (from, count) in [(ann, 2), (ben, 1)] {
+        firm.ruth
+            .browser
+            .post("/team/reassign", &format!("from={from}&to={rob}&confirmed={count}"))
+            .await
+            .location();
+    }
+    firm.portal.pass(Duration::from_secs(5));
+    for owner in [ann, rob] {
+        let path = format!("/clients/{again}/reassign");
+        let moved = firm.ruth.browser.post(&path, &format!("owner={owner}")).await;
+        assert_eq!(moved.status, StatusCode::SEE_OTHER);
+    }
+    firm.ruth.browser.post("/team/remove", &format!("person={ben}&confirmed=1")).await.location();
+    let undone = firm.ruth.browser.post("/team/reassign", &format!("undo={}", super::MORNING.0)).await;
+    assert!(undone.location().contains("&skipped=2&count=1&"), "{undone:?}");
+    let page = firm.ruth.browser.get(undone.location()).await;
+    assert!(page.body.contains("2 clients skipped"), "{}", page.body);
+    for (client, owner) in [(again, rob), (left, ann), (bens, rob)] {
+        assert_eq!(firm.portal.portal.store.clients.owner_of(client).await.unwrap(), Some(owner));
+    }
 }

@@ -20,19 +20,20 @@ use crate::clients::rows::{ensure_active_member, ensure_person_exists};
 use crate::clients::same_name::clients_with_name;
 use crate::clients::types::{
     ArchiveChange, ClientChange, ClientOwner, ClientPage, ClientQuery, EntryChange, NewClient, NewEntry,
-    SaveOutcome,
+    PastReassignment, SaveOutcome,
 };
 use crate::clients::unsaved_rows::{FormOfPerson, UnsavedForm, delete_unsaved_text};
 use crate::db::Db;
 use crate::db::error_codes::LONG_RESPONSE_TIMEOUT;
-use crate::db::{Conn, query};
+use crate::db::{Conn, FromRow, Row, query};
 use chancery_domain::{
-    AccessRequest, AuditRow, Client, ClientId, ClientName, Entry, EntryId, PersonId, Version,
+    AccessRequest, Action, AuditRow, Client, ClientId, ClientName, Decision, Entry, EntryId, PersonId,
+    UnixMillis, Version,
 };
 use chancery_policy::{
     ArchiveClient, AuthzAction, CreateClient, EditClient, ListClients, Permit, ReassignClient,
 };
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 /// Returns one row in any case, so that an id without a client takes as long.
 const OWNER: &str = "SELECT (SELECT owner_id FROM clients WHERE id = $1)";
@@ -43,6 +44,26 @@ const CLIENTS_OF_OWNER: &str = "SELECT id, owner_id FROM \
     UNION ALL SELECT id, owner_id FROM \
     (SELECT id, owner_id FROM clients WHERE owner_id = $3 AND is_archived = $5 AND id > $1 ORDER BY id LIMIT $2) AS archived \
     ORDER BY id LIMIT $2";
+
+/// The clients that were reassigned at this time. The audit log finds them, their versions know the former owner.
+const REASSIGNED_AT: &str = "SELECT c.id, c.owner_id, f.owner_id AS former_owner_id, \
+    CAST(CASE WHEN o.removed_at_ms IS NULL AND NOT EXISTS (SELECT 1 FROM client_versions l \
+        WHERE l.client_id = n.client_id AND l.version > n.version AND l.owner_id <> n.owner_id) THEN 1 ELSE 0 END AS BIGINT) \
+        AS can_undo \
+    FROM (SELECT DISTINCT client_id, at_ms FROM audit_rows WHERE at_ms = $1 AND action = $2 AND decision = $3) AS a \
+    JOIN client_versions n ON n.client_id = a.client_id AND n.at_ms = a.at_ms \
+    JOIN client_versions f ON f.client_id = n.client_id AND f.version = n.version - 1 AND f.owner_id <> n.owner_id \
+    JOIN clients c ON c.id = n.client_id JOIN people o ON o.id = f.owner_id ORDER BY c.id";
+
+impl FromRow for PastReassignment {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            now: ClientOwner::from_row(row)?,
+            former_owner: PersonId(row.get("former_owner_id")?),
+            can_undo: row.get::<i64>("can_undo")? != 0,
+        })
+    }
+}
 
 pub(crate) fn clients_of<A: AuthzAction>(permits: &[Permit<A>]) -> Vec<ClientId> {
     permits.iter().filter_map(Permit::client).collect()
@@ -244,38 +265,65 @@ impl Clients {
             .await
     }
 
-    /// Reassigns all or none of them. Returns how many got a new owner.
+    /// Reassigns all clients, to the owners that they are listed under, or none. Returns how many got a new owner.
     pub async fn reassign_clients(
         &self,
-        permits: Vec<Permit<ReassignClient>>,
-        to: PersonId,
+        moves: BTreeMap<PersonId, Vec<Permit<ReassignClient>>>,
     ) -> Result<u64, ClientError> {
-        let decisions: Vec<AuditRow> = permits.iter().map(Permit::to_audit_row).collect();
-        let args = (&permits, to);
+        let decisions: Vec<AuditRow> = moves.values().flatten().map(Permit::to_audit_row).collect();
         self.audited
-            .run_long(LONG_RESPONSE_TIMEOUT, &decisions, &args, |conn, (permits, to)| {
+            .run_long(LONG_RESPONSE_TIMEOUT, &decisions, &moves, |conn, moves| {
                 Box::pin(async move {
-                    let owners = lock_owners(conn, clients_of(permits), LockMode::Changing).await?;
-                    ensure_active_member(conn, *to).await?;
-                    let (mut moved, mut seen) = (Vec::new(), HashSet::new());
-                    for permit in permits.iter() {
-                        let Some(client) = permit.client() else { continue };
-                        if !is_owner_unchanged(&owners, permit) {
-                            return Err(ClientError::OwnerChanged(client).into());
+                    let clients = moves.values().flatten().filter_map(Permit::client).collect();
+                    let owners = lock_owners(conn, clients, LockMode::Changing).await?;
+                    let (mut total, mut seen) = (0, HashSet::new());
+                    for (to, permits) in moves {
+                        ensure_active_member(conn, *to).await?;
+                        let mut moved = Vec::new();
+                        for permit in permits {
+                            let Some(client) = permit.client() else { continue };
+                            if !is_owner_unchanged(&owners, permit) {
+                                return Err(ClientError::OwnerChanged(client).into());
+                            }
+                            // A client may be listed twice, but moves once.
+                            if owners.get(&client).is_some_and(|owner| owner != to) && seen.insert(client) {
+                                moved.push((permit.access_request(), client));
+                            }
                         }
-                        // A client may be listed twice, but moves once.
-                        if owners.get(&client).is_some_and(|owner| owner != to) && seen.insert(client) {
-                            moved.push((permit.access_request(), client));
+                        for same in
+                            moved.chunk_by(|one, other| (one.0.by, one.0.at) == (other.0.by, other.0.at))
+                        {
+                            let clients: Vec<ClientId> = same.iter().map(|(_, client)| *client).collect();
+                            if let Some((access_request, _)) = same.first() {
+                                set_owner(conn, access_request, &clients, *to).await?;
+                            }
                         }
+                        total += moved.len() as u64;
                     }
-                    for same in moved.chunk_by(|one, other| (one.0.by, one.0.at) == (other.0.by, other.0.at))
-                    {
-                        let clients: Vec<ClientId> = same.iter().map(|(_, client)| *client).collect();
-                        if let Some((access_request, _)) = same.first() {
-                            set_owner(conn, access_request, &clients, *to).await?;
-                        }
-                    }
-                    Ok(moved.len() as u64)
+                    Ok(total)
+                })
+            })
+            .await
+    }
+
+    /// The clients that the principal may read and that got another owner at this time, for an undo. Callers ask the
+    /// policy about each.
+    pub async fn reassigned_at(
+        &self,
+        permit: &Permit<ListClients>,
+        at: UnixMillis,
+    ) -> Result<Vec<PastReassignment>, ClientError> {
+        self.audited.record(&[permit.to_audit_row()]).await?;
+        let Some(owner) = restrict_owner(permit.scope(), None) else { return Ok(Vec::new()) };
+        let (action, decision) = (Action::ReassignClient.as_str(), Decision::Allowed.as_str());
+        let read = query(REASSIGNED_AT).bind(at.0).bind(action).bind(decision);
+        self.db
+            .read(&(permit, read), |conn, (permit, read)| {
+                Box::pin(async move {
+                    let mut found: Vec<PastReassignment> = read.fetch_all(conn).await?;
+                    ensure_principal_unchanged::<ClientError>(conn, permit.by()).await?;
+                    found.retain(|past| owner.is_none_or(|owner| past.now.owner == owner));
+                    Ok(found)
                 })
             })
             .await

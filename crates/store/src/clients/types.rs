@@ -429,3 +429,12 @@ pub struct ClientOwner {
     pub client: ClientId,
     pub owner: PersonId,
 }
+
+/// A client that was given another owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PastReassignment {
+    pub now: ClientOwner,
+    pub former_owner: PersonId,
+    /// False if the client has had another owner since, or the former one was removed.
+    pub can_undo: bool,
+}

@@ -2,7 +2,7 @@
 
 use crate::DbError;
 use crate::db::Rejection;
-use chancery_domain::PersonId;
+use chancery_domain::{Person, PersonId};
 
 #[derive(Debug, thiserror::Error)]
 pub enum PersonError {
@@ -12,6 +12,9 @@ pub enum PersonError {
     PersonRemoved(PersonId),
     #[error("this is the last partner")]
     LastPartner,
+    /// A removal would remove these people, and the caller has not confirmed as many.
+    #[error("the removal of {} people is not confirmed", .0.len())]
+    Unconfirmed(Vec<Person>),
     #[error(transparent)]
     Database(#[from] DbError),
 }

@@ -10,7 +10,7 @@ use crate::audit::step::AuditedSteps;
 use crate::clients::unsaved_rows::delete_unsaved_texts_of;
 use crate::db::Db;
 use crate::db::{Conn, Dialect, TxError, query};
-use crate::{PersonError, RemovedPerson, VerifiedIdentity};
+use crate::{IsConfirmed, PersonError, RemovedPerson, VerifiedIdentity};
 use chancery_domain::{
     AuditEvent, AuditRow, AuditedEvent, EmailAddress, EventKind, Identity, Person, PersonId, Role, UnixMillis,
 };
@@ -189,6 +189,7 @@ async fn remove(
     conn: &mut Conn<'_>,
     permit: &Permit<ManageTeam>,
     person: PersonId,
+    is_confirmed: IsConfirmed<'_>,
 ) -> Result<Outcome<Vec<Person>>, TxError<PersonError>> {
     let same = query(same_mailbox(conn.dialect())).bind(person.0);
     let people: Vec<Person> = same.fetch_all(conn).await?;
@@ -202,6 +203,9 @@ async fn remove(
         if partners == 0 {
             return Ok(rejected(permit, PersonError::LastPartner));
         }
+    }
+    if !is_confirmed(people.len() as u64) {
+        return Ok(rejected(permit, PersonError::Unconfirmed(people)));
     }
     // Their sessions stop working now, and are deleted with the expired ones.
     for person in &people {
@@ -316,15 +320,17 @@ impl People {
 
     /// Ends the access of the person and of everyone else with the same mailbox, which is probably the same human: their
     /// sessions stop working, and no new one can start. Returns all of them; end their sessions at the provider. Fails
-    /// with `LastPartner` and changes nothing if no partner would remain.
+    /// with `LastPartner` if no partner would remain, and with `Unconfirmed` if their number is not confirmed.
     pub async fn remove_person(
         &self,
         permit: Permit<ManageTeam>,
         person: PersonId,
+        is_confirmed: IsConfirmed<'_>,
     ) -> Result<Vec<Person>, PersonError> {
+        let args = (&permit, person, is_confirmed);
         self.audited
-            .run_as::<_, _, PersonError>(&[permit.by()], &(&permit, person), |conn, (permit, person)| {
-                Box::pin(async move { remove(conn, permit, *person).await })
+            .run_as::<_, _, PersonError>(&[permit.by()], &args, |conn, (permit, person, is_confirmed)| {
+                Box::pin(async move { remove(conn, permit, *person, *is_confirmed).await })
             })
             .await?
     }

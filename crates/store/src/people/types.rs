@@ -6,6 +6,9 @@ use chancery_domain::{
     TokenHash, UnixMillis,
 };
 
+/// Whether the caller has agreed to change this many things. It is asked in the transaction of the change.
+pub type IsConfirmed<'a> = &'a (dyn Fn(u64) -> bool + Sync);
+
 /// A verified identity: signed in at the identity provider, with a verified mailbox.
 #[derive(Clone, Debug)]
 pub struct VerifiedIdentity {

@@ -1,14 +1,14 @@
 //! Deletes a person's second factors at the built-in provider, for someone who has lost all of them. It needs a permit
 //! and is audited. The person is told by email, which waits in the outbox in the same transaction.
 
-use super::factors::lock_account;
+use super::factors::{lock_account, read_factors};
 use super::sessions::{NO_SID, end_sessions_of_subject};
 use crate::audit::step::AuditedSteps;
 use crate::db::{Conn, Rejection, TxError, query};
 use crate::outbox::messages::enqueue;
 use crate::people::rows::{PersonRow, lock_person};
 use crate::people::sessions::end_sessions_of;
-use crate::{DbError, NewMessage};
+use crate::{AccountFactors, DbError, IsConfirmed, NewMessage};
 use chancery_domain::{AuditEvent, AuditRow, EventKind, PersonId};
 use chancery_policy::{Permit, ResetFactors};
 use std::sync::Arc;
@@ -24,6 +24,9 @@ pub enum FactorResetError {
     OwnFactors,
     #[error("the person has no account at the built-in identity provider")]
     NoProviderAccount,
+    /// Their number, with the recovery codes, is not confirmed.
+    #[error("the reset of these second factors is not confirmed")]
+    Unconfirmed(AccountFactors),
     #[error(transparent)]
     Database(#[from] DbError),
 }
@@ -51,6 +54,7 @@ async fn reset(
     permit: &Permit<ResetFactors>,
     person: PersonId,
     notice: &NewMessage,
+    is_confirmed: IsConfirmed<'_>,
 ) -> Result<Outcome, TxError<FactorResetError>> {
     let rejected = |why| Ok((Err(why), vec![permit.to_audit_row()]));
     if permit.by().person() == Some(person) {
@@ -65,6 +69,10 @@ async fn reset(
         return rejected(FactorResetError::NoProviderAccount);
     }
     lock_account(conn, subject).await?;
+    let factors = read_factors(conn, subject).await?;
+    if !is_confirmed(factors.count() + factors.recovery_codes) {
+        return rejected(FactorResetError::Unconfirmed(factors));
+    }
     for delete in DELETE {
         query(delete).bind(subject).execute(conn).await?;
     }
@@ -93,14 +101,15 @@ impl FactorResets {
         permit: Permit<ResetFactors>,
         person: PersonId,
         notice: &NewMessage,
+        is_confirmed: IsConfirmed<'_>,
     ) -> Result<(), FactorResetError> {
         let outcome = self
             .audited
             .run_as::<_, _, FactorResetError>(
                 &[permit.by()],
-                &(&permit, person, notice),
-                |conn, (permit, person, notice)| {
-                    Box::pin(async move { reset(conn, permit, *person, notice).await })
+                &(&permit, person, notice, is_confirmed),
+                |conn, (permit, person, notice, is_confirmed)| {
+                    Box::pin(async move { reset(conn, permit, *person, notice, *is_confirmed).await })
                 },
             )
             .await?;

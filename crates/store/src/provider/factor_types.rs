@@ -50,6 +50,16 @@ impl AccountFactors {
     pub fn is_empty(&self) -> bool {
         self.passkeys.is_empty() && self.totp_created_at.is_none()
     }
+
+    /// Passkeys and authenticator apps.
+    pub fn count(&self) -> u64 {
+        self.passkeys.len() as u64 + u64::from(self.totp_created_at.is_some())
+    }
+
+    /// How many recovery codes go with a factor that is removed: those of the last one.
+    pub fn recovery_codes_of_last(&self) -> u64 {
+        if self.count() <= 1 { self.recovery_codes } else { 0 }
+    }
 }
 
 /// A factor to add. The recovery codes are stored only if it is the account's first factor.
@@ -85,10 +95,12 @@ pub enum AddFactorOutcome {
     TooMany,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoveFactorOutcome {
     Removed,
     NotFound,
+    /// The number of what would be removed is not confirmed. The account's factors, of which nothing was removed.
+    Unconfirmed(AccountFactors),
     /// The account must keep a factor, and this is the last one.
     IsLast,
 }

@@ -4,8 +4,8 @@ use crate::db::{COMMAND_RETRY_LIMIT, Conn, Db, FromRow, Query, Row, query};
 use crate::secrets::column::TOTP_SECRET;
 use crate::secrets::keyring::Keyring;
 use crate::{
-    AccountFactors, AddFactorOutcome, NewPasskey, NewTotpSecret, ProviderError, RemoveFactorOutcome,
-    StoredPasskey, TotpSecret,
+    AccountFactors, AddFactorOutcome, IsConfirmed, NewPasskey, NewTotpSecret, ProviderError,
+    RemoveFactorOutcome, StoredPasskey, TotpSecret,
 };
 use chancery_domain::{TokenHash, UnixMillis};
 
@@ -103,22 +103,43 @@ async fn add(
     Ok(AddFactorOutcome::Added { is_first })
 }
 
-/// Removes a factor. The recovery codes go with the last one.
+pub(super) async fn read_factors(conn: &mut Conn<'_>, subject: &str) -> Result<AccountFactors, sqlx::Error> {
+    let totp: Option<TotpSecret> = query(TOTP).bind(subject).fetch_optional(conn).await?;
+    Ok(AccountFactors {
+        passkeys: query(PASSKEYS).bind(subject).fetch_all(conn).await?,
+        totp_created_at: totp.map(|totp| totp.created_at),
+        recovery_codes: count(conn, COUNT_CODES, subject).await?,
+    })
+}
+
+/// Removes a passkey, or the authenticator app. The recovery codes go with the last factor, and count with it.
 async fn remove(
     conn: &mut Conn<'_>,
     subject: &str,
+    passkey: Option<&[u8]>,
     must_keep_one: bool,
-    delete: Query<'_>,
+    is_confirmed: IsConfirmed<'_>,
 ) -> Result<RemoveFactorOutcome, sqlx::Error> {
     lock_account(conn, subject).await?;
-    let factors = count_factors(conn, subject).await?;
-    if must_keep_one && factors <= 1 {
+    let factors = read_factors(conn, subject).await?;
+    if must_keep_one && factors.count() <= 1 {
         return Ok(RemoveFactorOutcome::IsLast);
     }
-    if delete.execute(conn).await? == 0 {
+    let (exists, delete) = match passkey {
+        Some(id) => {
+            let exists = factors.passkeys.iter().any(|passkey| passkey.credential_id == id);
+            (exists, query(REMOVE_PASSKEY).bind(subject).bind(id))
+        }
+        None => (factors.totp_created_at.is_some(), query(REMOVE_TOTP).bind(subject)),
+    };
+    if !exists {
         return Ok(RemoveFactorOutcome::NotFound);
     }
-    if factors <= 1 {
+    if !is_confirmed(1 + factors.recovery_codes_of_last()) {
+        return Ok(RemoveFactorOutcome::Unconfirmed(factors));
+    }
+    delete.execute(conn).await?;
+    if factors.count() <= 1 {
         query(REMOVE_CODES).bind(subject).execute(conn).await?;
     }
     Ok(RemoveFactorOutcome::Removed)
@@ -135,14 +156,7 @@ impl SecondFactors {
     /// All factors of the account, from one snapshot.
     pub async fn account_factors(&self, subject: &str) -> Result<AccountFactors, ProviderError> {
         let read = self.db.snapshot(subject, |conn, subject| {
-            Box::pin(async move {
-                let totp: Option<TotpSecret> = query(TOTP).bind(subject).fetch_optional(conn).await?;
-                Ok(AccountFactors {
-                    passkeys: query(PASSKEYS).bind(subject).fetch_all(conn).await?,
-                    totp_created_at: totp.map(|totp| totp.created_at),
-                    recovery_codes: count(conn, COUNT_CODES, subject).await?,
-                })
-            })
+            Box::pin(async move { Ok(read_factors(conn, subject).await?) })
         });
         read.await
     }
@@ -202,13 +216,13 @@ impl SecondFactors {
         subject: &str,
         credential_id: &[u8],
         must_keep_one: bool,
+        is_confirmed: IsConfirmed<'_>,
     ) -> Result<RemoveFactorOutcome, ProviderError> {
-        let args = (subject, credential_id, must_keep_one);
-        let removed = self.db.run(&args, |conn, (subject, credential_id, must_keep_one)| {
-            Box::pin(async move {
-                let delete = query(REMOVE_PASSKEY).bind(*subject).bind(*credential_id);
-                Ok(remove(conn, subject, *must_keep_one, delete).await?)
-            })
+        let args = (subject, credential_id, must_keep_one, is_confirmed);
+        let removed = self.db.run(&args, |conn, (subject, id, must_keep_one, is_confirmed)| {
+            Box::pin(
+                async move { Ok(remove(conn, subject, Some(*id), *must_keep_one, *is_confirmed).await?) },
+            )
         });
         removed.await
     }
@@ -247,32 +261,35 @@ impl SecondFactors {
         &self,
         subject: &str,
         must_keep_one: bool,
+        is_confirmed: IsConfirmed<'_>,
     ) -> Result<RemoveFactorOutcome, ProviderError> {
-        let args = (subject, must_keep_one);
-        let removed = self.db.run(&args, |conn, (subject, must_keep_one)| {
-            Box::pin(async move {
-                let delete = query(REMOVE_TOTP).bind(*subject);
-                Ok(remove(conn, subject, *must_keep_one, delete).await?)
-            })
+        let args = (subject, must_keep_one, is_confirmed);
+        let removed = self.db.run(&args, |conn, (subject, must_keep_one, is_confirmed)| {
+            Box::pin(async move { Ok(remove(conn, subject, None, *must_keep_one, *is_confirmed).await?) })
         });
         removed.await
     }
 
-    /// Returns false and stores nothing if the account has no factor.
+    /// Removes the codes that are left and stores these. `NotFound` if the account has no factor.
     pub async fn replace_recovery_codes(
         &self,
         subject: &str,
         codes: &[TokenHash],
-    ) -> Result<bool, ProviderError> {
-        let args = (subject, codes);
-        let replaced = self.db.run(&args, |conn, (subject, codes)| {
+        is_confirmed: IsConfirmed<'_>,
+    ) -> Result<RemoveFactorOutcome, ProviderError> {
+        let args = (subject, codes, is_confirmed);
+        let replaced = self.db.run(&args, |conn, (subject, codes, is_confirmed)| {
             Box::pin(async move {
                 lock_account(conn, subject).await?;
-                if count_factors(conn, subject).await? == 0 {
-                    return Ok(false);
+                let factors = read_factors(conn, subject).await?;
+                if factors.is_empty() {
+                    return Ok(RemoveFactorOutcome::NotFound);
+                }
+                if !is_confirmed(factors.recovery_codes) {
+                    return Ok(RemoveFactorOutcome::Unconfirmed(factors));
                 }
                 set_recovery_codes(conn, subject, codes).await?;
-                Ok(true)
+                Ok(RemoveFactorOutcome::Removed)
             })
         });
         replaced.await

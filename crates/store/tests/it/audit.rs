@@ -297,7 +297,7 @@ pub async fn team_lists_client_and_session_counts(database: Arc<AnyDatabase>) {
         };
         store.sessions.start_session(new).await.unwrap();
     }
-    store.people.remove_person(manage(after_s(90)), gone.id).await.unwrap();
+    store.people.remove_person(manage(after_s(90)), gone.id, &|_| true).await.unwrap();
     let times = SessionTimeouts { idle: Duration::from_secs(1800), max: Duration::from_secs(43_200) };
     let team = POLICY
         .decide::<ReadTeam>(&authz_request(principal(&people.ruth), after_s(100)), FirmResource)

@@ -16,10 +16,12 @@ use chancery_policy::{
 };
 use chancery_store::{
     ArchiveChange, ClientChange, ClientError, ClientOrder, ClientOwner, ClientQuery, ENTRIES_PER_PAGE,
-    EntryChange, EntryCursor, EntryQuery, ImportPart, MAX_ENTRIES_PER_CLIENT, NewClient, NewEntry,
+    EntryChange, EntryCursor, EntryQuery, MAX_ENTRIES_PER_CLIENT, NewClient, NewEntry, PastReassignment,
     SaveOutcome, VersionQuery,
 };
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 fn details() -> ContactDetails {
     ContactDetails {
@@ -58,7 +60,7 @@ pub async fn client_ids_start_at_1001_and_records_round_trip(database: Arc<AnyDa
 pub async fn creating_client_for_removed_owner_is_rejected(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
-    store.people.remove_person(manage(NOON), people.tom.id).await.unwrap();
+    store.people.remove_person(manage(NOON), people.tom.id, &|_| true).await.unwrap();
     for owner in [people.tom.id, PersonId(777)] {
         let permit: Permit<CreateClient> = ask(principal(&people.ruth), NewClientResource(owner)).unwrap();
         let rejected = store.clients.create_client(permit, new_client("Calder & Sons")).await.unwrap_err();
@@ -483,7 +485,7 @@ pub async fn reassigned_client_is_readable_only_by_new_owner(database: Arc<AnyDa
         assert_eq!(listed(&store, &people.tom, &query).await, (vec![client.0], 1));
         assert_eq!(listed(&store, &people.ruth, &query).await, (vec![client.0], 1));
     }
-    store.people.remove_person(manage(NOON), people.maya.id).await.unwrap();
+    store.people.remove_person(manage(NOON), people.maya.id, &|_| true).await.unwrap();
     let rejected =
         store.clients.reassign_client(reassign(people.tom.id), people.maya.id, None).await.unwrap_err();
     assert!(
@@ -512,19 +514,40 @@ pub async fn bulk_reassign_is_atomic(database: Arc<AnyDatabase>) {
         |owner| clients.iter().map(|client| permit(&people.ruth, *client, owner)).collect::<Vec<_>>();
     let mut wrong = permits(people.maya.id);
     wrong.push(permit(&people.ruth, toms, people.maya.id));
-    let rejected = store.clients.reassign_clients(wrong, people.tom.id).await.unwrap_err();
+    let rejected =
+        store.clients.reassign_clients(BTreeMap::from([(people.tom.id, wrong)])).await.unwrap_err();
     assert!(matches!(rejected, ClientError::OwnerChanged(client) if client == toms), "{rejected:?}");
     assert_eq!(listed(&store, &people.maya, &search_for("")).await.1, 700);
-    let rejected = store.clients.reassign_clients(permits(people.maya.id), PersonId(777)).await.unwrap_err();
+    let rejected = store
+        .clients
+        .reassign_clients(BTreeMap::from([(PersonId(777), permits(people.maya.id))]))
+        .await
+        .unwrap_err();
     assert!(matches!(rejected, ClientError::NoSuchPerson(PersonId(777))), "{rejected:?}");
     assert_eq!(decisions(&store).await.len(), before + 1, "only the list was read");
 
     let mut twice = permits(people.maya.id);
     twice.push(permit(&people.ruth, clients[0], people.maya.id));
-    assert_eq!(store.clients.reassign_clients(twice, people.tom.id).await.unwrap(), 700);
+    assert_eq!(store.clients.reassign_clients(BTreeMap::from([(people.tom.id, twice)])).await.unwrap(), 700);
     assert_eq!(listed(&store, &people.maya, &search_for("")).await.1, 0);
     assert_eq!(listed(&store, &people.tom, &search_for("client")).await.1, 700);
-    assert_eq!(store.clients.reassign_clients(permits(people.tom.id), people.tom.id).await.unwrap(), 0);
+    let list = ask::<ListClients>(principal(&people.ruth), FirmResource).unwrap();
+    let past = store.clients.reassigned_at(&list, NOON).await.unwrap();
+    let former = |past: &PastReassignment| {
+        (past.now.owner, past.former_owner, past.can_undo) == (people.tom.id, people.maya.id, true)
+    };
+    assert!(past.len() == 700 && past.iter().all(former), "{past:?}");
+    let own = ask::<ListClients>(principal(&people.maya), FirmResource).unwrap();
+    assert_eq!(store.clients.reassigned_at(&own, NOON).await.unwrap(), [], "they are no longer hers to see");
+    assert_eq!(store.clients.reassigned_at(&list, NOON.after(Duration::from_secs(1))).await.unwrap(), []);
+    assert_eq!(
+        store
+            .clients
+            .reassign_clients(BTreeMap::from([(people.tom.id, permits(people.tom.id))]))
+            .await
+            .unwrap(),
+        0
+    );
     let (now, versions) = store
         .clients
         .client_versions(permit(&people.tom, clients[9], people.tom.id), VersionQuery::NEWEST)

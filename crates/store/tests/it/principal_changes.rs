@@ -19,6 +19,7 @@ use chancery_store::{
     AccountChange, ArchiveChange, AuditQuery, ClientChange, ClientError, ClientRecord, DbError, EntryChange,
     ListTotal, MonthlyUsageQuery, NewAccount, Store, VersionQuery, WorkQuery,
 };
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +39,7 @@ impl AccessChange {
             Self::Demoted => {
                 drop(store.people.set_role(manage(NOON), person, Role::Consultant).await.unwrap());
             }
-            Self::Removed => drop(store.people.remove_person(manage(NOON), person).await.unwrap()),
+            Self::Removed => drop(store.people.remove_person(manage(NOON), person, &|_| true).await.unwrap()),
         }
     }
 }
@@ -187,7 +188,7 @@ pub async fn changed_principal_writes_no_client(database: Arc<AnyDatabase>) {
             clients.set_client_archived(archived, ArchiveChange::ARCHIVE).await,
         );
         assert_rejected(change, "reassign", clients.reassign_client(reassigned, tom, None).await);
-        let moved = clients.reassign_clients(reassigned_with_others, tom).await;
+        let moved = clients.reassign_clients(BTreeMap::from([(tom, reassigned_with_others)])).await;
         assert_rejected(change, "reassign several", moved);
         assert_rejected(change, "add", clients.add_entry(added, note(owner, NOON, "New")).await);
         let text = EntryChange {
@@ -249,7 +250,11 @@ pub async fn changed_partner_manages_nothing(database: Arc<AnyDatabase>) {
         assert_rejected(change, "promote themselves", promoted);
         let promoted = store.people.set_role(role, people.tom.id, Role::Partner).await;
         assert_rejected(change, "promote", promoted);
-        assert_rejected(change, "remove", store.people.remove_person(removal, people.tom.id).await);
+        assert_rejected(
+            change,
+            "remove",
+            store.people.remove_person(removal, people.tom.id, &|_| true).await,
+        );
         let restored = store.people.restore_person(restoration, partner.id).await;
         assert_rejected(change, "restore themselves", restored);
         assert_rejected(change, "sign out", store.people.sign_out_person(sign_out, people.tom.id).await);
@@ -260,7 +265,7 @@ pub async fn changed_partner_manages_nothing(database: Arc<AnyDatabase>) {
         assert_rejected(change, "invite", store.invitations.invite_person(invited, &new).await);
         assert_rejected(change, "cancel", store.invitations.cancel_invitation(canceled, &new.email).await);
         let notice = email_to(&people.tom.email);
-        let reset = store.factor_resets.reset_factors(reset, people.tom.id, &notice).await;
+        let reset = store.factor_resets.reset_factors(reset, people.tom.id, &notice, &|_| true).await;
         assert_rejected(change, "reset factors", reset);
         let everybody = MonthlyUsageQuery { account: None, month: Month::containing(NOON) };
         assert_rejected(change, "usage", store.usage_reports.read_usage(usage, everybody).await);
@@ -286,7 +291,7 @@ pub async fn partner_can_change_their_own_access(database: Arc<AnyDatabase>) {
     let demoted = store.people.set_role(own(&rita), rita.id, Role::Consultant).await.unwrap();
     assert_eq!(demoted.role, Role::Consultant);
     let rob = sign_in(&store, "rob", Role::Partner).await;
-    let removed = store.people.remove_person(own(&rob), rob.id).await.unwrap();
+    let removed = store.people.remove_person(own(&rob), rob.id, &|_| true).await.unwrap();
     assert_eq!(removed.iter().map(|person| person.id).collect::<Vec<_>>(), [rob.id]);
     let left = store.people.list_people().await.unwrap();
     assert!(left.iter().all(|person| (person.role == Role::Partner) == (person.id == people.ruth.id)));
@@ -331,7 +336,7 @@ pub async fn demoted_or_removed_partner_racing_it_never_undoes_it(database: Arc<
             second.people.set_role(by_demoted, demoted.id, Role::Partner),
         );
         let (removal, _) = tokio::join!(
-            first.people.remove_person(manage(NOON), removed.id),
+            first.people.remove_person(manage(NOON), removed.id, &|_| true),
             second.people.restore_person(by_removed, removed.id),
         );
         assert!(demotion.is_ok() && removal.is_ok(), "round {round}: {demotion:?} {removal:?}");

@@ -2,11 +2,12 @@
 //! the server until then, so that it is the same when the page is reloaded.
 
 use super::super::factor_emails::{FactorChange, notify};
-use super::super::form::{PostedForm, Problems, ReturnToParam, local_path};
+use super::super::form::{ConfirmedFields, PostedForm, Problems, ReturnToParam, local_path};
 use super::super::second_factor::{INVALID_CODE, account_factors};
 use super::notice::{SecurityNotice, to_security};
 use super::{
-    BrowserSession, email_code, end_other_sessions, fresh_session, last_factor, local, recovery, to_confirm,
+    BrowserSession, ask_before_removal, email_code, end_other_sessions, fresh_session, last_factor, local,
+    recovery, to_confirm,
 };
 use crate::authentication_methods::AuthenticationMethod;
 use crate::limits::CEREMONY_TTL;
@@ -22,7 +23,7 @@ use chancery_domain::{LocalPath, TokenHash};
 use chancery_store::{
     AddFactorOutcome, CeremonyKind, FactorCeremony, NewTotpSecret, ProviderAccount, RemoveFactorOutcome,
 };
-use chancery_web::{ErrorPage, page};
+use chancery_web::{Confirmation, ErrorPage, page};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -167,13 +168,16 @@ pub(super) async fn send(
 pub(super) async fn remove(
     State(provider): State<Arc<Provider>>,
     headers: HeaderMap,
+    PostedForm(ConfirmedFields { confirmed }): PostedForm<ConfirmedFields>,
 ) -> Result<Response, ErrorPage> {
     let Some(session) = fresh_session(&provider, &headers).await? else {
         return Ok(to_confirm(&local("/security")));
     };
     let account = &session.signed_in.account;
     let must_keep_one = provider.settings.requires_second_factor();
-    let removed = provider.store.second_factors.remove_totp(&account.subject, must_keep_one).await;
+    let is_confirmed = |count| confirmed.is(count);
+    let factors = &provider.store.second_factors;
+    let removed = factors.remove_totp(&account.subject, must_keep_one, &is_confirmed).await;
     match removed.map_err(store_error_page)? {
         RemoveFactorOutcome::Removed => {
             notify(&provider, &account.email, FactorChange::AuthenticatorRemoved);
@@ -182,5 +186,16 @@ pub(super) async fn remove(
         }
         RemoveFactorOutcome::NotFound => Ok(see_other("/security")),
         RemoveFactorOutcome::IsLast => Err(last_factor()),
+        RemoveFactorOutcome::Unconfirmed(factors) => {
+            let change = Confirmation {
+                changes: vec!["Authenticator app".to_owned()],
+                count: 1,
+                action: "/security/authenticator/remove",
+                fields: Vec::new(),
+                button: "Remove authenticator app".to_owned(),
+            };
+            let codes = factors.recovery_codes_of_last();
+            Err(ask_before_removal("Remove authenticator app?", change, codes, &confirmed))
+        }
     }
 }

@@ -20,7 +20,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use axum::routing::{get, post};
 use chancery_domain::{LocalPath, SecretToken};
-use chancery_web::ErrorPage;
+use chancery_web::{Confirmation, Confirmed, ErrorPage};
 use std::sync::Arc;
 
 pub(super) fn routes() -> Router<Arc<Provider>> {
@@ -87,6 +87,28 @@ fn to_confirm(return_to: &LocalPath) -> Response {
 /// One of our own paths. The start page if it is too long to be carried along.
 fn local(path: &str) -> LocalPath {
     super::form::local_path(path)
+}
+
+/// Asks before a factor is removed, or only recovery codes, which are added to the changes.
+fn ask_before_removal(
+    title: &'static str,
+    mut change: Confirmation,
+    recovery_codes: u64,
+    confirmed: &Confirmed,
+) -> ErrorPage {
+    let effect = if change.changes.is_empty() {
+        "You get new codes on the next page."
+    } else {
+        "You are signed out in all your other browsers."
+    };
+    change.count += recovery_codes;
+    if recovery_codes > 0 {
+        let plural = if recovery_codes == 1 { "" } else { "s" };
+        change.changes.push(format!("{recovery_codes} recovery code{plural}"));
+    }
+    ErrorPage::confirmation(title, "This stops working:", confirmed, change)
+        .advice(format!("{effect} We email you about it."))
+        .next_link("/security", "Cancel")
 }
 
 fn last_factor() -> ErrorPage {

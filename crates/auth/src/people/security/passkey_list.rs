@@ -1,10 +1,10 @@
 //! Renaming and removing passkeys.
 
 use super::super::factor_emails::{FactorChange, notify};
-use super::super::form::{PostedForm, Problems};
+use super::super::form::{Confirmed, PostedForm, Problems};
 use super::super::second_factor::account_factors;
 use super::notice::{SecurityNotice, to_security};
-use super::{end_other_sessions, fresh_session, last_factor, local, to_confirm};
+use super::{ask_before_removal, end_other_sessions, fresh_session, last_factor, local, to_confirm};
 use crate::limits::MAX_PASSKEY_NAME_CHARS;
 use crate::{Provider, store_error_page};
 use askama::Template;
@@ -15,7 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chancery_domain::{LineMode, TextBounds};
 use chancery_store::RemoveFactorOutcome;
-use chancery_web::{ErrorPage, page, text_error_message};
+use chancery_web::{Confirmation, ErrorPage, page, text_error_message};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -49,6 +49,8 @@ pub(super) struct RenameFields {
 pub(super) struct RemoveFields {
     #[serde(default)]
     id: String,
+    #[serde(default)]
+    confirmed: Confirmed,
 }
 
 /// A valid name for a passkey, or what to do about it.
@@ -126,8 +128,9 @@ pub(super) async fn remove(
     };
     let account = &session.signed_in.account;
     let must_keep_one = provider.settings.requires_second_factor();
-    let removed =
-        provider.store.second_factors.remove_passkey(&account.subject, &wanted, must_keep_one).await;
+    let is_confirmed = |count| fields.confirmed.is(count);
+    let factors = &provider.store.second_factors;
+    let removed = factors.remove_passkey(&account.subject, &wanted, must_keep_one, &is_confirmed).await;
     match removed.map_err(store_error_page)? {
         RemoveFactorOutcome::Removed => {
             notify(&provider, &account.email, FactorChange::PasskeyRemoved);
@@ -136,5 +139,18 @@ pub(super) async fn remove(
         }
         RemoveFactorOutcome::NotFound => Err(not_found()),
         RemoveFactorOutcome::IsLast => Err(last_factor()),
+        RemoveFactorOutcome::Unconfirmed(factors) => {
+            let passkey = factors.passkeys.iter().find(|passkey| passkey.credential_id == wanted);
+            let name = passkey.map_or("", |passkey| passkey.name.as_str());
+            let change = Confirmation {
+                changes: vec![format!("Passkey \u{201c}{name}\u{201d}")],
+                count: 1,
+                action: "/security/passkeys/remove",
+                fields: vec![("id", URL_SAFE_NO_PAD.encode(&wanted))],
+                button: "Remove passkey".to_owned(),
+            };
+            let codes = factors.recovery_codes_of_last();
+            Err(ask_before_removal("Remove passkey?", change, codes, &fields.confirmed))
+        }
     }
 }

@@ -71,7 +71,14 @@ async fn registered_passkey_is_listed_renamed_and_removed() {
     assert!(browser.get("/security").await.body.contains("Old &#60;laptop&#62;"));
     let mut stranger = signed_in(&served, "omar@example.com").await;
     assert_eq!(stranger.post("/security/passkeys/remove", &[("id", &ids[0])]).await.status, 404);
-    browser.post("/security/passkeys/remove", &[("id", &ids[0])]).await.redirect_to();
+    let asked = browser.post("/security/passkeys/remove", &[("id", &ids[0])]).await;
+    assert!(asked.status == 409 && asked.body.contains("Old &#60;laptop&#62;"), "{asked:?}");
+    assert!(
+        asked.body.contains("name=\"confirmed\" value=\"1\"") && !asked.body.contains("recovery"),
+        "{asked:?}"
+    );
+    let fields = [("id", ids[0].as_str()), ("confirmed", "1")];
+    browser.post("/security/passkeys/remove", &fields).await.redirect_to();
     let page = browser.get("/security").await;
     assert!(!page.body.contains("laptop") && page.body.contains("Phone"), "{page:?}");
     let emails = served.emails_when(5).await;
@@ -194,7 +201,7 @@ async fn removed_and_unknown_passkeys_do_not_sign_in() {
     let page = browser.get("/security").await;
     let (_, rest) = page.body.split_once("name=\"id\" value=\"").unwrap();
     let id = rest.split('"').next().unwrap().to_owned();
-    browser.post("/security/passkeys/remove", &[("id", &id)]).await.redirect_to();
+    browser.post("/security/passkeys/remove", &[("id", &id), ("confirmed", "11")]).await.redirect_to();
     assert_rejected(&sign_in_alone(&mut served.browser(), &mut passkey).await);
     assert_rejected(&sign_in_alone(&mut served.browser(), &mut SoftwareAuthenticator::new()).await);
     let mut stranger = served.browser();

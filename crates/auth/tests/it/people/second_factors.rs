@@ -360,7 +360,7 @@ async fn cookies_of_second_factors_have_the_host_prefix() {
     let replies = [
         served.browser().sign_in(MAYA, PASSWORD).await,
         browser.get("/sign-in/passkey").await,
-        browser.post("/security/authenticator/remove", &[]).await,
+        browser.post("/security/authenticator/remove", &[("confirmed", "11")]).await,
     ];
     for (reply, name) in replies.iter().zip(["second_factor", "passkey_sign_in", "security_notice"]) {
         let cookie = reply.header("set-cookie");
@@ -414,7 +414,7 @@ async fn proof_of_the_mailbox_is_for_one_session_and_one_first_factor() {
     browser.post("/security/confirm", &[("password", PASSWORD)]).await.redirect_to();
     add_app(&served, &mut browser).await;
     assert_eq!(served.first_factor_codes().len(), 1);
-    browser.post("/security/authenticator/remove", &[]).await.redirect_to();
+    browser.post("/security/authenticator/remove", &[("confirmed", "11")]).await.redirect_to();
     assert!(browser.get(ADD_APP).await.redirect_to().starts_with("/security/email-code"), "it is used up");
 }
 
@@ -443,6 +443,6 @@ async fn first_factor_and_each_removal_end_the_other_sessions() {
     other.sign_in(MAYA, PASSWORD).await.redirect_to();
     enter_code(&mut other, &app.code(&served)).await.redirect_to();
     assert!(other.is_signed_in().await);
-    browser.post("/security/authenticator/remove", &[]).await.redirect_to();
+    browser.post("/security/authenticator/remove", &[("confirmed", "11")]).await.redirect_to();
     assert!(browser.is_signed_in().await && !other.is_signed_in().await);
 }

@@ -55,7 +55,10 @@ async fn changes_need_a_recent_authentication() {
     let reply = browser.post("/sign-in/second-factor", &[("code", &app.code(&served))]).await;
     assert_eq!(reply.redirect_to(), "/security");
     assert!(!copy.is_signed_in().await, "the session has a new token");
-    assert_eq!(browser.post("/security/authenticator/remove", &[]).await.redirect_to(), "/security");
+    assert_eq!(
+        browser.post("/security/authenticator/remove", &[("confirmed", "11")]).await.redirect_to(),
+        "/security"
+    );
     assert!(browser.get("/security").await.body.contains("Authenticator app removed."));
     assert!(!browser.get("/security").await.body.contains("Authenticator app removed."), "told once");
 }
@@ -89,10 +92,10 @@ async fn every_change_is_emailed_to_the_owner() {
     let mut browser = served.browser();
     browser.sign_in(MAYA, PASSWORD).await.redirect_to();
     add_app(&served, &mut browser).await;
-    recovery_codes(&browser.post("/security/recovery-codes", &[]).await);
+    recovery_codes(&browser.post("/security/recovery-codes", &[("confirmed", "10")]).await);
     let fields = [("current_password", PASSWORD), ("password", NEW)];
     assert_eq!(browser.post("/security/password", &fields).await.redirect_to(), "/security");
-    browser.post("/security/authenticator/remove", &[]).await.redirect_to();
+    browser.post("/security/authenticator/remove", &[("confirmed", "11")]).await.redirect_to();
     let mut subjects: Vec<_> = served.emails_when(5).await.into_iter().map(|email| email.subject).collect();
     subjects.sort();
     assert_eq!(
@@ -108,6 +111,38 @@ async fn every_change_is_emailed_to_the_owner() {
 }
 
 #[tokio::test]
+async fn factors_are_removed_only_when_their_count_is_confirmed() {
+    let served = TestProvider::start().await;
+    served.account(MAYA).await;
+    let mut browser = served.browser();
+    browser.sign_in(MAYA, PASSWORD).await.redirect_to();
+    let (_, codes) = add_app(&served, &mut browser).await;
+    let mut other = served.browser();
+    other.sign_in(MAYA, PASSWORD).await.redirect_to();
+    let use_code = [("recovery_code", codes[0].as_str())];
+    other.post("/sign-in/second-factor/recovery-code", &use_code).await.redirect_to();
+    for (path, count, button) in [
+        ("/security/recovery-codes", "9", ">Replace recovery codes</button>"),
+        ("/security/authenticator/remove", "10", ">Remove authenticator app</button>"),
+    ] {
+        let asked = browser.post(path, &[]).await;
+        assert_eq!(asked.status, 409, "{path}: {asked:?}");
+        let confirmed = format!("name=\"confirmed\" value=\"{count}\"");
+        for part in ["9 recovery codes", button, "href=\"/security\"", &confirmed] {
+            assert!(asked.body.contains(part), "{part}: {asked:?}");
+        }
+        let again = browser.post(path, &[("confirmed", "11")]).await;
+        assert!(again.status == 409 && again.body.contains("This has changed since"), "{again:?}");
+    }
+    let page = browser.get("/security").await;
+    assert!(page.body.contains("9 codes left") && page.body.contains("authenticator/remove"), "{page:?}");
+    assert!(other.is_signed_in().await);
+    recovery_codes(&browser.post("/security/recovery-codes", &[("confirmed", "9")]).await);
+    let removed = browser.post("/security/authenticator/remove", &[("confirmed", "11")]).await;
+    assert_eq!(removed.redirect_to(), "/security");
+}
+
+#[tokio::test]
 async fn replaced_recovery_codes_no_longer_work() {
     let served = TestProvider::start().await;
     served.account(MAYA).await;
@@ -115,7 +150,7 @@ async fn replaced_recovery_codes_no_longer_work() {
     browser.sign_in(MAYA, PASSWORD).await.redirect_to();
     assert_eq!(browser.post("/security/recovery-codes", &[]).await.status, 409, "there is no factor");
     let (_, old) = add_app(&served, &mut browser).await;
-    let new = recovery_codes(&browser.post("/security/recovery-codes", &[]).await);
+    let new = recovery_codes(&browser.post("/security/recovery-codes", &[("confirmed", "10")]).await);
     let mut other = served.browser();
     other.sign_in(MAYA, PASSWORD).await.redirect_to();
     let path = "/sign-in/second-factor/recovery-code";
@@ -130,7 +165,7 @@ async fn removing_the_last_factor_ends_the_second_step() {
     let mut browser = served.browser();
     browser.sign_in(MAYA, PASSWORD).await.redirect_to();
     add_app(&served, &mut browser).await;
-    browser.post("/security/authenticator/remove", &[]).await.redirect_to();
+    browser.post("/security/authenticator/remove", &[("confirmed", "11")]).await.redirect_to();
     let page = browser.get("/security").await;
     assert!(!page.body.contains("Recovery codes"), "they went with it: {page:?}");
     assert_eq!(served.browser().sign_in(MAYA, PASSWORD).await.redirect_to(), "/");

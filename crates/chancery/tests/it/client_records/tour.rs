@@ -237,7 +237,10 @@ async fn partner_pages_are_accessible() {
     browser.open(&office.portal(&format!("/team?person={omar}&open=factors"))).await;
     tour.look("reset of second factors", "Make sure that").await;
     tour.picture_from("13-reset-factors", "#factors").await;
-    assert_eq!(ruth.post("/team/remove", &[("person", &omar)]).await.status.as_u16(), 303);
+    browser.follow("form[action='/team/remove'] button").await;
+    tour.look("confirmation of a removal", "Remove from the team?").await;
+    browser.follow("form[action='/team/remove'] button").await;
+    browser.shows("was removed and can no longer sign in").await;
     browser.open(&office.portal(&format!("/team?person={omar}&done=removed"))).await;
     tour.look("removed person", "Access").await;
     browser.open(&office.portal("/team")).await;

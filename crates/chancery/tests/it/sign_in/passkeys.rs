@@ -113,6 +113,8 @@ async fn removing_a_passkey_needs_a_recent_authentication_with_both_factors() {
     browser.shows(PASSKEY_NAME).await;
     assert_ne!(provider_session(&scene).await, session, "the session has a new token");
     browser.press(remove).await;
+    browser.shows("10 recovery codes").await;
+    browser.press(remove).await;
     browser.shows("Passkey removed.").await;
     assert!(!browser.page_text().await.contains(PASSKEY_NAME));
     let emails = scene.emails(3).await;

@@ -196,8 +196,13 @@ async fn removed_owner_is_still_shown_as_owner() {
     new_client(&mut firm.ben, "Other Mill").await;
     let (ann, ben) = (firm.number_of("ann@company.com").await, firm.number_of("ben@company.com").await);
     let path = format!("/clients/{client}");
-    let removed =
-        firm.portal.portal.store.people.remove_person(manage(&firm.portal.portal), PersonId(ann)).await;
+    let removed = firm
+        .portal
+        .portal
+        .store
+        .people
+        .remove_person(manage(&firm.portal.portal), PersonId(ann), &|_| true)
+        .await;
     removed.unwrap();
 
     let page = firm.ruth.get(&path).await;

@@ -78,6 +78,9 @@ impl Fresh {
         if case.path.starts_with("/templates/") {
             fresh.template = Some(add_template(&firm.portal).await);
         }
+        if case.path == "/team/reassign" {
+            firm.client(fresh.person, "To reassign").await;
+        }
         if case.path == "/team/reset-factors" {
             add_provider_account(&firm.portal, fresh.person).await;
         }
@@ -88,7 +91,13 @@ impl Fresh {
     pub(super) async fn make(firm: &mut Firm) -> Self {
         let (person, removed) = (firm.newcomer().await.id, firm.newcomer().await.id);
         let now = firm.portal.portal.clock.now();
-        firm.portal.portal.store.people.remove_person(manage(&firm.portal.portal), removed).await.unwrap();
+        firm.portal
+            .portal
+            .store
+            .people
+            .remove_person(manage(&firm.portal.portal), removed, &|_| true)
+            .await
+            .unwrap();
         let created = firm.client(firm.ann.id, "Calder & Sons").await;
         let store = &firm.portal.store;
         let key = ApiKey::generate(&OsRandomness);
