@@ -47,6 +47,14 @@ impl AnyDatabase {
             _ => PostgresDatabase::with_schema(),
         }))
     }
+
+    /// A new database of the same kind.
+    pub fn another(&self) -> Arc<Self> {
+        match self {
+            Self::Sqlite(_) => Self::sqlite(),
+            Self::Postgres(_) => Self::postgres("another"),
+        }
+    }
 }
 
 impl TestDatabase for AnyDatabase {

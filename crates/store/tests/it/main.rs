@@ -26,8 +26,10 @@ mod invoices;
 mod key_limits;
 mod keys;
 mod ledger;
+mod ledger_model;
 mod letters;
 mod logs;
+mod models;
 mod opening;
 mod outbox;
 mod people;
@@ -37,6 +39,7 @@ mod provider;
 mod record_reads;
 mod sample_firm;
 mod samples;
+mod session_model;
 mod shared_secrets;
 mod spending;
 mod sqlite_only;
@@ -167,6 +170,8 @@ conformance_suite! {
         clean_shutdown_releases_reservations
         orphaned_reservations_are_reaped_in_batches
         process_resuming_after_lease_expiry_keeps_own_reservations;
+    ledger_model:
+        caps_reservations_and_ledger_agree_with_model;
     idempotency:
         claimed_key_stays_claimed_until_released
         idempotency_keys_are_per_account
@@ -216,6 +221,8 @@ conformance_suite! {
         removal_holds_for_the_mailbox_of_new_identities
         removal_of_a_mailbox_keeps_a_partner
         profile_round_trips_and_is_kept_at_sign_in;
+    session_model:
+        sessions_and_roles_agree_with_model;
     authentications:
         logout_token_ends_sessions_of_its_sid_once
         logout_token_without_sid_ends_everything_of_the_subject
@@ -268,7 +275,7 @@ conformance_suite! {
         counts_from_a_clock_far_ahead_are_ignored
         attempts_expire_one_window_after_the_first
         attempts_can_be_refunded_and_reset
-        throttle_decisions_match_domain_model;
+        throttle_decisions_agree_with_model;
     shared_secrets:
         first_shared_secret_wins_on_all_nodes;
     encrypted_secrets:

@@ -1,14 +1,13 @@
 //! Conformance: both databases decide on throttles as the domain model does.
 
 use crate::databases::{AnyDatabase, TestDatabase};
+use crate::models::{Draw, Model, compare};
 use crate::samples::NOON;
 use chancery_domain::{
     EmailAddress, Identity, OsRandomness, SecretToken, ThrottleCount, ThrottleDecision, ThrottleKey,
     TokenHash, UnixMillis,
 };
-use proptest::prelude::*;
-use proptest::strategy::ValueTree;
-use proptest::test_runner::TestRunner;
+use chancery_store::Store;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -120,91 +119,101 @@ enum Op {
     DeleteExpired,
 }
 
-const KEYS: usize = 4;
-
-/// An operation, its key, and the time since the step before: mostly short, sometimes a window. Now and then the clock
-/// is a little behind, or wrong.
-fn steps() -> impl Strategy<Value = Vec<(Op, usize, i64)>> {
-    let op = prop_oneof![
-        8 => Just(Op::Count),
-        2 => Just(Op::Read),
-        2 => Just(Op::Refund),
-        1 => Just(Op::Reset),
-        1 => Just(Op::DeleteExpired),
-    ];
-    let a_year_ms = 365 * 86_400_000_i64;
-    let pause_ms = prop_oneof![
-        12 => 0..100_000_i64,
-        4 => 0..4_000_000_i64,
-        2 => -90_000..0_i64,
-        1 => Just(a_year_ms),
-        1 => Just(-a_year_ms),
-    ];
-    proptest::collection::vec((op, 0..KEYS, pause_ms), 1..60)
+/// An operation on the key with this index, after a pause. Most pauses are short, some are a window. Now and then the clock is a
+/// little behind, or wrong.
+#[derive(Debug)]
+struct Step {
+    op: Op,
+    key: usize,
+    pause_ms: i64,
 }
 
-pub async fn throttle_decisions_match_domain_model(database: Arc<AnyDatabase>) {
-    let store = database.open().await;
-    let mut runner = TestRunner::default();
-    for case in 0..24 {
-        let steps = steps().new_tree(&mut runner).unwrap().current();
-        let ann = address("ann@example.com");
-        let identity = Identity { issuer: "https://id.example".to_owned(), subject: case.to_string() };
-        let mark = case.to_string();
+const KEYS: usize = 4;
+const YEAR_MS: i64 = 365 * 86_400_000;
+
+/// The domain's rule, in memory.
+struct Throttles {
+    _database: Arc<AnyDatabase>,
+    stores: [Arc<Store>; 2],
+    turn: usize,
+    now: UnixMillis,
+    counts: [Option<ThrottleCount>; KEYS],
+    proof: TokenHash,
+}
+
+impl Model for Throttles {
+    type Step = Step;
+
+    fn draw(&self, draw: &Draw) -> Step {
+        let op = match draw.index(14) {
+            0..8 => Op::Count,
+            8..10 => Op::Read,
+            10..12 => Op::Refund,
+            12 => Op::Reset,
+            _ => Op::DeleteExpired,
+        };
+        let pause_ms = match draw.index(20) {
+            0..12 => draw.number(0..100_000),
+            12..16 => draw.number(0..4_000_000),
+            16..18 => draw.number(-90_000..0),
+            18 => YEAR_MS,
+            _ => -YEAR_MS,
+        };
+        Step { op, key: draw.index(KEYS), pause_ms }
+    }
+
+    async fn make(&mut self, step: &Step) {
+        let Step { op, key: index, pause_ms } = *step;
+        let throttles = &self.stores[self.turn % 2].throttles;
+        self.turn += 1;
+        self.now.0 += pause_ms;
+        let (now, ann) = (self.now, address("ann@example.com"));
+        let identity = Identity { issuer: "https://id.example".to_owned(), subject: "ann".to_owned() };
         let keys: [ThrottleKey<'_>; KEYS] = [
             ThrottleKey::PasswordPerAddressAndSubnet(&ann, SUBNET),
-            ThrottleKey::CodePerProof(token()),
+            ThrottleKey::CodePerProof(self.proof),
             ThrottleKey::WrongCodePerIdentity(&identity),
-            ThrottleKey::SignInRedirect(&mark),
+            ThrottleKey::SignInRedirect("mark"),
         ];
-        let mut model: [Option<ThrottleCount>; KEYS] = [None; KEYS];
-        let mut now = NOON;
-        for (number, (op, index, pause_ms)) in steps.iter().enumerate() {
-            now = UnixMillis(now.0 + pause_ms);
-            let (key, stored) = (keys[*index], &mut model[*index]);
-            let so_far = || format!("case {case}: {:?}", &steps[..=number]);
-            match op {
-                Op::Count => {
-                    let expected = key.throttle().count(*stored, now);
-                    assert_eq!(
-                        store.throttles.count_throttle(key, now).await.unwrap(),
-                        expected,
-                        "{}",
-                        so_far()
-                    );
-                    if let ThrottleDecision::Allowed(count) = expected {
-                        *stored = Some(count);
-                    }
-                }
-                Op::Read => {
-                    let expected = key.throttle().current(*stored, now);
-                    assert_eq!(
-                        store.throttles.throttle_count(key, now).await.unwrap(),
-                        expected,
-                        "{}",
-                        so_far()
-                    );
-                }
-                Op::Refund => {
-                    store.throttles.refund_throttle(key).await.unwrap();
-                    *stored = stored.map(|count| count.refund(1));
-                }
-                Op::Reset => {
-                    store.throttles.reset_throttle(key).await.unwrap();
-                    *stored = None;
-                }
-                Op::DeleteExpired => {
-                    let is_over =
-                        |stored: &Option<ThrottleCount>| stored.is_some_and(|it| it.expires_at <= now);
-                    let expected = model.iter().filter(|stored| is_over(stored)).count() as u64;
-                    let deleted = store.throttles.delete_expired_throttles(now, 100).await.unwrap();
-                    assert_eq!(deleted, expected, "{}", so_far());
-                    model.iter_mut().filter(|stored| is_over(stored)).for_each(|stored| *stored = None);
+        let (key, counted) = (keys[index], &mut self.counts[index]);
+        match op {
+            Op::Count => {
+                let expected = key.throttle().count(*counted, now);
+                assert_eq!(throttles.count_throttle(key, now).await.unwrap(), expected);
+                if let ThrottleDecision::Allowed(count) = expected {
+                    *counted = Some(count);
                 }
             }
-        }
-        for key in keys {
-            store.throttles.reset_throttle(key).await.unwrap();
+            Op::Read => {
+                let expected = key.throttle().current(*counted, now);
+                assert_eq!(throttles.throttle_count(key, now).await.unwrap(), expected);
+            }
+            Op::Refund => {
+                throttles.refund_throttle(key).await.unwrap();
+                *counted = counted.map(|count| count.refund(1));
+            }
+            Op::Reset => {
+                throttles.reset_throttle(key).await.unwrap();
+                *counted = None;
+            }
+            Op::DeleteExpired => {
+                let is_over = |counted: &&mut Option<ThrottleCount>| {
+                    counted.is_some_and(|counted| counted.expires_at <= now)
+                };
+                let over = self.counts.iter_mut().filter(is_over).map(Option::take).count() as u64;
+                assert_eq!(throttles.delete_expired_throttles(now, 100).await.unwrap(), over);
+            }
         }
     }
+
+    async fn finish(self) {}
+}
+
+pub async fn throttle_decisions_agree_with_model(database: Arc<AnyDatabase>) {
+    compare(async || {
+        let database = database.another();
+        let stores = [database.open().await, database.open().await];
+        Throttles { _database: database, stores, turn: 0, now: NOON, counts: [None; KEYS], proof: token() }
+    })
+    .await;
 }
