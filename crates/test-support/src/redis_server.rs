@@ -35,6 +35,12 @@ impl RedisServer {
         self.wait_until_ready();
     }
 
+    /// As one without persistence starts again: it has lost everything.
+    pub fn start_again_empty(&mut self) {
+        std::fs::remove_dir_all(self.folder.path().join("appendonlydir")).unwrap();
+        self.start_again();
+    }
+
     /// Suspends the process: connections stay open, and nothing is answered until `go_on`.
     pub fn hold(&mut self) {
         self.signal(rustix::process::Signal::STOP);

@@ -2,7 +2,8 @@
 //! step of an account, or all that waited for the one before (`step_queue`). Time is the Redis server's, so that the nodes' clocks
 //! do not matter.
 //!
-//! If Redis loses the windows, at most 60 seconds of usage are lost. If Redis is unavailable, nothing is admitted.
+//! If Redis is unavailable, nothing is admitted. Nor is it for 60 seconds after Redis came back empty, because what was admitted
+//! before would not count. A node that starts meanwhile learns of it from Redis, unless it is the first to connect.
 
 mod link;
 mod step_queue;
@@ -156,6 +157,10 @@ impl RedisScripts {
 impl StepRunner for RedisScripts {
     async fn run(&self, steps: &[Step]) -> Result<Vec<StepOutcome>, LimiterUnavailable> {
         let numbers: Vec<u64> = self.link.invoke(&self.steps_call(steps)).await?;
+        // Afterwards, because the script may have found a broken connection. What it reserved is released, or expires.
+        if steps.iter().any(|step| matches!(step.kind, StepKind::Reserve)) {
+            self.link.ensure_windows_complete().await?;
+        }
         outcomes(steps, &numbers).ok_or_else(|| unexpected(&numbers))
     }
 }

@@ -3,7 +3,9 @@
 
 use crate::protocol::end;
 use crate::{Fixture, LIMITS, call};
-use chancery_domain::{AccountId, Clock, LimitUsage, OsRandomness, RequestId, SystemClock};
+use chancery_domain::{
+    AccountId, Clock, LimitUsage, ManualClock, OsRandomness, RequestId, SystemClock, WINDOW,
+};
 use chancery_engine::StopReason;
 use chancery_metering::limits::{REDIS_RECONNECT_DELAY, REDIS_RESPONSE_TIMEOUT};
 use chancery_metering::{Bucket, Decision, Limiter, MeterError, Reservation, open_limiter};
@@ -59,6 +61,32 @@ async fn killed_redis_admits_nothing_and_keeps_its_counts_after_restart() {
     assert_eq!(used(limiter.as_ref()).await, LimitUsage { requests: 1, tokens: 100 });
     let status = limiter.settle(&before, 40).await.unwrap();
     assert_eq!(status.used, LimitUsage { requests: 1, tokens: 40 });
+}
+
+/// Its windows would have room for what was admitted a moment ago.
+#[tokio::test]
+async fn redis_that_comes_back_empty_admits_nothing_for_a_window() {
+    let mut redis = RedisServer::start();
+    let clock = Arc::new(ManualClock::at(SystemClock.now()));
+    let url = redis.url().parse().unwrap();
+    let open = async || open_limiter(&url, Arc::clone(&clock) as Arc<dyn Clock>).await.unwrap();
+    let limiter = open().await;
+    assert!(matches!(limiter.reserve(&reservation(100)).await.unwrap(), Decision::Admitted(_)));
+    redis.kill();
+    assert!(limiter.ping().await.is_err());
+    redis.start_again_empty();
+    clock.advance(REDIS_RECONNECT_DELAY);
+    let rejected = limiter.reserve(&reservation(100)).await.unwrap_err();
+    assert!(rejected.0.contains("lost its windows"), "{rejected}");
+    limiter.ping().await.unwrap();
+    let started_later = open().await;
+    assert!(started_later.reserve(&reservation(100)).await.is_err(), "it learns of the loss");
+    clock.advance(WINDOW - Duration::from_secs(10));
+    assert!(limiter.reserve(&reservation(100)).await.is_err());
+    clock.advance(Duration::from_secs(10));
+    for limiter in [limiter, started_later] {
+        assert!(matches!(limiter.reserve(&reservation(100)).await.unwrap(), Decision::Admitted(_)));
+    }
 }
 
 #[tokio::test]

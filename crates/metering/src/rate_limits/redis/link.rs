@@ -3,11 +3,26 @@
 use crate::limits::{REDIS_CONNECT_TIMEOUT, REDIS_RECONNECT_DELAY, REDIS_RESPONSE_TIMEOUT};
 use crate::rate_limits::LimiterUnavailable;
 use ::redis::aio::MultiplexedConnection;
-use ::redis::{AsyncConnectionConfig, Client, ConnectionInfo, FromRedisValue, RedisError, ScriptInvocation};
-use chancery_domain::Clock;
+use ::redis::{
+    AsyncConnectionConfig, Client, ConnectionInfo, FromRedisValue, RedisError, Script, ScriptInvocation,
+};
+use chancery_domain::{Clock, WINDOW};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
+
+/// Since when this Redis has counted every admission, in milliseconds of its clock; 0 if since the first of them.
+const WINDOWS_SINCE_KEY: &str = "chancery:limits:since";
+
+/// Returns how many milliseconds are left until the windows have everything that counts. ARGV: whether this process has used the
+/// windows before, and the length of a window.
+const WINDOWS_SINCE: &str = "local time, since = redis.call('TIME'), redis.call('GET', KEYS[1]) \
+    local now = time[1] * 1000 + math.floor(time[2] / 1000) \
+    if not since then \
+        since = ARGV[1] == '1' and now or 0 \
+        redis.call('SET', KEYS[1], since) \
+    end \
+    return math.max(0, math.min(since + ARGV[2] - now, ARGV[2]))";
 
 /// One connection that all requests share. Their commands are pipelined and answered in order. A failed connection is dropped,
 /// and the next request opens a new one. After a failure to connect, requests are rejected at once for a moment, instead of
@@ -23,11 +38,14 @@ struct State {
     /// Number of connections so far. Distinguishes a failed connection from its replacement.
     generation: u64,
     failed: Option<(Instant, LimiterUnavailable)>,
+    /// Until then, Redis may lack admissions that still count, because it came back empty.
+    windows_lack_until: Option<Instant>,
 }
 
 impl RedisLink {
     pub(super) fn new(info: ConnectionInfo, clock: Arc<dyn Clock>) -> Self {
-        Self { info, clock, state: Mutex::new(State { connection: None, generation: 0, failed: None }) }
+        let state = State { connection: None, generation: 0, failed: None, windows_lack_until: None };
+        Self { info, clock, state: Mutex::new(state) }
     }
 
     pub(super) async fn invoke<T: FromRedisValue>(
@@ -79,8 +97,20 @@ impl RedisLink {
         {
             return Err(reason.clone());
         }
-        match self.connect().await {
-            Ok(connection) => {
+        let connected = async {
+            let mut connection = self.connect().await?;
+            let wait = windows_wait(&mut connection, state.generation > 0).await?;
+            Ok((connection, wait))
+        };
+        match connected.await {
+            Ok((connection, wait)) => {
+                if !wait.is_zero() {
+                    tracing::warn!(
+                        wait_s = wait.as_secs(),
+                        "Redis lost the rate limits' windows, nothing is admitted until they count again"
+                    );
+                }
+                state.windows_lack_until = Some(self.clock.monotonic() + wait);
                 state.connection = Some(connection.clone());
                 state.generation += 1;
                 state.failed = None;
@@ -94,6 +124,15 @@ impl RedisLink {
         }
     }
 
+    /// Fails for a minute after Redis came back empty: what was admitted before would not count.
+    pub(super) async fn ensure_windows_complete(&self) -> Result<(), LimiterUnavailable> {
+        let until = self.state.lock().await.windows_lack_until;
+        if until.is_some_and(|until| self.clock.monotonic() < until) {
+            return Err(LimiterUnavailable("Redis lost its windows less than a minute ago".to_owned()));
+        }
+        Ok(())
+    }
+
     pub(super) async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
         let options = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(REDIS_CONNECT_TIMEOUT))
@@ -101,6 +140,16 @@ impl RedisLink {
         let client = Client::open(self.info.clone())?;
         client.get_multiplexed_async_connection_with_config(&options).await
     }
+}
+
+async fn windows_wait(
+    connection: &mut MultiplexedConnection,
+    has_used_them: bool,
+) -> Result<Duration, RedisError> {
+    let script = Script::new(WINDOWS_SINCE);
+    let mut call = script.key(WINDOWS_SINCE_KEY);
+    call.arg(u8::from(has_used_them)).arg(WINDOW.as_millis() as u64);
+    Ok(Duration::from_millis(call.invoke_async(connection).await?))
 }
 
 fn unavailable(error: &RedisError) -> LimiterUnavailable {
