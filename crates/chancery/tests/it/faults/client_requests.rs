@@ -63,6 +63,18 @@ pub enum Outcome {
     Cut(String),
 }
 
+impl Outcome {
+    /// How callers see it, for the table of a case.
+    pub fn status(&self) -> String {
+        match self {
+            Self::Received { .. } => "200".to_owned(),
+            Self::Rejected { status, .. } => status.to_string(),
+            Self::Failed { code } => format!("200, then {code}"),
+            Self::Cut(_) => "cut off".to_owned(),
+        }
+    }
+}
+
 /// Sends every request once without faults. Returns the requests with their answers, and the request ids.
 pub async fn baseline_replies(server: &Server, key: &str) -> (Arc<[Prompt]>, Vec<(String, ReplyContent)>) {
     let client = crate::server::client();

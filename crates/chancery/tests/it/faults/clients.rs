@@ -1,7 +1,7 @@
 //! Clients that send one request after another while faults happen, and record what they receive.
 
 use super::client_requests::{Call, Outcome, Prompt, ReplyContent, ReplyMode};
-use super::rounds::Draw;
+use super::rounds::{Draw, Statuses};
 use crate::server::client;
 use chancery_domain::{Clock, SystemClock};
 use std::ops::RangeInclusive;
@@ -65,10 +65,14 @@ pub struct Record {
     /// Expected answers of requests that may or may not have been billed: those cut off, and those rejected because
     /// the database was unavailable.
     pub unanswered: Vec<ReplyContent>,
+    pub statuses: Statuses,
 }
 
 impl Record {
     pub fn join(&mut self, other: Self) {
+        for (status, count) in other.statuses {
+            *self.statuses.entry(status).or_default() += count;
+        }
         self.replies.extend(other.replies);
         self.rejections.extend(other.rejections);
         self.unanswered.extend(other.unanswered);
@@ -168,6 +172,7 @@ impl OneClient {
             let call = Call { api, key, body: &prompt.body, reply_mode, idempotency_key };
             let outcome = call.send(&client).await;
             let received_at = SystemClock.monotonic();
+            *record.statuses.entry(outcome.status()).or_default() += 1;
             match outcome {
                 Outcome::Received { id, content, .. } => {
                     assert_eq!(content, prompt.expected, "a reply is as it is in peace");

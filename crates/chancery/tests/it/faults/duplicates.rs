@@ -34,12 +34,21 @@ async fn race(firms: &[Firm], draw: &Draw, counts: &mut Counts) {
     let key = firms[0].account_with_key("Hale & Ward");
     let mut servers: Vec<_> = firms.iter().map(Firm::start).collect();
     let apis: Vec<String> = servers.iter().map(|server| server.api.clone()).collect();
+    let delivered = race_for_keys(&apis, &key, draw, counts).await;
+    servers.iter_mut().for_each(crate::server::Server::end);
+    assert_verified(&firms[0], &[]);
+    let left = undelivered(&rows(&firms[0].database_url()).await, &delivered);
+    assert!(left.is_empty(), "rows that no key leads to: {left:?}");
+}
+
+/// Returns the one reply of each key.
+pub async fn race_for_keys(apis: &[String], key: &str, draw: &Draw, counts: &mut Counts) -> Delivered {
     let mut delivered = Delivered::new();
     let mut racing = tokio::task::JoinSet::new();
     for number in 0..KEYS {
         let duplicates = Duplicates {
-            apis: apis.clone(),
-            key: key.clone(),
+            apis: apis.to_vec(),
+            key: key.to_owned(),
             name: format!("order-{number}"),
             draw: draw.apart(),
         };
@@ -51,10 +60,7 @@ async fn race(firms: &[Firm], draw: &Draw, counts: &mut Counts) {
     for raced in racing.join_all().await {
         record_race(raced, &mut delivered, counts);
     }
-    servers.iter_mut().for_each(crate::server::Server::end);
-    assert_verified(&firms[0], &[]);
-    let left = undelivered(&rows(&firms[0].database_url()).await, &delivered);
-    assert!(left.is_empty(), "rows that no key leads to: {left:?}");
+    delivered
 }
 
 fn record_race(raced: Raced, delivered: &mut Delivered, counts: &mut Counts) {
@@ -130,7 +136,7 @@ impl Duplicates {
 }
 
 /// Sends the request until it gets a reply. Returns the reply, whether it was replayed, and the number of conflicts.
-async fn until_answered(call: Call<'_>, pause: Duration) -> (String, ReplyContent, bool, usize) {
+pub async fn until_answered(call: Call<'_>, pause: Duration) -> (String, ReplyContent, bool, usize) {
     let client = client();
     let mut in_flight = 0;
     for _ in 0..MAX_ATTEMPTS {

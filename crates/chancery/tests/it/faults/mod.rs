@@ -9,7 +9,7 @@ pub mod client_requests;
 pub mod clients;
 mod clock_jumps;
 mod disk_full;
-mod duplicates;
+pub mod duplicates;
 pub mod hang_ups;
 mod journal;
 mod kills;

@@ -1,6 +1,6 @@
 //! A test proxy between the binary and its dependencies that can stall or cut every connection.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -18,13 +18,14 @@ pub enum Mode {
 pub struct Proxy {
     address: String,
     mode: watch::Sender<Mode>,
+    server: Arc<Mutex<String>>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Proxy {
     /// Starts a proxy in front of the URL's server.
     pub async fn before(url: &str) -> (Self, String) {
-        let server: Arc<str> = host_and_port(url).into();
+        let server = Arc::new(Mutex::new(host_and_port(url).to_owned()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (mode, modes) = watch::channel(Mode::Through);
@@ -32,12 +33,18 @@ impl Proxy {
             let server = Arc::clone(&server);
             async move {
                 while let Ok((caller, _)) = listener.accept().await {
-                    tokio::spawn(connect(caller, Arc::clone(&server), modes.clone()));
+                    let server = server.lock().unwrap().clone();
+                    tokio::spawn(connect(caller, server, modes.clone()));
                 }
             }
         });
-        let through = url.replacen(&*server, &address, 1);
-        (Self { address, mode, task }, through)
+        let through = url.replacen(host_and_port(url), &address, 1);
+        (Self { address, mode, server, task }, through)
+    }
+
+    /// New connections lead to the server of this URL.
+    pub fn lead_to(&self, url: &str) {
+        *self.server.lock().unwrap() = host_and_port(url).to_owned();
     }
 
     /// The new mode applies to anything sent after this returns.
@@ -59,11 +66,11 @@ fn host_and_port(url: &str) -> &str {
     authority.rsplit('@').next().unwrap()
 }
 
-async fn connect(caller: TcpStream, server: Arc<str>, modes: watch::Receiver<Mode>) {
+async fn connect(caller: TcpStream, server: String, modes: watch::Receiver<Mode>) {
     if *modes.borrow() == Mode::Gone {
         return;
     }
-    let Ok(server) = TcpStream::connect(&*server).await else { return };
+    let Ok(server) = TcpStream::connect(&server).await else { return };
     let _ = (caller.set_nodelay(true), server.set_nodelay(true));
     let ((from_caller, to_caller), (from_server, to_server)) = (caller.into_split(), server.into_split());
     tokio::select! {

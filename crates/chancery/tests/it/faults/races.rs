@@ -120,6 +120,36 @@ fn capped_account(
     Capped { target, request_nanos, cap_nanos }
 }
 
+/// Clients of accounts and keys with spending caps.
+pub struct CappedRace(Vec<(Capped, Clients)>);
+
+impl CappedRace {
+    pub fn start(firm: &Firm, apis: &[String], prompts: &[Prompt], draw: &Draw) -> Self {
+        let start = |number: usize| {
+            let name = (&*format!("Capped {number}"), LIMITED[number % LIMITED.len()]);
+            let account = capped_account(firm, apis, prompts, draw, name);
+            let clients = Clients::start(&account.target, &CAPPED_BEHAVIOR, draw);
+            (account, clients)
+        };
+        Self((0..CAPPED).map(start).collect())
+    }
+
+    /// Waits until each has reached its cap.
+    pub async fn finish(self, counts: &mut Counts) -> Record {
+        let mut all = Record::default();
+        for (account, clients) in self.0 {
+            let is_reached = clients.wait_until(|arrived| arrived.rejections > 0, REACHED_WITHIN).await;
+            assert!(is_reached, "no cap was reached");
+            let record = clients.stop().await;
+            counts.add("overshoot", overspent(&account, &record));
+            counts.add("admitted under a spending cap", record.replies.len());
+            counts.add("refused at a spending cap", record.rejections.len());
+            all.join(record);
+        }
+        all
+    }
+}
+
 /// Runs the race on these servers; all of them use the firm's database.
 pub async fn race(firm: &Firm, servers: &[&Server], draw: &Draw, counts: &mut Counts) {
     let peaceful = firm.account_with_key("Peace & Quiet");
@@ -133,35 +163,16 @@ pub async fn race(firm: &Firm, servers: &[&Server], draw: &Draw, counts: &mut Co
         patient.into_iter().map(|account| tokio::spawn(retry_after_wait(account, draw.apart()))).collect();
     let clients: Vec<_> =
         pushing.iter().map(|account| Clients::start(&account.target, &BEHAVIOR, draw)).collect();
-    let capped: Vec<_> = (0..CAPPED)
-        .map(|number| {
-            let name = (&*format!("Capped {number}"), LIMITED[number % LIMITED.len()]);
-            capped_account(firm, &apis, &prompts, draw, name)
-        })
-        .collect();
-    let capped_clients: Vec<_> =
-        capped.iter().map(|account| Clients::start(&account.target, &CAPPED_BEHAVIOR, draw)).collect();
+    let capped = CappedRace::start(firm, &apis, &prompts, draw);
     tokio::time::sleep(PUSH_FOR).await;
     for (account, clients) in pushing.iter().zip(&clients) {
         let is_reached = clients.wait_until(|arrived| arrived.replies > account.fits, REACHED_WITHIN).await;
         assert!(is_reached, "not more than the {} replies that fit a minute", account.fits);
     }
-    for clients in &capped_clients {
-        assert!(
-            clients.wait_until(|arrived| arrived.rejections > 0, REACHED_WITHIN).await,
-            "no cap was reached"
-        );
-    }
     let mut delivered: Delivered = received.into_iter().collect();
-    let mut unanswered = Vec::new();
-    for (account, clients) in capped.iter().zip(capped_clients) {
-        let record = clients.stop().await;
-        counts.add("overshoot", overspent(account, &record));
-        counts.add("admitted under a spending cap", record.replies.len());
-        counts.add("refused at a spending cap", record.rejections.len());
-        deliver(&mut delivered, &record.replies);
-        unanswered.extend(record.unanswered);
-    }
+    let capped = capped.finish(counts).await;
+    deliver(&mut delivered, &capped.replies);
+    let mut unanswered = capped.unanswered;
     for (account, clients) in pushing.iter().zip(clients) {
         let record = clients.stop().await;
         counts.add("overshoot", overshoot(account, &record));

@@ -5,7 +5,7 @@
 use super::client_requests::{Call, Outcome, Prompt, ReplyMode, baseline_replies};
 use super::ledger::{Delivered, assert_verified, rows, undelivered};
 use super::proxy::{Mode, Proxy};
-use super::rounds::{Counts, Draw, rounds};
+use super::rounds::{Counts, Draw, Statuses, rounds};
 use crate::server::{Firm, client};
 use chancery_test_support::PostgresDatabase;
 use std::sync::Arc;
@@ -99,6 +99,7 @@ pub async fn finish(callers: Vec<Caller>, apis: &[String], delivered: &mut Deliv
         let caller = finished.unwrap();
         counts.add("keys compared", caller.answered.len());
         counts.add("replays compared", caller.replays);
+        counts.callers_saw(&caller.statuses);
         for Answered { sending, id } in caller.answered {
             let content = caller.prompts[sending.prompt].expected.clone();
             assert_eq!(delivered.insert(id, content), None, "one row for two keys");
@@ -122,6 +123,7 @@ pub fn callers(key: &str, prompts: &Arc<[Prompt]>, draw: &Draw) -> Vec<Caller> {
         open: Vec::new(),
         answered: Vec::new(),
         replays: 0,
+        statuses: Statuses::new(),
     };
     (0..CLIENTS).map(caller).collect()
 }
@@ -175,6 +177,7 @@ struct Sending {
     reply_mode: ReplyMode,
 }
 
+#[derive(Clone)]
 struct Answered {
     sending: Sending,
     id: String,
@@ -189,6 +192,7 @@ pub struct Caller {
     open: Vec<Sending>,
     answered: Vec<Answered>,
     replays: usize,
+    statuses: Statuses,
 }
 
 /// The outcome of an attempt.
@@ -258,10 +262,13 @@ impl Caller {
         self
     }
 
-    async fn send(&self, client: &reqwest::Client, api: &str, sending: &Sending) -> Outcome {
+    async fn send(&mut self, client: &reqwest::Client, api: &str, sending: &Sending) -> Outcome {
         let Sending { idempotency_key, prompt, reply_mode } = sending;
         let (body, idempotency_key) = (&self.prompts[*prompt].body, Some(idempotency_key.as_str()));
-        Call { api, key: &self.key, body, reply_mode: *reply_mode, idempotency_key }.send(client).await
+        let call = Call { api, key: &self.key, body, reply_mode: *reply_mode, idempotency_key };
+        let outcome = call.send(client).await;
+        *self.statuses.entry(outcome.status()).or_default() += 1;
+        outcome
     }
 
     /// Sends the last unanswered request; if it stays unanswered, the others go first next time.
@@ -282,11 +289,11 @@ impl Caller {
 
     /// Repeating an answered request must return the same reply.
     async fn repeat(&mut self, client: &reqwest::Client, api: &str, index: usize) -> Attempt {
-        let Answered { sending, id } = &self.answered[index];
-        match self.send(client, api, sending).await {
+        let Answered { sending, id } = self.answered[index].clone();
+        match self.send(client, api, &sending).await {
             Outcome::Received { id: again, content, is_replay } => {
                 assert!(is_replay, "it ran again");
-                assert_eq!((&again, &content), (id, &self.prompts[sending.prompt].expected));
+                assert_eq!((&again, &content), (&id, &self.prompts[sending.prompt].expected));
                 self.replays += 1;
                 Attempt::Answered
             }

@@ -45,7 +45,12 @@ impl Draw {
 pub struct Counts {
     sums: BTreeMap<&'static str, u64>,
     peaks: BTreeMap<&'static str, u64>,
+    /// What callers saw.
+    statuses: Statuses,
 }
+
+/// Replies by `Outcome::status`.
+pub type Statuses = BTreeMap<String, usize>;
 
 impl Counts {
     pub fn add(&mut self, what: &'static str, count: usize) {
@@ -58,10 +63,19 @@ impl Counts {
         *peak = (*peak).max(seen as u64);
     }
 
+    pub fn callers_saw(&mut self, statuses: &Statuses) {
+        for (status, count) in statuses {
+            *self.statuses.entry(status.clone()).or_default() += count;
+        }
+    }
+
     fn line(&self, case: &str, first_seed: u64, rounds: u64) -> String {
         let mut line = format!("{case}: seeds {first_seed} to {}, rounds {rounds}", first_seed + rounds - 1);
         for (what, count) in self.sums.iter().chain(&self.peaks) {
             write!(line, ", {what} {count}").unwrap();
+        }
+        for (status, count) in &self.statuses {
+            write!(line, "\n    {case}: callers saw {status:<20} {count:>7}").unwrap();
         }
         line
     }

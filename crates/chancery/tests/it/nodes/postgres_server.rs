@@ -1,4 +1,4 @@
-//! A PostgreSQL server that one test can restart. The one that `make test` starts is shared.
+//! A PostgreSQL server that one test can restart, or replace by its standby. The one that `make test` starts is shared.
 
 use super::cluster::free_port;
 use chancery_test_support::query;
@@ -43,13 +43,17 @@ fn must(output: std::io::Result<Output>, folder: &Path) {
 }
 
 impl PostgresServer {
-    pub fn start() -> Self {
+    fn new() -> Self {
         // Outside directories that only the user running the tests can enter.
         let folder = tempfile::Builder::new().prefix("chancery-postgres.").tempdir_in("/tmp").unwrap().keep();
         if is_root() {
             must(Command::new("chown").arg("postgres").arg(&folder).output(), &folder);
         }
-        let server = Self { folder, port: free_port() };
+        Self { folder, port: free_port() }
+    }
+
+    pub fn start() -> Self {
+        let server = Self::new();
         let data = server.folder.join("data");
         let mut initdb = as_owner(&programs().join("initdb"), &server.folder);
         initdb.arg("-D").arg(data).args([
@@ -63,12 +67,37 @@ impl PostgresServer {
             "--no-sync",
         ]);
         must(initdb.output(), &server.folder);
+        server.start_process();
+        server
+    }
+
+    /// A copy that follows this server. From now on, each commit here waits until it is applied there.
+    pub fn standby(&self) -> Self {
+        let standby = Self::new();
+        let mut copy = as_owner(&programs().join("pg_basebackup"), &standby.folder);
+        copy.args(["--checkpoint=fast", "--no-sync", "-R", "-d", &self.url(), "-D"]);
+        must(copy.arg(standby.folder.join("data")).output(), &standby.folder);
+        standby.start_process();
+        // Not in the copy, which would wait for a standby of its own.
+        for setting in ["synchronous_standby_names = '*'", "synchronous_commit = remote_apply"] {
+            query(&self.url(), &format!("ALTER SYSTEM SET {setting}")).unwrap();
+        }
+        query(&self.url(), "SELECT pg_reload_conf()").unwrap();
+        standby
+    }
+
+    /// This server stops as in a crash, and the standby takes over.
+    pub fn fail_over_to(&self, standby: &Self) {
+        self.control(&["-m", "immediate", "stop"]);
+        standby.control(&["promote"]);
+    }
+
+    fn start_process(&self) {
         let options = format!(
             "-p {} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c max_connections=200",
-            server.port
+            self.port
         );
-        server.control(&["-o", &options, "start"]);
-        server
+        self.control(&["-o", &options, "start"]);
     }
 
     pub fn url(&self) -> String {
