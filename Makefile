@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run release test lint sizes test-arm check check-perf flamegraph docs openapi authorization bench bench-engine bench-engine-all bench-gateway bench-gpu bench-ledger bench-delay bench-portal bench-billing bench-capacity bench-drafting bench-accuracy test-models clean screenshots torture nodes upstream-engines
+.PHONY: help run release test lint sizes test-arm check check-perf flamegraph docs openapi authorization bench bench-engine bench-engine-all bench-gateway bench-gpu bench-ledger bench-delay bench-portal bench-billing bench-capacity bench-drafting bench-accuracy test-models clean screenshots torture nodes soak upstream-engines
 
 CARGO ?= cargo
 CHANCERY := $(CARGO) run --quiet --release --locked -p chancery --
@@ -47,6 +47,11 @@ torture: ## Run the fault tests and fuzz targets for a while and report losses (
 nodes: ## Run the fault tests with three nodes on one PostgreSQL and one Redis; prints counts
 	@scripts/require build test
 	@scripts/with-services scripts/nodes
+
+soak: ## Run a mixed load for an hour, compare what the server holds with ten minutes, and verify (MINUTES=60)
+	@scripts/require build test
+	CHANCERY_SOAK_MINUTES=$(or $(MINUTES),60) scripts/with-services \
+		$(CARGO) test --locked --workspace --test it soak:: -- --nocapture
 
 test-arm: ## Test the 64-bit ARM kernels in an emulator
 	@scripts/require build arm

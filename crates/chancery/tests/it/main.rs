@@ -43,6 +43,7 @@ mod server;
 mod shutdown;
 mod sign_in;
 mod smtp;
+mod soak;
 mod startup;
 mod tamper_evidence;
 mod test_backends;

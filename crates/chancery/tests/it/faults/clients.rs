@@ -40,6 +40,8 @@ pub struct ClientBehavior {
 }
 
 pub const UNAVAILABLE: (u16, &str) = (503, "unavailable");
+/// Nothing was billed.
+pub const ENGINE_TIMEOUT: (u16, &str) = (504, "engine_timeout");
 pub const CAP_REACHED: (u16, &str) = (402, "spending_cap_reached");
 pub const RATE_LIMITED: (u16, &str) = (429, "rate_limited");
 

@@ -309,6 +309,12 @@ fn unsure_or_cut(outcome: Outcome) -> Attempt {
         Outcome::Rejected { status: 503, code, .. } | Outcome::Failed { code } if code == "unavailable" => {
             Attempt::Unsure
         }
+        // Its node was suspended for longer than a generation server may be silent.
+        Outcome::Rejected { status: 504, code, .. } | Outcome::Failed { code }
+            if code == "engine_timeout" =>
+        {
+            Attempt::Unsure
+        }
         other => panic!("{other:?}"),
     }
 }

@@ -4,7 +4,7 @@
 
 use super::cluster::Cluster;
 use crate::faults::client_requests::{Call, Outcome, ReplyMode};
-use crate::faults::clients::{ClientBehavior, Clients, REPLIES_WITHIN, Target, UNAVAILABLE};
+use crate::faults::clients::{ClientBehavior, Clients, ENGINE_TIMEOUT, REPLIES_WITHIN, Target, UNAVAILABLE};
 use crate::faults::duplicates::until_answered;
 use crate::faults::ledger::{assert_explained, assert_verified, deliver, rows, undelivered};
 use crate::faults::retries::{Calls, callers, finish};
@@ -18,8 +18,10 @@ use std::time::Duration;
 const STAYING: ClientBehavior =
     ClientBehavior { clients: 3, pause_ms: 0..=40, allowed_errors: &[], with_keys: false, may_be_cut: false };
 
-/// A node that was suspended may find that its statements took too long.
-const SUSPENDED: ClientBehavior = ClientBehavior { allowed_errors: &[UNAVAILABLE], ..STAYING };
+/// A node that was suspended may find that its statements took too long, or that the generation server was silent for longer than
+/// its timeout.
+const SUSPENDED: ClientBehavior =
+    ClientBehavior { allowed_errors: &[UNAVAILABLE, ENGINE_TIMEOUT], ..STAYING };
 
 /// Requests under a key that the suspended node has begun, and other nodes repeat.
 const TAKEN_OVER: usize = 3;
