@@ -138,6 +138,10 @@ async fn current_count(provider: &Provider, key: ThrottleKey<'_>) -> Result<u32,
 
 /// A correct attempt counts against nothing.
 pub(crate) async fn settle_success(provider: &Provider, keys: &[ThrottleKey<'_>]) -> Result<(), ErrorPage> {
+    if let Some(key) = keys.first() {
+        let address = key.address().map(log_id).unwrap_or_default();
+        tracing::info!(of = throttle_scope(*key).as_str(), address, "attempt accepted");
+    }
     for key in keys {
         match key.is_reset_by_success() {
             true => reset(provider, *key).await?,
@@ -152,13 +156,19 @@ pub(crate) async fn settle_success(provider: &Provider, keys: &[ThrottleKey<'_>]
 pub(crate) struct Attempt<'a> {
     /// Attempts left after this one.
     pub(crate) left: u32,
+    /// Names what was attempted.
+    first: Option<ThrottleKey<'a>>,
     /// The throttles whose last attempt this was.
     exhausted: Vec<ThrottleKey<'a>>,
 }
 
 impl Attempt<'_> {
-    /// Call this when the attempt was wrong. If it was the last one, logs it and emails the owner of the mailbox.
+    /// Call this when the attempt was wrong: logs it. If it was the last one, emails the owner of the mailbox.
     pub(crate) fn record_failure(&self, provider: &Arc<Provider>, subnet: ClientSubnet) {
+        if let Some(key) = self.first {
+            let address = key.address().map(log_id).unwrap_or_default();
+            tracing::info!(of = throttle_scope(key).as_str(), peer = %subnet.0, address, "attempt rejected");
+        }
         for key in &self.exhausted {
             record(*key, Some(subnet));
         }
@@ -190,7 +200,7 @@ pub(crate) async fn begin_attempt<'a>(
 ) -> Result<Attempt<'a>, ErrorPage> {
     check(provider, keys).await?;
     let now = provider.clock.now();
-    let mut attempt = Attempt { left: u32::MAX, exhausted: Vec::new() };
+    let mut attempt = Attempt { left: u32::MAX, first: keys.first().copied(), exhausted: Vec::new() };
     for (number, key) in keys.iter().enumerate() {
         let counted = provider.store.throttles.count_throttle(*key, now).await;
         match counted.map_err(|error| store_error_page(&error))? {

@@ -76,3 +76,15 @@ async fn stranger_who_guesses_passwords_and_codes_does_not_lock_out_a_known_brow
     assert_eq!(browser.text(".bar-person").await, maya.email);
     assert!(scene.has_session().await);
 }
+
+#[tokio::test]
+async fn right_and_wrong_passwords_are_logged_without_the_address() {
+    let scene = Scene::start_with(&[]).await;
+    let maya = scene.person("maya");
+    let mut visitor = Stranger::at(&scene, "203.0.113.7");
+    assert_eq!(visitor.guess_password(&maya.email, "a wrong guess").await, 422);
+    assert_eq!(visitor.guess_password(&maya.email, &maya.password).await, 303);
+    scene.server.wait_for_log("attempt rejected");
+    scene.server.wait_for_log("attempt accepted");
+    assert!(!scene.server.log().contains(&maya.email));
+}
