@@ -1,8 +1,8 @@
 //! The data directory: created if missing, checked to be writable, and locked by one server at a time.
 
-use anyhow::{Context, anyhow, bail};
-use chancery_store::{DatabaseUrl, OpenError, Store};
-use chancery_transparency::{CHECKPOINT_FOLDER, has_checkpoints};
+use anyhow::{Context, bail};
+use chancery_store::{DatabaseUrl, DbError, OpenError, Store};
+use chancery_transparency::{CHECKPOINT_FOLDER, checkpoints_know_rows};
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -44,19 +44,20 @@ impl DataDir {
         &self.path
     }
 
-    /// Opens the database, and creates it if there is none. Every command that may create it does so here: an empty database beside
-    /// the checkpoints of another is a lost one, not a new firm.
+    /// Opens the database, and creates it if there is none. Every command that may create it does so here: an empty database
+    /// beside the checkpoints of another is a lost one, not a new firm.
     pub async fn open_database(&self, url: &DatabaseUrl) -> anyhow::Result<Store> {
-        if !has_checkpoints(&self.path)? {
+        if !checkpoints_know_rows(&self.path)? {
             return Ok(Store::open(url).await?);
         }
-        Store::open_existing(url).await.map_err(|error| match error {
-            OpenError::NoDatabase { location } => anyhow!(
-                "the database is empty, but this directory has checkpoints of an earlier one: {location}; restore a backup of the database, or move {} away to start a new firm",
+        match Store::open_existing(url).await {
+            Ok(store) if has_rows(&store).await? => Ok(store),
+            Ok(_) | Err(OpenError::NoDatabase { .. }) => bail!(
+                "the database {url} is empty, but this directory has checkpoints of an earlier one; restore a backup of the database, or move {} away to start a new firm",
                 self.join(CHECKPOINT_FOLDER).display()
             ),
-            error => error.into(),
-        })
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Fails if another server already uses the directory.
@@ -93,4 +94,10 @@ impl DataDir {
         };
         write().with_context(|| format!("cannot write {}", path.display()))
     }
+}
+
+/// Whether the ledger or the audit log has any.
+async fn has_rows(store: &Store) -> Result<bool, DbError> {
+    Ok(store.audit_chains.next_audit_writer(None).await?.is_some()
+        || store.ledger_chains.next_writer(None).await?.is_some())
 }

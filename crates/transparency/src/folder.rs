@@ -14,10 +14,20 @@ pub const CHECKPOINT_FOLDER: &str = "checkpoints";
 
 const EXTENSION: &str = "txt";
 
-/// Whether a data directory has checkpoints, which say that its database had rows.
-pub fn has_checkpoints(data: &Path) -> Result<bool, LogError> {
+/// Whether a data directory has checkpoints which say that its database had rows.
+pub fn checkpoints_know_rows(data: &Path) -> Result<bool, LogError> {
     let folder = data.join(CHECKPOINT_FOLDER);
-    Ok(folder.is_dir() && !checkpoint_files(&folder)?.is_empty())
+    let files = if folder.is_dir() { checkpoint_files(&folder)? } else { Vec::new() };
+    for file in files.iter().rev() {
+        let text = read_lossy(file)?;
+        let notes = split_notes(&text).notes;
+        let has_rows =
+            |note: &str| Checkpoint::parse_unverified(note).is_ok_and(|checkpoint| checkpoint.size > 0);
+        if notes.iter().any(|(_, note)| has_rows(note)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 #[derive(Clone, Debug)]

@@ -23,7 +23,9 @@ mod syslog;
 pub use checkpointer::{CHECKPOINT_INTERVAL, Checkpointer};
 pub use destinations::Destinations;
 pub use error::LogError;
-pub use folder::{CHECKPOINT_FOLDER, CheckpointFolder, FiledCheckpoint, FiledCheckpoints, has_checkpoints};
+pub use folder::{
+    CHECKPOINT_FOLDER, CheckpointFolder, FiledCheckpoint, FiledCheckpoints, checkpoints_know_rows,
+};
 pub use hashes::{first_missing, prove_inclusion, read_tree};
 pub use key_file::{KEY_FILE, KeyFileError, PUBLIC_KEY_FILE, load_or_create_key, load_verifier_keys};
 pub use receipts::{FoundReceipt, ReceiptOutcome, find_receipt};

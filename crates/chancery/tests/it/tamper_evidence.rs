@@ -58,6 +58,15 @@ async fn empty_database_beside_checkpoints_is_not_a_new_firm() {
 }
 
 #[tokio::test]
+async fn database_that_lost_all_rows_is_not_served_beside_its_checkpoints() {
+    let firm = stopped_firm().await;
+    let tables = ["audit_rows", "audit_writers", "ledger", "ledger_writers"];
+    tamper_sqlite(&firm, &tables.map(|table| format!("delete from {table}")).join(";"));
+    let text = firm.fail(&["serve"]);
+    assert!(text.contains("is empty, but") && text.contains("restore a backup"), "{text}");
+}
+
+#[tokio::test]
 async fn copy_of_the_checkpoints_verifies_with_its_keys() {
     let firm = stopped_firm().await;
     let copies = tempfile::tempdir().unwrap();
