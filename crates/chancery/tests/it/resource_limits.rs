@@ -9,6 +9,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpSocket;
+use tokio::task::JoinSet;
 
 #[tokio::test]
 async fn chunked_body_is_cut_off_at_the_limit() {
@@ -93,6 +94,74 @@ async fn idle_connections_of_one_address_keep_nobody_out() {
     let mut oldest = &idle[0];
     oldest.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     assert_eq!(oldest.read(&mut [0]).unwrap(), 0, "the oldest was not closed");
+}
+
+/// A line of `/proc/PID/status`.
+fn memory_mib(server: &Server, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.trim_start_matches(':').trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
+}
+
+#[tokio::test]
+async fn hashes_and_letters_leave_no_memory_behind() {
+    const ATTEMPTS: u8 = 200;
+    const CONCURRENT_ATTEMPTS: usize = 20;
+    const LETTERS: usize = 60;
+    const MAX_GROWTH_MIB: u64 = 100;
+    let firm = Firm::new().with("CHANCERY_PORTAL__TRUSTED_PROXIES", "127.0.0.1");
+    let server = firm.start_with(&["--demo", "--minimal"]);
+    let maya = sign_in(&firm, &server.portal, "maya").await;
+    let mut letters = maya.clients().await.into_iter();
+    let letter = loop {
+        let path = format!("/clients/{}", letters.next().unwrap()["id"]);
+        if let Some(letter) = maya.json(&path).await.value()["draft_letters"].get(0) {
+            break format!("{}{path}/letters/{}/pdf", server.portal, letter["id"]);
+        }
+    };
+    let demo: Value = serde_json::from_slice(&std::fs::read(firm.data().join("demo.json")).unwrap()).unwrap();
+    let http = chancery_http_client::client_builder().tls_certs_only([]).no_proxy().build().unwrap();
+    let url = format!("{}/sign-in", server.auth);
+    let start = memory_mib(&server, "VmRSS");
+    println!("at the start {start} MiB, at most {} MiB", memory_mib(&server, "VmHWM"));
+
+    for is_right in [false, true] {
+        let mut attempts = JoinSet::new();
+        for number in 0..ATTEMPTS {
+            if attempts.len() == CONCURRENT_ATTEMPTS {
+                attempts.join_next().await.unwrap().unwrap();
+            }
+            let user = &demo["users"][usize::from(number) % 3];
+            let email = user["email"].as_str().unwrap().to_owned();
+            let password = if is_right { user["password"].as_str().unwrap() } else { "a wrong guess" };
+            // The throttles count attempts of one network, and the first ones of each for an address.
+            let email = if is_right { email } else { format!("{number}{email}") };
+            let form = [("email", email.as_str()), ("password", password), ("return_to", "/")];
+            let form = reqwest::Url::parse_with_params("http://form.invalid/", form).unwrap();
+            let call = http.post(&url).body(form.query().unwrap().to_owned());
+            let call = call.header("content-type", "application/x-www-form-urlencoded");
+            let call = call.header("x-forwarded-for", format!("198.51.{number}.7"));
+            attempts.spawn(async move {
+                let expected = if is_right { 303 } else { 422 };
+                assert_eq!(call.send().await.unwrap().status(), expected, "attempt {number} was not hashed");
+            });
+        }
+        attempts.join_all().await;
+        println!("passwords, right: {is_right}: at most {} MiB", memory_mib(&server, "VmHWM"));
+    }
+
+    let mut calls = JoinSet::new();
+    for _ in 0..LETTERS {
+        let call = http.get(&letter).header(COOKIE, format!("session={}", maya.session));
+        calls.spawn(async move {
+            let pdf = call.send().await.unwrap().bytes().await.unwrap();
+            assert!(pdf.starts_with(b"%PDF"), "{}", String::from_utf8_lossy(&pdf));
+        });
+    }
+    calls.join_all().await;
+    let (now, most) = (memory_mib(&server, "VmRSS"), memory_mib(&server, "VmHWM"));
+    println!("letters: at most {most} MiB; now {now} MiB; growth {} MiB", most - start);
+    assert!(most <= start + MAX_GROWTH_MIB, "{start} MiB at the start, at most {most} MiB");
 }
 
 #[tokio::test]

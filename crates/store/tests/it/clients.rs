@@ -16,8 +16,8 @@ use chancery_policy::{
 };
 use chancery_store::{
     ArchiveChange, ClientChange, ClientError, ClientOrder, ClientOwner, ClientQuery, ENTRIES_PER_PAGE,
-    EntryChange, EntryCursor, EntryQuery, MAX_ENTRIES_PER_CLIENT, NewClient, NewEntry, PastReassignment,
-    SaveOutcome, VersionQuery,
+    EntryChange, EntryCursor, EntryQuery, ImportPart, MAX_ENTRIES_PER_CLIENT, NewClient, NewEntry,
+    PastReassignment, SaveOutcome, VersionQuery,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
