@@ -22,13 +22,13 @@ pub struct CheckedClient {
 /// Clients with their entries, in order.
 #[derive(Debug, Default)]
 pub struct ClientPart {
-    /// Of the last client of the part before.
+    /// More entries of the previous part's last client.
     pub more_entries: Vec<NewEntry>,
     pub clients: Vec<CheckedClient>,
 }
 
 /// About how much text a part has. So many clients and entries are in memory at a time.
-pub const PART_BYTES: usize = 64 * 1024;
+const PART_BYTES: usize = 64 * 1024;
 /// What a client or an entry counts besides its text.
 const ROW_WEIGHT: usize = 512;
 

@@ -2,7 +2,7 @@
 //! are read, so that a long line is never in memory.
 
 use super::ROWS_PER_PROGRESS;
-use super::checked::{Collector, PART_BYTES};
+use super::checked::Collector;
 use super::json::{AnyJson, Json};
 use super::problems::Problems;
 use super::rows::{CLIENT_FIELDS, Cell, ClientRow, ENTRY_FIELDS, EntryRow};
@@ -13,6 +13,9 @@ use std::fmt;
 use std::io::{self, BufRead, ErrorKind, Read};
 
 const ENTRIES: &str = "entries";
+
+/// How many bytes of a client's entries wait in memory for fields that come after them.
+const MAX_WAITING_BYTES: usize = 4 * 1024 * 1024;
 
 pub fn read(text: &mut TextReader<impl Read>, collector: &mut Collector<'_>, mut progress: impl FnMut(u64)) {
     for row in 1.. {
@@ -133,7 +136,7 @@ impl<'de> Visitor<'de> for ClientLine<'_, '_> {
                         (Some(client), Some(entry)) => {
                             client.entries.push(entry);
                             waiting_bytes += bytes;
-                            if waiting_bytes > PART_BYTES {
+                            if waiting_bytes > MAX_WAITING_BYTES {
                                 waiting.take().into_iter().for_each(|client| collector.client(client));
                             }
                         }

@@ -256,7 +256,8 @@ fn long_record_is_delivered_in_parts() {
         assert_eq!(imported(format, &text), clients);
         assert_eq!(clients[0].new.entries[99].title.as_str(), "Note 99");
     }
-    let reported = problems(Format::Jsonl, &format!("{{\"entries\":[{entries}],{head}}}\n"));
+    let reported =
+        problems(Format::Jsonl, &format!("{{\"entries\":[{entries},{entries},{entries}],{head}}}\n"));
     assert!(
         reported.contains("row 1, `name`: comes after a long list of entries; put `entries`"),
         "{reported}"

@@ -213,7 +213,7 @@ pub(crate) fn created(decisions: &[AuditRow]) -> Vec<ClientId> {
 /// What an import gets, in order.
 pub enum ImportPart {
     Clients {
-        /// Of the last client of the part before.
+        /// More entries of the previous part's last client.
         more_entries: Vec<NewEntry>,
         clients: Vec<(Permit<CreateClient>, NewClient)>,
     },
@@ -274,7 +274,8 @@ impl ClientImports {
         self.import_parts(parts, progress).await
     }
 
-    /// Like `import_clients`, for clients that are read while they are written, in one transaction.
+    /// Adds clients that are read while they are written, all in one transaction or none. Returns their ids. `progress`
+    /// receives the number added so far.
     pub async fn import_parts(
         &self,
         parts: mpsc::Receiver<ImportPart>,
