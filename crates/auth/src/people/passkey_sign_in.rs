@@ -105,6 +105,7 @@ pub(crate) async fn send(
         let problems = Problems::one("passkey", PASSKEY_REJECTED);
         return show_page(&provider, subnet, &headers, problems, &return_to).await;
     };
+    tracing::info!(address = throttle::log_id(&account.email), "passkey accepted");
     let methods = AuthenticationMethods::new(&[AuthenticationMethod::Passkey]);
     let cookies = begin_session(&provider, &headers, &account, &methods).await?;
     let mut response = see_other(return_to.as_str());

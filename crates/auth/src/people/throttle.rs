@@ -139,8 +139,8 @@ async fn current_count(provider: &Provider, key: ThrottleKey<'_>) -> Result<u32,
 /// A correct attempt counts against nothing.
 pub(crate) async fn settle_success(provider: &Provider, keys: &[ThrottleKey<'_>]) -> Result<(), ErrorPage> {
     if let Some(key) = keys.first() {
-        let address = key.address().map(log_id).unwrap_or_default();
-        tracing::info!(of = throttle_scope(*key).as_str(), address, "attempt accepted");
+        let (of, address) = log_fields(*key);
+        tracing::info!(of, address, "attempt accepted");
     }
     for key in keys {
         match key.is_reset_by_success() {
@@ -156,7 +156,7 @@ pub(crate) async fn settle_success(provider: &Provider, keys: &[ThrottleKey<'_>]
 pub(crate) struct Attempt<'a> {
     /// Attempts left after this one.
     pub(crate) left: u32,
-    /// Names what was attempted.
+    /// The first of its throttles, for the log.
     first: Option<ThrottleKey<'a>>,
     /// The throttles whose last attempt this was.
     exhausted: Vec<ThrottleKey<'a>>,
@@ -166,8 +166,8 @@ impl Attempt<'_> {
     /// Call this when the attempt was wrong: logs it. If it was the last one, emails the owner of the mailbox.
     pub(crate) fn record_failure(&self, provider: &Arc<Provider>, subnet: ClientSubnet) {
         if let Some(key) = self.first {
-            let address = key.address().map(log_id).unwrap_or_default();
-            tracing::info!(of = throttle_scope(key).as_str(), peer = %subnet.0, address, "attempt rejected");
+            let (of, address) = log_fields(key);
+            tracing::info!(of, peer = %subnet.0, address, "attempt rejected");
         }
         for key in &self.exhausted {
             record(*key, Some(subnet));
@@ -182,11 +182,15 @@ impl Attempt<'_> {
     }
 }
 
+/// What was attempted, and a pseudonym of the address that it was for.
+fn log_fields(key: ThrottleKey<'_>) -> (&'static str, String) {
+    (throttle_scope(key).as_str(), key.address().map(log_id).unwrap_or_default())
+}
+
 /// Logs a throttle once, when its limit is reached.
 fn record(key: ThrottleKey<'_>, subnet: Option<ClientSubnet>) {
-    let of = throttle_scope(key).as_str();
+    let (of, address) = log_fields(key);
     metrics::counter!("chancery_auth_bounds_reached_total", "of" => of).increment(1);
-    let address = key.address().map(log_id).unwrap_or_default();
     let peer = subnet.map(|subnet| subnet.0.to_string()).unwrap_or_default();
     let from_one_place = key.is_per_subnet();
     tracing::warn!(of, peer, address, from_one_place, "throttle limit reached");
