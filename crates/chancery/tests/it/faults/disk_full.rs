@@ -90,7 +90,7 @@ async fn round(draw: Draw, counts: &mut Counts) {
     );
     assert_explained(&left, &unanswered);
     counts.add("hung up while it was full, and billed later", cut.len());
-    counts.add("refused, and in the ledger", left.len());
+    counts.add("rejected, and in the ledger", left.len());
 }
 
 /// Requests whole replies until one is rejected: the remaining space may still take some rows.

@@ -65,7 +65,7 @@ async fn without_the_database(draw: Draw, counts: &mut Counts) {
     assert_verified(&firm, &[]);
     let left = undelivered(&rows(&database.url()).await, &delivered);
     assert_explained(&left, &record.unanswered);
-    counts.add("refused, and in the ledger", left.len());
+    counts.add("rejected, and in the ledger", left.len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

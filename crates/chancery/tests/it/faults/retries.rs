@@ -124,6 +124,7 @@ pub fn callers(key: &str, prompts: &Arc<[Prompt]>, draw: &Draw) -> Vec<Caller> {
         answered: Vec::new(),
         replays: 0,
         statuses: Statuses::new(),
+        may_time_out: false,
     };
     (0..CLIENTS).map(caller).collect()
 }
@@ -193,6 +194,8 @@ pub struct Caller {
     answered: Vec<Answered>,
     replays: usize,
     statuses: Statuses,
+    /// Whether a node is suspended for longer than a generation server may be silent.
+    pub may_time_out: bool,
 }
 
 /// The outcome of an attempt.
@@ -282,7 +285,7 @@ impl Caller {
             }
             unanswered => {
                 self.open.insert(0, sending);
-                unsure_or_cut(unanswered)
+                unsure_or_cut(unanswered, self.may_time_out)
             }
         }
     }
@@ -297,21 +300,20 @@ impl Caller {
                 self.replays += 1;
                 Attempt::Answered
             }
-            unanswered => unsure_or_cut(unanswered),
+            unanswered => unsure_or_cut(unanswered, self.may_time_out),
         }
     }
 }
 
-fn unsure_or_cut(outcome: Outcome) -> Attempt {
+fn unsure_or_cut(outcome: Outcome, may_time_out: bool) -> Attempt {
     match outcome {
         Outcome::Cut(_) => Attempt::Cut,
         Outcome::Rejected { status: 409, code, .. } if code == "idempotency_in_flight" => Attempt::Unsure,
         Outcome::Rejected { status: 503, code, .. } | Outcome::Failed { code } if code == "unavailable" => {
             Attempt::Unsure
         }
-        // Its node was suspended for longer than a generation server may be silent.
         Outcome::Rejected { status: 504, code, .. } | Outcome::Failed { code }
-            if code == "engine_timeout" =>
+            if may_time_out && code == "engine_timeout" =>
         {
             Attempt::Unsure
         }

@@ -18,9 +18,11 @@ use std::time::Duration;
 const STAYING: ClientBehavior =
     ClientBehavior { clients: 3, pause_ms: 0..=40, allowed_errors: &[], with_keys: false, may_be_cut: false };
 
-/// A node that was suspended may find that its statements took too long, or that the generation server was silent for longer than
-/// its timeout.
-const SUSPENDED: ClientBehavior =
+/// A node that was suspended may find that its statements took too long.
+const SUSPENDED: ClientBehavior = ClientBehavior { allowed_errors: &[UNAVAILABLE], ..STAYING };
+
+/// After a long suspension it may also find that the generation server was silent for longer than its timeout.
+const SUSPENDED_FOR_LONG: ClientBehavior =
     ClientBehavior { allowed_errors: &[UNAVAILABLE, ENGINE_TIMEOUT], ..STAYING };
 
 /// Requests under a key that the suspended node has begun, and other nodes repeat.
@@ -51,8 +53,12 @@ async fn round(draw: Draw, counts: &mut Counts, pause_s: std::ops::RangeInclusiv
     let (others, [victim]) = apis.split_at(2) else { panic!("three nodes") };
     let target = |apis: &[String]| Target { apis: apis.to_vec(), key: key.clone(), prompts: prompts.clone() };
     let staying = Clients::start(&target(others), &STAYING, &draw);
-    let suspended = Clients::start(&target(std::slice::from_ref(victim)), &SUSPENDED, &draw);
-    let calls = Calls::start(callers(&key, &prompts, &draw), &apis);
+    let is_long = *pause_s.end() > 5;
+    let behavior = if is_long { &SUSPENDED_FOR_LONG } else { &SUSPENDED };
+    let suspended = Clients::start(&target(std::slice::from_ref(victim)), behavior, &draw);
+    let mut callers = callers(&key, &prompts, &draw);
+    callers.iter_mut().for_each(|caller| caller.may_time_out = is_long);
+    let calls = Calls::start(callers, &apis);
     suspended.more_replies(draw.number(1..=10) as usize, REPLIES_WITHIN).await;
     calls.more_replies(5).await;
 
@@ -105,5 +111,5 @@ async fn round(draw: Draw, counts: &mut Counts, pause_s: std::ops::RangeInclusiv
     assert_verified(cluster.firm(), &[]);
     let left = undelivered(&rows(&cluster.firm().database_url()).await, &delivered);
     assert_explained(&left, &slow.unanswered);
-    counts.add("refused, and in the ledger", left.len());
+    counts.add("rejected, and in the ledger", left.len());
 }

@@ -90,5 +90,5 @@ async fn disturb<const COUNT: usize>(
     tokio::task::block_in_place(|| assert_verified(cluster.firm(), &[]));
     let left = undelivered(&rows(database_url).await, &delivered);
     assert_explained(&left, &record.unanswered);
-    counts.add("refused, and in the ledger", left.len());
+    counts.add("rejected, and in the ledger", left.len());
 }
