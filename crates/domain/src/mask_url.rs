@@ -6,7 +6,7 @@ pub fn mask_url(text: &str) -> String {
     format!("{scheme}://{}", mask_after_scheme(rest))
 }
 
-/// The same for every URL in a text, such as lines of a log. A URL ends where its text has a character that URLs cannot have.
+/// Masks every URL in a text, such as a line of a log. A URL ends at the first character that URLs cannot have.
 pub fn mask_urls(text: &str) -> String {
     let (mut masked, mut rest) = (String::with_capacity(text.len()), text);
     while let Some((before, after)) = rest.split_once("://") {
@@ -22,14 +22,10 @@ pub fn mask_urls(text: &str) -> String {
 }
 
 fn mask_after_scheme(rest: &str) -> String {
-    let (rest, has_fragment) = match rest.split_once('#') {
-        Some((rest, _)) => (rest, true),
-        None => (rest, false),
-    };
-    let (address, query) = match rest.split_once('?') {
-        Some((address, query)) => (address, Some(query)),
-        None => (rest, None),
-    };
+    let split =
+        |text, at: char| str::split_once(text, at).map_or((text, None), |(it, rest)| (it, Some(rest)));
+    let (rest, fragment) = split(rest, '#');
+    let (address, query) = split(rest, '?');
     let (authority, path) = address.split_at(address.find('/').unwrap_or(address.len()));
     let mut masked = match authority.rsplit_once('@') {
         Some((_, host)) => format!("***@{host}{path}"),
@@ -42,7 +38,7 @@ fn mask_after_scheme(rest: &str) -> String {
         };
         masked += &format!("?{}", query.split('&').map(mask).collect::<Vec<_>>().join("&"));
     }
-    if has_fragment {
+    if fragment.is_some() {
         masked += "#***";
     }
     masked

@@ -51,7 +51,7 @@ pub struct Confirmation {
     pub count: u64,
     /// Path of the form.
     pub action: &'static str,
-    /// Its hidden fields, without `confirmed`.
+    /// Hidden fields of the form, to which `confirmed` is added.
     pub fields: Vec<(&'static str, String)>,
     /// Text of its button.
     pub button: String,

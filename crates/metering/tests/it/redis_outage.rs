@@ -63,7 +63,7 @@ async fn killed_redis_admits_nothing_and_keeps_its_counts_after_restart() {
     assert_eq!(status.used, LimitUsage { requests: 1, tokens: 40 });
 }
 
-/// Its windows would have room for what was admitted a moment ago.
+/// The windows of an empty Redis would have room for as much as was admitted a moment ago.
 #[tokio::test]
 async fn redis_that_comes_back_empty_admits_nothing_for_a_window() {
     let mut redis = RedisServer::start();

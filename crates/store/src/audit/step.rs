@@ -167,8 +167,8 @@ impl AuditedSteps {
         remember_head(&mut known_head, outcome.await)
     }
 
-    /// Like `run`, for a step in parts, which may take minutes, up to `limit`. `part` runs again and again in one transaction,
-    /// until it returns `None`; its decisions are appended after each run, so that they are not all in memory.
+    /// Runs a step in parts, which may take minutes, up to `limit`. `part` runs again and again in one transaction, until it
+    /// returns `None`. The decisions of each part are appended after it, so that they are never all in memory.
     pub(crate) async fn run_long_in_parts<A: Sync + ?Sized, E: From<DbError> + From<sqlx::Error> + Send>(
         &self,
         limit: Duration,

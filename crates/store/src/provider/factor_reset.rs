@@ -24,7 +24,7 @@ pub enum FactorResetError {
     OwnFactors,
     #[error("the person has no account at the built-in identity provider")]
     NoProviderAccount,
-    /// Their number, with the recovery codes, is not confirmed.
+    /// The caller has not confirmed how many factors and recovery codes the person would lose.
     #[error("the reset of these second factors is not confirmed")]
     Unconfirmed(AccountFactors),
     #[error(transparent)]

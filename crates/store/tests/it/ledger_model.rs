@@ -37,7 +37,7 @@ enum Step {
         key: usize,
         amount: i64,
     },
-    /// Of node, key and amount; all at once.
+    /// Reservations by (node, key, amount), all at once.
     Race(Vec<(usize, usize, i64)>),
     /// Settles a request for a share of what it reserved, in percent; one that reserved nothing costs `percent`.
     Settle {
