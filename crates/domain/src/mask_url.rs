@@ -38,10 +38,7 @@ fn mask_after_scheme(rest: &str) -> String {
         };
         masked += &format!("?{}", query.split('&').map(mask).collect::<Vec<_>>().join("&"));
     }
-    if fragment.is_some() {
-        masked += "#***";
-    }
-    masked
+    masked + fragment.map_or("", |_| "#***")
 }
 
 #[cfg(test)]

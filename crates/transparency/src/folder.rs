@@ -20,10 +20,9 @@ pub fn checkpoints_know_rows(data: &Path) -> Result<bool, LogError> {
     let files = if folder.is_dir() { checkpoint_files(&folder)? } else { Vec::new() };
     for file in files.iter().rev() {
         let text = read_lossy(file)?;
-        let notes = split_notes(&text).notes;
         let has_rows =
             |note: &str| Checkpoint::parse_unverified(note).is_ok_and(|checkpoint| checkpoint.size > 0);
-        if notes.iter().any(|(_, note)| has_rows(note)) {
+        if split_notes(&text).notes.iter().any(|(_, note)| has_rows(note)) {
             return Ok(true);
         }
     }

@@ -138,8 +138,7 @@ async fn current_count(provider: &Provider, key: ThrottleKey<'_>) -> Result<u32,
 
 /// A correct attempt counts against nothing.
 pub(crate) async fn settle_success(provider: &Provider, keys: &[ThrottleKey<'_>]) -> Result<(), ErrorPage> {
-    if let Some(key) = keys.first() {
-        let (of, address) = log_fields(*key);
+    if let Some((of, address)) = keys.first().copied().map(log_fields) {
         tracing::info!(of, address, "attempt accepted");
     }
     for key in keys {
@@ -165,8 +164,7 @@ pub(crate) struct Attempt<'a> {
 impl Attempt<'_> {
     /// Call this when the attempt was wrong: logs it. If it was the last one, emails the owner of the mailbox.
     pub(crate) fn record_failure(&self, provider: &Arc<Provider>, subnet: ClientSubnet) {
-        if let Some(key) = self.first {
-            let (of, address) = log_fields(key);
+        if let Some((of, address)) = self.first.map(log_fields) {
             tracing::info!(of, peer = %subnet.0, address, "attempt rejected");
         }
         for key in &self.exhausted {
