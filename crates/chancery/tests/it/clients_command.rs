@@ -6,9 +6,13 @@ use chancery_store::{Store, VerifiedIdentity};
 use chancery_test_support::PostgresDatabase;
 use serde_json::{Value, json};
 use std::io::Write;
+#[cfg(target_os = "linux")]
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
+#[cfg(target_os = "linux")]
+use std::time::Duration;
 
 const NOON: UnixMillis = UnixMillis(1_794_571_200_000);
 const ISSUER: &str = "https://id.example.com";
@@ -181,6 +185,39 @@ async fn import_reads_stdin_with_an_explicit_format() {
     let output = child.wait_with_output().unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains("imported 2 clients"));
     assert!(firm.fail(&["client", "import", "-"]).contains("--format jsonl"));
+}
+
+/// The system's temporary folder may be small, or in memory. Clients' data stays where the other data is.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn import_copies_stdin_to_an_unnamed_file_in_the_data_directory() {
+    let firm = Firm::new();
+    firm_with_people(&firm).await;
+    let mut command = firm.program(binary());
+    command.args(["client", "import", "-", "--format", "jsonl"]).env("TMPDIR", "/nonexistent");
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(TWO.as_bytes()).unwrap();
+    let open_files = PathBuf::from(format!("/proc/{}/fd", child.id()));
+    let is_copy = |path: &PathBuf| {
+        let target = std::fs::read_link(path).unwrap_or_default();
+        target.starts_with(firm.data()) && target.to_string_lossy().ends_with(" (deleted)")
+    };
+    let mode = loop {
+        let files = std::fs::read_dir(&open_files).unwrap().map(|file| file.unwrap().path());
+        if let Some(copy) = files.filter(|path| is_copy(path)).find_map(|path| path.metadata().ok()) {
+            break copy.permissions().mode() & 0o777;
+        }
+        assert_eq!(child.try_wait().unwrap(), None, "it ended without a copy");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    assert_eq!(mode, 0o600);
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("imported 2 clients"), "{output:?}");
+    let mut left = std::fs::read_dir(firm.data()).unwrap().map(|file| file.unwrap().file_name());
+    assert!(left.all(|name| name.to_string_lossy().starts_with("chancery.db")));
 }
 
 /// Names and texts that attempt injection wherever they are displayed.

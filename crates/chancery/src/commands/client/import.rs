@@ -29,7 +29,7 @@ struct Summary {
 
 pub async fn run(store: &AdminStore, config: &Config, options: &ImportClients) -> anyhow::Result<()> {
     let format = format_of(&options.file, options.format)?;
-    let file = ImportFile::open(&options.file)?;
+    let file = ImportFile::open(&options.file, &config.data)?;
     let context = FileContext { now: SystemClock.now(), currency: config.billing.currency };
     let import = Import { file, format, people: people(store).await?, context };
     let mut owners = BTreeSet::new();
