@@ -5,7 +5,7 @@ use super::account::{self, AccountFormState};
 use super::changed::changed;
 use super::forms::{BillingInput, LimitsInput, NewAccountInput};
 use super::list::{self, ListFormState};
-use crate::error::PageError;
+use crate::error::{PageError, account_not_found};
 use crate::path::AccountNumber;
 use crate::sign_in::session::SignedIn;
 use crate::sign_in::step_up;
@@ -13,7 +13,7 @@ use crate::state::Portal;
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::Month;
-use chancery_policy::{FirmResource, ManageAccounts};
+use chancery_policy::{FirmResource, ManageAccounts, ReadAccounts};
 use chancery_store::{AccountChange, AccountError, NewAccount};
 use chancery_web::{ErrorPage, Form, PostedForm, Problems};
 use std::sync::Arc;
@@ -59,13 +59,8 @@ pub(crate) async fn limits(
         }
         Err(problems) => {
             let limits = Some(Form { typed, problems });
-            account::render_with_errors(
-                &portal,
-                &signed_in,
-                id,
-                AccountFormState { limits, ..AccountFormState::default() },
-            )
-            .await
+            let open = AccountFormState { limits, ..AccountFormState::default() };
+            account::render_with_errors(&portal, &signed_in, id, open).await
         }
     }
 }
@@ -78,7 +73,15 @@ pub(crate) async fn billing(
 ) -> Result<Response, PageError> {
     let permit = portal.permit::<ManageAccounts>(&signed_in, FirmResource).await?;
     let (AccountNumber(id), PostedForm(typed)) = (number?, form?);
-    match typed.read() {
+    let mut read = typed.read(None);
+    if read.as_ref().is_err_and(|problems| problems.of("email").is_some()) {
+        // An address that predates today's rule stays valid until it is changed.
+        let permit = portal.permit::<ReadAccounts>(&signed_in, FirmResource).await?;
+        let month = Month::containing(portal.clock.now());
+        let record = portal.store.accounts.read_account(permit, id, month).await?;
+        read = typed.read(Some(&record.ok_or_else(account_not_found)?.billing.email));
+    }
+    match read {
         Ok(change) => {
             let account_change = AccountChange::SetBilling { account: id, change };
             let done = portal.store.accounts.change_account(permit, account_change).await?;
@@ -89,13 +92,8 @@ pub(crate) async fn billing(
         }
         Err(problems) => {
             let billing = Some(Form { typed, problems });
-            account::render_with_errors(
-                &portal,
-                &signed_in,
-                id,
-                AccountFormState { billing, ..AccountFormState::default() },
-            )
-            .await
+            let open = AccountFormState { billing, ..AccountFormState::default() };
+            account::render_with_errors(&portal, &signed_in, id, open).await
         }
     }
 }

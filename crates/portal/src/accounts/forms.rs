@@ -117,20 +117,20 @@ impl BillingInput {
         }
     }
 
-    pub(super) fn read(&self) -> Result<BillingChange, Problems> {
+    /// `stored` is the account's billing email, which is accepted as it is.
+    pub(super) fn read(&self, stored: Option<&ContactEmail>) -> Result<BillingChange, Problems> {
         let mut problems = Problems::default();
         let address = problems.parse("address", &self.address, "");
-        let email: Option<ContactEmail> = problems.parse("email", &self.email, "");
+        let is_unchanged = stored.is_some_and(|stored| stored.as_str() == self.email);
+        let email: Option<ContactEmail> =
+            if is_unchanged { None } else { problems.parse("email", &self.email, "") };
         // Alerts are sent to it.
         let is_unusable =
             |email: &ContactEmail| !email.as_str().is_empty() && email.as_str().parse::<Recipient>().is_err();
         if email.as_ref().is_some_and(is_unusable) {
             problems.add("email", "Enter an email address like name@example.com");
         }
-        match problems.any() {
-            true => Err(problems),
-            false => Ok(BillingChange { address, email }),
-        }
+        if problems.any() { Err(problems) } else { Ok(BillingChange { address, email }) }
     }
 }
 
@@ -181,7 +181,8 @@ mod tests {
     #[test]
     fn billing_contact_is_optional_and_bounded() {
         let read = |address: &str, email: &str| {
-            BillingInput { address: address.to_owned(), email: email.to_owned(), draft: String::new() }.read()
+            let (address, email) = (address.to_owned(), email.to_owned());
+            BillingInput { address, email, draft: String::new() }.read(None)
         };
         let change = read("", "").unwrap();
         assert_eq!((change.address.unwrap().as_str(), change.email.unwrap().as_str()), ("", ""));

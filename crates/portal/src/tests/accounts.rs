@@ -208,6 +208,29 @@ async fn limits_cap_and_billing_contact_can_be_edited() {
 }
 
 #[tokio::test]
+async fn billing_email_that_predates_the_rule_stays_until_it_is_changed() {
+    let mut firm = Firm::open().await;
+    let id = account(&mut firm, "Hale").await.id;
+    let old = "Bills <bills@hale.example>";
+    firm.store_billing_email(id, old).await;
+    let path = format!("/accounts/{id}/billing");
+    let saved = firm.ruth.browser.post(&path, &form(&[("address", "12 Harbour Lane"), ("email", old)])).await;
+    let page = follow(&mut firm, &saved).await;
+    for part in ["Added the billing address.", "value=\"Bills &#60;bills@hale.example&#62;\""] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    for other in ["Bill <bills@hale.example>", "Bills <bills@hale.example>, x@hale.example"] {
+        let rejected =
+            firm.ruth.browser.post(&path, &form(&[("address", "Elsewhere"), ("email", other)])).await;
+        assert_eq!(rejected.status, StatusCode::UNPROCESSABLE_ENTITY, "{other}");
+    }
+    let other_account = account(&mut firm, "Ward").await.id;
+    let path = format!("/accounts/{other_account}/billing");
+    let rejected = firm.ruth.browser.post(&path, &form(&[("address", ""), ("email", old)])).await;
+    assert_eq!(rejected.status, StatusCode::UNPROCESSABLE_ENTITY);
+}
+
+#[tokio::test]
 async fn new_key_is_shown_exactly_once() {
     let mut firm = Firm::open().await;
     let id = account(&mut firm, "Hale").await.id;

@@ -5,16 +5,17 @@ use super::TestPortal;
 use super::browser::{Browser, claims};
 use crate::state::Portal;
 use chancery_domain::{
-    Action, AuditedDecision, ClientId, ContactDetails, ContactEmail, Decision, DisputeDetails, EntryId,
-    EntryKind, MAX_ENTRY_TEXT_CHARS, OsRandomness, PersonId, Principal, RequestId, Role, SecretToken,
-    TokenHash, Version,
+    AccountId, Action, AuditedDecision, ClientId, ContactDetails, ContactEmail, Decision, DisputeDetails,
+    EntryId, EntryKind, MAX_ENTRY_TEXT_CHARS, OsRandomness, PersonId, Principal, RequestId, Role,
+    SecretToken, TokenHash, Version,
 };
 use chancery_policy::{
-    AuthzRequest, ClientResource, CreateClient, EditClient, FirmResource, ManageTeam, NewClientResource,
-    Permit,
+    AuthzRequest, ClientResource, CreateClient, EditClient, FirmResource, ManageAccounts, ManageTeam,
+    NewClientResource, Permit,
 };
 use chancery_store::{
-    ClientChange, NewClient, NewEntry, NewProviderAccount, NewProviderSession, PasswordHash,
+    AccountChange, BillingChange, ClientChange, NewClient, NewEntry, NewProviderAccount, NewProviderSession,
+    PasswordHash,
 };
 
 pub(super) struct Firm {
@@ -115,6 +116,16 @@ impl Firm {
         let name = "Harbour Lane".parse().unwrap();
         let change = ClientChange { version: Version(version), name, details };
         portal.store.clients.edit_client(permit, change).await.unwrap();
+    }
+
+    /// Gives an account a billing email that predates today's rule.
+    pub(super) async fn store_billing_email(&self, account: AccountId, email: &str) {
+        let portal = &self.portal.portal;
+        let by = self.authz_request_of(self.ruth.id).await;
+        let permit = portal.policy.decide::<ManageAccounts>(&by, FirmResource).unwrap();
+        let email = Some(ContactEmail::from_stored(email.to_owned()));
+        let change = AccountChange::SetBilling { account, change: BillingChange { address: None, email } };
+        portal.store.accounts.change_account(permit, change).await.unwrap();
     }
 
     /// A client with notes of the greatest length, and a letter.
