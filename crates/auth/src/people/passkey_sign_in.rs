@@ -58,9 +58,10 @@ async fn show_page(
     problems: Problems,
     return_to: &LocalPath,
 ) -> Result<Response, ErrorPage> {
-    let key = match device_of_anyone(provider, headers).await? {
-        Some(device) => ThrottleKey::PasskeyChallengePerDevice(device),
-        None => ThrottleKey::PasskeyChallengePerSubnet(subnet.0),
+    let own = device_of_anyone(provider, headers).await?.map(ThrottleKey::PasskeyChallengePerDevice);
+    let key = match own {
+        Some(own) if throttle::check(provider, &[own]).await.is_ok() => own,
+        _ => ThrottleKey::PasskeyChallengePerSubnet(subnet.0),
     };
     throttle::count(provider, Some(subnet), &[key]).await?;
     let token = SecretToken::generate(provider.randomness.as_ref());

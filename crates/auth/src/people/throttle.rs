@@ -87,10 +87,7 @@ fn throttle_scope(key: ThrottleKey<'_>) -> ThrottleScope {
 fn reason(key: ThrottleKey<'_>) -> &'static str {
     match throttle_scope(key) {
         ThrottleScope::Password => "Too many sign-in attempts for this email address.",
-        ThrottleScope::ClientSubnet => match key {
-            ThrottleKey::PasskeyChallengePerDevice(_) => "Too many attempts from this browser.",
-            _ => "Too many attempts from your network.",
-        },
+        ThrottleScope::ClientSubnet => "Too many attempts from your network.",
         ThrottleScope::Code => "Too many incorrect codes for this email address.",
         ThrottleScope::Account => "Too many application sign-ins with this account.",
         ThrottleScope::Emails => match key {

@@ -41,11 +41,10 @@ pub(crate) async fn handle(
 ) -> Result<Response, PageError> {
     let return_to = return_to(&query)?;
     let now = portal.clock.monotonic();
-    let counted = match known_browser(&portal, &headers).await? {
-        Some(browser) => portal.known_browser_throttle.count(&browser, now),
-        None => portal.sign_in_throttle.count(&visitor.ip_address, now),
-    };
-    counted.map_err(too_many)?;
+    let known_browser = known_browser(&portal, &headers).await?;
+    if known_browser.is_none_or(|browser| portal.known_browser_throttle.count(&browser, now).is_err()) {
+        portal.sign_in_throttle.count(&visitor.ip_address, now).map_err(too_many)?;
+    }
 
     let randomness = portal.randomness.as_ref();
     let browser = match find_cookie(&headers, SIGN_IN_COOKIE.name) {

@@ -5,7 +5,7 @@
 //! 1. A subnet may start `MAX_PER_SUBNET` sign-ins in a window.
 //! 2. Once all subnets together have started `MAX_FOR_ALL_SUBNETS`, only subnets that have started `GUARANTEED_PER_SUBNET`
 //!    themselves are rejected: a flood from many subnets must not lock out people in other ones.
-//! 3. A known browser (`known_browser`) counts in another throttle, by itself: it may start `MAX_PER_KNOWN_BROWSER`.
+//! 3. A known browser (`known_browser`) first counts in another throttle, by itself: it may start `MAX_PER_KNOWN_BROWSER`.
 //! 4. Subnets beyond `MAX_TRACKED_SUBNETS` are allowed without a count of their own. Maintenance bounds their sign-ins
 //!    (`MAX_SIGN_INS`).
 

@@ -112,6 +112,19 @@ async fn images_of_another_site_use_up_nobodys_sign_ins() {
 }
 
 #[tokio::test]
+async fn known_browser_has_sign_ins_of_its_own_then_its_networks() {
+    let harness = Harness::begin().await;
+    let url = harness.url("/auth/sign-in");
+    let mut known = harness.signed_in_browser().await;
+    // One of the network's was the known browser's first.
+    for number in 0..60 + 2_999 {
+        assert_eq!(known.get(&url).await.status, StatusCode::SEE_OTHER, "{number}");
+    }
+    assert_eq!(known.get(&url).await.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(Browser::new().get(&url).await.status, StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
 async fn known_browser_has_sign_ins_of_its_own_and_a_forged_one_has_not() {
     let harness = Harness::begin().await;
     let url = harness.url("/auth/sign-in");
