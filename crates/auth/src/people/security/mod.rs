@@ -106,7 +106,8 @@ fn ask_before_removal(
         let plural = if recovery_codes == 1 { "" } else { "s" };
         change.changes.push(format!("{recovery_codes} recovery code{plural}"));
     }
-    ErrorPage::confirmation(title, "This stops working:", confirmed, change)
+    let reason = if change.count == 1 { "This stops working:" } else { "These stop working:" };
+    ErrorPage::confirmation(title, reason, confirmed, change)
         .advice(format!("{effect} We email you about it."))
         .next_link("/security", "Cancel")
 }

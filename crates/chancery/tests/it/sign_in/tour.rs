@@ -147,6 +147,15 @@ async fn passkey_and_second_factor_pages_are_accessible() {
     browser.fill("#code", &shown_codes(&secret).now).await;
     browser.press("form button.button-primary").await;
     look_and_picture(&mut tour, "19-security", "Authenticator app added.").await;
+    for (path, page, text) in [
+        ("/security/authenticator/remove", "remove-authenticator", "Remove authenticator app?"),
+        ("/security/passkeys/remove", "remove-passkey", "Remove passkey?"),
+        ("/security/recovery-codes", "replace-recovery-codes", "These stop working:"),
+    ] {
+        browser.press(&format!("form[action='{path}'] button")).await;
+        tour.look(page, text).await;
+        browser.open(&scene.auth("/security")).await;
+    }
     browser.open(&scene.auth("/security/confirm?return_to=/security")).await;
     look_and_picture(&mut tour, "20-confirm", "Use your passkey").await;
 
