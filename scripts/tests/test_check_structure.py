@@ -77,6 +77,14 @@ class Cycles(Case):
         contents["a"] = "use crate::b::m;\npub fn f() {}\nfn x() { m!() }"
         self.assertEqual(len(self.cycles(**contents)), 3)
 
+    def test_an_enum_in_a_macro_call_belongs_to_its_file(self):
+        contents = {
+            "lib": "mod a;\nmod b;",
+            "a": "use crate::b::B;\ndomain::closed_enum! {\n    pub(crate) enum A { First = \"first\", }\n}",
+            "b": "pub struct B(super::a::A);",
+        }
+        self.assertEqual(len(self.cycles(**contents)), 3)
+
     def test_test_modules_are_ignored(self):
         found = self.cycles(
             lib="mod a;\nmod b;\n#[cfg(test)]\nmod tests;",

@@ -3,79 +3,43 @@
 
 use crate::chain::{ChainHasher, ChainRow};
 use crate::{ClientId, EmailAddress, PersonId, Randomness, RequestId, Role, UnixMillis};
-use std::fmt;
 use std::net::IpAddr;
-use std::str::FromStr;
 
-macro_rules! actions {
-    ($($(#[$doc:meta])* $action:ident = $name:literal,)*) => {
-        /// An action that the policy can allow, by its name in the policy.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Action {
-            $($(#[$doc])* $action,)*
-        }
-
-        impl Action {
-            pub const ALL: &[Self] = &[$(Self::$action,)*];
-
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$action => $name,)*
-                }
-            }
-        }
-    };
-}
-
-actions! {
-    /// List the clients that the principal may read.
-    ListClients = "listClients",
-    CreateClient = "createClient",
-    ReadClient = "readClient",
-    /// Change contact details; add, change and archive entries.
-    EditClient = "editClient",
-    /// Archive or restore the client.
-    ArchiveClient = "archiveClient",
-    /// Change the owner.
-    ReassignClient = "reassignClient",
-    /// Export the record to a file.
-    ExportClient = "exportClient",
-    ReadTeam = "readTeam",
-    /// Change roles, end sessions, remove and restore people.
-    ManageTeam = "manageTeam",
-    /// Invite people by email, send invitations again, and cancel them.
-    InvitePerson = "invitePerson",
-    /// Delete another person's passkeys, authenticator app and recovery codes at the built-in provider.
-    ResetFactors = "resetFactors",
-    /// Create, change and delete the firm's letter templates.
-    ManageTemplates = "manageTemplates",
-    ReadAudit = "readAudit",
-    /// See tokens and costs by day, model, account and key.
-    ReadUsage = "readUsage",
-    ReadInvoices = "readInvoices",
-    /// Issue invoices, mark them as paid, credit them.
-    ManageInvoices = "manageInvoices",
-    ReadAccounts = "readAccounts",
-    /// Create and close billing accounts, set their limits, and create, attach and revoke their keys.
-    ManageAccounts = "manageAccounts",
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no such action")]
-pub struct UnknownAction;
-
-impl FromStr for Action {
-    type Err = UnknownAction;
-
-    fn from_str(text: &str) -> Result<Self, UnknownAction> {
-        Self::ALL.iter().copied().find(|action| action.as_str() == text).ok_or(UnknownAction)
+closed_enum! {
+    /// An action that the policy can allow, by its name in the policy.
+    pub enum Action {
+        /// List the clients that the principal may read.
+        ListClients = "listClients",
+        CreateClient = "createClient",
+        ReadClient = "readClient",
+        /// Change contact details; add, change and archive entries.
+        EditClient = "editClient",
+        /// Archive or restore the client.
+        ArchiveClient = "archiveClient",
+        /// Change the owner.
+        ReassignClient = "reassignClient",
+        /// Export the record to a file.
+        ExportClient = "exportClient",
+        ReadTeam = "readTeam",
+        /// Change roles, end sessions, remove and restore people.
+        ManageTeam = "manageTeam",
+        /// Invite people by email, send invitations again, and cancel them.
+        InvitePerson = "invitePerson",
+        /// Delete another person's passkeys, authenticator app and recovery codes at the built-in provider.
+        ResetFactors = "resetFactors",
+        /// Create, change and delete the firm's letter templates.
+        ManageTemplates = "manageTemplates",
+        ReadAudit = "readAudit",
+        /// See tokens and costs by day, model, account and key.
+        ReadUsage = "readUsage",
+        ReadInvoices = "readInvoices",
+        /// Issue invoices, mark them as paid, credit them.
+        ManageInvoices = "manageInvoices",
+        ReadAccounts = "readAccounts",
+        /// Create and close billing accounts, set their limits, and create, attach and revoke their keys.
+        ManageAccounts = "manageAccounts",
     }
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
+    error UnknownAction = "there is no such action";
 }
 
 /// Who makes a request.
@@ -115,127 +79,47 @@ pub struct AccessRequest {
     pub request_id: RequestId,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Decision {
-    Allowed,
-    Denied,
-}
-
-impl Decision {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Denied => "refused",
-        }
+closed_enum! {
+    pub enum Decision {
+        Allowed = "allowed",
+        Denied = "refused",
     }
+    error UnknownDecision = "a decision is `allowed` or `refused`";
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a decision is `allowed` or `refused`")]
-pub struct UnknownDecision;
-
-impl FromStr for Decision {
-    type Err = UnknownDecision;
-
-    fn from_str(text: &str) -> Result<Self, UnknownDecision> {
-        [Self::Allowed, Self::Denied]
-            .into_iter()
-            .find(|decision| decision.as_str() == text)
-            .ok_or(UnknownDecision)
+closed_enum! {
+    /// What happened to a person's access, by its name in the audit log.
+    pub enum EventKind {
+        /// A person signed in for the first time.
+        PersonJoined = "personJoined",
+        /// A person became a partner at sign-in because `portal.partners` lists them.
+        PersonPromoted = "personPromoted",
+        SignedIn = "signedIn",
+        /// A person ended one or more of their own sessions.
+        SignedOut = "signedOut",
+        /// A wrong second-factor code was entered.
+        CodeRejected = "codeRejected",
+        RoleChanged = "roleChanged",
+        PersonRemoved = "personRemoved",
+        PersonRestored = "personRestored",
+        /// Another principal ended the person's sessions.
+        SessionsEnded = "sessionsEnded",
+        /// The identity provider ended the person's sessions (back-channel logout).
+        SignedOutByProvider = "signedOutByProvider",
+        /// An email invited a person who is not known yet, for the first time or again. `new_role` is the role offered.
+        PersonInvited = "personInvited",
+        InvitationCanceled = "invitationCanceled",
+        /// Another principal deleted the person's second factors.
+        FactorsReset = "factorsReset",
+        /// The person authenticated again in the same session (step-up).
+        Reauthenticated = "reauthenticated",
+        /// Something that the policy allowed was rejected, because the person had not authenticated recently. The decision
+        /// has the same request ID.
+        ReauthenticationRequired = "reauthenticationRequired",
+        /// An export that the policy allowed was rejected, because the person had exported too often.
+        ExportQuotaExceeded = "exportQuotaExceeded",
     }
-}
-
-/// What happened to a person's access, by its name in the audit log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum EventKind {
-    /// A person signed in for the first time.
-    PersonJoined,
-    /// A person became a partner at sign-in because `portal.partners` lists them.
-    PersonPromoted,
-    SignedIn,
-    /// A person ended one or more of their own sessions.
-    SignedOut,
-    /// A wrong second-factor code was entered.
-    CodeRejected,
-    RoleChanged,
-    PersonRemoved,
-    PersonRestored,
-    /// Another principal ended the person's sessions.
-    SessionsEnded,
-    /// The identity provider ended the person's sessions (back-channel logout).
-    SignedOutByProvider,
-    /// An email invited a person who is not known yet, for the first time or again. `new_role` is the role offered.
-    PersonInvited,
-    InvitationCanceled,
-    /// Another principal deleted the person's second factors.
-    FactorsReset,
-    /// The person authenticated again in the same session (step-up).
-    Reauthenticated,
-    /// Something that the policy allowed was rejected, because the person had not authenticated recently. The decision
-    /// has the same request ID.
-    ReauthenticationRequired,
-    /// An export that the policy allowed was rejected, because the person had exported too often.
-    ExportQuotaExceeded,
-}
-
-impl EventKind {
-    pub const ALL: &[Self] = &[
-        Self::PersonJoined,
-        Self::PersonPromoted,
-        Self::SignedIn,
-        Self::SignedOut,
-        Self::CodeRejected,
-        Self::RoleChanged,
-        Self::PersonRemoved,
-        Self::PersonRestored,
-        Self::SessionsEnded,
-        Self::SignedOutByProvider,
-        Self::PersonInvited,
-        Self::InvitationCanceled,
-        Self::FactorsReset,
-        Self::Reauthenticated,
-        Self::ReauthenticationRequired,
-        Self::ExportQuotaExceeded,
-    ];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::PersonJoined => "personJoined",
-            Self::PersonPromoted => "personPromoted",
-            Self::SignedIn => "signedIn",
-            Self::SignedOut => "signedOut",
-            Self::CodeRejected => "codeRejected",
-            Self::RoleChanged => "roleChanged",
-            Self::PersonRemoved => "personRemoved",
-            Self::PersonRestored => "personRestored",
-            Self::SessionsEnded => "sessionsEnded",
-            Self::SignedOutByProvider => "signedOutByProvider",
-            Self::PersonInvited => "personInvited",
-            Self::InvitationCanceled => "invitationCanceled",
-            Self::FactorsReset => "factorsReset",
-            Self::Reauthenticated => "reauthenticated",
-            Self::ReauthenticationRequired => "reauthenticationRequired",
-            Self::ExportQuotaExceeded => "exportQuotaExceeded",
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no such event")]
-pub struct UnknownEventKind;
-
-impl FromStr for EventKind {
-    type Err = UnknownEventKind;
-
-    fn from_str(text: &str) -> Result<Self, UnknownEventKind> {
-        Self::ALL.iter().copied().find(|kind| kind.as_str() == text).ok_or(UnknownEventKind)
-    }
-}
-
-impl fmt::Display for EventKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
+    error UnknownEventKind = "there is no such event";
 }
 
 /// An event and the person it concerns. It contains only ids and role names, never user input.
@@ -514,7 +398,7 @@ mod tests {
     #[test]
     fn event_names_never_equal_action_names() {
         for kind in EventKind::ALL {
-            assert_eq!(kind.as_str().parse(), Ok(*kind));
+            assert_eq!(kind.as_str().parse(), Ok(kind));
             assert!(kind.as_str().parse::<Action>().is_err(), "{kind}");
         }
     }

@@ -1,9 +1,23 @@
 //! Hash chains of append-only rows, one per process. Each row carries a hash over its content, its position and the hash of the
-//! previous row. A row that is changed, removed, inserted or moved later no longer matches.
+//! previous row. A row that is changed, removed, inserted or moved later no longer matches. Also the names and tree hashes of the
+//! Merkle logs over them; trees and proofs are `tlog`'s.
 
-use crate::{TreeHash, UsageRow, WriterId};
+use crate::{UsageRow, WriterId};
 use sha2::{Digest, Sha256};
 use std::fmt;
+
+closed_enum! {
+    /// An append-only table that has a Merkle log.
+    pub enum LogName {
+        Ledger = "ledger",
+        Audit = "audit",
+    }
+    error UnknownLog = "the log must be `ledger` or `audit`";
+}
+
+/// SHA-256 of a leaf or of a subtree, as RFC 6962 defines both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TreeHash(pub [u8; 32]);
 
 /// SHA-256 of a row and everything before it in its chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

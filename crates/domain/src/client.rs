@@ -173,45 +173,19 @@ pub struct Client {
     pub last_entry_at: Option<UnixMillis>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum EntryKind {
-    MeetingNote,
-    BillingDispute,
-    DraftLetter,
+closed_enum! {
+    pub enum EntryKind {
+        MeetingNote = "meeting_note",
+        BillingDispute = "billing_dispute",
+        DraftLetter = "draft_letter",
+    }
+    error EntryKindError = "an entry's kind must be `meeting_note`, `billing_dispute` or `draft_letter`";
 }
 
 impl EntryKind {
-    pub const ALL: [Self; 3] = [Self::MeetingNote, Self::BillingDispute, Self::DraftLetter];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::MeetingNote => "meeting_note",
-            Self::BillingDispute => "billing_dispute",
-            Self::DraftLetter => "draft_letter",
-        }
-    }
-
     /// Whether such an entry can be open: a dispute to resolve, a letter to send.
     pub fn can_be_open(self) -> bool {
         self != Self::MeetingNote
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an entry's kind must be `meeting_note`, `billing_dispute` or `draft_letter`")]
-pub struct EntryKindError;
-
-impl FromStr for EntryKind {
-    type Err = EntryKindError;
-
-    fn from_str(text: &str) -> Result<Self, EntryKindError> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or(EntryKindError)
-    }
-}
-
-impl fmt::Display for EntryKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 
@@ -267,41 +241,22 @@ pub struct DisputeDetails {
     pub due: Option<Day>,
 }
 
-/// The state of a dispute, as people and programs read it. It follows from whether the entry is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DisputeStatus {
-    Open,
-    Resolved,
+closed_enum! {
+    /// The state of a dispute, as people and programs read it. It follows from whether the entry is open.
+    pub enum DisputeStatus {
+        Open = "open",
+        Resolved = "resolved",
+    }
+    error DisputeStatusError = "a dispute's status must be `open` or `resolved`";
 }
 
 impl DisputeStatus {
-    pub const ALL: [Self; 2] = [Self::Open, Self::Resolved];
-
     pub fn of(is_open: bool) -> Self {
         if is_open { Self::Open } else { Self::Resolved }
     }
 
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Resolved => "resolved",
-        }
-    }
-
     pub fn is_open(self) -> bool {
         self == Self::Open
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a dispute's status must be `open` or `resolved`")]
-pub struct DisputeStatusError;
-
-impl FromStr for DisputeStatus {
-    type Err = DisputeStatusError;
-
-    fn from_str(text: &str) -> Result<Self, DisputeStatusError> {
-        Self::ALL.into_iter().find(|status| status.as_str() == text).ok_or(DisputeStatusError)
     }
 }
 

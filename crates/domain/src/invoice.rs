@@ -61,25 +61,16 @@ impl serde::Serialize for InvoiceNumber {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Direction {
-    Input,
-    /// Input at the price of cached tokens, where that is a discount.
-    CachedInput,
-    Output,
+closed_enum! {
+    pub enum Direction {
+        Input = "input",
+        /// Input at the price of cached tokens, where that is a discount.
+        CachedInput = "cached_input",
+        Output = "output",
+    }
 }
 
 impl Direction {
-    pub const ALL: [Self; 3] = [Self::Input, Self::CachedInput, Self::Output];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Input => "input",
-            Self::CachedInput => "cached_input",
-            Self::Output => "output",
-        }
-    }
-
     /// As printed on documents.
     pub fn label(self) -> &'static str {
         match self {
@@ -215,39 +206,16 @@ pub struct Invoice {
     pub bill: InvoiceAmounts,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum InvoiceState {
-    /// Not issued yet: its figures are computed from the ledger as it is now.
-    Draft,
-    Issued,
-    Paid,
-    /// Fully credited. Its month may be invoiced again.
-    Void,
-}
-
-impl InvoiceState {
-    pub const ALL: [Self; 4] = [Self::Draft, Self::Issued, Self::Paid, Self::Void];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Draft => "draft",
-            Self::Issued => "issued",
-            Self::Paid => "paid",
-            Self::Void => "void",
-        }
+closed_enum! {
+    pub enum InvoiceState {
+        /// Not issued yet: its figures are computed from the ledger as it is now.
+        Draft = "draft",
+        Issued = "issued",
+        Paid = "paid",
+        /// Fully credited. Its month may be invoiced again.
+        Void = "void",
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be draft, issued, paid or void")]
-pub struct InvoiceStateError;
-
-impl FromStr for InvoiceState {
-    type Err = InvoiceStateError;
-
-    fn from_str(text: &str) -> Result<Self, InvoiceStateError> {
-        Self::ALL.into_iter().find(|state| state.as_str() == text).ok_or(InvoiceStateError)
-    }
+    error InvoiceStateError = "must be draft, issued, paid or void";
 }
 
 /// A change to an invoice.

@@ -59,19 +59,11 @@ pub fn parse_expiry(text: &str) -> Result<UnixMillis, ExpiryError> {
     if is_in_range { Ok(at) } else { Err(ExpiryError::OutOfRange) }
 }
 
-/// Whose limit it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LimitScope {
-    Account,
-    Key,
-}
-
-impl LimitScope {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Account => "account",
-            Self::Key => "key",
-        }
+closed_enum! {
+    /// Whose limit it is.
+    pub enum LimitScope {
+        Account = "account",
+        Key = "key",
     }
 }
 

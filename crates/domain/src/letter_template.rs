@@ -22,48 +22,22 @@ impl fmt::Display for LetterTemplateId {
     }
 }
 
-/// What a template can have filled in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placeholder {
-    ClientName,
-    ClientContact,
-    ClientEmail,
-    ClientAddress,
-    ClientNumber,
-    Today,
-    MyName,
-    MyEmail,
-    FirmName,
+closed_enum! {
+    /// What a template can have filled in, by the text between the braces.
+    pub enum Placeholder {
+        ClientName = "client.name",
+        ClientContact = "client.contact",
+        ClientEmail = "client.email",
+        ClientAddress = "client.address",
+        ClientNumber = "client.number",
+        Today = "today",
+        MyName = "me.name",
+        MyEmail = "me.email",
+        FirmName = "firm.name",
+    }
 }
 
 impl Placeholder {
-    pub const ALL: [Self; 9] = [
-        Self::ClientName,
-        Self::ClientContact,
-        Self::ClientEmail,
-        Self::ClientAddress,
-        Self::ClientNumber,
-        Self::Today,
-        Self::MyName,
-        Self::MyEmail,
-        Self::FirmName,
-    ];
-
-    /// The text between the braces.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ClientName => "client.name",
-            Self::ClientContact => "client.contact",
-            Self::ClientEmail => "client.email",
-            Self::ClientAddress => "client.address",
-            Self::ClientNumber => "client.number",
-            Self::Today => "today",
-            Self::MyName => "me.name",
-            Self::MyEmail => "me.email",
-            Self::FirmName => "firm.name",
-        }
-    }
-
     pub fn description(self) -> &'static str {
         match self {
             Self::ClientName => "the client’s name",
@@ -78,10 +52,6 @@ impl Placeholder {
             Self::MyEmail => "that person’s email address",
             Self::FirmName => "the firm’s name",
         }
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|placeholder| placeholder.as_str() == text)
     }
 }
 

@@ -1,6 +1,9 @@
 //! Chancery's pure domain rules: ids, time, money, prices, keys, accounts, limits, usage and client records. Nothing here does
 //! I/O or is async. Time and randomness are passed in as values or behind a trait.
 
+#[macro_use]
+mod closed_enum;
+
 mod account;
 mod audit;
 mod chain;
@@ -17,7 +20,6 @@ mod key;
 mod key_limits;
 mod letter_template;
 mod local_path;
-mod log;
 mod loopback_host;
 mod mask_url;
 mod minor_units;
@@ -46,7 +48,7 @@ pub use audit::{
     AccessRequest, Action, AuditEvent, AuditRow, AuditedDecision, AuditedEvent, Decision, EventKind,
     EventOrigin, Principal, UnknownAction, UnknownDecision, UnknownEventKind,
 };
-pub use chain::{ChainHash, ChainHasher, ChainHead, ChainRow, leaf_hash};
+pub use chain::{ChainHash, ChainHasher, ChainHead, ChainRow, LogName, TreeHash, UnknownLog, leaf_hash};
 pub use client::{
     Client, ClientId, ClientName, ContactDetails, ContactEmail, ContactField, DisputeDetails, DisputeStatus,
     DisputeStatusError, EmailSubject, Entry, EntryId, EntryKind, EntryKindError, EntryText, EntryTitle,
@@ -75,7 +77,6 @@ pub use letter_template::{
     LetterTemplateId, MAX_LETTER_TEMPLATES, Placeholder, TemplateError, check_template, fill_template,
 };
 pub use local_path::LocalPath;
-pub use log::{LogName, TreeHash, UnknownLog};
 pub use loopback_host::is_loopback_host;
 pub use mask_url::{mask_url, mask_urls};
 pub use minor_units::MinorUnits;

@@ -2,7 +2,6 @@
 
 use crate::{EmailAddress, PersonName, TimeZoneName, UnixMillis};
 use std::fmt;
-use std::str::FromStr;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PersonId(pub i64);
@@ -14,12 +13,14 @@ pub struct Identity {
     pub subject: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
-    /// Reads their own clients.
-    Consultant,
-    /// Reads every client, and the invoices.
-    Partner,
+closed_enum! {
+    pub enum Role {
+        /// Reads their own clients.
+        Consultant = "consultant",
+        /// Reads every client, and the invoices.
+        Partner = "partner",
+    }
+    error RoleError = "a role is `consultant` or `partner`";
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,39 +42,8 @@ pub struct Profile {
     pub time_zone: Option<TimeZoneName>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a role is `consultant` or `partner`")]
-pub struct RoleError;
-
 impl fmt::Display for PersonId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-impl Role {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Consultant => "consultant",
-            Self::Partner => "partner",
-        }
-    }
-}
-
-impl FromStr for Role {
-    type Err = RoleError;
-
-    fn from_str(text: &str) -> Result<Self, RoleError> {
-        match text {
-            "consultant" => Ok(Self::Consultant),
-            "partner" => Ok(Self::Partner),
-            _ => Err(RoleError),
-        }
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }

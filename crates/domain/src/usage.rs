@@ -4,54 +4,31 @@ use crate::{
     AccountId, BilledTokens, CachedTokensError, KeyId, MoneyError, Nanos, Prices, RequestId, UnixMillis,
 };
 
-/// Why a billed reply ended. The reply of a cancelled request may still be requested later with the same idempotency key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum StopReason {
-    /// The model ended its reply.
-    Complete,
-    /// The reply reached the caller's token limit.
-    MaxOutputTokens,
-    /// One of the caller's stop strings appeared.
-    StopSequence,
-    /// The model's context was full.
-    ContextLength,
-    /// The caller disconnected; the tokens generated until then are billed.
-    Cancelled,
-    /// The server's time limit ended it; the tokens generated until then are billed.
-    Deadline,
-    /// An upstream server's filter ended it; the tokens passed on until then are billed.
-    ContentFilter,
-    /// The reply repeated itself, and the request asked to end it then.
-    Repetition,
+closed_enum! {
+    /// Why a billed reply ended. The reply of a cancelled request may still be requested later with the same idempotency key.
+    pub enum StopReason {
+        /// The model ended its reply.
+        Complete = "complete",
+        /// The reply reached the caller's token limit.
+        MaxOutputTokens = "max_output_tokens",
+        /// One of the caller's stop strings appeared.
+        StopSequence = "stop_sequence",
+        /// The model's context was full.
+        ContextLength = "context_length",
+        /// The caller disconnected; the tokens generated until then are billed.
+        Cancelled = "cancelled",
+        /// The server's time limit ended it; the tokens generated until then are billed.
+        Deadline = "deadline",
+        /// An upstream server's filter ended it; the tokens passed on until then are billed.
+        ContentFilter = "content_filter",
+        /// The reply repeated itself, and the request asked to end it then.
+        Repetition = "repetition",
+    }
 }
 
 impl StopReason {
-    pub const ALL: [Self; 8] = [
-        Self::Complete,
-        Self::MaxOutputTokens,
-        Self::StopSequence,
-        Self::ContextLength,
-        Self::Cancelled,
-        Self::Deadline,
-        Self::ContentFilter,
-        Self::Repetition,
-    ];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::MaxOutputTokens => "max_output_tokens",
-            Self::StopSequence => "stop_sequence",
-            Self::ContextLength => "context_length",
-            Self::Cancelled => "cancelled",
-            Self::Deadline => "deadline",
-            Self::ContentFilter => "content_filter",
-            Self::Repetition => "repetition",
-        }
-    }
-
     pub fn from_stored(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|stop_reason| stop_reason.as_str() == text)
+        Self::parse(text)
     }
 }
 

@@ -3,23 +3,14 @@
 /// Maximum length of a conversation, in turns. The API rejects longer ones.
 pub const MAX_TURNS: usize = 1_024;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Instructions for the model.
-    System,
-    User,
-    /// An earlier reply of the model.
-    Assistant,
-}
-
-impl Role {
-    /// The role's name in chat templates.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::System => "system",
-            Self::User => "user",
-            Self::Assistant => "assistant",
-        }
+chancery_domain::closed_enum! {
+    /// By the name in chat templates.
+    pub enum Role {
+        /// Instructions for the model.
+        System = "system",
+        User = "user",
+        /// An earlier reply of the model.
+        Assistant = "assistant",
     }
 }
 

@@ -23,12 +23,13 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The rejections that are counted, by the error code that the caller gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum RejectionReason {
-    RateLimited,
-    NoBillingAccount,
-    SpendingCapReached,
+chancery_domain::closed_enum! {
+    /// The rejections that are counted, by the error code that the caller gets.
+    pub(crate) enum RejectionReason {
+        RateLimited = "rate_limited",
+        NoBillingAccount = "no_billing_account",
+        SpendingCapReached = "spending_cap_reached",
+    }
 }
 
 impl RejectionReason {
@@ -38,14 +39,6 @@ impl RejectionReason {
             MeterError::NoBillingAccount => Some(Self::NoBillingAccount),
             MeterError::SpendingCapReached(_) => Some(Self::SpendingCapReached),
             _ => None,
-        }
-    }
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::RateLimited => "rate_limited",
-            Self::NoBillingAccount => "no_billing_account",
-            Self::SpendingCapReached => "spending_cap_reached",
         }
     }
 }

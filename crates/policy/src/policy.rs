@@ -69,7 +69,7 @@ impl Policy {
         }
         let names = EntityNames::parse().map_err(PolicyError::Schema)?;
         let by_action =
-            Action::ALL.iter().map(|action| Ok((*action, policies_of(names.action(*action), &policies)?)));
+            Action::ALL.into_iter().map(|action| Ok((action, policies_of(names.action(action), &policies)?)));
         let by_action = by_action.collect::<Result<_, PolicyError>>()?;
         Ok(Self { by_action, names, authorizer: Authorizer::new(), evaluations: AtomicU64::new(0) })
     }
@@ -250,7 +250,7 @@ mod tests {
         let (schema, _) = Schema::from_cedarschema_str(SCHEMA).unwrap();
         let mut declared: Vec<String> =
             schema.actions().map(|action| action.id().unescaped().to_owned()).collect();
-        let mut known: Vec<String> = Action::ALL.iter().map(|action| action.to_string()).collect();
+        let mut known: Vec<String> = Action::ALL.map(|action| action.to_string()).into();
         declared.sort();
         known.sort();
         assert_eq!(declared, known);
@@ -286,12 +286,8 @@ mod tests {
         for by in principals {
             for action in Action::ALL {
                 for resource in resources {
-                    let expected = with_all(by, *action, resource);
-                    assert_eq!(
-                        POLICY.allows(by, *action, resource),
-                        expected,
-                        "{by:?} {action} {resource:?}"
-                    );
+                    let expected = with_all(by, action, resource);
+                    assert_eq!(POLICY.allows(by, action, resource), expected, "{by:?} {action} {resource:?}");
                 }
             }
         }

@@ -12,21 +12,12 @@ pub(crate) struct ReachedLimit {
     pub name: LimitName,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LimitName {
-    RequestsPerMinute,
-    TokensPerMinute,
-    SpendPerMonth,
-}
-
-impl LimitName {
-    /// As it is written in replies.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::RequestsPerMinute => "requests_per_minute",
-            Self::TokensPerMinute => "tokens_per_minute",
-            Self::SpendPerMonth => "spend_per_month",
-        }
+chancery_domain::closed_enum! {
+    /// By the name in replies.
+    pub(crate) enum LimitName {
+        RequestsPerMinute = "requests_per_minute",
+        TokensPerMinute = "tokens_per_minute",
+        SpendPerMonth = "spend_per_month",
     }
 }
 

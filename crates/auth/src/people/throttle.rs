@@ -12,25 +12,14 @@ use chancery_web::ErrorPage;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
-/// What a throttle protects, for the metric and the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ThrottleScope {
-    Password,
-    Code,
-    ClientSubnet,
-    Emails,
-    Account,
-}
-
-impl ThrottleScope {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Password => "password",
-            Self::Code => "code",
-            Self::ClientSubnet => "place",
-            Self::Emails => "letters",
-            Self::Account => "account",
-        }
+chancery_domain::closed_enum! {
+    /// What a throttle protects, for the metric and the log.
+    enum ThrottleScope {
+        Password = "password",
+        Code = "code",
+        ClientSubnet = "place",
+        Emails = "letters",
+        Account = "account",
     }
 }
 

@@ -47,18 +47,19 @@ pub(crate) struct Prompt {
     pub(crate) consent: bool,
 }
 
-/// OAuth and OpenID Connect error codes that are returned to the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ErrorCode {
-    InvalidRequest,
-    UnsupportedResponseType,
-    InvalidScope,
-    AccessDenied,
-    LoginRequired,
-    ConsentRequired,
-    RequestNotSupported,
-    RequestUriNotSupported,
-    RegistrationNotSupported,
+chancery_domain::closed_enum! {
+    /// OAuth and OpenID Connect error codes that are returned to the client.
+    pub(crate) enum ErrorCode {
+        InvalidRequest = "invalid_request",
+        UnsupportedResponseType = "unsupported_response_type",
+        InvalidScope = "invalid_scope",
+        AccessDenied = "access_denied",
+        LoginRequired = "login_required",
+        ConsentRequired = "consent_required",
+        RequestNotSupported = "request_not_supported",
+        RequestUriNotSupported = "request_uri_not_supported",
+        RegistrationNotSupported = "registration_not_supported",
+    }
 }
 
 /// Why a request was rejected, and who is told.
@@ -66,22 +67,6 @@ pub(crate) enum ErrorCode {
 pub(crate) enum AuthorizeError {
     Page(ErrorPage),
     Redirect { redirect_target: RedirectTarget, code: ErrorCode, description: String },
-}
-
-impl ErrorCode {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::InvalidRequest => "invalid_request",
-            Self::UnsupportedResponseType => "unsupported_response_type",
-            Self::InvalidScope => "invalid_scope",
-            Self::AccessDenied => "access_denied",
-            Self::LoginRequired => "login_required",
-            Self::ConsentRequired => "consent_required",
-            Self::RequestNotSupported => "request_not_supported",
-            Self::RequestUriNotSupported => "request_uri_not_supported",
-            Self::RegistrationNotSupported => "registration_not_supported",
-        }
-    }
 }
 
 impl RedirectTarget {

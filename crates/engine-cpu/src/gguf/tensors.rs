@@ -10,37 +10,24 @@ use std::io::Read;
 /// Minimum size of an entry: a name's length, a number of dimensions, a type and an offset.
 pub(super) const MIN_INFO_BYTES: u64 = 8 + 4 + 4 + 8;
 
-/// The supported tensor types.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TensorType {
-    F32,
-    F16,
-    Bf16,
-    Q4_0,
-    Q4_1,
-    Q5_0,
-    Q5_1,
-    Q8_0,
-    Q4K,
-    Q5K,
-    Q6K,
+chancery_domain::closed_enum! {
+    /// The supported tensor types.
+    pub enum TensorType {
+        F32 = "F32",
+        F16 = "F16",
+        Bf16 = "BF16",
+        Q4_0 = "Q4_0",
+        Q4_1 = "Q4_1",
+        Q5_0 = "Q5_0",
+        Q5_1 = "Q5_1",
+        Q8_0 = "Q8_0",
+        Q4K = "Q4_K",
+        Q5K = "Q5_K",
+        Q6K = "Q6_K",
+    }
 }
 
 impl TensorType {
-    pub const ALL: [Self; 11] = [
-        Self::F32,
-        Self::F16,
-        Self::Bf16,
-        Self::Q4_0,
-        Self::Q4_1,
-        Self::Q5_0,
-        Self::Q5_1,
-        Self::Q8_0,
-        Self::Q4K,
-        Self::Q5K,
-        Self::Q6K,
-    ];
-
     /// The type's number in the GGUF format.
     pub fn code(self) -> u32 {
         match self {
@@ -118,19 +105,7 @@ impl TensorType {
 
 impl fmt::Display for TensorType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "F32",
-            Self::F16 => "F16",
-            Self::Bf16 => "BF16",
-            Self::Q4_0 => "Q4_0",
-            Self::Q4_1 => "Q4_1",
-            Self::Q5_0 => "Q5_0",
-            Self::Q5_1 => "Q5_1",
-            Self::Q8_0 => "Q8_0",
-            Self::Q4K => "Q4_K",
-            Self::Q5K => "Q5_K",
-            Self::Q6K => "Q6_K",
-        })
+        f.write_str(self.as_str())
     }
 }
 

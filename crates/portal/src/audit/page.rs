@@ -219,8 +219,8 @@ async fn people(portal: &Portal, names: &PersonNames, filters: &Filters) -> Resu
 
 fn actions(filters: &Filters) -> Vec<Choice> {
     let chosen = filters.typed.action.as_str();
-    let actions = Action::ALL.iter().map(|action| (action.as_str(), descriptions::name(*action)));
-    let events = EventKind::ALL.iter().map(|kind| (kind.as_str(), descriptions::event_label(*kind)));
+    let actions = Action::ALL.into_iter().map(|action| (action.as_str(), descriptions::name(action)));
+    let events = EventKind::ALL.into_iter().map(|kind| (kind.as_str(), descriptions::event_label(kind)));
     actions.chain(events).map(|(value, label)| Choice::new(value, label, value == chosen)).collect()
 }
 

@@ -7,35 +7,20 @@ use chancery_domain::{InvoiceKind, InvoiceNumber, InvoiceState};
 use chancery_store::InvoiceRecord;
 use chancery_web::Notice;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CompletedAction {
-    Issued,
-    /// Someone else issued it first.
-    AlreadyIssued,
-    Paid,
-    Unpaid,
-    /// On the page of the credit note.
-    Credited,
+chancery_domain::closed_enum! {
+    /// By the value of `done=`. Unknown values are ignored: the URL may be old or made up.
+    pub(super) enum CompletedAction {
+        Issued = "issued",
+        /// Someone else issued it first.
+        AlreadyIssued = "already-issued",
+        Paid = "paid",
+        Unpaid = "not-paid",
+        /// On the page of the credit note.
+        Credited = "credited",
+    }
 }
 
 impl CompletedAction {
-    const ALL: [Self; 5] = [Self::Issued, Self::AlreadyIssued, Self::Paid, Self::Unpaid, Self::Credited];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Issued => "issued",
-            Self::AlreadyIssued => "already-issued",
-            Self::Paid => "paid",
-            Self::Unpaid => "not-paid",
-            Self::Credited => "credited",
-        }
-    }
-
-    /// Ignores unknown values: the URL may be old or made up.
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|done| done.as_str() == text)
-    }
-
     pub(super) fn href(self, number: InvoiceNumber) -> String {
         format!("/invoices/{number}?done={}", self.as_str())
     }
