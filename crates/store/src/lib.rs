@@ -98,7 +98,7 @@ pub use provider::types::{
 };
 
 pub use accounts::keys::{KeyLabelError, MAX_KEY_LABEL_CHARS, key_label};
-pub use db::probe::{ProbeError, probe};
+pub use db::postgres::{ProbeError, probe};
 pub use db::serving_lock::{LimitStorage, ServingLock, ServingLockStatus};
 pub use db::url::DatabaseUrl;
 pub use leases::lease::LEASE_DURATION;

@@ -1,63 +1,69 @@
-//! Connects to a PostgreSQL database.
+//! Opens a PostgreSQL database.
 
-use crate::db::error_codes::{LONG_STATEMENT_TIMEOUT, STATEMENT_TIMEOUT};
-use crate::db::postgres::{
-    CONNECT_TIMEOUT, PostgresConnector, begin_session, connect_first, connect_options, prepare,
-};
-use crate::db::write_slot::WriteSlot;
-use crate::db::{Conn, Db, Pool, WritePool, migrate};
+use crate::db::error_codes::QueryError;
+use crate::db::postgres::PostgresOptions;
+use crate::db::postgres_session::open_session;
+use crate::db::{Db, Driver, POSTGRES_THREADS, PostgresDatabase, Tx, migrate, query};
 use crate::ledger::partitions::PartitionTracker;
 use crate::ledger::postgres::PostgresLedger;
 use crate::ledger::writer::LedgerWriter;
-use crate::open_database::{IfMissing, OpenDatabase, WriteConnection};
-use crate::{DatabaseUrl, LedgerPartitions, OpenError};
+use crate::open_database::{IfMissing, OpenDatabase};
+use crate::{DatabaseUrl, DbError, LedgerPartitions, OpenError};
 use chancery_domain::{OsRandomness, SystemClock, WriterId};
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use std::sync::Arc;
 
-/// Connections per node for everything but the ledger, which has its own connection so that reads cannot starve it.
-const MAX_CONNECTIONS: u32 = 16;
-
 /// How many connections may wait for an account's row lock at once. The rest stay available for other work.
-const MAX_CONCURRENT_RESERVATIONS: u32 = MAX_CONNECTIONS / 2;
-
-/// Connections per node for sums over the whole ledger. They are separate because a few such queries would delay every
-/// key lookup.
-const MAX_LONG_CONNECTIONS: u32 = 4;
+const MAX_CONCURRENT_RESERVATIONS: u32 = POSTGRES_THREADS as u32 / 2;
 
 pub(crate) async fn open(
     url: &DatabaseUrl,
-    options: &PgConnectOptions,
+    options: &PostgresOptions,
     if_missing: IfMissing,
 ) -> Result<OpenDatabase, OpenError> {
-    let options = connect_options(options);
-    let mut connection = connect_first(&options).await?;
-    let schema_exists = migrate::has_schema(&mut Conn::from(&mut connection)).await?;
-    if !schema_exists && if_missing == IfMissing::Reject {
+    if !prepare(options, if_missing == IfMissing::Create).await? {
         return Err(OpenError::NoDatabase { location: url.to_string() });
     }
-    prepare(connection).await?;
-    let pool = |max_connections, statement_timeout| {
-        PgPoolOptions::new()
-            .max_connections(max_connections)
-            .acquire_timeout(CONNECT_TIMEOUT)
-            .after_connect(move |connection, _| Box::pin(begin_session(connection, statement_timeout)))
-            .connect_lazy_with(options.clone())
-    };
-    let reader = pool(MAX_CONNECTIONS, STATEMENT_TIMEOUT);
-    let long_reader = pool(MAX_LONG_CONNECTIONS, LONG_STATEMENT_TIMEOUT);
-    let slot = Arc::new(WriteSlot::empty(PostgresConnector { options }));
-    let db =
-        Db::new(Pool::Postgres(reader.clone()), Pool::Postgres(long_reader), WritePool::Pool(reader.clone()));
+    let db = Db::from(PostgresDatabase::new(options));
     let months = Arc::new(PartitionTracker::default());
-    let ledger = PostgresLedger::new(Arc::clone(&slot), Arc::clone(&months));
+    let ledger = PostgresLedger::new(options.clone(), Arc::clone(&months));
     let writer_id = WriterId::random(&OsRandomness);
+    let writer = LedgerWriter::start_thread(writer_id, ledger, SystemClock);
     Ok(OpenDatabase {
-        db,
+        writer: writer.map_err(|error| DbError::Unavailable(error.to_string()))?,
         writer_id,
-        writer: LedgerWriter::start(writer_id, ledger, SystemClock),
-        slot: WriteConnection::Postgres(slot),
-        partitions: LedgerPartitions { monthly: Some((months, reader)) },
+        partitions: LedgerPartitions { monthly: Some((months, db.clone())) },
+        db,
         max_concurrent_reservations: MAX_CONCURRENT_RESERVATIONS,
     })
+}
+
+/// Checks the server and migrates. Returns false, and changes nothing, if there is no schema and none may be created.
+async fn prepare(options: &PostgresOptions, may_create: bool) -> Result<bool, OpenError> {
+    let options = options.clone();
+    let preparing = tokio::task::spawn_blocking(move || {
+        let mut session = open_session(&options)?;
+        let mut tx = Tx::outside(Driver::Postgres(&mut session));
+        if !may_create && !migrate::has_schema(&mut tx)? {
+            return Ok(false);
+        }
+        check_server(&mut tx)?;
+        migrate::apply(&mut tx)?;
+        Ok(true)
+    });
+    preparing.await.unwrap_or_else(|_| Err(QueryError::Panicked.into()))
+}
+
+/// Checks the server settings that the store depends on.
+pub(crate) fn check_server(tx: &mut Tx<'_>) -> Result<(), OpenError> {
+    let encoding: String = query("SELECT current_setting('server_encoding')").fetch_one(tx)?;
+    if encoding != "UTF8" {
+        return Err(OpenError::SchemaMismatch {
+            why: format!("its encoding is {encoding}; create a database with `createdb --encoding=UTF8`"),
+        });
+    }
+    let fsync: String = query("SELECT current_setting('fsync')").fetch_one(tx)?;
+    if fsync == "off" {
+        tracing::warn!("postgres runs with fsync = off: a power failure can lose settled requests");
+    }
+    Ok(())
 }

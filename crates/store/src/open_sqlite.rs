@@ -1,107 +1,89 @@
 //! Opens a SQLite file.
 
-use crate::db::error_codes::{STATEMENT_TIMEOUT, map_open_error};
-use crate::db::read_pool::ReadPool;
-use crate::db::sqlite::{
-    SqliteConnector, create_private_file, is_chancery_database, read_options, reject_hard_links,
-    write_options,
-};
-use crate::db::write_slot::{Connector, WriteSlot};
-use crate::db::{Conn, Db, Pool, WritePool, migrate};
-use crate::ledger::sqlite::SqliteLedger;
-use crate::ledger::writer::LedgerWriter;
-use crate::open_database::{IfMissing, OpenDatabase, WriteConnection};
-use crate::{LedgerPartitions, OpenError};
+use crate::db::error_codes::{QueryError, STATEMENT_TIMEOUT, map_open_error};
+use crate::db::sqlite::{create_private_file, is_chancery_database, open_writer, reject_hard_links};
+use crate::db::{Db, Driver, SqliteDatabase, Tx, migrate};
+use crate::ledger::sqlite::ledger_writer;
+use crate::open_database::{IfMissing, OpenDatabase};
+use crate::{DbError, LedgerPartitions, OpenError};
 use chancery_domain::{OsRandomness, SystemClock, WriterId};
+use rusqlite::Connection;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::time::Duration;
 
-/// Each read connection is a thread. Reads are short, so a few serve many requests.
-const MAX_READERS: u32 = 4;
-
-/// Connections for sums over the whole ledger. They are separate because a few such queries would delay every key
-/// lookup.
-const MAX_REPORT_READERS: u32 = 2;
-
-/// SQLite has one writer at a time. With one concurrent reservation, the ledger waits for at most one of them.
-const MAX_CONCURRENT_RESERVATIONS: u32 = 1;
+/// Reservations that may share a commit.
+const MAX_CONCURRENT_RESERVATIONS: u32 = 64;
 
 /// Opens the file. Its folder must exist.
 pub(crate) async fn open(file: &Path, if_missing: IfMissing) -> Result<OpenDatabase, OpenError> {
-    reject_hard_links(file)?;
-    match if_missing {
-        IfMissing::Create => create_private_file(file)?,
-        IfMissing::Reject if is_chancery_database(file).await? => {}
-        IfMissing::Reject => return Err(OpenError::NoDatabase { location: file.display().to_string() }),
-    }
-    let map_error = |error: sqlx::Error| map_open_error(&error, file);
-    let setup_connector = SqliteConnector { options: write_options(file).busy_timeout(STATEMENT_TIMEOUT) };
-    let mut connection = setup_connector.connect().await.map_err(map_error)?;
-    migrate::apply(Conn::from(&mut connection)).await?;
-    let read_connector = || SqliteConnector { options: read_options(file) };
-    let reader = ReadPool::connect(read_connector(), MAX_READERS).await.map_err(map_error)?;
-    // Only after another connection is open: closing the last connection deletes the WAL file.
-    SqliteConnector::disconnect(connection).await;
-    let long_reader = ReadPool::new(read_connector(), MAX_REPORT_READERS);
-    let slot = Arc::new(WriteSlot::empty(SqliteConnector { options: write_options(file) }));
-    let ledger = SqliteLedger::new(file, Arc::clone(&slot));
-    let (reads, long_reads) = (Pool::Sqlite(Arc::new(reader)), Pool::Sqlite(Arc::new(long_reader)));
-    let db = Db::new(reads, long_reads, WritePool::Slot(Arc::clone(&slot)));
+    let path = file.to_owned();
+    // It may wait for another process that is setting up the file.
+    let connection = tokio::task::spawn_blocking(move || prepare(&path, if_missing))
+        .await
+        .map_err(|error| DbError::Unavailable(error.to_string()))??;
     let writer_id = WriterId::random(&OsRandomness);
+    let (writer, ledger) = ledger_writer(writer_id, SystemClock);
     let cannot_start =
         |error: io::Error| OpenError::CannotOpen { file: file.to_owned(), why: error.to_string() };
-    let writer = LedgerWriter::start_on_thread(writer_id, ledger, SystemClock).map_err(cannot_start)?;
+    let db: Db =
+        SqliteDatabase::start(file, connection, writer_id, Some(ledger)).map_err(cannot_start)?.into();
     Ok(OpenDatabase {
+        writer: writer.with_db(db.clone()),
         db,
         writer_id,
-        writer,
-        slot: WriteConnection::Sqlite(slot),
         partitions: LedgerPartitions { monthly: None },
         max_concurrent_reservations: MAX_CONCURRENT_RESERVATIONS,
     })
+}
+
+/// Returns the connection for the thread that writes.
+fn prepare(file: &Path, if_missing: IfMissing) -> Result<Connection, OpenError> {
+    reject_hard_links(file)?;
+    match if_missing {
+        IfMissing::Create => create_private_file(file)?,
+        IfMissing::Reject if is_chancery_database(file)? => {}
+        IfMissing::Reject => return Err(OpenError::NoDatabase { location: file.display().to_string() }),
+    }
+    let map_error = |error: QueryError| map_open_error(&error, file);
+    let connection = open_writer(file).map_err(map_error)?;
+    connection.busy_timeout(STATEMENT_TIMEOUT).map_err(QueryError::from)?;
+    migrate::apply(&mut Tx::outside(Driver::Sqlite(&connection)))?;
+    connection.busy_timeout(Duration::ZERO).map_err(QueryError::from)?;
+    Ok(connection)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Store;
-    use sqlx::{ConnectOptions, SqliteConnection};
+    use crate::db::sqlite::open_reader;
 
-    fn slot(store: &Store) -> &WriteSlot<SqliteConnector> {
-        match &store.slot {
-            WriteConnection::Sqlite(slot) => slot,
-            WriteConnection::Postgres(_) => panic!("it is a SQLite file"),
-        }
+    fn pragma(connection: &Connection, name: &str) -> String {
+        let sql = format!("SELECT CAST({name} AS TEXT) FROM pragma_{name}");
+        connection.query_row(&sql, [], |row| row.get(0)).unwrap()
     }
 
-    async fn pragma(connection: &mut SqliteConnection, name: &'static str) -> String {
-        let sql = sqlx::AssertSqlSafe(format!("SELECT CAST({name} AS TEXT) FROM pragma_{name}"));
-        sqlx::query_scalar(sql).fetch_one(connection).await.unwrap()
-    }
-
-    async fn busy_timeout_ms(connection: &mut SqliteConnection) -> i64 {
-        sqlx::query_scalar("PRAGMA busy_timeout").fetch_one(connection).await.unwrap()
+    fn busy_timeout_ms(connection: &Connection) -> i64 {
+        connection.query_row("PRAGMA busy_timeout", [], |row| row.get(0)).unwrap()
     }
 
     #[tokio::test]
     async fn writer_uses_full_sync_and_readers_are_read_only() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
-        let mut writer = slot(&store).acquire().await.unwrap();
-        assert_eq!(pragma(&mut writer.connection, "journal_mode").await, "wal");
-        assert_eq!(pragma(&mut writer.connection, "synchronous").await, "2", "FULL");
-        assert_eq!(pragma(&mut writer.connection, "foreign_keys").await, "1");
-        assert_eq!(pragma(&mut writer.connection, "secure_delete").await, "1");
-        assert_eq!(
-            busy_timeout_ms(&mut writer.connection).await,
-            0,
-            "a busy file is reported at once, and `RetryPolicy` waits"
-        );
-        drop(writer);
-        let mut reader = read_options(&folder.path().join("chancery.db")).connect().await.unwrap();
-        assert_eq!(pragma(&mut reader, "journal_mode").await, "wal");
-        assert_eq!(busy_timeout_ms(&mut reader).await, 5000);
-        assert!(sqlx::query("DELETE FROM accounts").execute(&mut reader).await.is_err());
+        let file = folder.path().join("chancery.db");
+        let store = Store::open_file(&file).await.unwrap();
+        let writer = prepare(&file, IfMissing::Reject).unwrap();
+        assert_eq!(pragma(&writer, "journal_mode"), "wal");
+        assert_eq!(pragma(&writer, "synchronous"), "2", "FULL");
+        assert_eq!(pragma(&writer, "foreign_keys"), "1");
+        assert_eq!(pragma(&writer, "secure_delete"), "1");
+        assert_eq!(pragma(&writer, "temp_store"), "2", "MEMORY");
+        assert_eq!(busy_timeout_ms(&writer), 0, "the writer polls");
+        let reader = open_reader(&file).unwrap();
+        assert_eq!(pragma(&reader, "journal_mode"), "wal");
+        assert_eq!(busy_timeout_ms(&reader), 5000);
+        assert!(reader.execute("DELETE FROM accounts", []).is_err());
+        store.close().await;
     }
 }

@@ -9,7 +9,7 @@ use crate::db::url::DatabaseLocation;
 use crate::db::{Db, query};
 use crate::leases::lease::Lease;
 use crate::ledger::writer::LedgerWriter;
-use crate::open_database::{IfMissing, OpenDatabase, WriteConnection};
+use crate::open_database::{IfMissing, OpenDatabase};
 use crate::secrets::keyring::Keyring;
 use crate::{
     AccountLookup, Accounts, Activity, Alerts, AuditChains, AuditLog, BackchannelLogouts, ClientImports,
@@ -69,7 +69,6 @@ pub struct Store {
     pub webhooks: Webhooks,
     pub(crate) lease: Arc<Lease>,
     pub(crate) writer: Arc<LedgerWriter>,
-    pub(crate) slot: WriteConnection,
     pub(crate) db: Db,
 }
 
@@ -91,7 +90,7 @@ impl Health {
 
 impl Store {
     /// Opens the database at the URL and creates its schema if there is none. A newer schema is rejected. Requires a
-    /// tokio runtime: on PostgreSQL, the ledger's writer is a task of it. Call `close` before the runtime ends.
+    /// tokio runtime, whose timers bound how long callers wait. Call `close` before the runtime ends.
     pub async fn open(url: &DatabaseUrl) -> Result<Self, OpenError> {
         Self::open_with(url, IfMissing::Create).await
     }
@@ -110,10 +109,9 @@ impl Store {
     }
 
     fn from_parts(open_database: OpenDatabase) -> Self {
-        let OpenDatabase { db, writer_id, writer, slot, partitions, max_concurrent_reservations } =
-            open_database;
+        let OpenDatabase { db, writer_id, writer, partitions, max_concurrent_reservations } = open_database;
         let (lease, writer) = (Arc::new(Lease::new(db.clone(), writer_id)), Arc::new(writer));
-        let audited = AuditedSteps::new(db.clone(), writer_id);
+        let audited = AuditedSteps::new(db.clone());
         let (wake, logout_wake) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let keyring = Keyring::default();
         let queue = Arc::new(SpendingQueue::new(max_concurrent_reservations));
@@ -163,7 +161,6 @@ impl Store {
             webhooks: Webhooks { db: db.clone(), audited, keyring },
             lease,
             writer,
-            slot,
             db,
         }
     }
@@ -174,10 +171,7 @@ impl Store {
         self.writer.close().await;
         self.lease.release().await;
         self.db.close_reads().await;
-        match &self.slot {
-            WriteConnection::Sqlite(slot) => slot.close().await,
-            WriteConnection::Postgres(slot) => slot.close().await,
-        }
+        self.db.close_writes().await;
     }
 
     /// Number of commits with settled rows since the store was opened.

@@ -1,11 +1,14 @@
 //! Test helpers for all crates: accounts and keys, created and changed with the operator's permit as the command line
 //! does it, and a key for the secrets. Only with the feature `testing`, which release builds do not enable.
 
+use crate::db::query;
 use crate::{
-    AccountChange, AccountChangeOutcome, AccountError, AccountSubject, DatabaseUrl, EncryptionKey,
+    AccountChange, AccountChangeOutcome, AccountError, AccountSubject, DatabaseUrl, DbError, EncryptionKey,
     EncryptionKeySource, KeyLimitsChange, KeyRotation, LimitsChange, NewAccount, NewKey, OpenError, Store,
 };
-use chancery_domain::{Account, AccountId, AccountName, Key, KeyPrefix, Principal, RequestId, UnixMillis};
+use chancery_domain::{
+    Account, AccountId, AccountName, AuditRow, Key, KeyPrefix, Principal, RequestId, UnixMillis,
+};
 use chancery_policy::{AuthzRequest, FirmResource, ManageAccounts, Policy};
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -68,6 +71,11 @@ impl Store {
     /// Like `open_for_test`, for a SQLite file.
     pub async fn open_file(file: &Path) -> Result<Self, OpenError> {
         Self::open_for_test(&DatabaseUrl::sqlite_file(file)).await
+    }
+
+    /// The rows of all audit chains, in the order in which they were written.
+    pub async fn all_audit_rows(&self) -> Result<Vec<AuditRow>, DbError> {
+        Ok(self.db.fetch_all(query("SELECT * FROM audit_rows ORDER BY id")).await?)
     }
 
     pub async fn change_account(

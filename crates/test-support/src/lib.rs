@@ -13,10 +13,12 @@ pub mod faulty_chat_server;
 mod fuzz;
 mod outbox;
 mod postgres;
+mod raw_sql;
 mod redis_server;
 
 pub use cookie_jar::CookieJar;
 pub use fuzz::Fuzz;
 pub use outbox::emails_in;
 pub use postgres::{PostgresDatabase, psql, query};
+pub use raw_sql::{RawConnection, raw_sql};
 pub use redis_server::RedisServer;

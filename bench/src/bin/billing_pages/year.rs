@@ -4,7 +4,7 @@ use chancery_bench::accounts::{create_account, create_key, set_billing_address};
 use chancery_bench::people::{SignedIn, create_person, sign_in};
 use chancery_domain::{AccountId, Clock, Day, KeyId, Month, RateLimits, Role, SystemClock};
 use chancery_store::Store;
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
+use chancery_test_support::raw_sql;
 use std::sync::Arc;
 
 const ACCOUNTS: u64 = 4;
@@ -101,18 +101,9 @@ async fn fill(url: &str, rows: u64, first_day: Day, first_key: KeyId) {
         cached_price_nanos, output_price_nanos, \
         COUNT(*), SUM(input_tokens), SUM(cached_input_tokens), SUM(output_tokens), SUM(cost_nanos) FROM ledger \
         GROUP BY account_id, at_ms / 86400000, key_id, model, input_price_nanos, cached_price_nanos, output_price_nanos";
-    let (ledger, sums) = (AssertSqlSafe(ledger), AssertSqlSafe(sums.to_owned()));
-    match url.strip_prefix("sqlite:") {
-        Some(path) => {
-            let mut connection = SqliteConnection::connect(path).await.unwrap();
-            connection.execute(sqlx::raw_sql(ledger)).await.unwrap();
-            connection.execute(sqlx::raw_sql(sums)).await.unwrap();
-        }
-        None => {
-            let mut connection = PgConnection::connect(url).await.unwrap();
-            connection.execute(sqlx::raw_sql(ledger)).await.unwrap();
-            connection.execute(sqlx::raw_sql(sums)).await.unwrap();
-            connection.execute(sqlx::raw_sql(AssertSqlSafe("ANALYZE".to_owned()))).await.unwrap();
-        }
+    raw_sql(url, &ledger).await.unwrap();
+    raw_sql(url, sums).await.unwrap();
+    if !url.starts_with("sqlite:") {
+        raw_sql(url, "ANALYZE").await.unwrap();
     }
 }

@@ -1,7 +1,6 @@
 //! Adds billing accounts in bulk, without the store: one by one, 100,000 of them would take minutes.
 
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
+use chancery_test_support::raw_sql;
 use std::ops::Range;
 
 /// Numbers of the same length, so that names sort by number.
@@ -20,17 +19,5 @@ pub async fn add(url: &str, numbers: Range<u64>) {
          WITH RECURSIVE numbers (n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM numbers WHERE n < {last}) \
          SELECT 'Account ' || n, 60, 60000, 0 FROM numbers"
     );
-    let add = sqlx::raw_sql(AssertSqlSafe(add));
-    match url.strip_prefix("sqlite:") {
-        Some(path) => {
-            let mut connection = SqliteConnectOptions::new().filename(path).connect().await.unwrap();
-            add.execute(&mut connection).await.unwrap();
-            connection.close().await.unwrap();
-        }
-        None => {
-            let mut connection = PgConnection::connect(url).await.unwrap();
-            add.execute(&mut connection).await.unwrap();
-            connection.close().await.unwrap();
-        }
-    }
+    raw_sql(url, &add).await.unwrap();
 }

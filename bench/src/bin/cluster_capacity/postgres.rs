@@ -1,12 +1,12 @@
 //! One connection to the measured database, and the server's own statistics.
 
 use chancery_bench::cpu;
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
+use chancery_test_support::RawConnection;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub struct Postgres {
-    connection: PgConnection,
+    connection: RawConnection,
 }
 
 /// The position of the write-ahead log.
@@ -19,23 +19,22 @@ pub struct Wal {
 
 impl Postgres {
     pub async fn connect(url: &str) -> Self {
-        Self { connection: PgConnection::connect(url).await.unwrap() }
+        Self { connection: RawConnection::open(url).await }
     }
 
     /// Runs statements separated by `; ` one by one: sent together they would be one transaction, in which VACUUM cannot run.
     pub async fn run(&mut self, statements: impl Into<String>) {
         for statement in statements.into().split("; ") {
-            let statement = AssertSqlSafe(statement.to_owned());
-            self.connection.execute(sqlx::raw_sql(statement)).await.unwrap();
+            self.connection.run(statement).await.unwrap();
         }
     }
 
     pub async fn number(&mut self, query: impl Into<String>) -> i64 {
-        sqlx::query_scalar(AssertSqlSafe(query.into())).fetch_one(&mut self.connection).await.unwrap()
+        self.connection.number(&query.into()).await
     }
 
     pub async fn texts(&mut self, query: impl Into<String>) -> Vec<String> {
-        sqlx::query_scalar(AssertSqlSafe(query.into())).fetch_all(&mut self.connection).await.unwrap()
+        self.connection.texts(&query.into()).await
     }
 
     pub async fn wal(&mut self) -> Wal {
@@ -50,9 +49,9 @@ impl Postgres {
     /// this machine are missing.
     pub async fn processes(&mut self) -> BTreeMap<u32, Duration> {
         let query = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() OR datname IS NULL";
-        let rows = sqlx::query(query).fetch_all(&mut self.connection).await.unwrap();
-        let processes = rows.iter().map(|row| u32::try_from(row.get::<i32, _>(0)).unwrap());
-        processes.filter_map(|process| Some((process, cpu::of_process(process)?))).collect()
+        let processes =
+            self.connection.texts(query).await.into_iter().map(|process| process.parse().unwrap());
+        processes.filter_map(|process: u32| Some((process, cpu::of_process(process)?))).collect()
     }
 }
 

@@ -57,7 +57,7 @@ pub async fn run(global_args: &GlobalArgs, command: Command) -> anyhow::Result<(
             let text = factors_reset_email(&person.email, &config.portal.firm_name, None);
             let notice = new_email_message(text, now, now.after(PEOPLE_EMAIL_LIFETIME), &OsRandomness);
             let permit = Operator::new()?.authorize(&admin, FirmResource).await?;
-            admin.factor_resets.reset_factors(permit, person.id, &notice, &|_| true).await?;
+            admin.factor_resets.reset_factors(permit, person.id, &notice, Box::new(|_| true)).await?;
             outln!(
                 "second factors of {} reset, all sessions ended; a running server sends the notice",
                 person.email
@@ -88,7 +88,7 @@ pub async fn run(global_args: &GlobalArgs, command: Command) -> anyhow::Result<(
         Command::Remove { selector } => {
             let person = find(&admin, &selector).await?;
             let permit = Operator::new()?.authorize(&admin, FirmResource).await?;
-            for person in admin.people.remove_person(permit, person.id, &|_| true).await? {
+            for person in admin.people.remove_person(permit, person.id, Box::new(|_| true)).await? {
                 admin.session_revoker.end_provider_sessions(&person.identity.subject).await?;
                 outln!("{} removed: all sessions ended, sign-in blocked", person.email);
             }

@@ -6,15 +6,15 @@ use super::people::SharedDeps;
 use crate::config::Config;
 use anyhow::{anyhow, bail};
 use chancery_domain::{
-    Account, AccountId, AccountName, ApiKey, CreditAmount, Credited, Day, Invoice, InvoiceNumber,
-    InvoiceTerms, KeyId, KeyLimits, Month, Nanos, Prices, Principal, RateLimits, RequestId, StopReason,
-    TokenPrice, UnixMillis, UsageRow,
+    Account, AccountId, AccountName, ApiKey, CreditAmount, Credited, Day, InvoiceNumber, InvoiceTerms, KeyId,
+    KeyLimits, Month, Nanos, Prices, Principal, RateLimits, RequestId, StopReason, TokenPrice, UnixMillis,
+    UsageRow,
 };
 use chancery_invoicing::{PdfFonts, pdf, printable_pdf};
 use chancery_policy::{AuthzAction, AuthzRequest, FirmResource, ManageAccounts, ManageInvoices, Permit};
 use chancery_store::{
     AccountChange, AccountSubject, ActivityBatch, BillingChange, CreditRequest, IssueOutcome, IssueRequest,
-    KeyUse, NewAccount, NewKey, PaymentChange,
+    KeyUse, NewAccount, NewKey, PaymentChange, RenderInvoice,
 };
 use tokio::task::JoinSet;
 
@@ -228,8 +228,7 @@ impl History<'_> {
         };
         let permit = self.permit::<ManageInvoices>(corrected_at)?;
         let invoices = &self.deps.store.invoices;
-        let render = |invoice: &Invoice| document(invoice, &self.fonts);
-        invoices.credit_invoice(permit, &credit, &render).await?;
+        invoices.credit_invoice(permit, &credit, self.render()).await?;
         let corrected = self.issue(account, second, UnixMillis(corrected_at.0 + 60_000)).await?;
         let permit = self.permit::<ManageInvoices>(days_later(corrected_at, 16))?;
         invoices.record_payment(permit, corrected, PaymentChange::Paid).await?;
@@ -240,17 +239,17 @@ impl History<'_> {
     async fn issue(&self, account: AccountId, month: Month, at: UnixMillis) -> anyhow::Result<InvoiceNumber> {
         let permit = self.permit::<ManageInvoices>(at)?;
         let request = IssueRequest { account, month, terms: self.terms.clone() };
-        let render = |invoice: &Invoice| document(invoice, &self.fonts);
-        let issued = self.deps.store.invoices.issue_invoice(permit, &request, &render).await?;
+        let issued = self.deps.store.invoices.issue_invoice(permit, &request, self.render()).await?;
         Ok(match issued {
             IssueOutcome::New(number) | IssueOutcome::AlreadyIssued(number) => number,
         })
     }
-}
 
-/// A firm's name that no font can print must not prevent the start of a demo, so then replacement characters are printed.
-fn document(invoice: &Invoice, fonts: &PdfFonts) -> Result<Vec<u8>, String> {
-    printable_pdf(invoice, fonts).or_else(|_| pdf(invoice))
+    /// A firm's name that no font can print must not prevent the start of a demo, so then replacement characters are printed.
+    fn render(&self) -> RenderInvoice {
+        let fonts = self.fonts.clone();
+        Box::new(move |invoice| printable_pdf(invoice, &fonts).or_else(|_| pdf(invoice)))
+    }
 }
 
 /// Day 0 is a Thursday.

@@ -123,16 +123,8 @@ async fn user_command_changes_are_audited_as_the_operator() {
     for command in ["sign-out", "remove", "restore"] {
         firm.run(&["user", command, "ann@example.com"]);
     }
-    // Each command is a process, and so has its own chain.
-    let (mut changes, mut writer) = (Vec::new(), None);
-    while let Some(next) = store.audit_chains.next_audit_writer(writer).await.unwrap() {
-        let rows = store.audit_chains.audit_rows(next, 0, 100).await.unwrap();
-        let decided = rows.iter().filter_map(|chained| chained.row.as_decision());
-        changes.extend(decided.filter(|row| row.access_request.action == Action::ManageTeam).cloned());
-        writer = Some(next);
-    }
+    let changes = decided(&store, Action::ManageTeam).await;
     assert!(changes.iter().all(|row| row.access_request.by == Principal::Operator), "{changes:?}");
-    changes.sort_by_key(|row| row.access_request.at);
     let effects: Vec<AuditEvent> = changes.iter().map(|row| row.effect.unwrap()).collect();
     let role_changed = AuditEvent {
         old_role: Some(Role::Consultant),
@@ -250,16 +242,11 @@ async fn waiting(store: &Store) -> Vec<(String, String)> {
     claimed.into_iter().map(|claimed| (claimed.message.destination, claimed.message.payload)).collect()
 }
 
-/// All decisions of this action.
+/// All decisions of this action, oldest first.
 async fn decided(store: &Store, action: Action) -> Vec<AuditedDecision> {
-    let (mut found, mut writer) = (Vec::new(), None);
-    while let Some(next) = store.audit_chains.next_audit_writer(writer).await.unwrap() {
-        let rows = store.audit_chains.audit_rows(next, 0, 100).await.unwrap();
-        let decided = rows.iter().filter_map(|chained| chained.row.as_decision());
-        found.extend(decided.filter(|row| row.access_request.action == action).cloned());
-        writer = Some(next);
-    }
-    found
+    let rows = store.all_audit_rows().await.unwrap();
+    let decided = rows.iter().filter_map(|row| row.as_decision());
+    decided.filter(|row| row.access_request.action == action).cloned().collect()
 }
 
 #[tokio::test]
@@ -282,7 +269,6 @@ async fn invited_user_gets_an_email_and_the_role() {
     let [(to, text)] = &waiting[..] else { panic!("{waiting:?}") };
     assert_eq!(to, "nora@example.com");
     assert!(text.contains("Your administrator") && text.contains("https://portal.example.com/"), "{text}");
-    // Each command has a chain of its own, and chains come in any order.
     let mut rows = decided(&store, Action::InvitePerson).await;
     rows.retain(|row| row.effect.is_some());
     assert_eq!(rows.len(), 1, "{rows:?}");
@@ -314,8 +300,7 @@ async fn reset_factors_ends_all_sessions_and_tells_the_user() {
     let waiting = waiting(&store).await;
     let [(to, text)] = &waiting[..] else { panic!("{waiting:?}") };
     assert!(to == "ann@example.com" && text.contains("Your administrator"), "{to}: {text}");
-    let mut rows = decided(&store, Action::ResetFactors).await;
-    rows.sort_by_key(|row| row.access_request.at);
+    let rows = decided(&store, Action::ResetFactors).await;
     let effects: Vec<_> = rows.iter().map(|row| row.effect).collect();
     assert_eq!(effects, [None, Some(AuditEvent::new(EventKind::FactorsReset, ann.id))]);
     assert!(firm.run(&["verify"]).contains(" rows: OK"));

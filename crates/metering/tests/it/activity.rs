@@ -14,7 +14,6 @@ use chancery_store::{
     NewAccount, Store, UsageReport,
 };
 use chancery_test_support::PostgresDatabase;
-use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,17 +30,12 @@ async fn report(store: &Store, account: Option<AccountId>, at: UnixMillis) -> Us
 
 /// All rejections as stored: account, key, code and count.
 async fn rejections(fixture: &Fixture) -> Vec<(Option<AccountId>, KeyId, String, u64)> {
-    let url = format!("sqlite:{}", fixture.database_file().display());
-    let mut connection = SqliteConnection::connect(&url).await.unwrap();
-    let lines: Vec<(i64, i64, String, i64)> = sqlx::query_as(
-        "SELECT account_id, key_id, code, rejections FROM daily_rejections ORDER BY day, account_id, key_id, code",
-    )
-    .fetch_all(&mut connection)
-    .await
-    .unwrap();
-    connection.close().await.unwrap();
-    let line = |(account, key, code, rejections): (i64, i64, String, i64)| {
-        ((account != 0).then_some(AccountId(account)), KeyId(key), code, rejections as u64)
+    let query = "SELECT account_id, key_id, code, rejections FROM daily_rejections ORDER BY day, account_id, key_id, code";
+    let lines = fixture.raw_connection().await.rows(query).await;
+    let line = |[account, key, code, rejections]: [String; 4]| {
+        let account = account.parse().unwrap();
+        let account = (account != 0).then_some(AccountId(account));
+        (account, KeyId(key.parse().unwrap()), code, rejections.parse().unwrap())
     };
     lines.into_iter().map(line).collect()
 }
@@ -59,11 +53,8 @@ async fn generate(fixture: &Fixture, caller: &Caller) -> Result<(), MeterError> 
     fixture.meter.generate(call(caller, id, request)).await.map(drop)
 }
 
-async fn change_database(fixture: &Fixture, sql: impl Into<String>) {
-    let url = format!("sqlite:{}", fixture.database_file().display());
-    let mut connection = SqliteConnection::connect(&url).await.unwrap();
-    sqlx::raw_sql(AssertSqlSafe(sql.into())).execute(&mut connection).await.unwrap();
-    connection.close().await.unwrap();
+async fn change_database(fixture: &Fixture, sql: &str) {
+    fixture.raw_connection().await.run(sql).await.unwrap();
 }
 
 #[tokio::test]
@@ -213,7 +204,7 @@ async fn activity_is_stored_in_batches_and_only_failed_batches_are_retried() {
          BEGIN SELECT RAISE(ABORT, 'not now'); END",
         last.unwrap().0
     );
-    change_database(&fixture, guard).await;
+    change_database(&fixture, &guard).await;
     for _ in 0..5 {
         assert!(fixture.meter.record_activity().await.is_err());
     }

@@ -3,7 +3,7 @@
 
 use crate::protocol::{end, send_one_word_then_wait};
 use crate::spending::cap;
-use crate::{Fixture, call};
+use crate::{Fixture, call, unlock};
 use chancery_domain::{
     Clock, Fingerprint, IdempotencyKey, Nanos, OsRandomness, RequestId, StopReason, UnixMillis, UsageRow,
 };
@@ -16,8 +16,7 @@ use chancery_store::{
     ClaimOutcome, DatabaseUrl, KeyClaim, LEASE_DURATION, ReserveOutcome, Settlement, SpendingReservation,
     Store, StoredReply,
 };
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{Connection, SqliteConnection};
+use chancery_test_support::RawConnection;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,9 +62,9 @@ impl Outage {
     }
 
     /// The stream's text has been read when the database fails, and the reply ends after that.
-    async fn stream_into_outage(&self, call: Call) -> (Reply, SqliteConnection) {
+    async fn stream_into_outage(&self, call: Call) -> (Reply, RawConnection) {
         let mut stream = self.stream(call).await;
-        let database = lock(&self.fixture).await;
+        let database = self.fixture.lock_database().await;
         self.go.store(true, Ordering::SeqCst);
         let ended = tokio::time::timeout(JOURNALED_WITHIN, stream.next()).await.unwrap();
         let StreamEvent::Ended(Ok(reply)) = ended else { panic!("{ended:?}") };
@@ -80,7 +79,7 @@ impl Outage {
     }
 
     /// The process ends during the outage. What it had queued for the database is lost with it.
-    async fn crash(&self, database: SqliteConnection) {
+    async fn crash(&self, database: RawConnection) {
         self.fixture.store.close().await;
         unlock(database).await;
     }
@@ -121,17 +120,6 @@ async fn meter_on(folder: &Path, store: Arc<Store>, clock: Arc<dyn Clock>) -> Me
 
 fn idempotency() -> Idempotency {
     Idempotency { key: "order-17".parse().unwrap(), fingerprint: Fingerprint::of("/v1/generate", b"{}") }
-}
-
-async fn lock(fixture: &Fixture) -> SqliteConnection {
-    let options = SqliteConnectOptions::new().filename(fixture.database_file());
-    let mut other = SqliteConnection::connect_with(&options).await.unwrap();
-    sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
-    other
-}
-
-async fn unlock(mut database: SqliteConnection) {
-    sqlx::query("ROLLBACK").execute(&mut database).await.unwrap();
 }
 
 #[tokio::test]
@@ -175,7 +163,7 @@ async fn shutdown_in_an_outage_journals_the_text_of_readers_who_hung_up() {
     let outage = Outage::new().await;
     let (id, request) = outage.fixture.new_request();
     let stream = outage.stream(call(&outage.fixture.caller, id, request)).await;
-    let database = lock(&outage.fixture).await;
+    let database = outage.fixture.lock_database().await;
     drop(stream);
     tokio::time::sleep(Duration::from_millis(300)).await;
     outage.fixture.meter.stop_admitting();
@@ -192,7 +180,7 @@ async fn shutdown_in_an_outage_journals_the_text_of_readers_who_hung_up() {
 #[tokio::test]
 async fn whole_reply_in_an_outage_is_held_back_and_not_journaled() {
     let outage = Outage::new().await;
-    let database = lock(&outage.fixture).await;
+    let database = outage.fixture.lock_database().await;
     outage.go.store(true, Ordering::SeqCst);
     let (id, request) = outage.fixture.new_request();
     let error = outage.fixture.meter.generate(call(&outage.fixture.caller, id, request)).await.unwrap_err();
@@ -205,7 +193,7 @@ async fn whole_reply_in_an_outage_is_held_back_and_not_journaled() {
 async fn journaled_requests_stop_admission_until_they_are_replayed() {
     let mut fixture = with_journal(Fixture::with(|_, sink| send_one_word_then_wait(sink)).await);
     fixture.caller.limits.requests_per_min = 1_000;
-    let database = lock(&fixture).await;
+    let database = fixture.lock_database().await;
     let calls: Vec<_> = (0..MAX_UNRECORDED_REQUESTS).map(|_| fixture.spawn_request()).collect();
     while fixture.meter.running_requests() < MAX_UNRECORDED_REQUESTS {
         tokio::task::yield_now().await;

@@ -24,6 +24,7 @@ use chancery_metering::{
     Call, Caller, GenerateRequest, Meter, MeterError, Model, Models, Reply, open_limiter,
 };
 use chancery_store::{DatabaseUrl, NewAccount, NewKey, Store};
+use chancery_test_support::RawConnection;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,10 @@ pub fn call(caller: &Caller, request_id: RequestId, request: GenerateRequest) ->
 
 fn prices() -> Prices {
     Prices::new("1".parse().unwrap(), "2".parse().unwrap()).unwrap()
+}
+
+pub async fn unlock(mut database: RawConnection) {
+    database.run("ROLLBACK").await.unwrap();
 }
 
 pub struct Fixture {
@@ -114,6 +119,17 @@ impl Fixture {
 
     pub fn database_file(&self) -> PathBuf {
         self.folder.path().join(DATABASE)
+    }
+
+    pub async fn raw_connection(&self) -> RawConnection {
+        RawConnection::open(&format!("sqlite:{}", self.database_file().display())).await
+    }
+
+    /// Locks the database exclusively, as another process could, until `unlock`.
+    pub async fn lock_database(&self) -> RawConnection {
+        let mut other = self.raw_connection().await;
+        other.run("BEGIN EXCLUSIVE").await.unwrap();
+        other
     }
 
     /// The same database, opened as another node would.

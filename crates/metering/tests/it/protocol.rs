@@ -1,13 +1,11 @@
 //! The metering protocol: admit, generate, settle.
 
-use crate::{Fixture, call};
+use crate::{Fixture, call, unlock};
 use chancery_domain::{LimitUsage, Nanos, StopReason};
 use chancery_engine::{EngineError, Finished, GenerationSink, Turn};
 use chancery_metering::limits::MAX_UNRECORDED_REQUESTS;
 use chancery_metering::{GenerateRequest, MeterError, StreamEvent};
 use chancery_store::DbError;
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{Connection, SqliteConnection};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -290,9 +288,7 @@ async fn prompt_tokens_computed_before_a_hang_up_count_against_the_minute() {
 async fn hang_up_is_billed_once_the_database_recovers() {
     let fixture = Fixture::with(|_, sink| send_one_word_then_wait(sink)).await;
     // Another process locks the database for longer than the store waits.
-    let options = SqliteConnectOptions::new().filename(fixture.database_file());
-    let mut other = SqliteConnection::connect_with(&options).await.unwrap();
-    sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
+    let other = fixture.lock_database().await;
     let call = fixture.spawn_request();
     while fixture.meter.running_requests() == 0 {
         tokio::task::yield_now().await;
@@ -300,7 +296,7 @@ async fn hang_up_is_billed_once_the_database_recovers() {
     call.abort();
     tokio::time::sleep(Duration::from_secs(7)).await;
     assert_eq!(fixture.meter.running_requests(), 1, "it has not given up");
-    sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
+    unlock(other).await;
     fixture.settled().await;
     assert_eq!(fixture.rows().await, [(6, 1, "cancelled")]);
 }
@@ -309,9 +305,7 @@ async fn hang_up_is_billed_once_the_database_recovers() {
 async fn too_many_unrecorded_requests_stop_admission_until_all_are_recorded() {
     let mut fixture = Fixture::with(|_, sink| send_one_word_then_wait(sink)).await;
     fixture.caller.limits.requests_per_min = 1_000;
-    let options = SqliteConnectOptions::new().filename(fixture.database_file());
-    let mut other = SqliteConnection::connect_with(&options).await.unwrap();
-    sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
+    let other = fixture.lock_database().await;
     let calls: Vec<_> = (0..MAX_UNRECORDED_REQUESTS).map(|_| fixture.spawn_request()).collect();
     while fixture.meter.running_requests() < MAX_UNRECORDED_REQUESTS {
         tokio::task::yield_now().await;
@@ -325,7 +319,7 @@ async fn too_many_unrecorded_requests_stop_admission_until_all_are_recorded() {
     let rejected = fixture.meter.generate(call(&fixture.caller, id, request)).await.unwrap_err();
     assert!(matches!(rejected, MeterError::Database(DbError::Unavailable(_))), "{rejected}");
     assert_eq!(fixture.meter.running_requests(), MAX_UNRECORDED_REQUESTS);
-    sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
+    unlock(other).await;
     fixture.settled().await;
     assert_eq!(fixture.rows().await.len(), MAX_UNRECORDED_REQUESTS);
     fixture.admitting().await;
@@ -338,15 +332,13 @@ async fn stream_ends_only_once_the_database_recovers_and_it_is_recorded() {
         end(sink, StopReason::Complete, 1);
     })
     .await;
-    let options = SqliteConnectOptions::new().filename(fixture.database_file());
-    let mut other = SqliteConnection::connect_with(&options).await.unwrap();
-    sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
+    let other = fixture.lock_database().await;
     let (id, request) = fixture.new_request();
     let mut running = fixture.meter.stream(call(&fixture.caller, id, request)).await.unwrap();
     assert!(matches!(running.next().await, StreamEvent::Text { text, .. } if text == "Dear"));
     // Longer than the store waits for a lock.
     assert!(tokio::time::timeout(Duration::from_secs(7), running.next()).await.is_err(), "it has not ended");
-    sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
+    unlock(other).await;
     assert!(matches!(running.next().await, StreamEvent::Ended(Ok(reply)) if reply.output_text == "Dear"));
     assert_eq!(fixture.rows().await, [(6, 1, "complete")]);
 }

@@ -1,14 +1,12 @@
 //! Idempotency keys, from the first lookup to the replay.
 
 use crate::protocol::end;
-use crate::{Fixture, LIMITS, NAME, call};
+use crate::{Fixture, LIMITS, NAME, call, unlock};
 use chancery_domain::{Clock, Fingerprint, IdempotencyKey, Nanos, StopReason, UnixMillis};
 use chancery_engine::{EngineError, Finished, GenerationSink};
 use chancery_metering::limits::STORED_REPLY_TTL;
 use chancery_metering::{Call, Idempotency, MeterError, Reply, StreamEvent};
 use chancery_store::{CapChange, ClaimOutcome, DbError, KeyClaim, LEASE_DURATION, LimitsChange};
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{Connection, SqliteConnection};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -451,14 +449,12 @@ async fn idempotency_key_is_freed_once_the_database_recovers() {
     let gated = Gated::with(send_reply).await;
     let sent = gated.under_way().await;
     // Another process locks the database for longer than the store waits.
-    let options = SqliteConnectOptions::new().filename(gated.fixture.database_file());
-    let mut other = SqliteConnection::connect_with(&options).await.unwrap();
-    sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
+    let other = gated.fixture.lock_database().await;
     gated.go.send(()).unwrap();
     let outcome = sent.await.unwrap();
     let is_unrecorded = matches!(&outcome, Err(MeterError::UsageNotRecorded { error, has_key: true }) if matches!(**error, MeterError::Database(DbError::Unavailable(_))));
     assert!(is_unrecorded, "{outcome:?}");
-    sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
+    unlock(other).await;
     gated.go.send(()).unwrap();
     let again = async {
         loop {

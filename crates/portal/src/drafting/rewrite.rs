@@ -14,23 +14,15 @@ use std::ops::Range;
 /// Output tokens that an edit may use beyond half a token for each byte of the passage.
 const SPARE_OUTPUT_TOKENS: u32 = 64;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    Rewrite,
-    Shorten,
-    MoreFormal,
+chancery_domain::closed_enum! {
+    pub(crate) enum Change {
+        Rewrite = "rewrite",
+        Shorten = "shorten",
+        MoreFormal = "formal",
+    }
 }
 
 impl Change {
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        match text {
-            "rewrite" => Some(Self::Rewrite),
-            "shorten" => Some(Self::Shorten),
-            "formal" => Some(Self::MoreFormal),
-            _ => None,
-        }
-    }
-
     fn instruction(self) -> &'static str {
         match self {
             Self::Rewrite => instructions::CHANGE_REWRITE,

@@ -101,11 +101,12 @@ pub(crate) async fn submit(
         return render(&portal, &signed_in, &record, (Form::of(typed), None), StatusCode::OK).await;
     }
     let (ValidCredit { amount, reason }, terms) = (credit, portal.settings.invoice_terms.clone());
-    let render_pdf = |invoice: &Invoice| printable_pdf(invoice, &portal.settings.pdf_fonts);
+    let fonts = portal.settings.pdf_fonts.clone();
+    let render_pdf = Box::new(move |invoice: &Invoice| printable_pdf(invoice, &fonts));
     // `is_outdated` has checked that the page showed this credited amount.
     let request =
         CreditRequest { invoice: number, amount, expected_credited: record.credited, reason, terms };
-    match portal.store.invoices.credit_invoice(permit, &request, &render_pdf).await {
+    match portal.store.invoices.credit_invoice(permit, &request, render_pdf).await {
         Ok(note) => Ok(Redirect::to(&CompletedAction::Credited.href(note)).into_response()),
         // Someone else credited the invoice after it was read.
         Err(InvoiceError::ConcurrentCredit(_)) => {

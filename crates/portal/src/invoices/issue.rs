@@ -21,7 +21,7 @@ use chancery_invoicing::printable_pdf;
 use chancery_policy::{FirmResource, ManageInvoices, ReadInvoices};
 use chancery_store::{BillableMonth, IssueOutcome, IssueRequest};
 use chancery_web::{ErrorPage, page};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, mpsc};
 
 #[derive(Template)]
 #[template(path = "invoices/issue.html")]
@@ -93,17 +93,19 @@ pub(crate) async fn submit(
     let (account, month) = parse_month(segments)?;
     let request = IssueRequest { account, month, terms: portal.settings.invoice_terms.clone() };
     // Checked in the transaction, because the address may have changed since the confirmation was shown.
-    let problem = OnceLock::new();
-    let render = |invoice: &Invoice| match IssueProblem::of(&portal, invoice)? {
-        None => printable_pdf(invoice, &portal.settings.pdf_fonts),
+    let (sender, problem) = mpsc::channel();
+    let printing = Arc::clone(&portal);
+    let render = Box::new(move |invoice: &Invoice| match IssueProblem::of(&printing, invoice)? {
+        None => printable_pdf(invoice, &printing.settings.pdf_fonts),
         Some(found) => {
-            problem.get_or_init(|| found);
+            // Nobody reads it if the browser has gone away.
+            let _ = sender.send(found);
             Err("the invoice was rejected".to_owned())
         }
-    };
-    let issued = portal.store.invoices.issue_invoice(permit, &request, &render).await;
+    });
+    let issued = portal.store.invoices.issue_invoice(permit, &request, render).await;
     if issued.is_err()
-        && let Some(problem) = problem.into_inner()
+        && let Ok(problem) = problem.try_recv()
     {
         return Err(ErrorPage::from(problem).into());
     }

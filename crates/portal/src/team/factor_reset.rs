@@ -38,8 +38,9 @@ pub(crate) async fn handle(
     let now = portal.clock.now();
     let expires_at = now.after(PEOPLE_EMAIL_LIFETIME);
     let notice = new_email_message(email, now, expires_at, portal.randomness.as_ref());
-    let is_confirmed = |count| confirmed.is(count);
-    let reset = portal.store.factor_resets.reset_factors(permit, person.id, &notice, &is_confirmed).await;
+    let agreed = confirmed.clone();
+    let is_confirmed = Box::new(move |count| agreed.is(count));
+    let reset = portal.store.factor_resets.reset_factors(permit, person.id, &notice, is_confirmed).await;
     if let Err(FactorResetError::Unconfirmed(factors)) = reset {
         return Err(confirmation(&person, &names, &factors, &confirmed).into());
     }

@@ -25,8 +25,9 @@ pub(crate) async fn handle(
     let permit = permit_manage_team(&portal, &signed_in).await?;
     let read = confirmed_member(&portal, form.map_err(missing_person)).await;
     let (permit, (person, confirmed)) = audited_form(&portal, permit, read).await?;
-    let is_confirmed = |count| confirmed.is(count);
-    let removed = match portal.store.people.remove_person(permit, person.id, &is_confirmed).await {
+    let agreed = confirmed.clone();
+    let is_confirmed = Box::new(move |count| agreed.is(count));
+    let removed = match portal.store.people.remove_person(permit, person.id, is_confirmed).await {
         Err(PersonError::Unconfirmed(people)) => {
             return Err(confirmation(&portal, &signed_in, &person, &people, &confirmed).await?.into());
         }

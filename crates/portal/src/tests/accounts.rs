@@ -266,7 +266,7 @@ async fn new_key_is_shown_exactly_once() {
     {
         assert!(page.contains(&part), "{part}: {page}");
     }
-    let database = super::database::Database::of(&firm.portal).await;
+    let mut database = super::database::Database::of(&firm.portal).await;
     assert!(!format!("{:?}", database.contents().await).contains(secret));
 
     // Submitting the form again creates another key, and both are listed.

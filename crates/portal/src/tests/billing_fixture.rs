@@ -77,7 +77,8 @@ impl Firm {
         let permit = portal.policy.decide::<ManageInvoices>(&self.authz_request(), FirmResource).unwrap();
         let terms = portal.settings.invoice_terms.clone();
         let order = IssueRequest { account: payer.account, month: month.parse().unwrap(), terms };
-        match portal.store.invoices.issue_invoice(permit, &order, &chancery_invoicing::pdf).await.unwrap() {
+        let render = Box::new(chancery_invoicing::pdf);
+        match portal.store.invoices.issue_invoice(permit, &order, render).await.unwrap() {
             IssueOutcome::New(number) => number,
             IssueOutcome::AlreadyIssued(number) => panic!("{number} was there already"),
         }

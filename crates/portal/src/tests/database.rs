@@ -1,13 +1,13 @@
 //! Dumps the database, to see what a request changed.
 
 use super::TestPortal;
-use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
+use chancery_test_support::{PostgresDatabase, RawConnection};
 use std::collections::BTreeMap;
 
-pub(super) enum Database {
-    /// With the query for all rows, which is the same before and after every request.
-    Sqlite(SqlitePool, String),
-    Postgres(PgPool),
+pub(super) struct Database {
+    connection: RawConnection,
+    /// A single query for all rows, because it runs before and after every request.
+    question: String,
 }
 
 /// What the worker of the outbox never changes. It may send a message of an earlier request at any time.
@@ -20,48 +20,34 @@ pub(super) struct Contents(BTreeMap<String, String>);
 
 impl Database {
     pub(super) async fn of(portal: &TestPortal) -> Self {
-        match &portal.postgres {
-            Some(database) => Self::Postgres(PgPool::connect(&database.url()).await.unwrap()),
-            None => {
-                let file = portal.folder.path().join("chancery.db");
-                let pool = SqlitePool::connect(&format!("sqlite:{}", file.display())).await.unwrap();
-                let question = sqlite_question(&pool).await;
-                Self::Sqlite(pool, question)
-            }
-        }
+        let file = portal.folder.path().join("chancery.db");
+        let url =
+            portal.postgres.as_ref().map_or(format!("sqlite:{}", file.display()), PostgresDatabase::url);
+        let mut connection = RawConnection::open(&url).await;
+        let question = match portal.postgres {
+            Some(_) => postgres_question(&mut connection).await,
+            None => sqlite_question(&mut connection).await,
+        };
+        Self { connection, question }
     }
 
     /// Everything but the audit log, to which every decision adds.
-    pub(super) async fn contents(&self) -> Contents {
-        let contents = match self {
-            Self::Sqlite(pool, question) => {
-                let rows: Vec<(String, String)> =
-                    sqlx::query_as(AssertSqlSafe(question.clone())).fetch_all(pool).await.unwrap();
-                rows.into_iter().collect()
-            }
-            Self::Postgres(pool) => postgres_contents(pool).await,
-        };
+    pub(super) async fn contents(&mut self) -> Contents {
+        let rows = self.connection.rows(&self.question).await;
+        let contents: BTreeMap<_, _> = rows.into_iter().map(|[table, rows]| (table, rows)).collect();
         assert!(contents.contains_key("clients") && contents.contains_key("people"), "{contents:?}");
         Contents(contents)
     }
 }
 
-async fn sqlite_question(pool: &SqlitePool) -> String {
-    let tables: Vec<String> =
-        sqlx::query_scalar("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
-            .fetch_all(pool)
-            .await
-            .unwrap();
+async fn sqlite_question(connection: &mut RawConnection) -> String {
+    let tables = connection.texts("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").await;
     let mut of_tables = Vec::new();
     for table in tables {
         if table.starts_with("audit_") || table.starts_with("sqlite_") {
             continue;
         }
-        let mut columns: Vec<String> = sqlx::query_scalar("SELECT name FROM pragma_table_info($1)")
-            .bind(&table)
-            .fetch_all(pool)
-            .await
-            .unwrap();
+        let mut columns = connection.texts(&format!("SELECT name FROM pragma_table_info('{table}')")).await;
         if table == OUTBOX {
             columns.retain(|column| MESSAGE_COLUMNS.contains(&column.as_str()));
         }
@@ -74,13 +60,9 @@ async fn sqlite_question(pool: &SqlitePool) -> String {
     of_tables.join(" UNION ALL ")
 }
 
-async fn postgres_contents(pool: &PgPool) -> BTreeMap<String, String> {
-    let tables: Vec<String> =
-        sqlx::query_scalar("SELECT tablename::text FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
-            .fetch_all(pool)
-            .await
-            .unwrap();
-    // A single query, because it runs before and after every request.
+async fn postgres_question(connection: &mut RawConnection) -> String {
+    let tables = "SELECT tablename::text FROM pg_tables WHERE schemaname = 'public' ORDER BY 1";
+    let tables = connection.texts(tables).await;
     let of_table = |table: &String| {
         let row =
             if table == OUTBOX { format!("ROW({})", MESSAGE_COLUMNS.join(", ")) } else { "t".to_owned() };
@@ -90,10 +72,7 @@ async fn postgres_contents(pool: &PgPool) -> BTreeMap<String, String> {
         )
     };
     let tables = tables.iter().filter(|table| !table.starts_with("audit_"));
-    let question = tables.map(of_table).collect::<Vec<_>>().join(" UNION ALL ");
-    let contents: Vec<(String, String)> =
-        sqlx::query_as(AssertSqlSafe(question)).fetch_all(pool).await.unwrap();
-    contents.into_iter().collect()
+    tables.map(of_table).collect::<Vec<_>>().join(" UNION ALL ")
 }
 
 impl Contents {

@@ -325,7 +325,7 @@ async fn every_blocked_sign_in_offers_another_account() {
     assert!(rejected.body.contains(link), "{}", rejected.body);
     browser.post("/auth/code", &format!("code={}", portal.latest_code())).await;
     let ann = portal.portal.store.people.list_people().await.unwrap()[0].id;
-    portal.portal.store.people.remove_person(manage(&portal.portal), ann, &|_| true).await.unwrap();
+    portal.portal.store.people.remove_person(manage(&portal.portal), ann, Box::new(|_| true)).await.unwrap();
     let mut browser = with_pending_code(&portal).await;
     let removed = browser.post("/auth/code", &format!("code={}", portal.latest_code())).await;
     assert!(removed.body.contains("href=\"/auth/sign-in?as=someone-else\""), "{}", removed.body);

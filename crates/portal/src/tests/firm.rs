@@ -156,22 +156,8 @@ impl Firm {
 
     /// All decisions so far, oldest first.
     pub(super) async fn decisions(&self) -> Vec<AuditedDecision> {
-        let store = &self.portal.store;
-        let mut rows = Vec::new();
-        let mut writer = None;
-        while let Some(next) = store.audit_chains.next_audit_writer(writer).await.unwrap() {
-            let mut offset = 0;
-            loop {
-                let found = store.audit_chains.audit_rows(next, offset, 500).await.unwrap();
-                offset += found.len() as u64;
-                if found.is_empty() {
-                    break;
-                }
-                rows.extend(found.iter().filter_map(|chained| chained.row.as_decision().cloned()));
-            }
-            writer = Some(next);
-        }
-        rows
+        let rows = self.portal.store.all_audit_rows().await.unwrap();
+        rows.iter().filter_map(|row| row.as_decision().cloned()).collect()
     }
 }
 

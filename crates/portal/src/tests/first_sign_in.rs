@@ -142,7 +142,13 @@ async fn removed_person_cannot_sign_in() {
         let (reply, mut browser) = come_in().await;
         assert!(reply.has_session());
         let ann = portal.portal.store.people.list_people().await.unwrap()[0].id;
-        portal.portal.store.people.remove_person(manage(&portal.portal), ann, &|_| true).await.unwrap();
+        portal
+            .portal
+            .store
+            .people
+            .remove_person(manage(&portal.portal), ann, Box::new(|_| true))
+            .await
+            .unwrap();
         assert_eq!(browser.get("/clients").await.status, StatusCode::SEE_OTHER, "on the very next request");
         let (reply, _) = come_in().await;
         assert_eq!(reply.status, StatusCode::FORBIDDEN);

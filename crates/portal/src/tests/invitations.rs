@@ -210,7 +210,7 @@ async fn removal_holds_for_the_mailbox_until_restored() {
         assert!(come_in("9", "annabel@company.com").await.has_session());
         let ann =
             portal.store.people.people_by_email(&"ann@company.com".parse().unwrap()).await.unwrap()[0].id;
-        portal.store.people.remove_person(manage(&portal.portal), ann, &|_| true).await.unwrap();
+        portal.store.people.remove_person(manage(&portal.portal), ann, Box::new(|_| true)).await.unwrap();
         let as_before = come_in("1", "ann@company.com").await;
         for (subject, email) in [
             ("2", "ann@company.com"),

@@ -28,7 +28,7 @@ async fn team_lists_role_clients_sessions_and_last_activity() {
         .portal
         .store
         .people
-        .remove_person(manage(&firm.portal.portal), gone, &|_| true)
+        .remove_person(manage(&firm.portal.portal), gone, Box::new(|_| true))
         .await
         .unwrap();
 
@@ -295,7 +295,7 @@ async fn team_changes_wait_until_their_count_is_confirmed() {
         at: super::MORNING,
     };
     firm.portal.store.second_factors.add_totp(&secret).await.unwrap();
-    let database = Database::of(&firm.portal).await;
+    let mut database = Database::of(&firm.portal).await;
     for (path, form, count, parts) in [
         (
             "/team/reassign",

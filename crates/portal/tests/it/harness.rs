@@ -13,9 +13,8 @@ use chancery_portal::{
     SignInRequirements, router,
 };
 use chancery_store::Store;
-use chancery_test_support::{CookieJar, emails_in};
+use chancery_test_support::{CookieJar, emails_in, raw_sql};
 use reqwest::Url;
-use sqlx::{Connection, SqliteConnection};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -135,9 +134,7 @@ impl Harness {
     /// Changes the database without the store.
     pub async fn change_database(&self, sql: &'static str) {
         let url = format!("sqlite:{}", self.folder.path().join("chancery.db").display());
-        let mut connection = SqliteConnection::connect(&url).await.unwrap();
-        sqlx::query(sql).execute(&mut connection).await.unwrap();
-        connection.close().await.unwrap();
+        raw_sql(&url, sql).await.unwrap();
     }
 
     /// Signs in with a new browser, until the portal has answered the callback.

@@ -1,7 +1,7 @@
 //! Rejected requests and peaks of accounts by day, and the last uses of keys, for display. Nothing is billed from them.
 
 use crate::DbError;
-use crate::db::{Conn, Db, FromRow, Query, Row, Statement, query};
+use crate::db::{Db, Query, QueryError, Statement, Tx, from_row, query};
 use crate::ledger::batch::to_db_count;
 use crate::outbox::alerts::record_rejected_caps;
 use crate::{ActivityBatch, DailyPeak, DailyRejectionTotals, DailyRejections, KeyUse, MAX_ACTIVITY_ROWS};
@@ -14,32 +14,19 @@ const NO_ACCOUNT: i64 = 0;
 const PEAKS: &str =
     "SELECT * FROM daily_peaks WHERE day >= $1 AND day <= $2 AND account_id = $3 ORDER BY day";
 
-impl FromRow for DailyRejectionTotals {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            day: row.day("day")?,
-            code: row.get("code")?,
-            rejections: row.count("rejections")?,
-            last_at: row.time("last_at_ms")?,
-        })
-    }
-}
+from_row!(DailyRejectionTotals { day, code, rejections, last_at: "last_at_ms" });
 
-impl FromRow for DailyPeak {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            account: AccountId(row.get("account_id")?),
-            day: row.day("day")?,
-            requests: row.count("requests")?,
-            requests_at: row.time("requests_at_ms")?,
-            tokens: row.count("tokens")?,
-            tokens_at: row.time("tokens_at_ms")?,
-        })
-    }
-}
+from_row!(DailyPeak {
+    account: "account_id",
+    day,
+    requests,
+    requests_at: "requests_at_ms",
+    tokens,
+    tokens_at: "tokens_at_ms"
+});
 
 /// For one account, or for all.
-pub(crate) fn rejections<'q>(month: Month, account: Option<AccountId>) -> Query<'q> {
+pub(crate) fn rejections(month: Month, account: Option<AccountId>) -> Query {
     let mut read = Statement::new(
         "SELECT day, code, CAST(SUM(rejections) AS BIGINT) AS rejections, MAX(last_at_ms) AS last_at_ms \
          FROM daily_rejections WHERE day >= ",
@@ -54,7 +41,7 @@ pub(crate) fn rejections<'q>(month: Month, account: Option<AccountId>) -> Query<
     read.build()
 }
 
-pub(crate) fn peaks<'q>(month: Month, account: AccountId) -> Query<'q> {
+pub(crate) fn peaks(month: Month, account: AccountId) -> Query {
     let (first_day, last_day) = (i64::from(month.first_day().0), i64::from(month.last_day().0));
     query(PEAKS).bind(first_day).bind(last_day).bind(account.0)
 }
@@ -89,7 +76,7 @@ fn merge_peaks(peaks: &[DailyPeak]) -> Vec<DailyPeak> {
     lines.into_values().collect()
 }
 
-async fn add_rejections(conn: &mut Conn<'_>, rejected: &[DailyRejections]) -> Result<(), sqlx::Error> {
+fn add_rejections(tx: &mut Tx<'_>, rejected: &[DailyRejections]) -> Result<(), QueryError> {
     for lines in rejected.chunks(MAX_ACTIVITY_ROWS) {
         let mut add = Statement::new(
             "INSERT INTO daily_rejections AS d (account_id, day, key_id, code, rejections, last_at_ms) ",
@@ -110,12 +97,12 @@ async fn add_rejections(conn: &mut Conn<'_>, rejected: &[DailyRejections]) -> Re
              CASE WHEN excluded.last_at_ms > d.last_at_ms THEN excluded.last_at_ms ELSE d.last_at_ms END",
         );
         // The SQL differs for every length, so caching it is not worthwhile.
-        add.build().persistent(false).execute(conn).await?;
+        add.build().persistent(false).execute(tx)?;
     }
     Ok(())
 }
 
-async fn raise_peaks(conn: &mut Conn<'_>, peaks: &[DailyPeak]) -> Result<(), sqlx::Error> {
+fn raise_peaks(tx: &mut Tx<'_>, peaks: &[DailyPeak]) -> Result<(), QueryError> {
     for lines in peaks.chunks(MAX_ACTIVITY_ROWS) {
         let mut raise = Statement::new(
             "INSERT INTO daily_peaks AS d (account_id, day, requests, requests_at_ms, tokens, tokens_at_ms) ",
@@ -138,12 +125,12 @@ async fn raise_peaks(conn: &mut Conn<'_>, peaks: &[DailyPeak]) -> Result<(), sql
              CASE WHEN excluded.tokens > d.tokens THEN excluded.tokens_at_ms ELSE d.tokens_at_ms END, \
              tokens = CASE WHEN excluded.tokens > d.tokens THEN excluded.tokens ELSE d.tokens END",
         );
-        raise.build().persistent(false).execute(conn).await?;
+        raise.build().persistent(false).execute(tx)?;
     }
     Ok(())
 }
 
-async fn record_key_uses(conn: &mut Conn<'_>, key_uses: &[KeyUse]) -> Result<(), sqlx::Error> {
+fn record_key_uses(tx: &mut Tx<'_>, key_uses: &[KeyUse]) -> Result<(), QueryError> {
     for lines in key_uses.chunks(MAX_ACTIVITY_ROWS) {
         let mut record = Statement::new("INSERT INTO key_uses AS d (key_id, last_at_ms) ");
         record.push_values(lines, |line| [line.key.0.into(), line.at.0.into()]);
@@ -151,7 +138,7 @@ async fn record_key_uses(conn: &mut Conn<'_>, key_uses: &[KeyUse]) -> Result<(),
             " ON CONFLICT (key_id) DO UPDATE SET last_at_ms = \
              CASE WHEN excluded.last_at_ms > d.last_at_ms THEN excluded.last_at_ms ELSE d.last_at_ms END",
         );
-        record.build().persistent(false).execute(conn).await?;
+        record.build().persistent(false).execute(tx)?;
     }
     Ok(())
 }
@@ -169,19 +156,18 @@ fn merge_key_uses(key_uses: &[KeyUse]) -> Vec<KeyUse> {
 /// Atomic.
 pub(crate) async fn record(db: &Db, batch: ActivityBatch<'_>) -> Result<(), DbError> {
     let ActivityBatch { rejections, peaks, key_uses, cap_rejections } = batch;
-    let lines = (merge_rejections(rejections)?, merge_peaks(peaks), merge_key_uses(key_uses), cap_rejections);
-    if lines.0.is_empty() && lines.1.is_empty() && lines.2.is_empty() && cap_rejections.is_empty() {
+    let (rejected, peaks) = (merge_rejections(rejections)?, merge_peaks(peaks));
+    let (key_uses, cap_rejections) = (merge_key_uses(key_uses), cap_rejections.to_vec());
+    if rejected.is_empty() && peaks.is_empty() && key_uses.is_empty() && cap_rejections.is_empty() {
         return Ok(());
     }
-    let recorded = db.run(&lines, |conn, (rejected, peaks, key_uses, cap_rejections)| {
-        Box::pin(async move {
-            add_rejections(conn, rejected).await?;
-            raise_peaks(conn, peaks).await?;
-            record_key_uses(conn, key_uses).await?;
-            Ok(record_rejected_caps(conn, cap_rejections).await?)
-        })
-    });
-    recorded.await
+    db.write(move |tx| {
+        add_rejections(tx, &rejected)?;
+        raise_peaks(tx, &peaks)?;
+        record_key_uses(tx, &key_uses)?;
+        Ok(record_rejected_caps(tx, &cap_rejections)?)
+    })
+    .await
 }
 
 /// Counts of rejected requests and peaks, by day.

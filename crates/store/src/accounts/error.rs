@@ -1,7 +1,7 @@
 //! Errors of billing accounts and keys. The texts are for logs; surfaces write their own.
 
 use crate::DbError;
-use crate::db::Rejection;
+use crate::db::QueryError;
 use chancery_domain::{AccountId, AccountName, KeyPrefix, UnixMillis};
 
 #[derive(Debug, thiserror::Error)]
@@ -28,10 +28,8 @@ pub enum AccountError {
     Database(#[from] DbError),
 }
 
-impl From<sqlx::Error> for AccountError {
-    fn from(error: sqlx::Error) -> Self {
+impl From<QueryError> for AccountError {
+    fn from(error: QueryError) -> Self {
         Self::Database(error.into())
     }
 }
-
-impl Rejection for AccountError {}

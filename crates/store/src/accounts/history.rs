@@ -1,6 +1,6 @@
 //! An account's history: its rows, and the text that describes each change. A change without effect has no row.
 
-use crate::db::{Conn, FromRow, Row, query};
+use crate::db::{QueryError, Tx, from_any_column, from_row, query};
 use crate::{AccountEvent, AccountEventId, BillingContact, MAX_ACCOUNT_EVENTS};
 use chancery_domain::{
     AccessRequest, Account, AccountId, AccountName, AllowedModels, Key, KeyId, KeyLimits, Nanos, RateLimits,
@@ -14,28 +14,18 @@ const OF_ACCOUNT: &str = "SELECT e.id, e.detail, e.actor_id, p.email AS actor_em
 const OF_NO_ACCOUNT: &str = "SELECT e.id, e.detail, e.actor_id, p.email AS actor_email, e.at_ms FROM account_events e \
     LEFT JOIN people p ON p.id = e.actor_id WHERE e.account_id IS NULL ORDER BY e.id DESC LIMIT $1";
 
-impl FromRow for AccountEvent {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            id: AccountEventId(row.get("id")?),
-            description: row.get("detail")?,
-            by: row.author()?,
-            at: row.time("at_ms")?,
-        })
-    }
-}
+from_any_column!(i64, Self, AccountEventId);
+
+from_row!(AccountEvent { id, description: "detail", by: author(), at: "at_ms" });
 
 /// Newest first. `None`: events of keys while they billed no account.
-pub(crate) async fn events(
-    conn: &mut Conn<'_>,
-    account: Option<AccountId>,
-) -> Result<Vec<AccountEvent>, sqlx::Error> {
+pub(crate) fn events(tx: &mut Tx<'_>, account: Option<AccountId>) -> Result<Vec<AccountEvent>, QueryError> {
     let limit = i64::from(MAX_ACCOUNT_EVENTS);
     let read = match account {
         Some(account) => query(OF_ACCOUNT).bind(limit).bind(account.0),
         None => query(OF_NO_ACCOUNT).bind(limit),
     };
-    read.fetch_all(conn).await
+    read.fetch_all(tx)
 }
 
 /// The account and key of an event.
@@ -55,12 +45,12 @@ impl EventSubject {
     }
 }
 
-pub(crate) async fn add_event(
-    conn: &mut Conn<'_>,
+pub(crate) fn add_event(
+    tx: &mut Tx<'_>,
     access_request: &AccessRequest,
     subject: EventSubject,
     line: EventLine,
-) -> Result<AccountEventId, sqlx::Error> {
+) -> Result<AccountEventId, QueryError> {
     let add = query(ADD)
         .bind(subject.account.map(|account| account.0))
         .bind(subject.key.map(|key| key.0))
@@ -68,7 +58,7 @@ pub(crate) async fn add_event(
         .bind(line.text)
         .bind(access_request.by.person().map(|person| person.0))
         .bind(access_request.at.0);
-    add.fetch_one(conn).await.map(AccountEventId)
+    add.fetch_one(tx).map(AccountEventId)
 }
 
 /// A stored event: the kind of change, and its text for people.

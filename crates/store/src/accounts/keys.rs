@@ -3,47 +3,41 @@
 use crate::AccountLookup;
 use crate::DbError;
 use crate::accounts::lookup::read_account;
-use crate::db::{Conn, Db, Dialect, FromRow, Row, TxError, corrupt, query};
+use crate::db::{Db, Dialect, FromColumn, FromRow, QueryError, Row, Tx, corrupt, hash, query};
 use crate::{AccountError, KeyWithAccount};
 use chancery_domain::{
-    AccountId, AllowedModels, AllowedModelsError, Key, KeyHash, KeyId, KeyLimits, KeyPrefix, KeyState, Nanos,
-    PreviousSecret, UnixMillis,
+    AllowedModels, AllowedModelsError, Key, KeyHash, KeyId, KeyLimits, KeyPrefix, KeyState, PreviousSecret,
+    UnixMillis,
 };
 
 impl FromRow for Key {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let hash = read_hash(row.get("hash")?)?;
-        let previous_hash: Option<Vec<u8>> = row.get("previous_hash")?;
-        let previous_secret = match (previous_hash, row.get::<Option<i64>>("previous_expires_at_ms")?) {
-            (Some(hash), Some(expires_at)) => {
-                Some(PreviousSecret { hash: read_hash(hash)?, expires_at: UnixMillis(expires_at) })
-            }
-            _ => None,
-        };
-        let account: Option<i64> = row.get("account_id")?;
-        let revoked_at: Option<i64> = row.get("revoked_at_ms")?;
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
+        let previous = row.get::<Option<KeyHash>>("previous_hash")?.zip(row.get("previous_expires_at_ms")?);
+        let revoked_at: Option<UnixMillis> = row.get("revoked_at_ms")?;
         Ok(Self {
-            id: KeyId(row.get("id")?),
-            prefix: KeyPrefix::from_stored(row.get("prefix")?),
-            hash,
+            id: row.get("id")?,
+            prefix: row.get("prefix")?,
+            hash: row.get("hash")?,
             label: row.get("label")?,
-            account: account.map(AccountId),
-            created_at: row.time("created_at_ms")?,
-            state: revoked_at.map_or(KeyState::Active, |at_ms| KeyState::Revoked { at: UnixMillis(at_ms) }),
+            account: row.get("account_id")?,
+            created_at: row.get("created_at_ms")?,
+            state: revoked_at.map_or(KeyState::Active, |at| KeyState::Revoked { at }),
             limits: read_limits(row)?,
-            previous_secret,
+            previous_secret: previous.map(|(hash, expires_at)| PreviousSecret { hash, expires_at }),
         })
     }
 }
 
-fn read_hash(bytes: Vec<u8>) -> Result<KeyHash, sqlx::Error> {
-    bytes.try_into().map(KeyHash).map_err(|bytes: Vec<u8>| {
-        corrupt("a key's hash", format!("it has {} bytes instead of 32", bytes.len()))
-    })
+impl FromColumn for KeyHash {
+    type Stored = Vec<u8>;
+
+    fn from_column(stored: Vec<u8>) -> Result<Self, QueryError> {
+        hash(stored, "a key's hash").map(Self)
+    }
 }
 
-fn read_limits(row: &Row) -> Result<KeyLimits, sqlx::Error> {
-    let limit = |column| -> Result<Option<u32>, sqlx::Error> {
+fn read_limits(row: &Row<'_>) -> Result<KeyLimits, QueryError> {
+    let limit = |column| -> Result<Option<u32>, QueryError> {
         let stored: Option<i64> = row.get(column)?;
         let limit = stored.map(u32::try_from).transpose();
         limit.map_err(|_| corrupt("a key's limit", format!("{stored:?} in {column}")))
@@ -53,14 +47,14 @@ fn read_limits(row: &Row) -> Result<KeyLimits, sqlx::Error> {
     Ok(KeyLimits {
         requests_per_min: limit("max_requests_per_min")?,
         tokens_per_min: limit("max_tokens_per_min")?,
-        spend_per_month: row.get::<Option<i64>>("max_spend_per_month_nanos")?.map(Nanos),
+        spend_per_month: row.get("max_spend_per_month_nanos")?,
         models: models.map_err(|error: AllowedModelsError| corrupt("a key's models", error.to_string()))?,
-        expires_at: row.get::<Option<i64>>("expires_at_ms")?.map(UnixMillis),
+        expires_at: row.get("expires_at_ms")?,
     })
 }
 
 impl FromRow for KeyWithAccount {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
         let key = Key::from_row(row)?;
         let times = ["account_created_at_ms", "account_closed_at_ms"];
         let account = match (key.account, row.get("account_name")?) {
@@ -70,7 +64,7 @@ impl FromRow for KeyWithAccount {
                 return Err(corrupt("a key's account", format!("account {id} does not exist")));
             }
         };
-        Ok(Self { key, account, last_used_at: row.get::<Option<i64>>("last_at_ms")?.map(UnixMillis) })
+        Ok(Self { key, account, last_used_at: row.get("last_at_ms")? })
     }
 }
 
@@ -86,16 +80,16 @@ const BY_ID: &str = "SELECT k.*, a.name AS account_name, a.requests_per_min, a.t
     FROM api_keys k LEFT JOIN accounts a ON a.id = k.account_id LEFT JOIN key_uses u ON u.key_id = k.id WHERE k.id = $1";
 
 /// Locks the key until the transaction ends.
-pub(crate) async fn lock(conn: &mut Conn<'_>, prefix: &KeyPrefix) -> Result<Key, TxError<AccountError>> {
+pub(crate) fn lock(tx: &mut Tx<'_>, prefix: &KeyPrefix) -> Result<Key, AccountError> {
     // PostgreSQL rejects a NUL character in parameters, and no stored prefix has one.
     if prefix.as_str().contains('\0') {
-        return Err(AccountError::NoSuchKey.into());
+        return Err(AccountError::NoSuchKey);
     }
-    let lock = query(match conn.dialect() {
+    let lock = query(match tx.dialect() {
         Dialect::Sqlite => "SELECT * FROM api_keys WHERE prefix = $1",
         Dialect::Postgres => "SELECT * FROM api_keys WHERE prefix = $1 FOR NO KEY UPDATE",
     });
-    Ok(lock.bind(prefix.as_str()).fetch_optional(conn).await?.ok_or(AccountError::NoSuchKey)?)
+    lock.bind(prefix.as_str()).fetch_optional(tx)?.ok_or(AccountError::NoSuchKey)
 }
 
 pub const MAX_KEY_LABEL_CHARS: usize = 100;

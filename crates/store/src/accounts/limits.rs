@@ -4,7 +4,7 @@
 use crate::AccountError;
 use crate::accounts::history::{self, EventSubject, add_event};
 use crate::accounts::lookup::lock;
-use crate::db::{Conn, TxError, query};
+use crate::db::{Tx, query};
 use crate::{AccountChangeOutcome, AccountSubject, CapChange, LimitsChange};
 use chancery_domain::{AccessRequest, Account, AccountId};
 
@@ -12,13 +12,13 @@ const UPDATE: &str = "UPDATE accounts SET requests_per_min = COALESCE($2, reques
     tokens_per_min = COALESCE($3, tokens_per_min), \
     spend_per_month_nanos = CASE WHEN $4 THEN $5 ELSE spend_per_month_nanos END WHERE id = $1 RETURNING *";
 
-pub(crate) async fn set(
-    conn: &mut Conn<'_>,
+pub(crate) fn set(
+    tx: &mut Tx<'_>,
     access_request: &AccessRequest,
     id: AccountId,
     change: LimitsChange,
-) -> Result<AccountChangeOutcome, TxError<AccountError>> {
-    let before = lock(conn, id).await?;
+) -> Result<AccountChangeOutcome, AccountError> {
+    let before = lock(tx, id)?;
     let (changes_cap, cap) = match change.spend_per_month {
         CapChange::Keep => (false, None),
         CapChange::Remove => (true, None),
@@ -30,10 +30,10 @@ pub(crate) async fn set(
         .bind(change.tokens_per_min.map(i64::from))
         .bind(changes_cap)
         .bind(cap);
-    let after: Account = update.fetch_one(conn).await?;
+    let after: Account = update.fetch_one(tx)?;
     let event = match history::limits_changed(&before, &after) {
         None => None,
-        Some(line) => Some(add_event(conn, access_request, EventSubject::account(id), line).await?),
+        Some(line) => Some(add_event(tx, access_request, EventSubject::account(id), line)?),
     };
     Ok(AccountChangeOutcome { subject: AccountSubject::Account(after), event })
 }

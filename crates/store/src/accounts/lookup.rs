@@ -1,54 +1,44 @@
 //! Reads, lists and locks billing accounts. Changes are in `changes` and `limits`.
 
 use crate::DbError;
-use crate::db::{Conn, Db, Dialect, FromRow, Row, TxError, corrupt, query};
+use crate::db::{Db, Dialect, FromRow, QueryError, Row, Tx, corrupt, from_row, query};
 use crate::{AccountError, BillingContact};
-use chancery_domain::{
-    Account, AccountId, AccountName, AccountState, ContactEmail, Nanos, PostalAddress, RateLimits, UnixMillis,
-};
+use chancery_domain::{Account, AccountId, AccountName, AccountState, RateLimits, UnixMillis};
 
 impl FromRow for Account {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        read_account(row, AccountId(row.get("id")?), row.get("name")?, ["created_at_ms", "closed_at_ms"])
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
+        read_account(row, row.get("id")?, row.get("name")?, ["created_at_ms", "closed_at_ms"])
     }
 }
 
 /// Reads an account from a row that also has a key, so the timestamp columns have other names.
 pub(crate) fn read_account(
-    row: &Row,
+    row: &Row<'_>,
     id: AccountId,
-    name: String,
+    name: AccountName,
     [created_at, closed_at]: [&str; 2],
-) -> Result<Account, sqlx::Error> {
+) -> Result<Account, QueryError> {
     let limit = |column: &str| {
         let stored: i64 = row.get(column)?;
         u32::try_from(stored).map_err(|_| corrupt("an account's limit", format!("{stored} is out of range")))
     };
     let (requests_per_min, tokens_per_min) = (limit("requests_per_min")?, limit("tokens_per_min")?);
-    let spend_per_month: Option<i64> = row.get("spend_per_month_nanos")?;
-    let closed_at: Option<i64> = row.get(closed_at)?;
+    let closed_at: Option<UnixMillis> = row.get(closed_at)?;
     Ok(Account {
         id,
-        name: AccountName::from_stored(name),
+        name,
         limits: RateLimits { requests_per_min, tokens_per_min },
-        spend_per_month: spend_per_month.map(Nanos),
-        created_at: row.time(created_at)?,
-        state: closed_at.map_or(AccountState::Open, |at_ms| AccountState::Closed { at: UnixMillis(at_ms) }),
+        spend_per_month: row.get("spend_per_month_nanos")?,
+        created_at: row.get(created_at)?,
+        state: closed_at.map_or(AccountState::Open, |at| AccountState::Closed { at }),
     })
 }
 
-impl FromRow for BillingContact {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            address: PostalAddress::from_stored(row.get("billing_address")?),
-            email: ContactEmail::from_stored(row.get("billing_email")?),
-        })
-    }
-}
+from_row!(BillingContact { address: "billing_address", email: "billing_email" });
 
 impl FromRow for (AccountId, BillingContact) {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok((AccountId(row.get("id")?), BillingContact::from_row(row)?))
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
+        Ok((row.get("id")?, BillingContact::from_row(row)?))
     }
 }
 
@@ -56,25 +46,23 @@ const LIST: &str = "SELECT * FROM accounts ORDER BY name";
 const BY_NAME: &str = "SELECT * FROM accounts WHERE name = $1";
 pub(crate) const BY_ID: &str = "SELECT * FROM accounts WHERE id = $1";
 const BILLING: &str = "SELECT id, billing_address, billing_email FROM accounts ORDER BY name";
+
 /// Locks the account until the transaction ends. Billing does not wait for this lock.
-pub(crate) async fn lock(conn: &mut Conn<'_>, id: AccountId) -> Result<Account, TxError<AccountError>> {
-    let lock = query(match conn.dialect() {
+pub(crate) fn lock(tx: &mut Tx<'_>, id: AccountId) -> Result<Account, AccountError> {
+    let lock = query(match tx.dialect() {
         Dialect::Sqlite => BY_ID,
         Dialect::Postgres => "SELECT * FROM accounts WHERE id = $1 FOR NO KEY UPDATE",
     });
-    Ok(lock.bind(id.0).fetch_optional(conn).await?.ok_or(AccountError::NoSuchAccountId(id))?)
+    lock.bind(id.0).fetch_optional(tx)?.ok_or(AccountError::NoSuchAccountId(id))
 }
 
 /// The account if it exists, locked against changes.
-pub(crate) async fn lock_for_read(
-    conn: &mut Conn<'_>,
-    id: AccountId,
-) -> Result<Option<Account>, sqlx::Error> {
-    let lock = query(match conn.dialect() {
+pub(crate) fn lock_for_read(tx: &mut Tx<'_>, id: AccountId) -> Result<Option<Account>, QueryError> {
+    let lock = query(match tx.dialect() {
         Dialect::Sqlite => BY_ID,
         Dialect::Postgres => "SELECT * FROM accounts WHERE id = $1 FOR SHARE",
     });
-    lock.bind(id.0).fetch_optional(conn).await
+    lock.bind(id.0).fetch_optional(tx)
 }
 
 /// Accounts and keys by name and prefix, for callers without a permit: the command line and `verify`.

@@ -5,8 +5,7 @@
 use crate::accounts::{changes, history, lookup};
 use crate::audit::principal::ensure_principal_unchanged;
 use crate::audit::step::AuditedSteps;
-use crate::db::Db;
-use crate::db::{Conn, FromRow, Query, Row, Statement, TxError, query, values};
+use crate::db::{Db, FromRow, Query, QueryError, Row, Statement, Tx, from_row, query};
 use crate::ledger::batch::to_db_count;
 use crate::list_total::CountLimit;
 use crate::{
@@ -14,38 +13,25 @@ use crate::{
     AccountOverview, AccountPage, AccountQuery, AccountRecord, KeyWithLastUse, ListTotal,
     MAX_ACCOUNT_OPTIONS, MAX_COUNTED_ROWS, MAX_KEYS_LISTED, UsageTotals,
 };
-use chancery_domain::{Account, AccountId, AccountName, Key, Month, UnixMillis};
+use chancery_domain::{Account, AccountId, Key, Month};
 use chancery_policy::{ManageAccounts, Permit, ReadAccounts};
 use std::collections::HashMap;
 
 /// Leaves the month's sums at zero.
 impl FromRow for AccountOverview {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let (active_keys, month) = (row.count("active_keys")?, UsageTotals::default());
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
+        let (active_keys, month) = (row.get("active_keys")?, UsageTotals::default());
         Ok(Self { account: Account::from_row(row)?, active_keys, month })
     }
 }
 
-impl FromRow for KeyWithLastUse {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let (last_day, last_at): (Option<i64>, Option<i64>) = (row.get("last_day")?, row.get("last_at_ms")?);
-        Ok(Self {
-            key: Key::from_row(row)?,
-            last_used: last_day.map(values::day).transpose()?,
-            last_used_at: last_at.map(UnixMillis),
-        })
-    }
-}
+from_row!(KeyWithLastUse { key: Key::from_row, last_used: "last_day", last_used_at: "last_at_ms" });
 
-impl FromRow for AccountOption {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self { id: AccountId(row.get("id")?), name: AccountName::from_stored(row.get("name")?) })
-    }
-}
+from_row!(AccountOption { id, name });
 
 impl FromRow for (AccountId, UsageTotals) {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok((AccountId(row.get("account_id")?), UsageTotals::from_row(row)?))
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
+        Ok((row.get("account_id")?, UsageTotals::from_row(row)?))
     }
 }
 
@@ -70,10 +56,10 @@ const UNASSIGNED_ACTIVE_KEYS: &str = "SELECT k.*, (SELECT MAX(u.day) FROM daily_
     WHERE k.account_id IS NULL AND k.revoked_at_ms IS NULL \
     ORDER BY (k.revoked_at_ms IS NOT NULL), k.created_at_ms DESC, k.id DESC LIMIT $1";
 
-async fn page(conn: &mut Conn<'_>, page: &AccountQuery) -> Result<AccountPage, TxError<AccountError>> {
-    let PageRows { mut accounts, has_previous, has_next } = page_rows(conn, page.cursor.as_ref()).await?;
+fn page(tx: &mut Tx<'_>, page: &AccountQuery) -> Result<AccountPage, AccountError> {
+    let PageRows { mut accounts, has_previous, has_next } = page_rows(tx, page.cursor.as_ref())?;
     let ids: Vec<AccountId> = accounts.iter().map(|overview| overview.account.id).collect();
-    let sums = sums(conn, &ids, page.month).await?;
+    let sums = sums(tx, &ids, page.month)?;
     for overview in &mut accounts {
         overview.month = sums.get(&overview.account.id).copied().unwrap_or_default();
     }
@@ -81,11 +67,11 @@ async fn page(conn: &mut Conn<'_>, page: &AccountQuery) -> Result<AccountPage, T
         accounts,
         has_previous,
         has_next,
-        total: total(conn, page.counts_all).await?,
-        unassigned_keys: query(UNASSIGNED_KEYS).bind(i64::from(MAX_KEYS_LISTED)).fetch_all(conn).await?,
-        unassigned_keys_total: query(UNASSIGNED_KEYS_TOTAL).fetch_one(conn).await?,
-        events: history::events(conn, None).await?,
-        open_accounts: if page.reads_options { open_accounts(conn).await? } else { Vec::new() },
+        total: total(tx, page.counts_all)?,
+        unassigned_keys: query(UNASSIGNED_KEYS).bind(i64::from(MAX_KEYS_LISTED)).fetch_all(tx)?,
+        unassigned_keys_total: query(UNASSIGNED_KEYS_TOTAL).fetch_one(tx)?,
+        events: history::events(tx, None)?,
+        open_accounts: if page.reads_options { open_accounts(tx)? } else { Vec::new() },
     })
 }
 
@@ -97,13 +83,13 @@ struct PageRows {
 }
 
 /// Open accounts come first. They and the closed ones have an index each, by name.
-async fn page_rows(conn: &mut Conn<'_>, cursor: Option<&AccountCursor>) -> Result<PageRows, sqlx::Error> {
+fn page_rows(tx: &mut Tx<'_>, cursor: Option<&AccountCursor>) -> Result<PageRows, QueryError> {
     let max = ACCOUNTS_PER_PAGE as usize;
     let (order, mut bound) = match cursor {
         None => (NameOrder::Ascending, None),
         Some(AccountCursor::After(position)) => (NameOrder::Ascending, Some(position)),
         Some(AccountCursor::Before(position)) => (NameOrder::Descending, Some(position)),
-        Some(AccountCursor::Page(number)) => return numbered_page(conn, *number).await,
+        Some(AccountCursor::Page(number)) => return numbered_page(tx, *number),
     };
     let mut accounts: Vec<AccountOverview> = Vec::new();
     for is_closed in order.parts() {
@@ -117,7 +103,7 @@ async fn page_rows(conn: &mut Conn<'_>, cursor: Option<&AccountCursor>) -> Resul
         let missing = max + 1 - accounts.len();
         if missing > 0 {
             let read = select_accounts(is_closed, order, name, missing);
-            accounts.extend(read.fetch_all::<AccountOverview>(conn).await?);
+            accounts.extend(read.fetch_all::<AccountOverview>(tx)?);
         }
     }
     let has_more = accounts.len() > max;
@@ -131,11 +117,11 @@ async fn page_rows(conn: &mut Conn<'_>, cursor: Option<&AccountCursor>) -> Resul
     })
 }
 
-async fn numbered_page(conn: &mut Conn<'_>, number: u32) -> Result<PageRows, sqlx::Error> {
+fn numbered_page(tx: &mut Tx<'_>, number: u32) -> Result<PageRows, QueryError> {
     let max = ACCOUNTS_PER_PAGE as usize;
     let offset = i64::from(number.saturating_sub(1)) * i64::from(ACCOUNTS_PER_PAGE);
     let read = query(NUMBERED_PAGE).bind(i64::from(ACCOUNTS_PER_PAGE) + 1).bind(offset);
-    let mut accounts: Vec<AccountOverview> = read.fetch_all(conn).await?;
+    let mut accounts: Vec<AccountOverview> = read.fetch_all(tx)?;
     let has_next = accounts.len() > max;
     accounts.truncate(max);
     Ok(PageRows { accounts, has_previous: offset > 0, has_next })
@@ -158,7 +144,7 @@ impl NameOrder {
 }
 
 /// Selects open or closed accounts by name, from the given name on.
-fn select_accounts(is_closed: bool, order: NameOrder, name: Option<&str>, limit: usize) -> Query<'_> {
+fn select_accounts(is_closed: bool, order: NameOrder, name: Option<&str>, limit: usize) -> Query {
     let mut read = Statement::new(
         "SELECT a.*, (SELECT COUNT(*) FROM api_keys k \
          WHERE k.account_id = a.id AND k.revoked_at_ms IS NULL) AS active_keys FROM accounts a WHERE ",
@@ -175,43 +161,36 @@ fn select_accounts(is_closed: bool, order: NameOrder, name: Option<&str>, limit:
     read.build()
 }
 
-async fn total(conn: &mut Conn<'_>, counts_all: bool) -> Result<ListTotal, sqlx::Error> {
+fn total(tx: &mut Tx<'_>, counts_all: bool) -> Result<ListTotal, QueryError> {
     let limit = if counts_all { CountLimit::All } else { CountLimit::UpTo(MAX_COUNTED_ROWS) };
     let max_rows = match limit {
         CountLimit::UpTo(limit) => to_db_count(limit + 1),
         CountLimit::All => i64::MAX,
     };
-    let counted: i64 = query(COUNT_UP_TO).bind(max_rows).fetch_one(conn).await?;
+    let counted: i64 = query(COUNT_UP_TO).bind(max_rows).fetch_one(tx)?;
     Ok(limit.total(counted.unsigned_abs()))
 }
 
-async fn record(
-    conn: &mut Conn<'_>,
-    id: AccountId,
-    month: Month,
-) -> Result<Option<AccountRecord>, TxError<AccountError>> {
-    let account: Option<Account> = query(lookup::BY_ID).bind(id.0).fetch_optional(conn).await?;
+fn record(tx: &mut Tx<'_>, id: AccountId, month: Month) -> Result<Option<AccountRecord>, AccountError> {
+    let account: Option<Account> = query(lookup::BY_ID).bind(id.0).fetch_optional(tx)?;
     let Some(account) = account else { return Ok(None) };
     Ok(Some(AccountRecord {
         account,
-        billing: query(changes::BILLING).bind(id.0).fetch_one(conn).await?,
-        keys: query(KEYS).bind(i64::from(MAX_KEYS_LISTED)).bind(id.0).fetch_all(conn).await?,
-        keys_total: query(KEYS_TOTAL).bind(id.0).fetch_one(conn).await?,
-        month: sums(conn, &[id], month).await?.remove(&id).unwrap_or_default(),
-        events: history::events(conn, Some(id)).await?,
-        unassigned_keys: query(UNASSIGNED_ACTIVE_KEYS)
-            .bind(i64::from(MAX_KEYS_LISTED))
-            .fetch_all(conn)
-            .await?,
-        open_accounts: open_accounts(conn).await?,
+        billing: query(changes::BILLING).bind(id.0).fetch_one(tx)?,
+        keys: query(KEYS).bind(i64::from(MAX_KEYS_LISTED)).bind(id.0).fetch_all(tx)?,
+        keys_total: query(KEYS_TOTAL).bind(id.0).fetch_one(tx)?,
+        month: sums(tx, &[id], month)?.remove(&id).unwrap_or_default(),
+        events: history::events(tx, Some(id))?,
+        unassigned_keys: query(UNASSIGNED_ACTIVE_KEYS).bind(i64::from(MAX_KEYS_LISTED)).fetch_all(tx)?,
+        open_accounts: open_accounts(tx)?,
     }))
 }
 
-async fn sums(
-    conn: &mut Conn<'_>,
+fn sums(
+    tx: &mut Tx<'_>,
     accounts: &[AccountId],
     month: Month,
-) -> Result<HashMap<AccountId, UsageTotals>, sqlx::Error> {
+) -> Result<HashMap<AccountId, UsageTotals>, QueryError> {
     if accounts.is_empty() {
         return Ok(HashMap::new());
     }
@@ -226,12 +205,12 @@ async fn sums(
         .push_bind(i64::from(month.last_day().0));
     sum.push(" AND account_id IN ").push_list(accounts.iter().map(|account| account.0));
     sum.push(" GROUP BY account_id");
-    let sums = sum.build().persistent(accounts.len() == 1).fetch_all(conn).await?;
+    let sums = sum.build().persistent(accounts.len() == 1).fetch_all(tx)?;
     Ok(sums.into_iter().collect())
 }
 
-async fn open_accounts(conn: &mut Conn<'_>) -> Result<Vec<AccountOption>, sqlx::Error> {
-    query(OPEN).bind(i64::from(MAX_ACCOUNT_OPTIONS)).fetch_all(conn).await
+fn open_accounts(tx: &mut Tx<'_>) -> Result<Vec<AccountOption>, QueryError> {
+    query(OPEN).bind(i64::from(MAX_ACCOUNT_OPTIONS)).fetch_all(tx)
 }
 
 /// Billing accounts and their keys, for the people who manage them.
@@ -247,15 +226,14 @@ impl Accounts {
         permit: Permit<ReadAccounts>,
         query: AccountQuery,
     ) -> Result<AccountPage, AccountError> {
-        self.audited.record(&[permit.to_audit_row()]).await?;
-        let args = (permit.by(), query);
-        let read = self.db.snapshot(&args, |conn, (by, query)| {
-            Box::pin(async move {
-                ensure_principal_unchanged::<AccountError>(conn, *by).await?;
-                page(conn, query).await
+        self.audited.record(vec![permit.to_audit_row()]).await?;
+        let by = permit.by();
+        self.db
+            .read(move |tx| {
+                ensure_principal_unchanged::<AccountError>(tx, by)?;
+                page(tx, &query)
             })
-        });
-        read.await
+            .await
     }
 
     pub async fn read_account(
@@ -264,33 +242,28 @@ impl Accounts {
         account: AccountId,
         month: Month,
     ) -> Result<Option<AccountRecord>, AccountError> {
-        self.audited.record(&[permit.to_audit_row()]).await?;
-        let args = (permit.by(), account, month);
-        let read = self.db.snapshot(&args, |conn, (by, account, month)| {
-            Box::pin(async move {
-                ensure_principal_unchanged::<AccountError>(conn, *by).await?;
-                record(conn, *account, *month).await
+        self.audited.record(vec![permit.to_audit_row()]).await?;
+        let by = permit.by();
+        self.db
+            .read(move |tx| {
+                ensure_principal_unchanged::<AccountError>(tx, by)?;
+                record(tx, account, month)
             })
-        });
-        read.await
+            .await
     }
 
     /// Writes the decision, the change and its history row in one transaction. Fails with `AccountNameTaken`,
     /// `KeyPrefixTaken`, `NoSuchAccountId`, `NoSuchKey`, `AccountClosed` for a key that is to bill a closed account,
     /// `KeyRevoked` for a revoked key that is to bill another account, or `KeyAlreadyRotated` and `OverlapRunning` for a
-    /// rotation. Earlier usage of an attached key stays where it
-    /// was billed. A closed account retains its keys and its ledger; its keys stop generating. Closing or revoking
+    /// rotation. Earlier usage of an attached key stays where it was billed. A closed account retains its keys and its ledger; its keys stop generating. Closing or revoking
     /// again changes nothing: the first time stands.
     pub async fn change_account(
         &self,
         permit: Permit<ManageAccounts>,
         change: AccountChange,
     ) -> Result<AccountChangeOutcome, AccountError> {
-        let (decision, args) = ([permit.to_audit_row()], (permit.access_request(), &change));
-        let changed = self.audited.run(&decision, &args, |conn, (access_request, change)| {
-            Box::pin(changes::apply(conn, access_request, change))
-        });
-        changed.await
+        let decision = vec![permit.to_audit_row()];
+        self.audited.run(decision, move |tx| changes::apply(tx, permit.access_request(), &change)).await
     }
 }
 
@@ -298,15 +271,7 @@ impl Accounts {
 mod tests {
     use super::*;
     use crate::Store;
-    use crate::db::Dialect;
-
-    struct PlanStep(String);
-
-    impl FromRow for PlanStep {
-        fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-            Ok(Self(row.get("detail")?))
-        }
-    }
+    use crate::db::query_plan;
 
     #[tokio::test]
     async fn page_of_accounts_scans_its_index_without_sort() {
@@ -315,9 +280,8 @@ mod tests {
         for (is_closed, index) in [(false, "INDEX accounts_open "), (true, "INDEX accounts_closed ")] {
             for order in [NameOrder::Ascending, NameOrder::Descending] {
                 let query = select_accounts(is_closed, order, Some("Hale"), 51);
-                let sql = format!("EXPLAIN QUERY PLAN {}", query.sql(Dialect::Sqlite));
-                let plan: Vec<PlanStep> = store.db.fetch_all(Statement::new(&sql).build()).await.unwrap();
-                let plan: Vec<String> = plan.into_iter().map(|step| step.0).collect();
+                let plan = query_plan(&store.db, &query).await;
+                let plan: Vec<String> = plan.into_iter().map(|step| step.2).collect();
                 let seeks = |step: &String| step.starts_with("SEARCH a ") && step.contains(index);
                 assert!(plan.iter().any(seeks), "{plan:?}");
                 assert!(!plan.iter().any(|step| step.contains("TEMP B-TREE")), "{plan:?}");

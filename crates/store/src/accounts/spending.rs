@@ -10,9 +10,8 @@
 
 use crate::DbError;
 use crate::accounts::spending_queue::SpendingQueue;
-use crate::db::Db;
 use crate::db::error_codes::STATEMENT_TIMEOUT;
-use crate::db::{Dialect, FromRow, Row, query};
+use crate::db::{Db, Dialect, FromRow, Query, QueryError, Row, query};
 use crate::leases::lease::Lease;
 use crate::{AccountError, CapStatus, CapStatuses, ReserveOutcome, SpendingReservation};
 use chancery_domain::{AccountId, KeyId, LimitScope, Month, Nanos, RequestId};
@@ -64,11 +63,10 @@ const RESERVE_POSTGRES: &str =
     "SELECT 1::bigint FROM reserve_spending($1, $2, $3, $4, $5, $6, $7) AS is_reserved WHERE is_reserved";
 
 impl FromRow for CapStatuses {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let status = |scope, [cap, spent, reserved]: [&str; 3]| -> Result<Option<CapStatus>, sqlx::Error> {
-            let (spent, reserved) = (Nanos(row.get(spent)?), Nanos(row.get(reserved)?));
-            let cap: Option<i64> = row.get(cap)?;
-            Ok(cap.map(|cap| CapStatus { scope, cap: Nanos(cap), spent, reserved }))
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
+        let status = |scope, [cap, spent, reserved]: [&str; 3]| -> Result<Option<CapStatus>, QueryError> {
+            let (spent, reserved) = (row.get(spent)?, row.get(reserved)?);
+            Ok(row.get::<Option<Nanos>>(cap)?.map(|cap| CapStatus { scope, cap, spent, reserved }))
         };
         Ok(Self {
             account: status(
@@ -78,6 +76,11 @@ impl FromRow for CapStatuses {
             key: status(LimitScope::Key, ["key_cap_nanos", "key_spent_nanos", "key_reserved_nanos"])?,
         })
     }
+}
+
+fn read_caps(account: AccountId, key: KeyId, month: Month) -> Query {
+    let (first_day, last_day) = (i64::from(month.first_day().0), i64::from(month.last_day().0));
+    query(CAP_STATUS).bind(account.0).bind(first_day).bind(last_day).bind(key.0)
 }
 
 impl CapStatuses {
@@ -105,26 +108,30 @@ impl Spending {
         let SpendingReservation { request_id, account, key, amount, at, now } = reservation;
         self.lease.renew(now).await?;
         let _slot = self.queue.enter(account).await?;
-        let delete = query(DELETE_ORPHANED_OF_CALLER).bind(account.0).bind(now.0).bind(key.0);
-        self.db.execute(delete, STATEMENT_TIMEOUT).await?;
-        let month = Month::containing(at);
-        let (first_day, last_day) = (i64::from(month.first_day().0), i64::from(month.last_day().0));
-        let reserve = query(match self.db.dialect() {
-            Dialect::Sqlite => RESERVE_SQLITE,
-            Dialect::Postgres => RESERVE_POSTGRES,
+        let writer = self.lease.writer;
+        let reserved = self.db.write_soon(move |tx| {
+            query(DELETE_ORPHANED_OF_CALLER).bind(account.0).bind(now.0).bind(key.0).execute(tx)?;
+            let month = Month::containing(at);
+            let (first_day, last_day) = (i64::from(month.first_day().0), i64::from(month.last_day().0));
+            let reserve = query(match tx.dialect() {
+                Dialect::Sqlite => RESERVE_SQLITE,
+                Dialect::Postgres => RESERVE_POSTGRES,
+            });
+            let reserve = reserve
+                .bind(request_id.as_str())
+                .bind(account.0)
+                .bind(first_day)
+                .bind(last_day)
+                .bind(amount.0)
+                .bind(writer.0)
+                .bind(key.0);
+            if reserve.fetch_optional::<i64>(tx)?.is_some() {
+                return Ok(ReserveOutcome::Reserved);
+            }
+            let statuses: Option<CapStatuses> = read_caps(account, key, month).fetch_optional(tx)?;
+            Ok(statuses.ok_or(AccountError::NoSuchAccountId(account))?.rejection())
         });
-        let reserve = reserve
-            .bind(request_id.as_str())
-            .bind(account.0)
-            .bind(first_day)
-            .bind(last_day)
-            .bind(amount.0)
-            .bind(self.lease.writer.0)
-            .bind(key.0);
-        if !self.db.write_returning::<i64>(reserve, STATEMENT_TIMEOUT).await?.is_empty() {
-            return Ok(ReserveOutcome::Reserved);
-        }
-        Ok(self.cap_statuses(account, key, month).await?.rejection())
+        reserved.await
     }
 
     /// Changes nothing. Reservations of dead processes count until they are deleted.
@@ -134,9 +141,7 @@ impl Spending {
         key: KeyId,
         month: Month,
     ) -> Result<CapStatuses, AccountError> {
-        let (first_day, last_day) = (i64::from(month.first_day().0), i64::from(month.last_day().0));
-        let read = query(CAP_STATUS).bind(account.0).bind(first_day).bind(last_day).bind(key.0);
-        let statuses: Option<CapStatuses> = self.db.fetch_optional(read).await?;
+        let statuses: Option<CapStatuses> = self.db.fetch_optional(read_caps(account, key, month)).await?;
         statuses.ok_or(AccountError::NoSuchAccountId(account))
     }
 

@@ -5,8 +5,7 @@ use crate::DbError;
 use crate::audit::log::AuditLog;
 use crate::audit::principal::ensure_principal_unchanged;
 use crate::audit::types::{AuditListRow, ChangedEntry, FieldChange, FieldValue, RecordChange, RecordField};
-use crate::clients::rows::{dispute_details, name_and_details, person_ref};
-use crate::db::{Conn, FromRow, Row, Statement, corrupt};
+use crate::db::{QueryError, Statement, Tx, from_row};
 use chancery_domain::{
     Action, ClientId, ClientName, ContactDetails, Decision, DisputeDetails, EntryId, EntryKind, PersonId,
     PersonRef, UnixMillis, Version,
@@ -31,22 +30,12 @@ const OF_ENTRIES: &str = "SELECT n.version AS changed_version, n.actor_id AS cha
 /// The version that a change made, and who made it when.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ChangedVersion {
-    record: i64,
     version: i64,
     by: Option<PersonId>,
     at: UnixMillis,
 }
 
-impl ChangedVersion {
-    fn read(row: &Row, record: i64) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            record,
-            version: row.get("changed_version")?,
-            by: row.get::<Option<i64>>("changed_by")?.map(PersonId),
-            at: UnixMillis(row.get("changed_at")?),
-        })
-    }
-}
+from_row!(ChangedVersion { version: "changed_version", by: "changed_by", at: "changed_at" });
 
 struct ClientState {
     changed: ChangedVersion,
@@ -58,21 +47,15 @@ struct ClientState {
     is_archived: bool,
 }
 
-impl FromRow for ClientState {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let client: i64 = row.get("client_id")?;
-        let (name, details) = name_and_details(row)?;
-        Ok(Self {
-            changed: ChangedVersion::read(row, client)?,
-            client: ClientId(client),
-            version: Version(row.get("version")?),
-            name,
-            details,
-            owner: person_ref(row.get("owner_id")?, &row.get::<String>("owner_email")?)?,
-            is_archived: row.get("is_archived")?,
-        })
-    }
-}
+from_row!(ClientState {
+    changed: ChangedVersion::from_row,
+    client: "client_id",
+    version,
+    name,
+    details: ContactDetails::from_row,
+    owner: person("owner_id", "owner_email"),
+    is_archived
+});
 
 struct EntryState {
     changed: ChangedVersion,
@@ -88,25 +71,19 @@ struct EntryState {
     differs_in_text: bool,
 }
 
-impl FromRow for EntryState {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let entry: i64 = row.get("entry_id")?;
-        let kind = row.get::<String>("kind")?.parse().map_err(|error| corrupt("an entry's kind", error))?;
-        Ok(Self {
-            changed: ChangedVersion::read(row, entry)?,
-            client: ClientId(row.get("client_id")?),
-            kind,
-            entry: EntryId(entry),
-            version: Version(row.get("version")?),
-            title: row.get("title")?,
-            at: UnixMillis(row.get("at_ms")?),
-            is_open: row.get("is_open")?,
-            dispute: dispute_details(row)?,
-            is_archived: row.get("is_archived")?,
-            differs_in_text: row.get::<i64>("differs_in_text")? != 0,
-        })
-    }
-}
+from_row!(EntryState {
+    changed: ChangedVersion::from_row,
+    client: "client_id",
+    kind,
+    entry: "entry_id",
+    version,
+    title,
+    at: "at_ms",
+    is_open,
+    dispute: DisputeDetails::from_row,
+    is_archived,
+    differs_in_text: flag("differs_in_text")
+});
 
 /// A version's comparable fields.
 type Fields = Vec<(RecordField, FieldValue)>;
@@ -147,12 +124,13 @@ fn differences(before: Fields, after: Fields) -> Vec<FieldChange> {
         .collect()
 }
 
-/// Pairs each changed version with the one before it. A first version has none.
-fn pairs<T>(states: Vec<T>, key: impl Fn(&T) -> (ChangedVersion, Version)) -> Vec<(Option<T>, T)> {
-    let mut by_change: BTreeMap<ChangedVersion, (Option<T>, Option<T>)> = BTreeMap::new();
+/// Pairs each changed version with the one before it. A first version has none. The key is the record with its change, and
+/// the version of the state.
+fn pairs<T>(states: Vec<T>, key: impl Fn(&T) -> (i64, ChangedVersion, Version)) -> Vec<(Option<T>, T)> {
+    let mut by_change: BTreeMap<(i64, ChangedVersion), (Option<T>, Option<T>)> = BTreeMap::new();
     for state in states {
-        let (changed, version) = key(&state);
-        let pair = by_change.entry(changed).or_default();
+        let (record, changed, version) = key(&state);
+        let pair = by_change.entry((record, changed)).or_default();
         match version.0 == changed.version {
             true => pair.1 = Some(state),
             false => pair.0 = Some(state),
@@ -161,34 +139,32 @@ fn pairs<T>(states: Vec<T>, key: impl Fn(&T) -> (ChangedVersion, Version)) -> Ve
     by_change.into_values().filter_map(|(before, after)| Some((before, after?))).collect()
 }
 
-async fn changes(
-    conn: &mut Conn<'_>,
+fn changes(
+    tx: &mut Tx<'_>,
     clients: &BTreeSet<ClientId>,
     times: &BTreeSet<UnixMillis>,
-) -> Result<Vec<RecordChange>, sqlx::Error> {
+) -> Result<Vec<RecordChange>, QueryError> {
     let of = |sql: &str, time: &str| {
         let mut read = Statement::new(sql);
         read.push_list(clients.iter().map(|client| client.0)).push(time);
         read.push_list(times.iter().map(|at| at.0));
         read.build()
     };
-    let states: Vec<ClientState> = of(OF_CLIENTS, " AND n.at_ms IN ").fetch_all(conn).await?;
-    let of_clients =
-        pairs(states, |state| (state.changed, state.version)).into_iter().map(|(before, after)| {
-            RecordChange {
-                client: after.client,
-                entry: None,
-                by: after.changed.by,
-                at: after.changed.at,
-                is_new: before.is_none(),
-                fields: before.map_or_else(Vec::new, |before| {
-                    differences(client_fields(&before), client_fields(&after))
-                }),
-            }
-        });
+    let states: Vec<ClientState> = of(OF_CLIENTS, " AND n.at_ms IN ").fetch_all(tx)?;
+    let of_clients = pairs(states, |state| (state.client.0, state.changed, state.version)).into_iter().map(
+        |(before, after)| RecordChange {
+            client: after.client,
+            entry: None,
+            by: after.changed.by,
+            at: after.changed.at,
+            is_new: before.is_none(),
+            fields: before
+                .map_or_else(Vec::new, |before| differences(client_fields(&before), client_fields(&after))),
+        },
+    );
     let mut changes: Vec<RecordChange> = of_clients.collect();
-    let states: Vec<EntryState> = of(OF_ENTRIES, " AND n.changed_at_ms IN ").fetch_all(conn).await?;
-    changes.extend(pairs(states, |state| (state.changed, state.version)).into_iter().map(
+    let states: Vec<EntryState> = of(OF_ENTRIES, " AND n.changed_at_ms IN ").fetch_all(tx)?;
+    changes.extend(pairs(states, |state| (state.entry.0, state.changed, state.version)).into_iter().map(
         |(before, after)| {
             RecordChange {
                 client: after.client,
@@ -227,14 +203,13 @@ impl AuditLog {
         if clients.is_empty() {
             return Ok(Vec::new());
         }
-        let args = (permit, clients, times);
-        let read = self.db.long_read(&args, |conn, (permit, clients, times)| {
-            Box::pin(async move {
-                let changes = changes(conn, clients, times).await?;
-                ensure_principal_unchanged::<DbError>(conn, permit.by()).await?;
+        let by = permit.by();
+        self.db
+            .read_report(move |tx| {
+                let changes = changes(tx, &clients, &times)?;
+                ensure_principal_unchanged::<DbError>(tx, by)?;
                 Ok(changes)
             })
-        });
-        read.await
+            .await
     }
 }

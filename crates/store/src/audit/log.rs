@@ -1,23 +1,21 @@
 //! Queries on the audit log: pages for people, newest decision first, and chains for `verify`.
 
 use crate::DbError;
-use crate::audit::chain::HEAD;
 use crate::audit::principal::ensure_principal_unchanged;
 use crate::audit::step::AuditedSteps;
 use crate::audit::types::{
     AUDIT_ROWS_PER_PAGE, AuditCursor, AuditListRow, AuditQuery, AuditRowId, ChainedAuditRow,
 };
-use crate::clients::rows::person_ref;
-use crate::db::Db;
-use crate::db::{self, Conn, FromRow, Row, Statement};
+use crate::db::{self, Db, QueryError, Statement, Tx, from_any_column, from_row};
 use crate::ledger::batch::to_db_count;
 use chancery_domain::{
-    AuditEvent, AuditRow, AuditedEvent, ChainHead, ClientName, EventKind, EventOrigin, Person, WriterId,
+    AuditEvent, AuditRow, AuditedEvent, ChainHead, EventKind, EventOrigin, Person, WriterId,
 };
 use chancery_policy::{Denial, Permit, ReadAudit};
 
 const NEWEST_FIRST: &str = " ORDER BY a.at_ms DESC, a.id DESC LIMIT ";
 const OLDEST_FIRST: &str = " ORDER BY a.at_ms, a.id LIMIT ";
+const HEAD: &str = "SELECT row_count, head FROM audit_writers WHERE id = $1";
 const AT: &str = "SELECT at_ms FROM audit_rows WHERE id = $1";
 
 /// From the writers with rows and those with a chain head, which should be the same.
@@ -27,23 +25,17 @@ const NEXT_WRITER: &str = "SELECT MIN(id) FROM (SELECT MIN(writer_id) AS id FROM
 const CHAIN_PAGE: &str =
     "SELECT * FROM audit_rows WHERE writer_id = $1 AND position >= $2 ORDER BY position LIMIT $3";
 
-impl FromRow for AuditListRow {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let person = |id, email| match (row.get(id)?, row.get::<Option<String>>(email)?) {
-            (Some(id), Some(email)) => person_ref(id, &email).map(Some),
-            _ => Ok(None),
-        };
-        Ok(Self {
-            position: AuditRowId(row.get("id")?),
-            row: AuditRow::from_row(row)?,
-            person: person("person_id", "person_email")?,
-            subject: person("subject_id", "subject_email")?,
-            client_name: row.get::<Option<String>>("client_name")?.map(ClientName::from_stored),
-        })
-    }
-}
+from_any_column!(i64, Self, AuditRowId);
 
-async fn page(conn: &mut Conn<'_>, query: &AuditQuery) -> Result<Vec<AuditListRow>, sqlx::Error> {
+from_row!(AuditListRow {
+    position: "id",
+    row: AuditRow::from_row,
+    person: joined_person("person_id", "person_email"),
+    subject: joined_person("subject_id", "subject_email"),
+    client_name
+});
+
+fn page(tx: &mut Tx<'_>, query: &AuditQuery) -> Result<Vec<AuditListRow>, QueryError> {
     let AuditQuery { person, client, action, event, decision, from, until, cursor } = query;
     let mut read = Statement::new(
         "SELECT a.id, a.at_ms, a.principal_kind, a.person_id, a.action, a.client_id, a.request_id, a.decision, a.event, \
@@ -77,12 +69,12 @@ async fn page(conn: &mut Conn<'_>, query: &AuditQuery) -> Result<Vec<AuditListRo
         Some(AuditCursor::After(row)) => (*row, Some(" AND (a.at_ms, a.id) > ("), OLDEST_FIRST),
     };
     if let Some(compared) = compared {
-        let at: Option<i64> = db::query(AT).bind(id).fetch_optional(conn).await?;
+        let at: Option<i64> = db::query(AT).bind(id).fetch_optional(tx)?;
         let Some(at) = at else { return Ok(Vec::new()) };
         read.push(compared).push_bind(at).push(", ").push_bind(id).push(")");
     }
     read.push(order).push_bind(i64::from(AUDIT_ROWS_PER_PAGE));
-    let mut lines: Vec<AuditListRow> = read.build().fetch_all(conn).await?;
+    let mut lines: Vec<AuditListRow> = read.build().fetch_all(tx)?;
     if let Some(AuditCursor::After(_)) = cursor {
         // The query reads upwards from the row; pages are newest first.
         lines.reverse();
@@ -100,7 +92,7 @@ pub struct AuditLog {
 impl AuditLog {
     /// Records the denial.
     pub async fn record_denial(&self, denial: Denial) -> Result<(), DbError> {
-        self.audited.record(&[denial.to_audit_row()]).await
+        self.audited.record(vec![denial.to_audit_row()]).await
     }
 
     /// Audits that the person exported too often, so that an export that the policy allows was rejected.
@@ -112,7 +104,7 @@ impl AuditLog {
         let by = Some((person.id, person.role));
         let event = AuditEvent::new(EventKind::ExportQuotaExceeded, person.id);
         let row = AuditRow::Event(AuditedEvent { by, event, origin: origin.clone() });
-        self.audited.record(&[row]).await
+        self.audited.record(vec![row]).await
     }
 
     /// A page, newest first, including this decision.
@@ -121,7 +113,7 @@ impl AuditLog {
         permit: &Permit<ReadAudit>,
         query: &AuditQuery,
     ) -> Result<Vec<AuditListRow>, DbError> {
-        self.audited.record(&[permit.to_audit_row()]).await?;
+        self.audited.record(vec![permit.to_audit_row()]).await?;
         // A selective filter may scan very many rows. That must not block audited writes.
         self.read_audit_page(permit, query).await
     }
@@ -132,15 +124,14 @@ impl AuditLog {
         permit: &Permit<ReadAudit>,
         query: &AuditQuery,
     ) -> Result<Vec<AuditListRow>, DbError> {
-        let args = (permit, query);
-        let lines = self.db.long_read(&args, |conn, (permit, query)| {
-            Box::pin(async move {
-                let lines = page(conn, query).await?;
-                ensure_principal_unchanged::<DbError>(conn, permit.by()).await?;
+        let (by, query) = (permit.by(), query.clone());
+        self.db
+            .read_report(move |tx| {
+                let lines = page(tx, &query)?;
+                ensure_principal_unchanged::<DbError>(tx, by)?;
                 Ok(lines)
             })
-        });
-        lines.await
+            .await
     }
 }
 
@@ -154,7 +145,7 @@ impl AuditChains {
     /// The writer with the next higher id that has rows or a chain head.
     pub async fn next_audit_writer(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, DbError> {
         let after = writer.map_or(i64::MIN, |writer| writer.0);
-        let next: Vec<Option<i64>> = self.db.long_fetch_all(db::query(NEXT_WRITER).bind(after)).await?;
+        let next: Vec<Option<i64>> = self.db.fetch_report(db::query(NEXT_WRITER).bind(after)).await?;
         Ok(next.into_iter().flatten().next().map(WriterId))
     }
 
@@ -171,6 +162,6 @@ impl AuditChains {
         limit: u32,
     ) -> Result<Vec<ChainedAuditRow>, DbError> {
         let rows = db::query(CHAIN_PAGE).bind(writer.0).bind(to_db_count(from)).bind(i64::from(limit));
-        Ok(self.db.long_fetch_all(rows).await?)
+        Ok(self.db.fetch_report(rows).await?)
     }
 }

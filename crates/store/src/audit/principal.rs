@@ -8,38 +8,27 @@
 //! SQLite has one writer, so nothing changes between the check and the commit.
 
 use crate::DbError;
-use crate::db::{Conn, Statement, TxError, query};
+use crate::db::{Tx, query};
 use chancery_domain::{AuditRow, Decision, Principal};
 
 const UNCHANGED: &str = "SELECT COUNT(*) FROM people WHERE id = $1 AND role = $2 AND removed_at_ms IS NULL";
 
 /// Fails with `PrincipalChanged`. The operator cannot be removed.
-pub(crate) async fn ensure_principal_unchanged<E: From<DbError>>(
-    conn: &mut Conn<'_>,
-    by: Principal,
-) -> Result<(), TxError<E>> {
+pub(crate) fn ensure_principal_unchanged<E: From<DbError>>(tx: &mut Tx<'_>, by: Principal) -> Result<(), E> {
     let Principal::Person { id, role } = by else { return Ok(()) };
-    let unchanged: i64 = query(UNCHANGED).bind(id.0).bind(role.as_str()).fetch_one(conn).await?;
-    match unchanged {
+    let unchanged = query(UNCHANGED).bind(id.0).bind(role.as_str()).fetch_one::<i64>(tx);
+    match unchanged.map_err(DbError::from)? {
         0 => Err(DbError::PrincipalChanged(id).into()),
         _ => Ok(()),
     }
 }
 
-/// Adds the same check to the conditions of a statement, for a person.
-pub(crate) fn push_principal_unchanged(statement: &mut Statement<'_>, by: Principal) {
-    let Principal::Person { id, role } = by else { return };
-    statement.push(" AND EXISTS (SELECT 1 FROM people r WHERE r.id = ").push_bind(id.0);
-    statement.push(" AND r.role = ").push_bind(role.as_str());
-    statement.push(" AND r.removed_at_ms IS NULL)");
-}
-
-pub(crate) async fn ensure_principals_unchanged<E: From<DbError>>(
-    conn: &mut Conn<'_>,
+pub(crate) fn ensure_principals_unchanged<E: From<DbError>>(
+    tx: &mut Tx<'_>,
     principals: &[Principal],
-) -> Result<(), TxError<E>> {
+) -> Result<(), E> {
     for by in principals {
-        ensure_principal_unchanged::<E>(conn, *by).await?;
+        ensure_principal_unchanged::<E>(tx, *by)?;
     }
     Ok(())
 }

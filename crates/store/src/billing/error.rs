@@ -1,7 +1,7 @@
 //! Errors of invoices. The texts are for logs; surfaces write their own.
 
 use crate::DbError;
-use crate::db::Rejection;
+use crate::db::QueryError;
 use chancery_domain::{AccountId, AccountName, CreditError, InvoiceNumber, Month};
 
 #[derive(Debug, thiserror::Error)]
@@ -30,10 +30,8 @@ pub enum InvoiceError {
     Database(#[from] DbError),
 }
 
-impl From<sqlx::Error> for InvoiceError {
-    fn from(error: sqlx::Error) -> Self {
+impl From<QueryError> for InvoiceError {
+    fn from(error: QueryError) -> Self {
         Self::Database(error.into())
     }
 }
-
-impl Rejection for InvoiceError {}

@@ -57,13 +57,11 @@ impl Invoices {
         permit: Permit<ReadInvoices>,
         query: &InvoiceQuery,
     ) -> Result<InvoicePage, InvoiceError> {
-        self.audited.record(&[permit.to_audit_row()]).await?;
-        let args = (permit.by(), query);
-        let page = self.db.long_snapshot(&args, |conn, (by, query)| {
-            Box::pin(async move {
-                ensure_principal_unchanged::<DbError>(conn, *by).await?;
-                Ok(list::page(conn, query).await?)
-            })
+        self.audited.record(vec![permit.to_audit_row()]).await?;
+        let (by, query) = (permit.by(), query.clone());
+        let page = self.db.read_report(move |tx| {
+            ensure_principal_unchanged::<DbError>(tx, by)?;
+            Ok(list::page(tx, &query)?)
         });
         page.await.map_err(|error| match error {
             DbError::SumTooLarge => InvoiceError::InvoicesTooLarge,
@@ -78,16 +76,13 @@ impl Invoices {
         account: AccountId,
         month: Month,
     ) -> Result<Option<BillableMonth>, InvoiceError> {
-        self.audited.record(&[permit.to_audit_row()]).await?;
-        let args = (permit.by(), account, month);
-        let found = self.db.long_snapshot(&args, |conn, (by, account, month)| {
-            Box::pin(async move {
-                ensure_principal_unchanged::<InvoiceError>(conn, *by).await?;
-                let Some(buyer) = months::buyer(conn, *account).await? else { return Ok(None) };
-                let usage = months::usage(*account, *month).fetch_all(conn).await?;
-                let invoice = months::invoice_of_month(conn, *account, *month).await?;
-                Ok(Some(BillableMonth { buyer, month: *month, usage, invoice }))
-            })
+        self.audited.record(vec![permit.to_audit_row()]).await?;
+        let found = self.db.read_report(move |tx| {
+            ensure_principal_unchanged::<InvoiceError>(tx, permit.by())?;
+            let Some(buyer) = months::buyer(tx, account)? else { return Ok(None) };
+            let usage = months::usage(account, month).fetch_all(tx)?;
+            let invoice = months::invoice_of_month(tx, account, month)?;
+            Ok(Some(BillableMonth { buyer, month, usage, invoice }))
         });
         found.await.map_err(map_sum_too_large(month))
     }
@@ -97,15 +92,13 @@ impl Invoices {
         permit: Permit<ReadInvoices>,
         number: InvoiceNumber,
     ) -> Result<Option<InvoiceRecord>, InvoiceError> {
-        self.audited.record(&[permit.to_audit_row()]).await?;
-        let args = (permit.by(), number);
-        let found = self.db.snapshot(&args, |conn, (by, number)| {
-            Box::pin(async move {
-                ensure_principal_unchanged::<InvoiceError>(conn, *by).await?;
-                Ok(rows::invoice(conn, *number).await?)
+        self.audited.record(vec![permit.to_audit_row()]).await?;
+        self.db
+            .read(move |tx| {
+                ensure_principal_unchanged::<InvoiceError>(tx, permit.by())?;
+                Ok(rows::invoice(tx, number)?)
             })
-        });
-        found.await
+            .await
     }
 
     /// The PDF, byte for byte as it was issued.
@@ -114,15 +107,13 @@ impl Invoices {
         permit: Permit<ReadInvoices>,
         number: InvoiceNumber,
     ) -> Result<Option<Vec<u8>>, InvoiceError> {
-        self.audited.record(&[permit.to_audit_row()]).await?;
-        let args = (permit.by(), number);
-        let found = self.db.snapshot(&args, |conn, (by, number)| {
-            Box::pin(async move {
-                ensure_principal_unchanged::<InvoiceError>(conn, *by).await?;
-                Ok(rows::document(*number).fetch_optional(conn).await?)
+        self.audited.record(vec![permit.to_audit_row()]).await?;
+        self.db
+            .read(move |tx| {
+                ensure_principal_unchanged::<InvoiceError>(tx, permit.by())?;
+                Ok(rows::document(number).fetch_optional(tx)?)
             })
-        });
-        found.await
+            .await
     }
 
     /// Issues the invoice of a month that has ended, under the next number. Concurrent calls issue only one. It is
@@ -132,14 +123,15 @@ impl Invoices {
         &self,
         permit: Permit<ManageInvoices>,
         request: &IssueRequest,
-        render: RenderInvoice<'_>,
+        render: RenderInvoice,
     ) -> Result<IssueOutcome, InvoiceError> {
         ensure_no_nul(&request.terms, "")?;
-        let (decision, args) = ([permit.to_audit_row()], (permit.access_request(), request, render));
-        let issued = self.audited.run(&decision, &args, |conn, (access_request, request, render)| {
-            Box::pin(issue::issue(conn, access_request, request, *render))
-        });
-        issued.await.map_err(map_sum_too_large(request.month))
+        let (decision, request) = (vec![permit.to_audit_row()], request.clone());
+        let month = request.month;
+        let issued = self
+            .audited
+            .run(decision, move |tx| issue::issue(tx, permit.access_request(), &request, &render));
+        issued.await.map_err(map_sum_too_large(month))
     }
 
     /// Issues a credit note under the next number. An invoice that is credited in full becomes void, and its month can
@@ -149,14 +141,13 @@ impl Invoices {
         &self,
         permit: Permit<ManageInvoices>,
         request: &CreditRequest,
-        render: RenderInvoice<'_>,
+        render: RenderInvoice,
     ) -> Result<InvoiceNumber, InvoiceError> {
         ensure_no_nul(&request.terms, &request.reason)?;
-        let (decision, args) = ([permit.to_audit_row()], (permit.access_request(), request, render));
-        let credited = self.audited.run(&decision, &args, |conn, (access_request, request, render)| {
-            Box::pin(issue::credit(conn, access_request, request, *render))
-        });
-        credited.await
+        let (decision, request) = (vec![permit.to_audit_row()], request.clone());
+        self.audited
+            .run(decision, move |tx| issue::credit(tx, permit.access_request(), &request, &render))
+            .await
     }
 
     /// Idempotent. Returns the resulting state. Fails with `NoSuchInvoice`, also for a credit note, or `InvoiceIsVoid`.
@@ -166,11 +157,11 @@ impl Invoices {
         number: InvoiceNumber,
         change: PaymentChange,
     ) -> Result<InvoiceState, InvoiceError> {
-        let (decision, args) = ([permit.to_audit_row()], (permit.access_request(), number, change));
-        let recorded = self.audited.run(&decision, &args, |conn, (access_request, number, change)| {
-            Box::pin(issue::record_payment(conn, access_request, *number, *change))
-        });
-        recorded.await
+        self.audited
+            .run(vec![permit.to_audit_row()], move |tx| {
+                issue::record_payment(tx, permit.access_request(), number, change)
+            })
+            .await
     }
 }
 
@@ -187,16 +178,12 @@ impl IssuedInvoices {
         after: Option<InvoiceNumber>,
         limit: u32,
     ) -> Result<Vec<InvoiceRecord>, DbError> {
-        let args = (after, limit);
-        let found = self.db.long_snapshot(&args, |conn, (after, limit)| {
-            Box::pin(async move { Ok(rows::invoices_after(conn, *after, *limit).await?) })
-        });
-        found.await
+        Ok(self.db.read_report(move |tx| rows::invoices_after(tx, after, limit)).await?)
     }
 
     /// The stored PDF.
     pub async fn issued_document(&self, number: InvoiceNumber) -> Result<Option<Vec<u8>>, DbError> {
-        let found: Vec<Vec<u8>> = self.db.long_fetch_all(rows::document(number)).await?;
+        let found: Vec<Vec<u8>> = self.db.fetch_report(rows::document(number)).await?;
         Ok(found.into_iter().next())
     }
 
@@ -211,14 +198,13 @@ impl IssuedInvoices {
         after: Option<(AccountId, Month)>,
         limit: u32,
     ) -> Result<Vec<(AccountId, Month, InvoiceNumber)>, DbError> {
-        let months: Vec<AccountMonth> = self.db.long_fetch_all(months::billed_after(after, limit)).await?;
+        let months: Vec<AccountMonth> = self.db.fetch_report(months::billed_after(after, limit)).await?;
         let billed = |month: AccountMonth| Some((month.account, month.month, month.invoice?));
         Ok(months.into_iter().filter_map(billed).collect())
     }
 
     /// An account's usage in a month by model and prices, from the sums by day.
     pub async fn month_usage(&self, account: AccountId, month: Month) -> Result<Vec<ModelUsage>, DbError> {
-        let usage = self.db.long_fetch_all(months::usage(account, month)).await;
-        Ok(usage?)
+        Ok(self.db.fetch_report(months::usage(account, month)).await?)
     }
 }

@@ -12,7 +12,7 @@ use crate::billing::rows::{
     self, CREDIT_NOTE, INVOICE, PARTIAL_CREDIT, TOKENS, add_lines_and_events, change_columns, invalid,
     parse_invoice_number,
 };
-use crate::db::{Conn, Dialect, Statement, TxError, query};
+use crate::db::{Dialect, QueryError, Statement, Tx, query};
 use crate::ledger::batch::to_db_count;
 use crate::{
     CreditRequest, InvoiceError, InvoiceRecord, IssueOutcome, IssueRequest, PaymentChange, RenderInvoice,
@@ -50,39 +50,39 @@ const LOCK_USAGE: &str = "SELECT pg_advisory_xact_lock($2::bigint::integer, usag
 const LOCK_INVOICE: &str = "SELECT * FROM invoices WHERE year = $1 AND serial = $2 FOR NO KEY UPDATE";
 
 /// SQLite needs no lock: it has one writer.
-async fn lock_invoice_numbers(conn: &mut Conn<'_>) -> Result<(), sqlx::Error> {
-    match conn.dialect() {
+fn lock_invoice_numbers(tx: &mut Tx<'_>) -> Result<(), QueryError> {
+    match tx.dialect() {
         Dialect::Sqlite => Ok(()),
-        Dialect::Postgres => query(LOCK_INVOICE_NUMBERS).execute(conn).await.map(|_| ()),
+        Dialect::Postgres => query(LOCK_INVOICE_NUMBERS).execute(tx).map(|_| ()),
     }
 }
 
-pub(crate) async fn issue(
-    conn: &mut Conn<'_>,
+pub(crate) fn issue(
+    tx: &mut Tx<'_>,
     access_request: &AccessRequest,
     request: &IssueRequest,
-    render: RenderInvoice<'_>,
-) -> Result<IssueOutcome, TxError<InvoiceError>> {
+    render: &RenderInvoice,
+) -> Result<IssueOutcome, InvoiceError> {
     let IssueRequest { account, month, terms } = request;
-    lock_invoice_numbers(conn).await?;
-    let Some(buyer) = buyer(conn, *account).await? else {
-        return Err(InvoiceError::NoSuchAccountId(*account).into());
+    lock_invoice_numbers(tx)?;
+    let Some(buyer) = buyer(tx, *account)? else {
+        return Err(InvoiceError::NoSuchAccountId(*account));
     };
-    if let Some(number) = invoice_of_month(conn, *account, *month).await? {
+    if let Some(number) = invoice_of_month(tx, *account, *month)? {
         return Ok(IssueOutcome::AlreadyIssued(number));
     }
     if access_request.at < month.invoiceable_from() {
-        return Err(InvoiceError::MonthStillOpen { month: *month }.into());
+        return Err(InvoiceError::MonthStillOpen { month: *month });
     }
-    if conn.dialect() == Dialect::Postgres {
-        query(LOCK_USAGE).bind(account.0).bind(i64::from(month.number())).execute(conn).await?;
+    if tx.dialect() == Dialect::Postgres {
+        query(LOCK_USAGE).bind(account.0).bind(i64::from(month.number())).execute(tx)?;
     }
-    let bill = compute_bill(&months::usage(*account, *month).fetch_all(conn).await?, terms)?;
+    let bill = compute_bill(&months::usage(*account, *month).fetch_all(tx)?, terms)?;
     if bill.lines.is_empty() {
-        return Err(InvoiceError::NothingToBill { account: buyer.name, month: *month }.into());
+        return Err(InvoiceError::NothingToBill { account: buyer.name, month: *month });
     }
-    let issued_at = issue_time(conn, access_request).await?;
-    let number = next_number(conn, issued_at).await?;
+    let issued_at = issue_time(tx, access_request)?;
+    let number = next_number(tx, issued_at)?;
     let invoice = Invoice {
         number,
         kind: InvoiceKind::Invoice,
@@ -93,47 +93,47 @@ pub(crate) async fn issue(
         buyer,
         bill,
     };
-    add_invoice(conn, access_request, &invoice, render).await?;
+    add_invoice(tx, access_request, &invoice, render)?;
     let set_billed = query(SET_BILLED)
         .bind(account.0)
         .bind(i64::from(month.number()))
         .bind(i64::from(number.year))
         .bind(i64::from(number.serial));
-    match set_billed.execute(conn).await? {
+    match set_billed.execute(tx)? {
         1 => Ok(IssueOutcome::New(number)),
         _ => Err(invalid("an account's monthly usage", format!("missing for {month}")).into()),
     }
 }
 
-pub(crate) async fn credit(
-    conn: &mut Conn<'_>,
+pub(crate) fn credit(
+    tx: &mut Tx<'_>,
     access_request: &AccessRequest,
     request: &CreditRequest,
-    render: RenderInvoice<'_>,
-) -> Result<InvoiceNumber, TxError<InvoiceError>> {
+    render: &RenderInvoice,
+) -> Result<InvoiceNumber, InvoiceError> {
     let number = request.invoice;
-    lock_invoice_numbers(conn).await?;
-    let mut record = [lock_invoice(conn, number).await?];
+    lock_invoice_numbers(tx)?;
+    let mut record = [lock_invoice(tx, number)?];
     let (state, before) = (record[0].state, record[0].credited);
     if state == InvoiceState::Void {
-        return Err(nothing_left_to_credit(number).into());
+        return Err(nothing_left_to_credit(number));
     }
     if before != request.expected_credited {
-        return Err(InvoiceError::ConcurrentCredit(number).into());
+        return Err(InvoiceError::ConcurrentCredit(number));
     }
-    add_lines_and_events(conn, &mut record).await?;
+    add_lines_and_events(tx, &mut record)?;
     let [InvoiceRecord { invoice, .. }] = record;
     let (bill, credited) = invoice
         .bill
         .credit_note(request.amount, before)
         .map_err(|why| InvoiceError::CreditRejected { number, why })?;
     let account = invoice.buyer.account;
-    let Some(buyer) = buyer(conn, account).await? else {
-        return Err(InvoiceError::NoSuchAccountId(account).into());
+    let Some(buyer) = buyer(tx, account)? else {
+        return Err(InvoiceError::NoSuchAccountId(account));
     };
-    let issued_at = issue_time(conn, access_request).await?;
+    let issued_at = issue_time(tx, access_request)?;
     let note = Invoice {
-        number: next_number(conn, issued_at).await?,
+        number: next_number(tx, issued_at)?,
         kind: InvoiceKind::CreditNote { of: number, reason: request.reason.clone() },
         month: invoice.month,
         issued_at,
@@ -143,7 +143,7 @@ pub(crate) async fn credit(
         buyer,
         bill,
     };
-    add_invoice(conn, access_request, &note, render).await?;
+    add_invoice(tx, access_request, &note, render)?;
     let is_void = is_fully_credited(&invoice.bill, credited);
     let state = if is_void { InvoiceState::Void } else { state };
     let set_credited = query(SET_CREDITED)
@@ -152,82 +152,79 @@ pub(crate) async fn credit(
         .bind(state.as_str())
         .bind(credited.subtotal.0)
         .bind(credited.total.0);
-    set_credited.execute(conn).await?;
+    set_credited.execute(tx)?;
     if is_void {
         let set_unbilled = query(SET_UNBILLED)
             .bind(account.0)
             .bind(i64::from(invoice.month.number()))
             .bind(i64::from(number.year))
             .bind(i64::from(number.serial));
-        set_unbilled.execute(conn).await?;
+        set_unbilled.execute(tx)?;
     }
     let change = if is_void { InvoiceEventKind::Voided } else { InvoiceEventKind::Credited };
-    add_event(conn, access_request, issued_at, number, change(note.number)).await?;
+    add_event(tx, access_request, issued_at, number, change(note.number))?;
     Ok(note.number)
 }
 
-pub(crate) async fn record_payment(
-    conn: &mut Conn<'_>,
+pub(crate) fn record_payment(
+    tx: &mut Tx<'_>,
     access_request: &AccessRequest,
     number: InvoiceNumber,
     change: PaymentChange,
-) -> Result<InvoiceState, TxError<InvoiceError>> {
-    let record = lock_invoice(conn, number).await?;
+) -> Result<InvoiceState, InvoiceError> {
+    let record = lock_invoice(tx, number)?;
     let (after, change) = match change {
         PaymentChange::Paid => (InvoiceState::Paid, InvoiceEventKind::Paid),
         PaymentChange::Unpaid => (InvoiceState::Issued, InvoiceEventKind::MarkedUnpaid),
     };
     match record.state {
-        InvoiceState::Void => return Err(InvoiceError::InvoiceIsVoid(number).into()),
+        InvoiceState::Void => return Err(InvoiceError::InvoiceIsVoid(number)),
         state if state == after => return Ok(state),
         _ => {}
     }
     let (year, serial) = (i64::from(number.year), i64::from(number.serial));
-    query(SET_STATE).bind(year).bind(serial).bind(after.as_str()).execute(conn).await?;
-    add_event(conn, access_request, access_request.at, number, change).await?;
+    query(SET_STATE).bind(year).bind(serial).bind(after.as_str()).execute(tx)?;
+    add_event(tx, access_request, access_request.at, number, change)?;
     Ok(after)
 }
 
 /// The invoice without lines and events, locked until the transaction ends. `NoSuchInvoice` also for a credit note.
-async fn lock_invoice(
-    conn: &mut Conn<'_>,
-    number: InvoiceNumber,
-) -> Result<InvoiceRecord, TxError<InvoiceError>> {
-    let lock = query(match conn.dialect() {
+fn lock_invoice(tx: &mut Tx<'_>, number: InvoiceNumber) -> Result<InvoiceRecord, InvoiceError> {
+    let lock = query(match tx.dialect() {
         Dialect::Sqlite => rows::ONE,
         Dialect::Postgres => LOCK_INVOICE,
     });
     let lock = lock.bind(i64::from(number.year)).bind(i64::from(number.serial));
-    match lock.fetch_optional::<InvoiceRecord>(conn).await? {
+    match lock.fetch_optional::<InvoiceRecord>(tx)? {
         Some(record) if record.invoice.kind == InvoiceKind::Invoice => Ok(record),
-        _ => Err(InvoiceError::NoSuchInvoice(number).into()),
+        _ => Err(InvoiceError::NoSuchInvoice(number)),
     }
 }
 
 /// The issue time: never before the last document, so that numbers and dates have the same order even if clocks differ.
 /// Requires the lock on the numbers.
-async fn issue_time(conn: &mut Conn<'_>, access_request: &AccessRequest) -> Result<UnixMillis, sqlx::Error> {
-    let last: Option<i64> = query(LAST_ISSUED).fetch_optional(conn).await?;
+fn issue_time(tx: &mut Tx<'_>, access_request: &AccessRequest) -> Result<UnixMillis, QueryError> {
+    let last: Option<i64> = query(LAST_ISSUED).fetch_optional(tx)?;
     Ok(last.map_or(access_request.at, |last| access_request.at.max(UnixMillis(last))))
 }
 
 /// Requires the lock on the numbers.
-async fn next_number(conn: &mut Conn<'_>, at: UnixMillis) -> Result<InvoiceNumber, sqlx::Error> {
+fn next_number(tx: &mut Tx<'_>, at: UnixMillis) -> Result<InvoiceNumber, QueryError> {
     let year = i64::from(Month::containing(at).year());
-    let next: Option<i64> = query(NEXT_SERIAL).bind(year).fetch_optional(conn).await?;
+    let next: Option<i64> = query(NEXT_SERIAL).bind(year).fetch_optional(tx)?;
     if next.is_none() {
-        query(FIRST_SERIAL).bind(year).execute(conn).await?;
+        query(FIRST_SERIAL).bind(year).execute(tx)?;
     }
     parse_invoice_number(year, next.unwrap_or(1))
 }
 
 /// Renders the document and stores it with its figures.
-async fn add_invoice(
-    conn: &mut Conn<'_>,
+fn add_invoice(
+    tx: &mut Tx<'_>,
     access_request: &AccessRequest,
     invoice: &Invoice,
-    render: RenderInvoice<'_>,
-) -> Result<(), TxError<InvoiceError>> {
+    render: &RenderInvoice,
+) -> Result<(), InvoiceError> {
     let Invoice { number, kind, month, issued_at, due, seller, buyer, bill } = invoice;
     let (year, serial) = (i64::from(number.year), i64::from(number.serial));
     let document = render(invoice).map_err(|why| InvoiceError::DocumentFailed { number: *number, why })?;
@@ -262,17 +259,13 @@ async fn add_invoice(
         .bind(bill.exact.0)
         .bind(Sha256::digest(&document).to_vec())
         .bind(InvoiceState::Issued.as_str());
-    add.execute(conn).await?;
-    add_lines(conn, *number, bill).await?;
-    query(ADD_DOCUMENT).bind(year).bind(serial).bind(document).execute(conn).await?;
-    Ok(add_event(conn, access_request, *issued_at, *number, InvoiceEventKind::Issued).await?)
+    add.execute(tx)?;
+    add_lines(tx, *number, bill)?;
+    query(ADD_DOCUMENT).bind(year).bind(serial).bind(document).execute(tx)?;
+    Ok(add_event(tx, access_request, *issued_at, *number, InvoiceEventKind::Issued)?)
 }
 
-async fn add_lines(
-    conn: &mut Conn<'_>,
-    number: InvoiceNumber,
-    bill: &InvoiceAmounts,
-) -> Result<(), sqlx::Error> {
+fn add_lines(tx: &mut Tx<'_>, number: InvoiceNumber, bill: &InvoiceAmounts) -> Result<(), QueryError> {
     let mut position: i64 = 0;
     for lines in bill.lines.chunks(MAX_LINES_PER_STATEMENT) {
         let mut add = Statement::new(
@@ -300,18 +293,18 @@ async fn add_lines(
                 line.amount.0.into(),
             ]
         });
-        add.build().persistent(false).execute(conn).await?;
+        add.build().persistent(false).execute(tx)?;
     }
     Ok(())
 }
 
-async fn add_event(
-    conn: &mut Conn<'_>,
+fn add_event(
+    tx: &mut Tx<'_>,
     access_request: &AccessRequest,
     at: UnixMillis,
     number: InvoiceNumber,
     change: InvoiceEventKind,
-) -> Result<(), sqlx::Error> {
+) -> Result<(), QueryError> {
     let (change, note) = change_columns(change);
     let add = query(ADD_EVENT)
         .bind(i64::from(number.year))
@@ -321,7 +314,7 @@ async fn add_event(
         .bind(note.map(|note| i64::from(note.serial)))
         .bind(access_request.by.person().map(|person| person.0))
         .bind(at.0);
-    add.execute(conn).await.map(|_| ())
+    add.execute(tx).map(|_| ())
 }
 
 /// Checks that the summed cost is tokens times prices, as in every ledger row.

@@ -1,10 +1,10 @@
 //! Accounts' usage by month, and the invoice that bills it. All of it comes from the sums by day.
 
-use crate::billing::rows::{read_month, read_number};
-use crate::db::{Conn, FromRow, Query, Row, Statement, query};
+use crate::billing::rows::read_number;
+use crate::db::{FromRow, Query, QueryError, Row, Statement, Tx, from_row, query};
 use crate::ledger::batch::to_db_count;
-use crate::{BillingContact, UnbilledMonth, UsageTotals};
-use chancery_domain::{AccountId, AccountName, Buyer, InvoiceNumber, ModelUsage, Month, Prices};
+use crate::{UnbilledMonth, UsageTotals};
+use chancery_domain::{AccountId, Buyer, InvoiceNumber, ModelUsage, Month, Prices};
 
 const BUYER: &str = "SELECT id, name, billing_address, billing_email FROM accounts WHERE id = $1";
 
@@ -30,22 +30,17 @@ const BILLED_AFTER: &str = "SELECT account_id, month, invoice_year, invoice_seri
     WHERE (account_id, month) > ($1, $2) AND invoice_year IS NOT NULL ORDER BY account_id, month LIMIT $3";
 const LAST_NUMBERS: &str = "SELECT year, serial FROM invoice_serials WHERE serial > 0 ORDER BY year";
 
-impl FromRow for Buyer {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let BillingContact { address, email } = BillingContact::from_row(row)?;
-        let (account, name) = (AccountId(row.get("id")?), AccountName::from_stored(row.get("name")?));
-        Ok(Self { account, name, address, email })
-    }
-}
+from_row!(Buyer { account: "id", name, address: "billing_address", email: "billing_email" });
 
-impl FromRow for ModelUsage {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let UsageTotals { requests, input_tokens, cached_input_tokens, output_tokens, cost } =
-            UsageTotals::from_row(row)?;
-        let (model, prices) = (row.get("model")?, Prices::from_row(row)?);
-        Ok(Self { model, prices, requests, input_tokens, cached_input_tokens, output_tokens, cost })
-    }
-}
+from_row!(ModelUsage {
+    model,
+    prices: Prices::from_row,
+    requests,
+    input_tokens,
+    cached_input_tokens,
+    output_tokens,
+    cost: "cost_nanos"
+});
 
 /// An account's month and the invoice that bills it, if any.
 pub(crate) struct AccountMonth {
@@ -55,17 +50,17 @@ pub(crate) struct AccountMonth {
 }
 
 impl FromRow for AccountMonth {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
         let invoice = read_number(row, ["invoice_year", "invoice_serial"])?;
-        Ok(Self { account: AccountId(row.get("account_id")?), month: read_month(row)?, invoice })
+        Ok(Self { account: row.get("account_id")?, month: row.get("month")?, invoice })
     }
 }
 
 /// Leaves the totals at zero.
 impl FromRow for UnbilledMonth {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let (account, name) = (AccountId(row.get("account_id")?), AccountName::from_stored(row.get("name")?));
-        Ok(Self { account, name, month: read_month(row)?, totals: UsageTotals::default() })
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
+        let (account, name, month) = (row.get("account_id")?, row.get("name")?, row.get("month")?);
+        Ok(Self { account, name, month, totals: UsageTotals::default() })
     }
 }
 
@@ -78,7 +73,7 @@ pub(crate) struct MonthFilter {
 
 impl MonthFilter {
     /// Adds the conditions for unbilled months `m`.
-    fn push_unbilled_filter(self, statement: &mut Statement<'_>) {
+    fn push_unbilled_filter(self, statement: &mut Statement) {
         statement.push("m.invoice_year IS NULL");
         if let Some(account) = self.account {
             statement.push(" AND m.account_id = ").push_bind(account.0);
@@ -92,12 +87,12 @@ impl MonthFilter {
 }
 
 /// The account as shown on documents.
-pub(crate) async fn buyer(conn: &mut Conn<'_>, account: AccountId) -> Result<Option<Buyer>, sqlx::Error> {
-    query(BUYER).bind(account.0).fetch_optional(conn).await
+pub(crate) fn buyer(tx: &mut Tx<'_>, account: AccountId) -> Result<Option<Buyer>, QueryError> {
+    query(BUYER).bind(account.0).fetch_optional(tx)
 }
 
 /// Usage by model and prices.
-pub(crate) fn usage<'q>(account: AccountId, month: Month) -> Query<'q> {
+pub(crate) fn usage(account: AccountId, month: Month) -> Query {
     query(BY_MODEL_AND_PRICES)
         .bind(account.0)
         .bind(i64::from(month.first_day().0))
@@ -105,53 +100,53 @@ pub(crate) fn usage<'q>(account: AccountId, month: Month) -> Query<'q> {
 }
 
 /// The invoice that bills the month, if any.
-pub(crate) async fn invoice_of_month(
-    conn: &mut Conn<'_>,
+pub(crate) fn invoice_of_month(
+    tx: &mut Tx<'_>,
     account: AccountId,
     month: Month,
-) -> Result<Option<InvoiceNumber>, sqlx::Error> {
+) -> Result<Option<InvoiceNumber>, QueryError> {
     let read = query(INVOICE_OF_MONTH).bind(account.0).bind(i64::from(month.number()));
-    let found: Option<AccountMonth> = read.fetch_optional(conn).await?;
+    let found: Option<AccountMonth> = read.fetch_optional(tx)?;
     Ok(found.and_then(|found| found.invoice))
 }
 
-pub(crate) fn billed_after<'q>(after: Option<(AccountId, Month)>, limit: u32) -> Query<'q> {
+pub(crate) fn billed_after(after: Option<(AccountId, Month)>, limit: u32) -> Query {
     let (account, month) =
         after.map_or((i64::MIN, 0), |(account, month)| (account.0, i64::from(month.number())));
     query(BILLED_AFTER).bind(account).bind(month).bind(i64::from(limit))
 }
 
-pub(crate) fn last_numbers<'q>() -> Query<'q> {
+pub(crate) fn last_numbers() -> Query {
     query(LAST_NUMBERS)
 }
 
-pub(crate) async fn count_unbilled(conn: &mut Conn<'_>, filter: MonthFilter) -> Result<u64, sqlx::Error> {
+pub(crate) fn count_unbilled(tx: &mut Tx<'_>, filter: MonthFilter) -> Result<u64, QueryError> {
     let mut read = Statement::new("SELECT COUNT(*) FROM billing_months m WHERE ");
     filter.push_unbilled_filter(&mut read);
-    read.build().fetch_one(conn).await
+    read.build().fetch_one(tx)
 }
 
 /// Newest month first, then by account.
-pub(crate) async fn unbilled(
-    conn: &mut Conn<'_>,
+pub(crate) fn unbilled(
+    tx: &mut Tx<'_>,
     filter: MonthFilter,
     offset: u64,
     limit: u32,
-) -> Result<Vec<UnbilledMonth>, sqlx::Error> {
+) -> Result<Vec<UnbilledMonth>, QueryError> {
     let mut read = Statement::new(
         "SELECT m.account_id, m.month, a.name FROM billing_months m JOIN accounts a ON a.id = m.account_id WHERE ",
     );
     filter.push_unbilled_filter(&mut read);
     read.push(" ORDER BY m.month DESC, m.account_id LIMIT ").push_bind(i64::from(limit));
     read.push(" OFFSET ").push_bind(to_db_count(offset));
-    let mut months: Vec<UnbilledMonth> = read.build().fetch_all(conn).await?;
+    let mut months: Vec<UnbilledMonth> = read.build().fetch_all(tx)?;
     for UnbilledMonth { account, month, totals, .. } in &mut months {
         // One query per month: its days are one index range, and a page has few months.
         let sum = query(TOTALS)
             .bind(account.0)
             .bind(i64::from(month.first_day().0))
             .bind(i64::from(month.last_day().0));
-        *totals = sum.fetch_one(conn).await?;
+        *totals = sum.fetch_one(tx)?;
     }
     Ok(months)
 }

@@ -10,8 +10,8 @@ use chancery_domain::{
 pub const INVOICES_PER_PAGE: u32 = 25;
 
 /// Renders the document of an invoice that has just got its number. It runs in the transaction that issues the invoice,
-/// so neither exists without the other. An error rolls back.
-pub type RenderInvoice<'a> = &'a (dyn Fn(&Invoice) -> Result<Vec<u8>, String> + Send + Sync);
+/// so neither exists without the other; on a thread of the database, and again if the transaction is repeated. An error rolls back.
+pub type RenderInvoice = Box<dyn Fn(&Invoice) -> Result<Vec<u8>, String> + Send>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvoiceQuery {

@@ -3,15 +3,14 @@
 
 use crate::ClientError;
 use crate::clients::entry_terms::{EntryTerms, add_entry_terms, entry_terms, replace_entry_terms};
-use crate::clients::rows::{dispute_details, person_ref};
 use crate::clients::types::{
     ArchiveChange, ENTRIES_PER_PAGE, EntryChange, EntryCounts, EntryCursor, EntryQuery, NewEntry, SaveOutcome,
 };
 use crate::clients::versions::add_entry_version;
-use crate::db::{Conn, FromRow, Query, Row, Statement, TxError, corrupt, query};
+use crate::db::{Query, QueryError, Row, Statement, Tx, from_row, query};
 use chancery_domain::{
-    AccessRequest, ClientId, ClientName, ContactEmail, DisputeDetails, EmailSubject, Entry, EntryId,
-    EntryKind, EntryText, EntryTitle, LetterHeading, SentLetter, UnixMillis, Version,
+    AccessRequest, ClientId, ClientName, DisputeDetails, EmailSubject, Entry, EntryId, EntryKind,
+    LetterHeading, SentLetter, Version,
 };
 use std::collections::BTreeSet;
 
@@ -29,34 +28,27 @@ pub(crate) const SELECT_ENTRIES: &str = "SELECT e.id, e.client_id, e.kind, e.at_
 
 const HAS_ENTRY: &str = "SELECT COUNT(*) FROM entries WHERE id = $1 AND client_id = $2";
 
-impl FromRow for Entry {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let kind: String = row.get("kind")?;
-        let kind =
-            kind.parse().map_err(|error| corrupt("an entry's kind", format!("{error}, and not {kind:?}")))?;
-        Ok(Self {
-            id: EntryId(row.get("id")?),
-            client: ClientId(row.get("client_id")?),
-            kind,
-            at: UnixMillis(row.get("at_ms")?),
-            author: person_ref(row.get("author_id")?, &row.get::<String>("author_email")?)?,
-            title: EntryTitle::from_stored(row.get("title")?),
-            text: EntryText::from_stored(row.get("text")?),
-            is_open: row.get("is_open")?,
-            dispute: dispute_details(row)?,
-            version: Version(row.get("version")?),
-            archived_at: row.get::<Option<i64>>("archived_at_ms")?.map(UnixMillis),
-            sent: sent_letter(row)?,
-        })
-    }
-}
+from_row!(Entry {
+    id,
+    client: "client_id",
+    kind,
+    at: "at_ms",
+    author: person("author_id", "author_email"),
+    title,
+    text,
+    is_open,
+    dispute: DisputeDetails::from_row,
+    version,
+    archived_at: "archived_at_ms",
+    sent: sent_letter
+});
 
-fn sent_letter(row: &Row) -> Result<Option<SentLetter>, sqlx::Error> {
-    let Some(at) = row.get::<Option<i64>>("sent_at_ms")?.map(UnixMillis) else { return Ok(None) };
+fn sent_letter(row: &Row<'_>) -> Result<Option<SentLetter>, QueryError> {
+    let Some(at) = row.get("sent_at_ms")? else { return Ok(None) };
     Ok(Some(SentLetter {
         at,
-        to: ContactEmail::from_stored(row.get("sent_to")?),
-        by: person_ref(row.get("sent_by")?, &row.get::<String>("sender_email")?)?,
+        to: row.get("sent_to")?,
+        by: row.person("sent_by", "sender_email")?,
         subject: EmailSubject::from_stored(row.get("sent_subject")?),
         heading: LetterHeading {
             firm_name: row.get("firm_name")?,
@@ -157,16 +149,22 @@ pub(crate) fn ensure_entry_capacity(
     }
 }
 
+/// Number of entries that are not archived.
+pub(crate) fn active_entries(counts: &EntryCounts) -> u64 {
+    counts.meeting_notes + counts.billing_disputes + counts.draft_letters
+}
+
 /// Number of entries, archived ones included.
 pub(crate) fn total_entries(counts: &EntryCounts) -> u64 {
-    counts.meeting_notes + counts.billing_disputes + counts.draft_letters + counts.archived
+    active_entries(counts) + counts.archived
 }
 
 /// The entries of a page, and whether there are more.
-pub(crate) type EntryPage = (Vec<Entry>, bool);
-
-/// Reads a page plus one entry.
-pub(crate) fn select_page(client: ClientId, filter: &EntryQuery) -> Query<'static> {
+pub(crate) fn read_page(
+    tx: &mut Tx<'_>,
+    client: ClientId,
+    filter: &EntryQuery,
+) -> Result<(Vec<Entry>, bool), QueryError> {
     let EntryQuery { kind, is_open, is_archived, after } = filter;
     let mut read = Statement::new(SELECT_ENTRIES);
     read.push("e.client_id = ").push_bind(client.0).push(" AND e.is_archived = ").push_bind(*is_archived);
@@ -180,57 +178,47 @@ pub(crate) fn select_page(client: ClientId, filter: &EntryQuery) -> Query<'stati
         read.push(" AND (e.at_ms, e.id) < (").push_bind(at.0).push(", ").push_bind(id.0).push(")");
     }
     read.push(" ORDER BY e.at_ms DESC, e.id DESC LIMIT ").push_bind(i64::from(ENTRIES_PER_PAGE) + 1);
-    read.build()
-}
-
-/// Turns the result of `select_page` into a page.
-pub(crate) fn into_page(mut entries: Vec<Entry>) -> EntryPage {
+    let mut entries: Vec<Entry> = read.build().fetch_all(tx)?;
     let has_more = entries.len() > ENTRIES_PER_PAGE as usize;
-    if has_more {
-        entries.pop();
-    }
-    (entries, has_more)
+    entries.truncate(ENTRIES_PER_PAGE as usize);
+    Ok((entries, has_more))
 }
 
 /// Entries of a record that may be read, in any order.
-pub(crate) fn select_by_id(ids: &[EntryId]) -> Query<'static> {
+pub(crate) fn select_by_id(ids: &[EntryId]) -> Query {
     let mut read = Statement::new(SELECT_ENTRIES);
     read.push("e.id IN ").push_list(ids.iter().map(|entry| entry.0));
     read.build().persistent(false)
 }
 
 /// Whether the client has this entry. Reads nothing else of it.
-pub(crate) async fn has_entry(
-    conn: &mut Conn<'_>,
-    client: ClientId,
-    entry: EntryId,
-) -> Result<bool, sqlx::Error> {
-    let found: i64 = query(HAS_ENTRY).bind(entry.0).bind(client.0).fetch_one(conn).await?;
+pub(crate) fn has_entry(tx: &mut Tx<'_>, client: ClientId, entry: EntryId) -> Result<bool, QueryError> {
+    let found: i64 = query(HAS_ENTRY).bind(entry.0).bind(client.0).fetch_one(tx)?;
     Ok(found > 0)
 }
 
-pub(crate) async fn find_entry(
-    conn: &mut Conn<'_>,
+pub(crate) fn find_entry(
+    tx: &mut Tx<'_>,
     client: ClientId,
     entry: EntryId,
-) -> Result<Option<Entry>, sqlx::Error> {
+) -> Result<Option<Entry>, QueryError> {
     let mut read = Statement::new(SELECT_ENTRIES);
     read.push("e.client_id = ").push_bind(client.0).push(" AND e.id = ").push_bind(entry.0);
-    read.build().fetch_optional(conn).await
+    read.build().fetch_optional(tx)
 }
 
 /// Those of the given entries that belong to this client and are not archived, newest first.
-pub(crate) async fn find_entries(
-    conn: &mut Conn<'_>,
+pub(crate) fn find_entries(
+    tx: &mut Tx<'_>,
     client: ClientId,
     ids: &[EntryId],
-) -> Result<Vec<Entry>, sqlx::Error> {
+) -> Result<Vec<Entry>, QueryError> {
     let mut found: Vec<Entry> = Vec::new();
     for ids in ids.chunks(MAX_ROWS_PER_STATEMENT) {
         let mut read = Statement::new(SELECT_ENTRIES);
         read.push("e.client_id = ").push_bind(client.0).push(" AND e.is_archived = ").push_bind(false);
         read.push(" AND e.id IN ").push_list(ids.iter().map(|entry| entry.0));
-        found.extend(read.build().persistent(false).fetch_all::<Entry>(conn).await?);
+        found.extend(read.build().persistent(false).fetch_all::<Entry>(tx)?);
     }
     found.sort_by_key(|entry| std::cmp::Reverse((entry.at, entry.id)));
     // An id may be given twice.
@@ -239,11 +227,11 @@ pub(crate) async fn find_entries(
 }
 
 /// Adds entries with allocated ids, their first versions and their search terms.
-pub(crate) async fn insert_entries(
-    conn: &mut Conn<'_>,
+pub(crate) fn insert_entries(
+    tx: &mut Tx<'_>,
     access_request: &AccessRequest,
     entries: &[(EntryId, ClientId, &NewEntry)],
-) -> Result<(), sqlx::Error> {
+) -> Result<(), QueryError> {
     let by = access_request.by.person().map(|person| person.0);
     for entries in entries.chunks(MAX_ROWS_PER_STATEMENT) {
         let mut add = Statement::new(
@@ -267,7 +255,7 @@ pub(crate) async fn insert_entries(
                 new.text.as_str().into(),
             ]
         });
-        add.build().persistent(entries.len() == 1).execute(conn).await?;
+        add.build().persistent(entries.len() == 1).execute(tx)?;
         let mut add_versions = Statement::new(
             "INSERT INTO entry_versions \
              (entry_id, version, at_ms, is_open, is_archived, actor_id, changed_at_ms, amount_minor, due_day, title, \
@@ -288,7 +276,7 @@ pub(crate) async fn insert_entries(
                 new.text.as_str().into(),
             ]
         });
-        add_versions.build().persistent(entries.len() == 1).execute(conn).await?;
+        add_versions.build().persistent(entries.len() == 1).execute(tx)?;
         let active = entries.iter().filter(|(_, _, new)| !new.is_archived);
         let terms: Vec<EntryTerms> = active
             .map(|(id, client, new)| EntryTerms {
@@ -297,24 +285,24 @@ pub(crate) async fn insert_entries(
                 terms: entry_terms(&new.title, &new.text),
             })
             .collect();
-        add_entry_terms(conn, &terms).await?;
+        add_entry_terms(tx, &terms)?;
     }
     Ok(())
 }
 
 /// Saves changed fields if the version is still the one that the editor saw. Fails with `LetterSent` for a letter that was
 /// sent by email.
-pub(crate) async fn change_entry(
-    conn: &mut Conn<'_>,
+pub(crate) fn change_entry(
+    tx: &mut Tx<'_>,
     access_request: &AccessRequest,
     client: ClientId,
     change: &EntryChange,
-) -> Result<SaveOutcome<Entry>, TxError<ClientError>> {
-    let Some(current) = find_entry(conn, client, change.entry).await? else {
+) -> Result<SaveOutcome<Entry>, ClientError> {
+    let Some(current) = find_entry(tx, client, change.entry)? else {
         return Ok(SaveOutcome::NotFound);
     };
     if current.sent.is_some() {
-        return Err(ClientError::LetterSent { client, letter: current.id }.into());
+        return Err(ClientError::LetterSent { client, letter: current.id });
     }
     if current.version != change.version {
         return Ok(SaveOutcome::Conflict(current));
@@ -329,18 +317,18 @@ pub(crate) async fn change_entry(
     };
     match changed == current {
         true => Ok(SaveOutcome::Saved(current)),
-        false => Ok(save_entry(conn, access_request, &current, changed).await?),
+        false => Ok(save_entry(tx, access_request, &current, changed)?),
     }
 }
 
-pub(crate) async fn archive_entry(
-    conn: &mut Conn<'_>,
+pub(crate) fn archive_entry(
+    tx: &mut Tx<'_>,
     access_request: &AccessRequest,
     client: ClientId,
     entry: EntryId,
     ArchiveChange { is_archived, version }: ArchiveChange,
-) -> Result<SaveOutcome<Entry>, sqlx::Error> {
-    let Some(current) = find_entry(conn, client, entry).await? else { return Ok(SaveOutcome::NotFound) };
+) -> Result<SaveOutcome<Entry>, QueryError> {
+    let Some(current) = find_entry(tx, client, entry)? else { return Ok(SaveOutcome::NotFound) };
     if version.is_some_and(|version| version != current.version) {
         return Ok(SaveOutcome::Conflict(current));
     }
@@ -348,16 +336,16 @@ pub(crate) async fn archive_entry(
         return Ok(SaveOutcome::Saved(current));
     }
     let changed = Entry { archived_at: is_archived.then_some(access_request.at), ..current.clone() };
-    save_entry(conn, access_request, &current, changed).await
+    save_entry(tx, access_request, &current, changed)
 }
 
 /// Saves the entry as its next version, and updates the client's counts and the search index.
-pub(crate) async fn save_entry(
-    conn: &mut Conn<'_>,
+pub(crate) fn save_entry(
+    tx: &mut Tx<'_>,
     access_request: &AccessRequest,
     current: &Entry,
     entry: Entry,
-) -> Result<SaveOutcome<Entry>, sqlx::Error> {
+) -> Result<SaveOutcome<Entry>, QueryError> {
     let entry = Entry { version: entry.version.next(), ..entry };
     let update = query(UPDATE)
         .bind(entry.id.0)
@@ -370,11 +358,11 @@ pub(crate) async fn save_entry(
         .bind(due_day(&entry.dispute))
         .bind(entry.title.as_str())
         .bind(entry.text.as_str());
-    update.execute(conn).await?;
-    add_entry_version(conn, access_request, entry.id).await?;
-    recount_entries(conn, entry.client).await?;
+    update.execute(tx)?;
+    add_entry_version(tx, access_request, entry.id)?;
+    recount_entries(tx, entry.client)?;
     let indexed = EntryTerms { entry: entry.id, client: entry.client, terms: indexed_terms(&entry) };
-    replace_entry_terms(conn, &indexed_terms(current), &indexed).await?;
+    replace_entry_terms(tx, &indexed_terms(current), &indexed)?;
     Ok(SaveOutcome::Saved(entry))
 }
 
@@ -386,7 +374,7 @@ fn indexed_terms(entry: &Entry) -> BTreeSet<String> {
     }
 }
 
-pub(crate) async fn recount_entries(conn: &mut Conn<'_>, client: ClientId) -> Result<(), sqlx::Error> {
-    query(RECOUNT).bind(client.0).execute(conn).await?;
+pub(crate) fn recount_entries(tx: &mut Tx<'_>, client: ClientId) -> Result<(), QueryError> {
+    query(RECOUNT).bind(client.0).execute(tx)?;
     Ok(())
 }

@@ -10,7 +10,7 @@
 //! Archived entries are in neither.
 
 use crate::clients::search::{MAX_ROWS_PER_STATEMENT, MIN_ENTRY_TERM_BYTES, TermRange, tokenize};
-use crate::db::{Conn, FromRow, Row, Statement, corrupt, query};
+use crate::db::{QueryError, Statement, Tx, corrupt, from_row, query};
 use chancery_domain::{ClientId, EntryId, EntryText, EntryTitle, PersonId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -51,7 +51,7 @@ impl EntryTerms {
 }
 
 /// Adds the condition that entry `e` has a term. Terms contain neither wildcards nor capitals.
-pub(crate) fn push_entry_has(statement: &mut Statement<'_>, term: &TermRange) {
+pub(crate) fn push_entry_has(statement: &mut Statement, term: &TermRange) {
     statement.push("EXISTS (SELECT 1 FROM entry_search_terms t WHERE t.entry_id = e.id AND t.terms LIKE ");
     statement.push_bind(format!("% {}%", term.first)).push(")");
 }
@@ -63,22 +63,14 @@ struct IndexedClient {
     is_archived: bool,
 }
 
-impl FromRow for IndexedClient {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            id: ClientId(row.get("id")?),
-            owner: PersonId(row.get("owner_id")?),
-            is_archived: row.get("is_archived")?,
-        })
-    }
-}
+from_row!(IndexedClient { id, owner: "owner_id", is_archived });
 
 /// Indexes entries that are not indexed, of any number of clients.
-pub(crate) async fn add_entry_terms(conn: &mut Conn<'_>, entries: &[EntryTerms]) -> Result<(), sqlx::Error> {
+pub(crate) fn add_entry_terms(tx: &mut Tx<'_>, entries: &[EntryTerms]) -> Result<(), QueryError> {
     for entries in entries.chunks(MAX_ROWS_PER_STATEMENT) {
         let mut add = Statement::new("INSERT INTO entry_search_terms (entry_id, terms) ");
         add.push_values(entries, |entry| [entry.entry.0.into(), entry.joined().into()]);
-        add.build().persistent(entries.len() == 1).execute(conn).await?;
+        add.build().persistent(entries.len() == 1).execute(tx)?;
     }
     let mut counts: BTreeMap<(ClientId, &str), i64> = BTreeMap::new();
     for entry in entries {
@@ -86,14 +78,14 @@ pub(crate) async fn add_entry_terms(conn: &mut Conn<'_>, entries: &[EntryTerms])
             *counts.entry((entry.client, term.as_str())).or_default() += 1;
         }
     }
-    add_counts(conn, &counts.into_iter().collect::<Vec<_>>()).await
+    add_counts(tx, &counts.into_iter().collect::<Vec<_>>())
 }
 
 /// Adds to the number of entries with each term of a client.
-async fn add_counts(conn: &mut Conn<'_>, counts: &[((ClientId, &str), i64)]) -> Result<(), sqlx::Error> {
+fn add_counts(tx: &mut Tx<'_>, counts: &[((ClientId, &str), i64)]) -> Result<(), QueryError> {
     for counts in counts.chunks(MAX_ROWS_PER_STATEMENT) {
         let clients: BTreeSet<ClientId> = counts.iter().map(|((client, _), _)| *client).collect();
-        let clients = indexed_clients(conn, &clients).await?;
+        let clients = indexed_clients(tx, &clients)?;
         let mut rows = Vec::with_capacity(counts.len());
         for ((client, term), entries) in counts {
             let client = clients.get(client).ok_or_else(|| missing_client(*client))?;
@@ -111,47 +103,47 @@ async fn add_counts(conn: &mut Conn<'_>, counts: &[((ClientId, &str), i64)]) -> 
             ]
         });
         add.push(ADD_COUNTS_END);
-        add.build().persistent(false).execute(conn).await?;
+        add.build().persistent(false).execute(tx)?;
     }
     Ok(())
 }
 
-fn missing_client(client: ClientId) -> sqlx::Error {
+fn missing_client(client: ClientId) -> QueryError {
     corrupt("an entry", format!("client {client} does not exist"))
 }
 
-async fn indexed_clients(
-    conn: &mut Conn<'_>,
+fn indexed_clients(
+    tx: &mut Tx<'_>,
     clients: &BTreeSet<ClientId>,
-) -> Result<HashMap<ClientId, IndexedClient>, sqlx::Error> {
+) -> Result<HashMap<ClientId, IndexedClient>, QueryError> {
     let mut read = Statement::new("SELECT id, owner_id, is_archived FROM clients WHERE id IN ");
     read.push_list(clients.iter().map(|client| client.0));
-    let found: Vec<IndexedClient> = read.build().persistent(clients.len() == 1).fetch_all(conn).await?;
+    let found: Vec<IndexedClient> = read.build().persistent(clients.len() == 1).fetch_all(tx)?;
     Ok(found.into_iter().map(|client| (client.id, client)).collect())
 }
 
 /// Indexes the new terms of an entry in place of its old ones. An archived entry has none.
-pub(crate) async fn replace_entry_terms(
-    conn: &mut Conn<'_>,
+pub(crate) fn replace_entry_terms(
+    tx: &mut Tx<'_>,
     old: &BTreeSet<String>,
     new: &EntryTerms,
-) -> Result<(), sqlx::Error> {
+) -> Result<(), QueryError> {
     if *old == new.terms {
         return Ok(());
     }
-    query("DELETE FROM entry_search_terms WHERE entry_id = $1").bind(new.entry.0).execute(conn).await?;
+    query("DELETE FROM entry_search_terms WHERE entry_id = $1").bind(new.entry.0).execute(tx)?;
     if !new.terms.is_empty() {
         let add = query("INSERT INTO entry_search_terms (entry_id, terms) VALUES ($1, $2)");
-        add.bind(new.entry.0).bind(new.joined()).execute(conn).await?;
+        add.bind(new.entry.0).bind(new.joined()).execute(tx)?;
     }
     let removed: Vec<&str> = old.difference(&new.terms).map(String::as_str).collect();
-    remove_counts(conn, new.client, &removed).await?;
+    remove_counts(tx, new.client, &removed)?;
     let added = new.terms.difference(old).map(|term| ((new.client, term.as_str()), 1));
-    add_counts(conn, &added.collect::<Vec<_>>()).await
+    add_counts(tx, &added.collect::<Vec<_>>())
 }
 
 /// Takes one entry off the count of each term. A term that no other entry has is deleted.
-async fn remove_counts(conn: &mut Conn<'_>, client: ClientId, terms: &[&str]) -> Result<(), sqlx::Error> {
+fn remove_counts(tx: &mut Tx<'_>, client: ClientId, terms: &[&str]) -> Result<(), QueryError> {
     for terms in terms.chunks(MAX_ROWS_PER_STATEMENT) {
         for (change, condition) in [
             ("DELETE FROM client_search_terms", " AND entries = 1"),
@@ -160,7 +152,7 @@ async fn remove_counts(conn: &mut Conn<'_>, client: ClientId, terms: &[&str]) ->
             let mut remove = Statement::new(change);
             remove.push(" WHERE client_id = ").push_bind(client.0).push(" AND in_entries = ").push_bind(true);
             remove.push(condition).push(" AND term IN ").push_list(terms.iter().copied());
-            remove.build().persistent(false).execute(conn).await?;
+            remove.build().persistent(false).execute(tx)?;
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Errors of client records. The texts are for logs; surfaces write their own.
 
 use crate::DbError;
-use crate::db::Rejection;
+use crate::db::QueryError;
 use chancery_domain::{ClientId, ClientName, EntryId, PersonId};
 
 #[derive(Debug, thiserror::Error)]
@@ -25,10 +25,8 @@ pub enum ClientError {
     Database(#[from] DbError),
 }
 
-impl From<sqlx::Error> for ClientError {
-    fn from(error: sqlx::Error) -> Self {
+impl From<QueryError> for ClientError {
+    fn from(error: QueryError) -> Self {
         Self::Database(error.into())
     }
 }
-
-impl Rejection for ClientError {}

@@ -2,18 +2,17 @@
 
 use crate::ClientError;
 use crate::DbError;
-use crate::audit::step::AuditedSteps;
+use crate::audit::step::{AppendedDecisions, AuditedSteps};
 use crate::clients::entries::{NewEntryCounts, ensure_entry_capacity, insert_entries, recount_entries};
 use crate::clients::rows::{ensure_active_member, ensure_person_exists};
 use crate::clients::search::{SearchTermRow, add_search_terms, search_terms_of, sort_name};
 use crate::clients::types::{NewClient, NewEntry};
-use crate::db::Db;
-use crate::db::{Conn, Dialect, Statement, TxError, query};
+use crate::db::{Db, Dialect, QueryError, Statement, Tx, query};
 use chancery_domain::{AccessRequest, AuditRow, ClientId, ClientName, EntryId, PersonId, Version};
 use chancery_policy::{CreateClient, Permit};
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::mpsc;
 
 /// Clients per batch: far below both databases' parameter limits, and fast.
 pub(crate) const MAX_CLIENTS_PER_STATEMENT: usize = 500;
@@ -29,17 +28,17 @@ const ALLOCATE_IDS_POSTGRES: &str =
 ///
 /// Inserts touch index pages at random. With SQLite's default cache of 2 MB, each page is read and written again and
 /// again. This cache has 8 MB; `restore_page_cache` resets it.
-pub(crate) async fn enlarge_page_cache(conn: &mut Conn<'_>) -> Result<(), sqlx::Error> {
-    if conn.dialect() == Dialect::Sqlite {
-        query("PRAGMA cache_size = -8192").persistent(false).execute(conn).await?;
+fn enlarge_page_cache(tx: &mut Tx<'_>) -> Result<(), QueryError> {
+    if tx.dialect() == Dialect::Sqlite {
+        query("PRAGMA cache_size = -8192").persistent(false).execute(tx)?;
     }
     Ok(())
 }
 
-pub(crate) async fn restore_page_cache(conn: &mut Conn<'_>) -> Result<(), sqlx::Error> {
-    if conn.dialect() == Dialect::Sqlite {
-        query("PRAGMA cache_size = -2000").persistent(false).execute(conn).await?;
-        query("PRAGMA shrink_memory").persistent(false).execute(conn).await?;
+fn restore_page_cache(tx: &mut Tx<'_>) -> Result<(), QueryError> {
+    if tx.dialect() == Dialect::Sqlite {
+        query("PRAGMA cache_size = -2000").persistent(false).execute(tx)?;
+        query("PRAGMA shrink_memory").persistent(false).execute(tx)?;
     }
     Ok(())
 }
@@ -50,17 +49,17 @@ const IMPORT_TIMEOUT: Duration = Duration::from_secs(3_600);
 const ANY: &str = "SELECT COUNT(*) FROM (SELECT id FROM clients LIMIT 1) AS some_client";
 
 /// Allocates the next ids of a table, in order.
-pub(crate) async fn allocate_ids(
-    conn: &mut Conn<'_>,
+pub(crate) fn allocate_ids(
+    tx: &mut Tx<'_>,
     table: &'static str,
     count: usize,
-) -> Result<Vec<i64>, TxError<ClientError>> {
-    let allocate = query(match conn.dialect() {
+) -> Result<Vec<i64>, ClientError> {
+    let allocate = query(match tx.dialect() {
         Dialect::Sqlite => ALLOCATE_IDS_SQLITE,
         Dialect::Postgres => ALLOCATE_IDS_POSTGRES,
     });
     let requested = i64::try_from(count).unwrap_or(i64::MAX);
-    let mut ids: Vec<i64> = allocate.bind(table).bind(requested).fetch_all(conn).await?;
+    let mut ids: Vec<i64> = allocate.bind(table).bind(requested).fetch_all(tx)?;
     ids.sort_unstable();
     match ids.len() == count {
         true => Ok(ids),
@@ -99,38 +98,37 @@ impl NewClientRow<'_> {
 }
 
 /// Adds the clients with their entries. Returns the decisions that allowed them, with the new ids, in order.
-pub(crate) async fn add_clients(
-    conn: &mut Conn<'_>,
+pub(crate) fn add_clients(
+    tx: &mut Tx<'_>,
     new: &[(Permit<CreateClient>, NewClient)],
-) -> Result<Vec<AuditRow>, TxError<ClientError>> {
+) -> Result<Vec<AuditRow>, ClientError> {
     // A permit to create a client always has an owner. Ids start at 1, so 0 matches no person.
     let owner = |permit: &Permit<CreateClient>| permit.owner().unwrap_or(PersonId(0));
     let owners: BTreeSet<PersonId> = new.iter().map(|(permit, _)| owner(permit)).collect();
     for owner in &owners {
-        ensure_active_member(conn, *owner).await?;
+        ensure_active_member(tx, *owner)?;
     }
     let entries = || new.iter().flat_map(|(_, new)| &new.entries);
     let authors: BTreeSet<PersonId> = entries().map(|entry| entry.author).collect();
     for author in authors.difference(&owners) {
-        ensure_person_exists(conn, *author).await?;
+        ensure_person_exists(tx, *author)?;
     }
     for (_, new) in new {
         ensure_entry_capacity(&new.name, 0, new.entries.len())?;
     }
 
-    let numbered: Vec<NewClientRow<'_>> = allocate_ids(conn, "clients", new.len())
-        .await?
+    let numbered: Vec<NewClientRow<'_>> = allocate_ids(tx, "clients", new.len())?
         .into_iter()
         .zip(new)
         .map(|(id, (permit, new))| NewClientRow { id: ClientId(id), owner: owner(permit), permit, new })
         .collect();
-    insert_clients(conn, &numbered).await?;
+    insert_clients(tx, &numbered)?;
     let term_rows: Vec<SearchTermRow> = numbered.iter().flat_map(NewClientRow::term_rows).collect();
-    add_search_terms(conn, &term_rows).await?;
+    add_search_terms(tx, &term_rows)?;
 
     let entry_ids = match entries().count() {
         0 => Vec::new(),
-        numbers => allocate_ids(conn, "entries", numbers).await?,
+        numbers => allocate_ids(tx, "entries", numbers)?,
     };
     let mut entry_ids = entry_ids.into_iter().map(EntryId);
     for together in numbered.chunk_by(NewClientRow::is_same_decision) {
@@ -140,13 +138,13 @@ pub(crate) async fn add_clients(
             entries.extend(numbers.zip(&client.new.entries).map(|(id, entry)| (id, client.id, entry)));
         }
         if let Some(first) = together.first() {
-            insert_entries(conn, first.permit.access_request(), &entries).await?;
+            insert_entries(tx, first.permit.access_request(), &entries)?;
         }
     }
     Ok(numbered.iter().map(NewClientRow::audit_row).collect())
 }
 
-async fn insert_clients(conn: &mut Conn<'_>, new: &[NewClientRow<'_>]) -> Result<(), sqlx::Error> {
+fn insert_clients(tx: &mut Tx<'_>, new: &[NewClientRow<'_>]) -> Result<(), QueryError> {
     let mut add = Statement::new(
         "INSERT INTO clients (id, name, sort_name, contact, email, telephone, address, since_day, owner_id, \
          version, created_at_ms, archived_at_ms, is_archived, last_entry_at_ms, meeting_notes, billing_disputes, \
@@ -179,7 +177,7 @@ async fn insert_clients(conn: &mut Conn<'_>, new: &[NewClientRow<'_>]) -> Result
             counts.next_due_day.into(),
         ]
     });
-    add.build().persistent(new.len() == 1).execute(conn).await?;
+    add.build().persistent(new.len() == 1).execute(tx)?;
     let mut add_versions = Statement::new(
         "INSERT INTO client_versions (client_id, version, name, contact, email, telephone, address, since_day, \
          owner_id, is_archived, actor_id, at_ms) ",
@@ -201,7 +199,7 @@ async fn insert_clients(conn: &mut Conn<'_>, new: &[NewClientRow<'_>]) -> Result
             access_request.at.0.into(),
         ]
     });
-    add_versions.build().persistent(new.len() == 1).execute(conn).await?;
+    add_versions.build().persistent(new.len() == 1).execute(tx)?;
     Ok(())
 }
 
@@ -221,13 +219,6 @@ pub enum ImportPart {
     End,
 }
 
-/// An import that is being written.
-struct RunningImport {
-    parts: mpsc::Receiver<ImportPart>,
-    created: Vec<ClientId>,
-    last: Option<LastClient>,
-}
-
 /// The client that more entries belong to.
 struct LastClient {
     id: ClientId,
@@ -237,20 +228,48 @@ struct LastClient {
 }
 
 /// Adds entries to a client of an earlier part.
-async fn add_more_entries(
-    conn: &mut Conn<'_>,
-    client: &mut LastClient,
-    new: &[NewEntry],
-) -> Result<(), TxError<ClientError>> {
+fn add_more_entries(tx: &mut Tx<'_>, client: &mut LastClient, new: &[NewEntry]) -> Result<(), ClientError> {
     ensure_entry_capacity(&client.name, client.entries, new.len())?;
     client.entries += new.len() as u64;
     for author in new.iter().map(|entry| entry.author).collect::<BTreeSet<PersonId>>() {
-        ensure_person_exists(conn, author).await?;
+        ensure_person_exists(tx, author)?;
     }
-    let ids = allocate_ids(conn, "entries", new.len()).await?;
+    let ids = allocate_ids(tx, "entries", new.len())?;
     let rows: Vec<_> = ids.into_iter().zip(new).map(|(id, new)| (EntryId(id), client.id, new)).collect();
-    insert_entries(conn, &client.access_request, &rows).await?;
-    Ok(recount_entries(conn, client.id).await?)
+    insert_entries(tx, &client.access_request, &rows)?;
+    Ok(recount_entries(tx, client.id)?)
+}
+
+/// Writes the parts until the end. Sends the number added so far, and stops if nobody waits for it any more.
+fn write_parts(
+    tx: &mut Tx<'_>,
+    appended: &mut AppendedDecisions,
+    parts: &mut mpsc::Receiver<ImportPart>,
+    progress: &mpsc::UnboundedSender<u64>,
+) -> Result<Vec<ClientId>, ClientError> {
+    let mut added: Vec<ClientId> = Vec::new();
+    let mut last: Option<LastClient> = None;
+    loop {
+        let part = parts.blocking_recv().ok_or(ClientError::ImportIncomplete)?;
+        let ImportPart::Clients { more_entries, clients } = part else { return Ok(added) };
+        if let (Some(client), false) = (&mut last, more_entries.is_empty()) {
+            add_more_entries(tx, client, &more_entries)?;
+        }
+        for chunk in clients.chunks(MAX_CLIENTS_PER_STATEMENT) {
+            let decisions = add_clients(tx, chunk)?;
+            appended.append(tx, &decisions)?;
+            added.extend(created(&decisions));
+            progress.send(added.len() as u64).map_err(|_| ClientError::ImportIncomplete)?;
+        }
+        if let (Some(id), Some((permit, new))) = (added.last(), clients.last()) {
+            last = Some(LastClient {
+                id: *id,
+                name: new.name.clone(),
+                entries: new.entries.len() as u64,
+                access_request: permit.access_request().clone(),
+            });
+        }
+    }
 }
 
 /// Imports clients from a file.
@@ -281,41 +300,30 @@ impl ClientImports {
         parts: mpsc::Receiver<ImportPart>,
         progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<Vec<ClientId>, ClientError> {
-        let import = Mutex::new(RunningImport { parts, created: Vec::new(), last: None });
-        self.audited
-            .run_long_in_parts(IMPORT_TIMEOUT, &(&import, progress), |conn, (import, progress)| {
-                Box::pin(async move {
-                    let RunningImport { parts, created, last } = &mut *import.lock().await;
-                    let part = parts.recv().await.ok_or(ClientError::ImportIncomplete)?;
-                    let ImportPart::Clients { more_entries, clients } = part else {
-                        restore_page_cache(conn).await?;
-                        return Ok(None);
-                    };
-                    if created.is_empty() {
-                        enlarge_page_cache(conn).await?;
-                    }
-                    if let (Some(client), false) = (&mut *last, more_entries.is_empty()) {
-                        add_more_entries(conn, client, &more_entries).await?;
-                    }
-                    let mut decisions = Vec::with_capacity(clients.len());
-                    for chunk in clients.chunks(MAX_CLIENTS_PER_STATEMENT) {
-                        decisions.extend(add_clients(conn, chunk).await?);
-                        progress((created.len() + decisions.len()) as u64);
-                    }
-                    created.extend(self::created(&decisions));
-                    if let (Some(id), Some((permit, new))) = (created.last(), clients.last()) {
-                        *last = Some(LastClient {
-                            id: *id,
-                            name: new.name.clone(),
-                            entries: new.entries.len() as u64,
-                            access_request: permit.access_request().clone(),
-                        });
-                    }
-                    Ok(Some(decisions))
-                })
-            })
-            .await?;
-        Ok(import.into_inner().created)
+        let (sender, mut added) = mpsc::unbounded_channel();
+        let mut parts = Some(parts);
+        let import = self.audited.run_long_in_parts(IMPORT_TIMEOUT, move |tx, appended| {
+            // Parts come once. A step that runs again has lost those that it took.
+            let mut parts = parts.take().ok_or(ClientError::ImportIncomplete)?;
+            enlarge_page_cache(tx)?;
+            let written = write_parts(tx, appended, &mut parts, &sender);
+            let restored = restore_page_cache(tx);
+            let ids = written?;
+            restored?;
+            Ok(ids)
+        });
+        tokio::pin!(import);
+        let imported = loop {
+            tokio::select! {
+                biased;
+                Some(number) = added.recv() => progress(number),
+                imported = &mut import => break imported,
+            }
+        };
+        while let Ok(number) = added.try_recv() {
+            progress(number);
+        }
+        imported
     }
 
     /// Whether there are any clients.

@@ -5,14 +5,14 @@
 //!    into the outbox, next to the decision in the audit log. So a letter is sent once, however often it is submitted.
 //! 3. A sent letter cannot be changed (`edit_entry`, and triggers on both databases).
 
-use crate::audit::step::AuditedSteps;
 use crate::clients::entries::{find_entry, save_entry};
-use crate::clients::locks::{lock_for_change, permitted_client};
-use crate::clients::reads::record_read;
+use crate::clients::locks::lock_for_change;
+use crate::clients::reads::view_client;
 use crate::clients::records::Clients;
+use crate::clients::rows::StoredClient;
 use crate::clients::types::{LetterEmail, LetterOutcome, OpenedLetter};
 use crate::clients::unsaved_rows::{FormOfPerson, UnsavedForm, find_unsaved_text};
-use crate::db::{Conn, Db, TxError, query};
+use crate::db::{QueryError, Tx, query};
 use crate::outbox::messages::enqueue;
 use crate::throttles::counts as throttles;
 use crate::{ClientError, NewMessage};
@@ -25,49 +25,40 @@ const RECORD_SENT: &str = "INSERT INTO sent_letters (entry_id, sent_at_ms, sent_
 const IS_SENT: &str = "SELECT COUNT(*) FROM sent_letters WHERE entry_id = $1";
 
 /// Whether the entry is a letter that was sent by email. Reads nothing else of it.
-pub(crate) async fn is_sent(conn: &mut Conn<'_>, entry: EntryId) -> Result<bool, sqlx::Error> {
-    let found: i64 = query(IS_SENT).bind(entry.0).fetch_one(conn).await?;
+pub(crate) fn is_sent(tx: &mut Tx<'_>, entry: EntryId) -> Result<bool, QueryError> {
+    let found: i64 = query(IS_SENT).bind(entry.0).fetch_one(tx)?;
     Ok(found > 0)
 }
 
-/// The letter of a permit whose decision is recorded here. `None` if the client has no such letter.
-async fn read<A: AuthzAction>(
-    audited: &AuditedSteps,
-    db: &Db,
+/// The letter, and counts a view of the client. `None` if the client has no such letter.
+fn read<A: AuthzAction>(
+    tx: &mut Tx<'_>,
     permit: &Permit<A>,
     letter: EntryId,
 ) -> Result<Option<OpenedLetter>, ClientError> {
-    if record_read(audited, permit).await?.is_none() {
+    let Some(StoredClient { client, .. }) = view_client(tx, permit)? else { return Ok(None) };
+    let entry = find_entry(tx, client.id, letter)?;
+    let Some(letter) = entry.filter(|entry| entry.kind == EntryKind::DraftLetter) else {
         return Ok(None);
-    }
-    db.snapshot(&(permit, letter), |conn, (permit, letter)| {
-        Box::pin(async move {
-            let client = permitted_client(conn, permit).await?.client;
-            let entry = find_entry(conn, client.id, *letter).await?;
-            let Some(letter) = entry.filter(|entry| entry.kind == EntryKind::DraftLetter) else {
-                return Ok(None);
-            };
-            let has_unsaved_text = match permit.by().person() {
-                Some(person) if letter.sent.is_none() => {
-                    let form = UnsavedForm::Entry(letter.id);
-                    find_unsaved_text(conn, FormOfPerson { person, client: client.id, form }).await?.is_some()
-                }
-                _ => false,
-            };
-            Ok(Some(OpenedLetter { client, letter, has_unsaved_text }))
-        })
-    })
-    .await
+    };
+    let has_unsaved_text = match permit.by().person() {
+        Some(person) if letter.sent.is_none() => {
+            let form = UnsavedForm::Entry(letter.id);
+            find_unsaved_text(tx, FormOfPerson { person, client: client.id, form })?.is_some()
+        }
+        _ => false,
+    };
+    Ok(Some(OpenedLetter { client, letter, has_unsaved_text }))
 }
 
-async fn send(
-    conn: &mut Conn<'_>,
+fn send(
+    tx: &mut Tx<'_>,
     permit: &Permit<EditClient>,
     email: &LetterEmail,
-) -> Result<LetterOutcome, TxError<ClientError>> {
-    let Some(found) = lock_for_change(conn, permit).await? else { return Ok(LetterOutcome::NotFound) };
+) -> Result<LetterOutcome, ClientError> {
+    let Some(found) = lock_for_change(tx, permit)? else { return Ok(LetterOutcome::NotFound) };
     let Some(sender) = permit.by().person() else { return Ok(LetterOutcome::NotFound) };
-    let entry = find_entry(conn, found.client.id, email.letter).await?;
+    let entry = find_entry(tx, found.client.id, email.letter)?;
     let letter = entry.filter(|entry| entry.kind == EntryKind::DraftLetter && entry.archived_at.is_none());
     let Some(letter) = letter else { return Ok(LetterOutcome::NotFound) };
     if letter.sent.is_some() {
@@ -80,7 +71,7 @@ async fn send(
         return Ok(LetterOutcome::RecipientChanged);
     }
     let now = permit.access_request().at;
-    let counted = throttles::count(conn, ThrottleKey::LetterPerPersonAndDay(sender), now).await?;
+    let counted = throttles::count(tx, ThrottleKey::LetterPerPersonAndDay(sender), now)?;
     if let ThrottleDecision::Denied(count) = counted {
         return Ok(LetterOutcome::QuotaExceeded { until: count.expires_at });
     }
@@ -99,9 +90,9 @@ async fn send(
         .bind(event_id.as_str());
     // The entry is saved first: once the letter is on record as sent, it cannot be changed.
     let sent = Entry { is_open: false, ..letter.clone() };
-    save_entry(conn, permit.access_request(), &letter, sent).await?;
-    record.execute(conn).await?;
-    enqueue(conn, std::slice::from_ref(&email.message)).await?;
+    save_entry(tx, permit.access_request(), &letter, sent)?;
+    record.execute(tx)?;
+    enqueue(tx, std::slice::from_ref(&email.message))?;
     Ok(LetterOutcome::Sent)
 }
 
@@ -112,7 +103,7 @@ impl Clients {
         permit: Permit<ReadClient>,
         letter: EntryId,
     ) -> Result<Option<OpenedLetter>, ClientError> {
-        read(&self.audited, &self.db, &permit, letter).await
+        self.audited.run(vec![permit.to_audit_row()], move |tx| read(tx, &permit, letter)).await
     }
 
     /// The same before it is sent or copied, for which the person must be allowed to edit the record.
@@ -121,7 +112,7 @@ impl Clients {
         permit: Permit<EditClient>,
         letter: EntryId,
     ) -> Result<Option<OpenedLetter>, ClientError> {
-        read(&self.audited, &self.db, &permit, letter).await
+        self.audited.run(vec![permit.to_audit_row()], move |tx| read(tx, &permit, letter)).await
     }
 
     /// Marks the letter as sent and puts its email into the outbox. Wake the outbox's worker after `Sent`.
@@ -130,10 +121,7 @@ impl Clients {
         permit: Permit<EditClient>,
         email: &LetterEmail,
     ) -> Result<LetterOutcome, ClientError> {
-        self.audited
-            .run(&[permit.to_audit_row()], &(&permit, email), |conn, (permit, email)| {
-                Box::pin(async move { send(conn, permit, email).await })
-            })
-            .await
+        let email = email.clone();
+        self.audited.run(vec![permit.to_audit_row()], move |tx| send(tx, &permit, &email)).await
     }
 }

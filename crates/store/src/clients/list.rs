@@ -14,7 +14,7 @@ use crate::clients::search::TermRange;
 use crate::clients::types::{
     CLIENTS_PER_PAGE, ClientOrder, ClientPage, ClientQuery, ClientSummary, RecordedSearch,
 };
-use crate::db::{Conn, Query, Statement};
+use crate::db::{Query, QueryError, Statement, Tx};
 use crate::ledger::batch::to_db_count;
 use crate::list_total::{CountLimit, ListTotal, MAX_COUNTED_ROWS};
 use chancery_domain::{AccessRequest, ClientId};
@@ -66,12 +66,7 @@ impl SearchPlan {
 
 /// Reads a range of the list in one statement, so that no client is shown to a person who has just ceased to be its
 /// owner.
-fn select_range(
-    filter: &ListFilter,
-    order: ClientOrder,
-    range: PageRange,
-    search_plan: SearchPlan,
-) -> Query<'_> {
+fn select_range(filter: &ListFilter, order: ClientOrder, range: PageRange, search_plan: SearchPlan) -> Query {
     let is_disputed = filter.disputes.is_some();
     // Few clients have open disputes: their search terms are looked up one by one.
     let search_plan = if is_disputed { SearchPlan::ListScan } else { search_plan };
@@ -102,25 +97,23 @@ fn select_range(
 }
 
 /// A page of the list, for a request whose decision is recorded.
-pub(crate) async fn list(
-    conn: &mut Conn<'_>,
+pub(crate) fn list(
+    tx: &mut Tx<'_>,
     access_request: &AccessRequest,
     filter: &ListFilter,
     query: &ClientQuery,
-) -> Result<ClientPage, sqlx::Error> {
-    let owner_counts = owner_counts(conn, filter).await?;
+) -> Result<ClientPage, QueryError> {
+    let owner_counts = owner_counts(tx, filter)?;
     if owner_counts.is_empty() {
         return Ok(ClientPage::default());
     }
     let filter = &filter.of_owners(owner_counts.iter().map(|owner_count| owner_count.owner).collect());
     let (lines, total) = match query.order {
-        ClientOrder::Owner | ClientOrder::OwnerDescending => {
-            list_by_owner(conn, filter, query, owner_counts).await?
-        }
-        _ => list_range(conn, filter, query, &owner_counts).await?,
+        ClientOrder::Owner | ClientOrder::OwnerDescending => list_by_owner(tx, filter, query, owner_counts)?,
+        _ => list_range(tx, filter, query, &owner_counts)?,
     };
     let terms: Vec<TermRange> = filter.terms.iter().filter(|term| term.is_in_entries()).cloned().collect();
-    let clients = clients_with_entry_terms(conn, filter, &terms, &lines).await?;
+    let clients = clients_with_entry_terms(tx, filter, &terms, &lines)?;
     let search = (!clients.is_empty()).then(|| RecordedSearch {
         access_request: access_request.clone(),
         terms,
@@ -130,36 +123,36 @@ pub(crate) async fn list(
 }
 
 /// A page of the list in an order that an index has, and how many clients the whole list has.
-async fn list_range(
-    conn: &mut Conn<'_>,
+fn list_range(
+    tx: &mut Tx<'_>,
     filter: &ListFilter,
     query: &ClientQuery,
     owner_counts: &[OwnerClientCount],
-) -> Result<(Vec<ClientSummary>, ListTotal), sqlx::Error> {
+) -> Result<(Vec<ClientSummary>, ListTotal), QueryError> {
     let (range, all) = (PageRange::of(query), sum(owner_counts));
     let total = match filter.disputes {
-        Some(_) => ListTotal::Exact(count_filtered(conn, filter).await?),
+        Some(_) => ListTotal::Exact(count_filtered(tx, filter)?),
         None if filter.terms.is_empty() => ListTotal::Exact(all),
         None => {
             let limit = range.count_limit(query);
-            limit.total(count_matches(conn, filter, limit).await?)
+            limit.total(count_matches(tx, filter, limit)?)
         }
     };
     if range.offset >= total.known() {
         return Ok((Vec::new(), total));
     }
     let search_plan = SearchPlan::choose(range, total, all);
-    let lines = select_range(filter, query.order, range, search_plan).fetch_all(conn).await?;
+    let lines = select_range(filter, query.order, range, search_plan).fetch_all(tx)?;
     Ok((lines, total))
 }
 
 /// Those of the listed clients with one of the terms in an entry.
-async fn clients_with_entry_terms(
-    conn: &mut Conn<'_>,
+fn clients_with_entry_terms(
+    tx: &mut Tx<'_>,
     filter: &ListFilter,
     terms: &[TermRange],
     lines: &[ClientSummary],
-) -> Result<BTreeSet<ClientId>, sqlx::Error> {
+) -> Result<BTreeSet<ClientId>, QueryError> {
     let mut found = BTreeSet::new();
     if lines.is_empty() {
         return Ok(found);
@@ -175,19 +168,19 @@ async fn clients_with_entry_terms(
         read.push(" AND w.owner_id IN ").push_list(filter.owners.iter().map(|owner| owner.0));
         // Only that of a full page is worth preparing: the others differ in length.
         let is_full = lines.len() == CLIENTS_PER_PAGE as usize;
-        let clients: Vec<i64> = read.build().persistent(is_full).fetch_all(conn).await?;
+        let clients: Vec<i64> = read.build().persistent(is_full).fetch_all(tx)?;
         found.extend(clients.into_iter().map(ClientId));
     }
     Ok(found)
 }
 
 /// Lists by owner, given the number of clients of each.
-async fn list_by_owner(
-    conn: &mut Conn<'_>,
+fn list_by_owner(
+    tx: &mut Tx<'_>,
     filter: &ListFilter,
     query: &ClientQuery,
     mut all: Vec<OwnerClientCount>,
-) -> Result<(Vec<ClientSummary>, ListTotal), sqlx::Error> {
+) -> Result<(Vec<ClientSummary>, ListTotal), QueryError> {
     let mut range = PageRange::of(query);
     // Sorted here, because the databases sort addresses differently.
     all.sort_by(|one, other| (&one.email, one.owner).cmp(&(&other.email, other.owner)));
@@ -196,12 +189,12 @@ async fn list_by_owner(
     }
     let (found, total) = match filter.disputes {
         Some(_) => {
-            let found = filtered_owner_counts(conn, filter, &all).await?;
+            let found = filtered_owner_counts(tx, filter, &all)?;
             let total = ListTotal::Exact(sum(&found));
             (found, total)
         }
         None if filter.terms.is_empty() => (all.clone(), ListTotal::Exact(sum(&all))),
-        None => matching_owner_counts(conn, filter, &all, range.count_limit(query)).await?,
+        None => matching_owner_counts(tx, filter, &all, range.count_limit(query))?,
     };
     let mut lines: Vec<ClientSummary> = Vec::new();
     for (index, owner_count) in found.iter().enumerate() {
@@ -221,8 +214,7 @@ async fn list_by_owner(
         let search_plan = SearchPlan::choose(range, matching, owned.map_or(0, |all| all.clients));
         let summaries: Vec<ClientSummary> =
             select_range(&filter.of_owner(owner_count.owner), query.order, range, search_plan)
-                .fetch_all(conn)
-                .await?;
+                .fetch_all(tx)?;
         range = PageRange { offset: 0, limit: range.limit.saturating_sub(summaries.len() as u64) };
         lines.extend(summaries);
     }
@@ -235,10 +227,9 @@ mod tests {
     use crate::Store;
     use crate::clients::search::search_ranges;
     use crate::clients::types::DisputeFilter;
-    use crate::db::{Dialect, FromRow, Row};
+    use crate::db::query_plan;
     use chancery_domain::{Day, PersonId};
 
-    /// SQLite's query plan: each step with its id, its parent's id and its description.
     async fn plan(
         store: &Store,
         filter: &ListFilter,
@@ -246,18 +237,7 @@ mod tests {
         search_plan: SearchPlan,
     ) -> Vec<(i64, i64, String)> {
         let range = PageRange { offset: 25, limit: 25 };
-        let query = select_range(filter, order, range, search_plan);
-        let explain = Statement::new(&format!("EXPLAIN QUERY PLAN {}", query.sql(Dialect::Sqlite))).build();
-        let steps: Vec<PlanStep> = store.db.fetch_all(explain).await.unwrap();
-        steps.into_iter().map(|step| step.0).collect()
-    }
-
-    struct PlanStep((i64, i64, String));
-
-    impl FromRow for PlanStep {
-        fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-            Ok(Self((row.get("id")?, row.get("parent")?, row.get("detail")?)))
-        }
+        query_plan(&store.db, &select_range(filter, order, range, search_plan)).await
     }
 
     #[tokio::test]

@@ -57,14 +57,14 @@ pub(super) enum SearchPlan {
 }
 
 /// Adds the conditions of a search term on the rows of a table: in the details, and in the entries if it is long enough.
-fn push_term<'q>(statement: &mut Statement<'q>, table: &str, term: &'q TermRange) {
+fn push_term(statement: &mut Statement, table: &str, term: &TermRange) {
     let sources: &[bool] = if term.is_in_entries() { &[false, true] } else { &[false] };
     statement.push(table).push(".in_entries IN ").push_list(sources.iter().copied()).push(" AND ");
     term.push_condition(statement, &format!("{table}.term"));
 }
 
 /// Adds the conditions on words `w`: each row matches the longest term, and its client the other terms too.
-pub(super) fn push_search_terms<'q>(statement: &mut Statement<'q>, filter: &'q ListFilter) {
+pub(super) fn push_search_terms(statement: &mut Statement, filter: &ListFilter) {
     statement.push("w.is_archived = ").push_bind(filter.is_archived).push(" AND w.owner_id IN ");
     statement.push_list(filter.owners.iter().map(|owner| owner.0));
     for (index, term) in filter.terms.iter().enumerate() {
@@ -82,7 +82,7 @@ pub(super) fn push_search_terms<'q>(statement: &mut Statement<'q>, filter: &'q L
 }
 
 /// Adds the conditions on the columns of clients, except those of a search.
-pub(super) fn push_column_filter(statement: &mut Statement<'_>, table: &str, filter: &ListFilter) {
+pub(super) fn push_column_filter(statement: &mut Statement, table: &str, filter: &ListFilter) {
     statement.push(" WHERE ").push(table).push(".is_archived = ").push_bind(filter.is_archived);
     if let Some(owner) = filter.owner {
         statement.push(" AND ").push(table).push(".owner_id = ").push_bind(owner.0);
@@ -99,11 +99,7 @@ pub(super) fn push_column_filter(statement: &mut Statement<'_>, table: &str, fil
 }
 
 /// Adds the conditions on `clients c`.
-pub(super) fn push_filter<'q>(
-    statement: &mut Statement<'q>,
-    filter: &'q ListFilter,
-    search_plan: SearchPlan,
-) {
+pub(super) fn push_filter(statement: &mut Statement, filter: &ListFilter, search_plan: SearchPlan) {
     push_column_filter(statement, "c", filter);
     match search_plan {
         _ if filter.terms.is_empty() => {}

@@ -11,7 +11,7 @@ use crate::clients::records::Clients;
 use crate::clients::search::TermRange;
 use crate::clients::snippet::{SnippetPart, excerpt, marked};
 use crate::clients::types::RecordedSearch;
-use crate::db::{Conn, Query, Statement};
+use crate::db::{Query, QueryError, Statement, Tx};
 use chancery_domain::{ClientId, Entry, EntryId, EntryKind, PersonId, UnixMillis};
 use chancery_policy::{Permit, ReadClient};
 use std::collections::HashMap;
@@ -59,7 +59,7 @@ enum MatchRule {
 
 /// Selects the newest matching entries of a client, if it still has this owner. Reads the entries from the newest on, and
 /// stops.
-fn select_matches(client: ClientId, owner: PersonId, terms: &[TermRange], rule: MatchRule) -> Query<'_> {
+fn select_matches(client: ClientId, owner: PersonId, terms: &[TermRange], rule: MatchRule) -> Query {
     let mut read = Statement::new(SELECT_ENTRIES);
     read.push("e.client_id = ").push_bind(client.0).push(" AND e.is_archived = ").push_bind(false);
     read.push(" AND EXISTS (SELECT 1 FROM clients c WHERE c.id = e.client_id AND c.owner_id = ");
@@ -83,16 +83,16 @@ fn select_matches(client: ClientId, owner: PersonId, terms: &[TermRange], rule: 
     read.build()
 }
 
-async fn matches_of(
-    conn: &mut Conn<'_>,
+fn matches_of(
+    tx: &mut Tx<'_>,
     client: ClientId,
     owner: PersonId,
     terms: &[TermRange],
-) -> Result<Vec<EntryMatch>, sqlx::Error> {
+) -> Result<Vec<EntryMatch>, QueryError> {
     let select = |rule| select_matches(client, owner, terms, rule);
-    let mut entries: Vec<Entry> = select(MatchRule::Complete).fetch_all(conn).await?;
+    let mut entries: Vec<Entry> = select(MatchRule::Complete).fetch_all(tx)?;
     if entries.is_empty() && terms.len() > 1 {
-        entries = select(MatchRule::Partial).fetch_all(conn).await?;
+        entries = select(MatchRule::Partial).fetch_all(tx)?;
     }
     Ok(entries.iter().map(|entry| EntryMatch::new(entry, terms)).collect())
 }
@@ -107,23 +107,22 @@ impl Clients {
         search: &RecordedSearch,
         permits: Vec<Permit<ReadClient>>,
     ) -> Result<HashMap<ClientId, Vec<EntryMatch>>, ClientError> {
+        let search = search.clone();
         self.db
-            .snapshot(&(search, &permits), |conn, (search, permits)| {
-                Box::pin(async move {
-                    ensure_principal_unchanged::<ClientError>(conn, search.access_request.by).await?;
-                    let mut found = HashMap::with_capacity(permits.len());
-                    for permit in permits.iter() {
-                        let (Some(client), Some(owner)) = (permit.client(), permit.owner()) else { continue };
-                        if !search.covers(permit) {
-                            continue;
-                        }
-                        let matches = matches_of(conn, client, owner, &search.terms).await?;
-                        if !matches.is_empty() {
-                            found.insert(client, matches);
-                        }
+            .read(move |tx| {
+                ensure_principal_unchanged::<ClientError>(tx, search.access_request.by)?;
+                let mut found = HashMap::with_capacity(permits.len());
+                for permit in &permits {
+                    let (Some(client), Some(owner)) = (permit.client(), permit.owner()) else { continue };
+                    if !search.covers(permit) {
+                        continue;
                     }
-                    Ok(found)
-                })
+                    let matches = matches_of(tx, client, owner, &search.terms)?;
+                    if !matches.is_empty() {
+                        found.insert(client, matches);
+                    }
+                }
+                Ok(found)
             })
             .await
     }

@@ -1,5 +1,5 @@
-//! Client records: entries, versions, search, lists, views, imports, sent letters and unsaved text; `reads` and
-//! `record_reader` read whole records; `work` is what is due.
+//! Client records: entries, versions, search, lists, views, imports, sent letters and unsaved text. `reads` reads records, and
+//! `record_reader` those that are longer than a page; `work` is what is due.
 
 pub(crate) mod changes;
 pub(crate) mod entries;
@@ -20,7 +20,6 @@ pub(crate) mod restore;
 pub(crate) mod rows;
 pub(crate) mod same_name;
 pub(crate) mod search;
-pub(crate) mod small_record;
 pub(crate) mod snippet;
 pub(crate) mod types;
 pub(crate) mod unsaved_rows;

@@ -1,78 +1,79 @@
-//! Reads of records. The decision and the view are committed first, in a short transaction that reads nothing of the
-//! record. The record itself is read after the commit, from a snapshot on a read connection, which checks the owner and
-//! the principal again. So no other writer waits for it: SQLite has one writer, and the ledger needs it.
+//! Reads of records. A read that fits in a page is one step: it records the decision, counts the view, and reads, in one
+//! transaction. Exports and whole records are longer. Their decisions are recorded here, and `record_reader` reads them
+//! afterwards, page by page.
 
 use crate::ClientError;
-use crate::audit::principal::{distinct, ensure_principal_unchanged};
+use crate::audit::principal::distinct;
 use crate::audit::step::AuditedSteps;
-use crate::clients::entries::{find_entries, find_entry, has_entry, into_page, select_page};
-use crate::clients::locks::{
-    LockMode, ensure_owner_unchanged, is_owner_unchanged, lock_owners, permitted_client,
-    select_permitted_client, why_not_permitted,
-};
-use crate::clients::record_reader::{RecordEntries, RecordReader};
+use crate::clients::entries::{find_entries, find_entry, read_page};
+use crate::clients::locks::{LockMode, is_owner_unchanged, lock_for_reading, lock_owners};
+use crate::clients::record_reader::{RecordEntries, RecordReader, RecordedRead};
 use crate::clients::records::{Clients, clients_of};
 use crate::clients::rows::StoredClient;
-use crate::clients::types::{
-    ClientRecord, ClientVersion, EntryQuery, EntryVersion, RecordView, VersionQuery,
-};
+use crate::clients::types::{ClientRecord, ClientVersion, EntryQuery, EntryVersion, VersionQuery};
 use crate::clients::versions::{versions_of_client, versions_of_entry};
-use crate::clients::views::{record_permitted_view, record_views, record_whole_view, select_views};
-use crate::db::{Db, Dialect, FromRow};
+use crate::clients::views::{latest_views, record_views};
+use crate::db::Tx;
 use chancery_domain::{AuditRow, Client, ClientId, Entry, EntryId};
 use chancery_policy::{AuthzAction, EditClient, ExportClient, Permit, ReadClient};
 
 /// Most decisions in one transaction of an export. Each has a row in the audit log and counts a view.
 const MAX_DECISIONS_PER_STEP: usize = 50;
 
-/// Records the decision and the view. `None` if there is no such client, as the policy saw too.
-pub(crate) async fn record_read<A: AuthzAction>(
-    audited: &AuditedSteps,
+/// The client of the permit, after counting this view of it. `None` if there is no such client, as the policy saw too.
+pub(crate) fn view_client<A: AuthzAction>(
+    tx: &mut Tx<'_>,
     permit: &Permit<A>,
-) -> Result<Option<ClientId>, ClientError> {
-    if record_whole_view(audited, permit).await? {
-        return Ok(permit.client());
-    }
+) -> Result<Option<StoredClient>, ClientError> {
+    let Some(found) = lock_for_reading(tx, permit)? else { return Ok(None) };
+    record_views(tx, permit.access_request(), &[found.client.id])?;
+    Ok(Some(found))
+}
+
+/// Records the decision and the view of a record that is read afterwards.
+async fn record_read<A: AuthzAction>(
+    audited: &AuditedSteps,
+    permit: Permit<A>,
+) -> Result<Option<RecordedRead>, ClientError> {
     audited
-        .run_checked(&[permit.to_audit_row()], permit, |conn, permit| {
-            Box::pin(async move {
-                let is_counted = record_permitted_view(conn, permit).await?;
-                if is_counted && conn.dialect() == Dialect::Sqlite {
-                    // There is one writer: what the statement saw holds until the commit.
-                    return Ok(permit.client());
-                }
-                let found = match is_counted {
-                    true => permit.client(),
-                    false => ensure_owner_unchanged(conn, permit).await?,
-                };
-                if let Some(client) = found.filter(|_| !is_counted) {
-                    record_views(conn, permit.access_request(), &[client]).await?;
-                }
-                ensure_principal_unchanged::<ClientError>(conn, permit.by()).await?;
-                Ok(found)
-            })
+        .run(vec![permit.to_audit_row()], move |tx| {
+            let found = view_client(tx, &permit)?;
+            Ok(found.map(|StoredClient { client, .. }| RecordedRead {
+                client: client.id,
+                owner: client.owner.id,
+                by: permit.by(),
+            }))
         })
         .await
 }
 
-/// The page of a record whose decision is recorded.
-async fn record_page<A: AuthzAction>(
-    db: &Db,
-    permit: &Permit<A>,
-    filter: &EntryQuery,
-) -> Result<ClientRecord, ClientError> {
-    // No client has this id.
-    let id = permit.client().unwrap_or(ClientId(i64::MIN));
-    let queries = [select_permitted_client(permit), select_views(id), select_page(id, filter)];
-    let [client, views, entries] = db.snapshot_rows(queries).await?;
-    let Some(client) = client.first() else {
-        return db
-            .read(permit, |conn, permit| Box::pin(async move { Err(why_not_permitted(conn, permit).await) }))
-            .await;
-    };
-    let views = views.iter().map(RecordView::read).collect::<Result<_, _>>()?;
-    let (entries, has_more) = into_page(entries.iter().map(Entry::read).collect::<Result<_, _>>()?);
-    Ok(StoredClient::read(client)?.into_record(entries, has_more, views))
+/// Records the decisions and views of those clients that still have their owners.
+async fn record_exports(
+    audited: &AuditedSteps,
+    permits: Vec<Permit<ExportClient>>,
+) -> Result<Vec<RecordedRead>, ClientError> {
+    let principals = distinct(permits.iter().map(Permit::by));
+    audited
+        .run_as(principals, move |tx| {
+            let owners = lock_owners(tx, clients_of(&permits), LockMode::Reading)?;
+            let permits = permits.iter().filter(|permit| is_owner_unchanged(&owners, permit));
+            let valid: Vec<(&Permit<ExportClient>, RecordedRead)> = permits
+                .filter_map(|permit| {
+                    let (client, owner) = (permit.client()?, permit.owner()?);
+                    Some((permit, RecordedRead { client, owner, by: permit.by() }))
+                })
+                .collect();
+            let same_request = |permit: &Permit<ExportClient>| (permit.by(), permit.access_request().at);
+            for same in valid.chunk_by(|one, other| same_request(one.0) == same_request(other.0)) {
+                let clients: Vec<ClientId> = same.iter().map(|(_, read)| read.client).collect();
+                if let Some((permit, _)) = same.first() {
+                    record_views(tx, permit.access_request(), &clients)?;
+                }
+            }
+            let decisions: Vec<AuditRow> = valid.iter().map(|(permit, _)| permit.to_audit_row()).collect();
+            Ok((valid.into_iter().map(|(_, read)| read).collect(), decisions))
+        })
+        .await
 }
 
 impl Clients {
@@ -82,10 +83,17 @@ impl Clients {
         permit: Permit<ReadClient>,
         filter: &EntryQuery,
     ) -> Result<Option<ClientRecord>, ClientError> {
-        match record_read(&self.audited, &permit).await? {
-            Some(_) => record_page(&self.db, &permit, filter).await.map(Some),
-            None => Ok(None),
-        }
+        let filter = filter.clone();
+        self.audited
+            .run(vec![permit.to_audit_row()], move |tx| {
+                let Some(StoredClient { client, counts }) = view_client(tx, &permit)? else {
+                    return Ok(None);
+                };
+                let views = latest_views(tx, client.id)?;
+                let (entries, has_more) = read_page(tx, client.id, &filter)?;
+                Ok(Some(ClientRecord { client, entries, has_more, counts, views }))
+            })
+            .await
     }
 
     /// The client with all entries that are not archived, by kind and newest first, in pages. `None` as in
@@ -94,14 +102,10 @@ impl Clients {
         &self,
         permit: Permit<ReadClient>,
     ) -> Result<Option<RecordReader<ReadClient>>, ClientError> {
-        let found = record_read(&self.audited, &permit).await?;
-        Ok(found.map(|_| {
-            RecordReader::new(
-                self.db.clone(),
-                self.page_slots.clone(),
-                RecordEntries::ActiveByKind,
-                vec![permit],
-            )
+        let found = record_read(&self.audited, permit).await?;
+        Ok(found.map(|read| {
+            let (db, page_slots) = (self.db.clone(), self.page_slots.clone());
+            RecordReader::new(db, page_slots, RecordEntries::ActiveByKind, vec![read])
         }))
     }
 
@@ -109,42 +113,16 @@ impl Clients {
     /// left out.
     pub async fn open_records(
         &self,
-        mut permits: Vec<Permit<ExportClient>>,
+        permits: Vec<Permit<ExportClient>>,
     ) -> Result<RecordReader<ExportClient>, ClientError> {
-        let mut valid = Vec::with_capacity(permits.len());
-        while !permits.is_empty() {
-            let rest = permits.split_off(permits.len().min(MAX_DECISIONS_PER_STEP));
-            let step = std::mem::replace(&mut permits, rest);
-            let principals = distinct(step.iter().map(Permit::by));
-            let is_valid = self.audited.run_as(&principals, &step, |conn, permits| {
-                Box::pin(async move {
-                    let owners = lock_owners(conn, clients_of(permits), LockMode::Reading).await?;
-                    let is_valid: Vec<bool> = permits
-                        .iter()
-                        .map(|permit| permit.owner().is_some() && is_owner_unchanged(&owners, permit))
-                        .collect();
-                    let permits = permits.iter().zip(&is_valid).filter(|(_, is_valid)| **is_valid);
-                    let permits: Vec<&Permit<ExportClient>> = permits.map(|(permit, _)| permit).collect();
-                    for same in permits.chunk_by(|one, other| {
-                        (one.by(), one.access_request().at) == (other.by(), other.access_request().at)
-                    }) {
-                        let clients: Vec<ClientId> =
-                            same.iter().filter_map(|permit| permit.client()).collect();
-                        if let Some(permit) = same.first() {
-                            record_views(conn, permit.access_request(), &clients).await?;
-                        }
-                    }
-                    let decisions: Vec<AuditRow> =
-                        permits.iter().map(|permit| permit.to_audit_row()).collect();
-                    Ok((is_valid, decisions))
-                })
-            });
-            let is_valid: Result<Vec<bool>, ClientError> = is_valid.await;
-            valid.extend(
-                step.into_iter().zip(is_valid?).filter_map(|(permit, valid)| valid.then_some(permit)),
-            );
+        let mut recorded = Vec::with_capacity(permits.len());
+        let mut permits = permits.into_iter();
+        while !permits.as_slice().is_empty() {
+            let step: Vec<_> = permits.by_ref().take(MAX_DECISIONS_PER_STEP).collect();
+            recorded.extend(record_exports(&self.audited, step).await?);
         }
-        Ok(RecordReader::new(self.db.clone(), self.page_slots.clone(), RecordEntries::AllOldestFirst, valid))
+        let (db, page_slots) = (self.db.clone(), self.page_slots.clone());
+        Ok(RecordReader::new(db, page_slots, RecordEntries::AllOldestFirst, recorded))
     }
 
     /// Lets the reader go on with a client whose owner has changed, under a new decision. Fails with `OwnerChanged` if
@@ -154,9 +132,9 @@ impl Clients {
         permit: Permit<A>,
         reader: &mut RecordReader<A>,
     ) -> Result<(), ClientError> {
-        let found = record_read(&self.audited, &permit).await?;
-        found.ok_or_else(|| ClientError::NoSuchClient(permit.client().unwrap_or(ClientId(0))))?;
-        reader.replace_permit(permit);
+        let client = permit.client().unwrap_or(ClientId(0));
+        let found = record_read(&self.audited, permit).await?;
+        reader.renew(found.ok_or(ClientError::NoSuchClient(client))?);
         Ok(())
     }
 
@@ -167,16 +145,12 @@ impl Clients {
         permit: Permit<EditClient>,
         entries: &[EntryId],
     ) -> Result<Option<(Client, Vec<Entry>)>, ClientError> {
-        if record_read(&self.audited, &permit).await?.is_none() {
-            return Ok(None);
-        }
-        self.db
-            .snapshot(&(&permit, entries), |conn, (permit, entries)| {
-                Box::pin(async move {
-                    let client = permitted_client(conn, permit).await?.client;
-                    let entries = find_entries(conn, client.id, entries).await?;
-                    Ok(Some((client, entries)))
-                })
+        let ids = entries.to_vec();
+        self.audited
+            .run(vec![permit.to_audit_row()], move |tx| {
+                let Some(StoredClient { client, .. }) = view_client(tx, &permit)? else { return Ok(None) };
+                let entries = find_entries(tx, client.id, &ids)?;
+                Ok(Some((client, entries)))
             })
             .await
     }
@@ -187,51 +161,30 @@ impl Clients {
         permit: Permit<ReadClient>,
         filter: VersionQuery,
     ) -> Result<Option<(Client, Vec<ClientVersion>)>, ClientError> {
-        if record_read(&self.audited, &permit).await?.is_none() {
-            return Ok(None);
-        }
-        self.db
-            .snapshot(&(&permit, filter), |conn, (permit, filter)| {
-                Box::pin(async move {
-                    let client = permitted_client(conn, permit).await?.client;
-                    let versions = versions_of_client(conn, &client, *filter).await?;
-                    Ok(Some((client, versions)))
-                })
+        self.audited
+            .run(vec![permit.to_audit_row()], move |tx| {
+                let Some(StoredClient { client, .. }) = view_client(tx, &permit)? else { return Ok(None) };
+                let versions = versions_of_client(tx, &client, filter)?;
+                Ok(Some((client, versions)))
             })
             .await
     }
 
-    /// Newest first. `None` if the client has no such entry.
+    /// Newest first. `None` if the client has no such entry, which counts no view.
     pub async fn entry_versions(
         &self,
         permit: Permit<ReadClient>,
         entry: EntryId,
         filter: VersionQuery,
     ) -> Result<Option<(Entry, Vec<EntryVersion>)>, ClientError> {
-        let found: Result<bool, ClientError> = self
-            .audited
-            .run(&[permit.to_audit_row()], &(&permit, entry), |conn, (permit, entry)| {
-                Box::pin(async move {
-                    let Some(client) = ensure_owner_unchanged(conn, permit).await? else { return Ok(false) };
-                    if !has_entry(conn, client, *entry).await? {
-                        return Ok(false);
-                    }
-                    record_views(conn, permit.access_request(), &[client]).await?;
-                    Ok(true)
-                })
-            })
-            .await;
-        if !found? {
-            return Ok(None);
-        }
-        self.db
-            .snapshot(&(&permit, entry, filter), |conn, (permit, entry, filter)| {
-                Box::pin(async move {
-                    let client = permitted_client(conn, permit).await?.client.id;
-                    let Some(entry) = find_entry(conn, client, *entry).await? else { return Ok(None) };
-                    let versions = versions_of_entry(conn, &entry, *filter).await?;
-                    Ok(Some((entry, versions)))
-                })
+        self.audited
+            .run(vec![permit.to_audit_row()], move |tx| {
+                let Some(found) = lock_for_reading(tx, &permit)? else { return Ok(None) };
+                let client = found.client.id;
+                let Some(entry) = find_entry(tx, client, entry)? else { return Ok(None) };
+                record_views(tx, permit.access_request(), &[client])?;
+                let versions = versions_of_entry(tx, &entry, filter)?;
+                Ok(Some((entry, versions)))
             })
             .await
     }

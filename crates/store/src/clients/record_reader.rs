@@ -1,21 +1,21 @@
-//! Whole records, read in pages. The decisions are committed first; then each page is read from a snapshot of its own on
-//! a read connection, which checks the owners and the principal again. So neither memory nor any other work depends on
-//! how long a record is, or on how slowly the caller takes it.
+//! Whole records, read in pages. The decisions are committed first. Then each page is read from a snapshot of its own, which
+//! checks the owners and the principal again. So neither memory nor any other work depends on how long a record is, or on
+//! how slowly the caller takes it.
 //!
 //! The entries of a record are chosen when its first page is read, by id. An entry that is added later is not in any
 //! page, and one that is moved or archived meanwhile is in exactly one.
 
 use crate::ClientError;
 use crate::audit::principal::{distinct, ensure_principals_unchanged};
-use crate::clients::entries::select_by_id;
+use crate::clients::entries::{active_entries, select_by_id, total_entries};
 use crate::clients::page_slots::PageSlots;
 use crate::clients::rows::{SELECT_CLIENTS, StoredClient};
-use crate::clients::small_record::{active_entries, read_small_record};
 use crate::clients::types::{EntryCounts, MAX_RECORD_PAGE_BYTES, MAX_RECORD_PAGE_ENTRIES, RecordPart};
-use crate::db::{Conn, Db, FromRow, Row, Statement, TxError, corrupt};
-use chancery_domain::{ClientId, Entry, EntryId, EntryKind, PersonId};
-use chancery_policy::{AuthzAction, Permit};
+use crate::db::{Db, QueryError, Statement, Tx, corrupt, from_row};
+use chancery_domain::{ClientId, Entry, EntryId, EntryKind, PersonId, Principal};
+use chancery_policy::AuthzAction;
 use std::collections::{HashMap, VecDeque};
+use std::marker::PhantomData;
 
 /// The entries of a record to read, and their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl RecordEntries {
     fn count(self, counts: &EntryCounts) -> u64 {
         match self {
             Self::ActiveByKind => active_entries(counts),
-            Self::AllOldestFirst => active_entries(counts) + counts.archived,
+            Self::AllOldestFirst => total_entries(counts),
         }
     }
 }
@@ -44,40 +44,41 @@ struct EntrySize {
     bytes: u64,
 }
 
-impl FromRow for EntrySize {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let kind: String = row.get("kind")?;
-        Ok(Self {
-            client: ClientId(row.get("client_id")?),
-            id: EntryId(row.get("id")?),
-            kind: kind.parse().map_err(|error| corrupt("an entry's kind", format!("{error}: {kind:?}")))?,
-            bytes: row.count("bytes")?,
-        })
-    }
+from_row!(EntrySize { client: "client_id", id, kind, bytes });
+
+/// Proof that the decision to read a record is recorded: the client with the owner and the principal that the policy saw.
+/// Only the steps of `reads` create one, from permits that they take by value.
+#[derive(Clone, Copy)]
+pub(crate) struct RecordedRead {
+    pub(crate) client: ClientId,
+    pub(crate) owner: PersonId,
+    pub(crate) by: Principal,
 }
 
-/// Records that recorded decisions allow to read, and how far they have been read. Only `Clients` creates one, from
-/// permits that it takes by value.
+/// Records that recorded decisions allow to read, and how far they have been read. Only `Clients` creates one.
 pub struct RecordReader<A: AuthzAction> {
     db: Db,
     page_slots: PageSlots,
     contents: RecordEntries,
-    pending: VecDeque<PendingRecord<A>>,
+    pending: VecDeque<PendingRecord>,
+    action: PhantomData<A>,
 }
 
-struct PendingRecord<A: AuthzAction> {
-    client: ClientId,
-    permit: Permit<A>,
+#[derive(Clone)]
+struct PendingRecord {
+    read: RecordedRead,
     /// What is left of the record. `None` until its first page is read.
     entries: Option<VecDeque<EntrySize>>,
     is_started: bool,
 }
 
-impl<A: AuthzAction> PendingRecord<A> {
-    /// Ids start at 1, so 0 matches no person.
-    fn owner(&self) -> PersonId {
-        self.permit.owner().unwrap_or(PersonId(0))
-    }
+/// What a step needs to read the next page.
+struct PageRequest {
+    contents: RecordEntries,
+    /// Of all records that are left.
+    principals: Vec<Principal>,
+    /// The next records, as many as may be in the page.
+    records: Vec<PendingRecord>,
 }
 
 /// A page, and what is left of the records in it.
@@ -88,23 +89,20 @@ struct Page {
 }
 
 impl<A: AuthzAction> RecordReader<A> {
-    /// The decisions must be on record, and the permits have owners.
     pub(crate) fn new(
         db: Db,
         page_slots: PageSlots,
         contents: RecordEntries,
-        permits: Vec<Permit<A>>,
+        reads: Vec<RecordedRead>,
     ) -> Self {
-        let pending = permits.into_iter().filter_map(|permit| {
-            let client = permit.client()?;
-            Some(PendingRecord { client, permit, entries: None, is_started: false })
-        });
-        Self { db, page_slots, contents, pending: pending.collect() }
+        let pending = |read| PendingRecord { read, entries: None, is_started: false };
+        let pending = reads.into_iter().map(pending).collect();
+        Self { db, page_slots, contents, pending, action: PhantomData }
     }
 
     /// The clients that are not read to their end, in order.
     pub fn clients(&self) -> impl Iterator<Item = ClientId> {
-        self.pending.iter().map(|record| record.client)
+        self.pending.iter().map(|record| record.read.client)
     }
 
     /// The next page, or `None` at the end. Fails with `OwnerChanged` if the next client has another owner than the one
@@ -115,15 +113,8 @@ impl<A: AuthzAction> RecordReader<A> {
             return Ok(None);
         }
         let slot = self.page_slots.acquire().await;
-        if let Some(permit) = self.unread_single_record()
-            && let Some(part) = read_small_record(&self.db, permit).await?
-        {
-            self.pending.clear();
-            return Ok(Some(vec![part]));
-        }
-        let page =
-            self.db.snapshot(&*self, |conn, reader| Box::pin(async move { reader.read_page(conn).await }));
-        let page = page.await;
+        let request = self.page_request();
+        let page = self.db.read(move |tx| request.read(tx)).await;
         drop(slot);
         let Page { parts, remaining } = page?;
         let finished = parts.iter().filter(|part| part.is_last).count();
@@ -137,46 +128,45 @@ impl<A: AuthzAction> RecordReader<A> {
         Ok(Some(parts))
     }
 
-    /// The permit of the only record, if none of its entries has been chosen yet.
-    fn unread_single_record(&self) -> Option<&Permit<A>> {
-        match (self.contents, self.pending.front()) {
-            (RecordEntries::ActiveByKind, Some(record))
-                if self.pending.len() == 1 && record.entries.is_none() =>
-            {
-                Some(&record.permit)
-            }
-            _ => None,
+    fn page_request(&self) -> PageRequest {
+        let rest_of_first =
+            self.pending.front().and_then(|record| record.entries.as_ref()).map_or(0, VecDeque::len);
+        let max = if rest_of_first < MAX_RECORD_PAGE_ENTRIES { MAX_RECORD_PAGE_ENTRIES } else { 1 };
+        PageRequest {
+            contents: self.contents,
+            principals: distinct(self.pending.iter().map(|record| record.read.by)),
+            records: self.pending.iter().take(max).cloned().collect(),
         }
     }
 
     /// Adds the records of another reader. Both are then read in the order of the clients' ids.
     pub fn merge(&mut self, other: Self) {
         self.pending.extend(other.pending);
-        self.pending.make_contiguous().sort_by_key(|record| record.client);
+        self.pending.make_contiguous().sort_by_key(|record| record.read.client);
     }
 
     /// Skips the rest of this client. Returns whether a part of it has been read.
     pub fn leave_out(&mut self, client: ClientId) -> bool {
-        let is_started = self.pending.iter().any(|record| record.client == client && record.is_started);
-        self.pending.retain(|record| record.client != client);
+        let is_started = self.pending.iter().any(|record| record.read.client == client && record.is_started);
+        self.pending.retain(|record| record.read.client != client);
         is_started
     }
 
-    /// Goes on under this permit, whose decision must be on record.
-    pub(crate) fn replace_permit(&mut self, permit: Permit<A>) {
-        let client = permit.client();
-        if let Some(record) = self.pending.iter_mut().find(|record| Some(record.client) == client) {
-            record.permit = permit;
+    /// Goes on with a client under a new decision.
+    pub(crate) fn renew(&mut self, read: RecordedRead) {
+        if let Some(record) = self.pending.iter_mut().find(|record| record.read.client == read.client) {
+            record.read = read;
         }
     }
+}
 
-    async fn read_page(&self, conn: &mut Conn<'_>) -> Result<Page, TxError<ClientError>> {
-        let principals = distinct(self.pending.iter().map(|record| record.permit.by()));
-        ensure_principals_unchanged::<ClientError>(conn, &principals).await?;
-        let mut clients = self.permitted_clients(conn).await?;
+impl PageRequest {
+    fn read(&self, tx: &mut Tx<'_>) -> Result<Page, ClientError> {
+        ensure_principals_unchanged::<ClientError>(tx, &self.principals)?;
+        let mut clients = self.permitted_clients(tx)?;
         let (mut chosen, mut entries) = (Vec::new(), 0);
-        for record in &self.pending {
-            match clients.remove(&record.client) {
+        for record in &self.records {
+            match clients.remove(&record.read.client) {
                 Some(stored) => {
                     entries += match &record.entries {
                         Some(rest) => rest.len() as u64,
@@ -184,7 +174,7 @@ impl<A: AuthzAction> RecordReader<A> {
                     };
                     chosen.push((record, stored.client));
                 }
-                None if chosen.is_empty() => return Err(ClientError::OwnerChanged(record.client).into()),
+                None if chosen.is_empty() => return Err(ClientError::OwnerChanged(record.read.client)),
                 // The next page begins with it, or it did not fit in this one.
                 None => break,
             }
@@ -193,7 +183,8 @@ impl<A: AuthzAction> RecordReader<A> {
             }
         }
         let unopened = chosen.iter().filter(|(record, _)| record.entries.is_none());
-        let mut sizes = self.entry_sizes(conn, unopened.map(|(record, _)| record.client).collect()).await?;
+        let unopened: Vec<ClientId> = unopened.map(|(record, _)| record.read.client).collect();
+        let mut sizes = self.entry_sizes(tx, &unopened)?;
 
         let (mut bytes, mut ids) = (0, Vec::new());
         let (mut parts, mut remaining) = (Vec::new(), Vec::new());
@@ -201,7 +192,7 @@ impl<A: AuthzAction> RecordReader<A> {
         for (record, client) in chosen {
             let mut rest = match &record.entries {
                 Some(rest) => rest.clone(),
-                None => sizes.remove(&record.client).unwrap_or_default(),
+                None => sizes.remove(&record.read.client).unwrap_or_default(),
             };
             if !is_full {
                 let first = ids.len();
@@ -224,7 +215,7 @@ impl<A: AuthzAction> RecordReader<A> {
         }
         let mut found: HashMap<EntryId, Entry> = HashMap::with_capacity(ids.len());
         if !ids.is_empty() {
-            let entries: Vec<Entry> = select_by_id(&ids).fetch_all(conn).await?;
+            let entries: Vec<Entry> = select_by_id(&ids).fetch_all(tx)?;
             found.extend(entries.into_iter().map(|entry| (entry.id, entry)));
         }
         let mut take = |id: &EntryId| {
@@ -232,37 +223,33 @@ impl<A: AuthzAction> RecordReader<A> {
             entry.ok_or_else(|| corrupt("a client's record", format!("entry {id} is missing")))
         };
         let parts = parts.into_iter().map(|(client, range, is_first, is_last)| {
-            let entries = ids[range].iter().map(&mut take).collect::<Result<_, sqlx::Error>>()?;
+            let entries = ids[range].iter().map(&mut take).collect::<Result<_, QueryError>>()?;
             Ok(RecordPart { client, is_first, entries, is_last })
         });
-        Ok(Page { parts: parts.collect::<Result<_, sqlx::Error>>()?, remaining })
+        Ok(Page { parts: parts.collect::<Result<_, QueryError>>()?, remaining })
     }
 
-    /// Those of the next clients that still have the owner that the policy saw, as many as may be in this page.
-    async fn permitted_clients(
-        &self,
-        conn: &mut Conn<'_>,
-    ) -> Result<HashMap<ClientId, StoredClient>, sqlx::Error> {
-        let rest_of_first =
-            self.pending.front().and_then(|record| record.entries.as_ref()).map_or(0, VecDeque::len);
-        let max = if rest_of_first < MAX_RECORD_PAGE_ENTRIES { MAX_RECORD_PAGE_ENTRIES } else { 1 };
+    /// Those of the clients that still have the owner that the policy saw.
+    fn permitted_clients(&self, tx: &mut Tx<'_>) -> Result<HashMap<ClientId, StoredClient>, QueryError> {
         let mut read = Statement::new(SELECT_CLIENTS);
         read.push(" FROM clients c JOIN people p ON p.id = c.owner_id WHERE ");
-        for (index, record) in self.pending.iter().take(max).enumerate() {
-            read.push(if index > 0 { " OR (c.id = " } else { "(c.id = " }).push_bind(record.client.0);
-            read.push(" AND c.owner_id = ").push_bind(record.owner().0).push(")");
+        for (index, PendingRecord { read: RecordedRead { client, owner, .. }, .. }) in
+            self.records.iter().enumerate()
+        {
+            read.push(if index > 0 { " OR (c.id = " } else { "(c.id = " }).push_bind(client.0);
+            read.push(" AND c.owner_id = ").push_bind(owner.0).push(")");
         }
-        let is_single = self.pending.len() == 1;
-        let rows: Vec<StoredClient> = read.build().persistent(is_single).fetch_all(conn).await?;
+        let is_single = self.records.len() == 1;
+        let rows: Vec<StoredClient> = read.build().persistent(is_single).fetch_all(tx)?;
         Ok(rows.into_iter().map(|row| (row.client.id, row)).collect())
     }
 
     /// The entries of these clients in the order in which they are read, without their content.
-    async fn entry_sizes(
+    fn entry_sizes(
         &self,
-        conn: &mut Conn<'_>,
-        clients: Vec<ClientId>,
-    ) -> Result<HashMap<ClientId, VecDeque<EntrySize>>, sqlx::Error> {
+        tx: &mut Tx<'_>,
+        clients: &[ClientId],
+    ) -> Result<HashMap<ClientId, VecDeque<EntrySize>>, QueryError> {
         let mut found: HashMap<ClientId, VecDeque<EntrySize>> = HashMap::new();
         if clients.is_empty() {
             return Ok(found);
@@ -281,7 +268,7 @@ impl<A: AuthzAction> RecordReader<A> {
                 read.push(" ORDER BY e.at_ms, e.id");
             }
         }
-        let mut sizes: Vec<EntrySize> = read.build().persistent(clients.len() == 1).fetch_all(conn).await?;
+        let mut sizes: Vec<EntrySize> = read.build().persistent(clients.len() == 1).fetch_all(tx)?;
         if self.contents == RecordEntries::ActiveByKind {
             // A stable sort: the newest stay first within their kind.
             sizes.sort_by_key(|entry| EntryKind::ALL.iter().position(|kind| *kind == entry.kind));

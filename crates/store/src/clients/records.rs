@@ -10,8 +10,7 @@ use crate::clients::entries::{
     archive_entry, change_entry, ensure_entry_capacity, find_entry, insert_entries, recount_entries,
     total_entries,
 };
-use crate::clients::import::created;
-use crate::clients::import::{add_clients, allocate_ids};
+use crate::clients::import::{add_clients, allocate_ids, created};
 use crate::clients::list::list;
 use crate::clients::list_filter::{ListFilter, restrict_owner};
 use crate::clients::locks::{LockMode, is_owner_unchanged, lock_client, lock_for_change, lock_owners};
@@ -25,7 +24,7 @@ use crate::clients::types::{
 use crate::clients::unsaved_rows::{FormOfPerson, UnsavedForm, delete_unsaved_text};
 use crate::db::Db;
 use crate::db::error_codes::LONG_RESPONSE_TIMEOUT;
-use crate::db::{Conn, FromRow, Row, query};
+use crate::db::{QueryError, Tx, from_row, query};
 use chancery_domain::{
     AccessRequest, Action, AuditRow, Client, ClientId, ClientName, Decision, Entry, EntryId, PersonId,
     UnixMillis, Version,
@@ -55,29 +54,29 @@ const REASSIGNED_AT: &str = "SELECT c.id, c.owner_id, f.owner_id AS former_owner
     JOIN client_versions f ON f.client_id = n.client_id AND f.version = n.version - 1 AND f.owner_id <> n.owner_id \
     JOIN clients c ON c.id = n.client_id JOIN people o ON o.id = f.owner_id ORDER BY c.id";
 
-impl FromRow for PastReassignment {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            now: ClientOwner::from_row(row)?,
-            former_owner: PersonId(row.get("former_owner_id")?),
-            can_undo: row.get::<i64>("can_undo")? != 0,
-        })
-    }
-}
+from_row!(PastReassignment {
+    now: ClientOwner::from_row,
+    former_owner: "former_owner_id",
+    can_undo: flag("can_undo")
+});
 
 pub(crate) fn clients_of<A: AuthzAction>(permits: &[Permit<A>]) -> Vec<ClientId> {
     permits.iter().filter_map(Permit::client).collect()
 }
 
+fn no_row(of: &str) -> ClientError {
+    DbError::Unavailable(format!("the database returned no row for {of}")).into()
+}
+
 /// Deletes the principal's unsaved text of a form that was just saved.
-async fn delete_saved_text(
-    conn: &mut Conn<'_>,
+fn delete_saved_text(
+    tx: &mut Tx<'_>,
     access_request: &AccessRequest,
     client: ClientId,
     form: UnsavedForm,
-) -> Result<(), sqlx::Error> {
+) -> Result<(), QueryError> {
     match access_request.by.person() {
-        Some(person) => delete_unsaved_text(conn, FormOfPerson { person, client, form }).await,
+        Some(person) => delete_unsaved_text(tx, FormOfPerson { person, client, form }),
         None => Ok(()),
     }
 }
@@ -85,34 +84,32 @@ async fn delete_saved_text(
 /// Adds an entry, and deletes the unsaved text of the form that it was typed into.
 async fn insert_entry(
     audited: &AuditedSteps,
-    permit: &Permit<EditClient>,
-    new: &NewEntry,
+    permit: Permit<EditClient>,
+    new: NewEntry,
     saved_form: Option<UnsavedForm>,
 ) -> Result<Entry, ClientError> {
-    let args = (permit, new, saved_form);
+    let client = permit.client().unwrap_or(ClientId(0));
     let added = audited
-        .run(&[permit.to_audit_row()], &args, |conn, (permit, new, saved_form)| {
-            Box::pin(async move {
-                // The decision is recorded even if no client has this id.
-                let Some(found) = lock_for_change(conn, permit).await? else { return Ok(None) };
-                ensure_entry_capacity(&found.client.name, total_entries(&found.counts), 1)?;
-                ensure_person_exists(conn, new.author).await?;
-                let id = found.client.id;
-                for number in allocate_ids(conn, "entries", 1).await? {
-                    insert_entries(conn, permit.access_request(), &[(EntryId(number), id, *new)]).await?;
-                    recount_entries(conn, id).await?;
-                    if let Some(form) = saved_form {
-                        delete_saved_text(conn, permit.access_request(), id, *form).await?;
-                    }
-                    if let Some(entry) = find_entry(conn, id, EntryId(number)).await? {
-                        return Ok(Some(entry));
-                    }
+        .run(vec![permit.to_audit_row()], move |tx| {
+            // The decision is recorded even if no client has this id.
+            let Some(found) = lock_for_change(tx, &permit)? else { return Ok(None) };
+            ensure_entry_capacity(&found.client.name, total_entries(&found.counts), 1)?;
+            ensure_person_exists(tx, new.author)?;
+            let id = found.client.id;
+            for number in allocate_ids(tx, "entries", 1)? {
+                insert_entries(tx, permit.access_request(), &[(EntryId(number), id, &new)])?;
+                recount_entries(tx, id)?;
+                if let Some(form) = saved_form {
+                    delete_saved_text(tx, permit.access_request(), id, form)?;
                 }
-                Err(DbError::Unavailable("the database returned no row for the entry".to_owned()).into())
-            })
+                if let Some(entry) = find_entry(tx, id, EntryId(number))? {
+                    return Ok(Some(entry));
+                }
+            }
+            Err(no_row("the entry"))
         })
         .await?;
-    added.ok_or_else(|| ClientError::NoSuchClient(permit.client().unwrap_or(ClientId(0))))
+    added.ok_or(ClientError::NoSuchClient(client))
 }
 
 /// Client records.
@@ -135,19 +132,18 @@ impl Clients {
         permit: Permit<ListClients>,
         query: &ClientQuery,
     ) -> Result<ClientPage, ClientError> {
-        self.audited.record(&[permit.to_audit_row()]).await?;
+        self.audited.record(vec![permit.to_audit_row()]).await?;
         let Some(filter) = ListFilter::of(permit.scope(), query) else {
             return Ok(ClientPage::default());
         };
+        let query = query.clone();
         // Each statement checks ownership itself, and the principal is checked after them. A search may scan many
         // clients, and must not block the ledger or other records.
         self.db
-            .read(&(&permit, &filter, query), |conn, (permit, filter, query)| {
-                Box::pin(async move {
-                    let page = list(conn, permit.access_request(), filter, query).await?;
-                    ensure_principal_unchanged::<ClientError>(conn, permit.by()).await?;
-                    Ok(page)
-                })
+            .read(move |tx| {
+                let page = list(tx, permit.access_request(), &filter, &query)?;
+                ensure_principal_unchanged::<ClientError>(tx, permit.by())?;
+                Ok(page)
             })
             .await
     }
@@ -158,14 +154,13 @@ impl Clients {
         permit: Permit<ListClients>,
         name: &ClientName,
     ) -> Result<Vec<Client>, ClientError> {
-        self.audited.record(&[permit.to_audit_row()]).await?;
+        self.audited.record(vec![permit.to_audit_row()]).await?;
+        let name = name.clone();
         self.db
-            .read(&(&permit, name), |conn, (permit, name)| {
-                Box::pin(async move {
-                    let found = clients_with_name(conn, permit.scope(), name).await?;
-                    ensure_principal_unchanged::<ClientError>(conn, permit.by()).await?;
-                    Ok(found)
-                })
+            .read(move |tx| {
+                let found = clients_with_name(tx, permit.scope(), &name)?;
+                ensure_principal_unchanged::<ClientError>(tx, permit.by())?;
+                Ok(found)
             })
             .await
     }
@@ -176,19 +171,14 @@ impl Clients {
         permit: Permit<CreateClient>,
         new: NewClient,
     ) -> Result<ClientId, ClientError> {
-        let created = self
-            .audited
-            .run_as(&[permit.by()], &[(permit, new)], |conn, new| {
-                Box::pin(async move {
-                    let decisions = add_clients(conn, new).await?;
-                    Ok((created(&decisions), decisions))
-                })
+        let (by, new) = (permit.by(), [(permit, new)]);
+        self.audited
+            .run_as(vec![by], move |tx| {
+                let decisions = add_clients(tx, &new)?;
+                let created = created(&decisions).into_iter().next();
+                Ok((created.ok_or_else(|| no_row("the new client"))?, decisions))
             })
-            .await?;
-        let created = created.into_iter().next();
-        Ok(created.ok_or_else(|| {
-            DbError::Unavailable("the database returned no row for the new client".to_owned())
-        })?)
+            .await
     }
 
     pub async fn edit_client(
@@ -197,20 +187,16 @@ impl Clients {
         change: ClientChange,
     ) -> Result<SaveOutcome<Client>, ClientError> {
         self.audited
-            .run(&[permit.to_audit_row()], &(&permit, &change), |conn, (permit, change)| {
-                Box::pin(async move {
-                    match lock_for_change(conn, permit).await? {
-                        Some(client) => {
-                            let (id, access_request) = (client.client.id, permit.access_request());
-                            let outcome = change_client(conn, access_request, client, change).await?;
-                            if matches!(outcome, SaveOutcome::Saved(_)) {
-                                delete_saved_text(conn, access_request, id, UnsavedForm::Details).await?;
-                            }
-                            Ok(outcome)
-                        }
-                        None => Ok(SaveOutcome::NotFound),
-                    }
-                })
+            .run(vec![permit.to_audit_row()], move |tx| {
+                let Some(found) = lock_for_change(tx, &permit)? else {
+                    return Ok(SaveOutcome::NotFound);
+                };
+                let (id, access_request) = (found.client.id, permit.access_request());
+                let outcome = change_client(tx, access_request, found, &change)?;
+                if matches!(outcome, SaveOutcome::Saved(_)) {
+                    delete_saved_text(tx, access_request, id, UnsavedForm::Details)?;
+                }
+                Ok(outcome)
             })
             .await
     }
@@ -221,17 +207,10 @@ impl Clients {
         permit: Permit<ArchiveClient>,
         change: ArchiveChange,
     ) -> Result<SaveOutcome<Client>, ClientError> {
-        let args = (&permit, change);
         self.audited
-            .run(&[permit.to_audit_row()], &args, |conn, (permit, change)| {
-                Box::pin(async move {
-                    match lock_for_change(conn, permit).await? {
-                        Some(client) => {
-                            Ok(archive_client(conn, permit.access_request(), client, *change).await?)
-                        }
-                        None => Ok(SaveOutcome::NotFound),
-                    }
-                })
+            .run(vec![permit.to_audit_row()], move |tx| match lock_for_change(tx, &permit)? {
+                Some(found) => Ok(archive_client(tx, permit.access_request(), found, change)?),
+                None => Ok(SaveOutcome::NotFound),
             })
             .await
     }
@@ -245,22 +224,20 @@ impl Clients {
         version: Option<Version>,
     ) -> Result<SaveOutcome<Client>, ClientError> {
         self.audited
-            .run(&[permit.to_audit_row()], &(&permit, to, version), |conn, (permit, to, version)| {
-                Box::pin(async move {
-                    let Some(found) = lock_for_change(conn, permit).await? else {
-                        return Ok(SaveOutcome::NotFound);
-                    };
-                    if version.is_some_and(|version| version != found.client.version) {
-                        return Ok(SaveOutcome::Conflict(found.client));
-                    }
-                    ensure_active_member(conn, *to).await?;
-                    let id = found.client.id;
-                    if found.client.owner.id != *to {
-                        set_owner(conn, permit.access_request(), &[id], *to).await?;
-                    }
-                    let current = lock_client(conn, id, LockMode::Changing).await?;
-                    Ok(current.map_or(SaveOutcome::NotFound, |current| SaveOutcome::Saved(current.client)))
-                })
+            .run(vec![permit.to_audit_row()], move |tx| {
+                let Some(found) = lock_for_change(tx, &permit)? else {
+                    return Ok(SaveOutcome::NotFound);
+                };
+                if version.is_some_and(|version| version != found.client.version) {
+                    return Ok(SaveOutcome::Conflict(found.client));
+                }
+                ensure_active_member(tx, to)?;
+                let id = found.client.id;
+                if found.client.owner.id != to {
+                    set_owner(tx, permit.access_request(), &[id], to)?;
+                }
+                let current = lock_client(tx, id, LockMode::Changing)?;
+                Ok(current.map_or(SaveOutcome::NotFound, |current| SaveOutcome::Saved(current.client)))
             })
             .await
     }
@@ -272,36 +249,33 @@ impl Clients {
     ) -> Result<u64, ClientError> {
         let decisions: Vec<AuditRow> = moves.values().flatten().map(Permit::to_audit_row).collect();
         self.audited
-            .run_long(LONG_RESPONSE_TIMEOUT, &decisions, &moves, |conn, moves| {
-                Box::pin(async move {
-                    let clients = moves.values().flatten().filter_map(Permit::client).collect();
-                    let owners = lock_owners(conn, clients, LockMode::Changing).await?;
-                    let (mut total, mut seen) = (0, HashSet::new());
-                    for (to, permits) in moves {
-                        ensure_active_member(conn, *to).await?;
-                        let mut moved = Vec::new();
-                        for permit in permits {
-                            let Some(client) = permit.client() else { continue };
-                            if !is_owner_unchanged(&owners, permit) {
-                                return Err(ClientError::OwnerChanged(client).into());
-                            }
-                            // A client may be listed twice, but moves once.
-                            if owners.get(&client).is_some_and(|owner| owner != to) && seen.insert(client) {
-                                moved.push((permit.access_request(), client));
-                            }
+            .run_long(LONG_RESPONSE_TIMEOUT, decisions, move |tx| {
+                let clients = moves.values().flatten().filter_map(Permit::client).collect();
+                let owners = lock_owners(tx, clients, LockMode::Changing)?;
+                let (mut total, mut seen) = (0, HashSet::new());
+                for (to, permits) in &moves {
+                    ensure_active_member(tx, *to)?;
+                    let mut moved = Vec::new();
+                    for permit in permits {
+                        let Some(client) = permit.client() else { continue };
+                        if !is_owner_unchanged(&owners, permit) {
+                            return Err(ClientError::OwnerChanged(client));
                         }
-                        for same in
-                            moved.chunk_by(|one, other| (one.0.by, one.0.at) == (other.0.by, other.0.at))
-                        {
-                            let clients: Vec<ClientId> = same.iter().map(|(_, client)| *client).collect();
-                            if let Some((access_request, _)) = same.first() {
-                                set_owner(conn, access_request, &clients, *to).await?;
-                            }
+                        // A client may be listed twice, but moves once.
+                        if owners.get(&client).is_some_and(|owner| owner != to) && seen.insert(client) {
+                            moved.push((permit.access_request(), client));
                         }
-                        total += moved.len() as u64;
                     }
-                    Ok(total)
-                })
+                    for same in moved.chunk_by(|one, other| (one.0.by, one.0.at) == (other.0.by, other.0.at))
+                    {
+                        let clients: Vec<ClientId> = same.iter().map(|(_, client)| *client).collect();
+                        if let Some((access_request, _)) = same.first() {
+                            set_owner(tx, access_request, &clients, *to)?;
+                        }
+                    }
+                    total += moved.len() as u64;
+                }
+                Ok(total)
             })
             .await
     }
@@ -313,18 +287,17 @@ impl Clients {
         permit: &Permit<ListClients>,
         at: UnixMillis,
     ) -> Result<Vec<PastReassignment>, ClientError> {
-        self.audited.record(&[permit.to_audit_row()]).await?;
+        self.audited.record(vec![permit.to_audit_row()]).await?;
         let Some(owner) = restrict_owner(permit.scope(), None) else { return Ok(Vec::new()) };
         let (action, decision) = (Action::ReassignClient.as_str(), Decision::Allowed.as_str());
         let read = query(REASSIGNED_AT).bind(at.0).bind(action).bind(decision);
+        let by = permit.by();
         self.db
-            .read(&(permit, read), |conn, (permit, read)| {
-                Box::pin(async move {
-                    let mut found: Vec<PastReassignment> = read.fetch_all(conn).await?;
-                    ensure_principal_unchanged::<ClientError>(conn, permit.by()).await?;
-                    found.retain(|past| owner.is_none_or(|owner| past.now.owner == owner));
-                    Ok(found)
-                })
+            .read(move |tx| {
+                let mut found: Vec<PastReassignment> = read.fetch_all(tx)?;
+                ensure_principal_unchanged::<ClientError>(tx, by)?;
+                found.retain(|past| owner.is_none_or(|owner| past.now.owner == owner));
+                Ok(found)
             })
             .await
     }
@@ -332,7 +305,7 @@ impl Clients {
     /// Adds an entry from the form of a new one, whose unsaved text is deleted.
     pub async fn add_entry(&self, permit: Permit<EditClient>, new: NewEntry) -> Result<Entry, ClientError> {
         let form = Some(UnsavedForm::NewEntry(new.kind));
-        insert_entry(&self.audited, &permit, &new, form).await
+        insert_entry(&self.audited, permit, new, form).await
     }
 
     /// Adds an entry that was not typed into the form of a new one.
@@ -341,7 +314,7 @@ impl Clients {
         permit: Permit<EditClient>,
         new: NewEntry,
     ) -> Result<Entry, ClientError> {
-        insert_entry(&self.audited, &permit, &new, None).await
+        insert_entry(&self.audited, permit, new, None).await
     }
 
     pub async fn edit_entry(
@@ -350,21 +323,16 @@ impl Clients {
         change: EntryChange,
     ) -> Result<SaveOutcome<Entry>, ClientError> {
         self.audited
-            .run(&[permit.to_audit_row()], &(&permit, &change), |conn, (permit, change)| {
-                Box::pin(async move {
-                    match lock_for_change(conn, permit).await? {
-                        Some(found) => {
-                            let (id, access_request) = (found.client.id, permit.access_request());
-                            let outcome = change_entry(conn, access_request, id, change).await?;
-                            if matches!(outcome, SaveOutcome::Saved(_)) {
-                                let form = UnsavedForm::Entry(change.entry);
-                                delete_saved_text(conn, access_request, id, form).await?;
-                            }
-                            Ok(outcome)
-                        }
-                        None => Ok(SaveOutcome::NotFound),
-                    }
-                })
+            .run(vec![permit.to_audit_row()], move |tx| {
+                let Some(found) = lock_for_change(tx, &permit)? else {
+                    return Ok(SaveOutcome::NotFound);
+                };
+                let (id, access_request) = (found.client.id, permit.access_request());
+                let outcome = change_entry(tx, access_request, id, &change)?;
+                if matches!(outcome, SaveOutcome::Saved(_)) {
+                    delete_saved_text(tx, access_request, id, UnsavedForm::Entry(change.entry))?;
+                }
+                Ok(outcome)
             })
             .await
     }
@@ -375,18 +343,12 @@ impl Clients {
         entry: EntryId,
         change: ArchiveChange,
     ) -> Result<SaveOutcome<Entry>, ClientError> {
-        let args = (&permit, entry, change);
         self.audited
-            .run(&[permit.to_audit_row()], &args, |conn, (permit, entry, change)| {
-                Box::pin(async move {
-                    match lock_for_change(conn, permit).await? {
-                        Some(found) => {
-                            Ok(archive_entry(conn, permit.access_request(), found.client.id, *entry, *change)
-                                .await?)
-                        }
-                        None => Ok(SaveOutcome::NotFound),
-                    }
-                })
+            .run(vec![permit.to_audit_row()], move |tx| match lock_for_change(tx, &permit)? {
+                Some(found) => {
+                    Ok(archive_entry(tx, permit.access_request(), found.client.id, entry, change)?)
+                }
+                None => Ok(SaveOutcome::NotFound),
             })
             .await
     }
@@ -401,7 +363,7 @@ impl Clients {
         limit: u32,
     ) -> Result<Vec<ClientOwner>, ClientError> {
         if after.is_none() {
-            self.audited.record(&[permit.to_audit_row()]).await?;
+            self.audited.record(vec![permit.to_audit_row()]).await?;
         }
         let Some(owner) = restrict_owner(permit.scope(), owner) else { return Ok(Vec::new()) };
         let after = after.map_or(i64::MIN, |client| client.0);
@@ -412,13 +374,12 @@ impl Clients {
                 of_owner.bind(false).bind(true)
             }
         };
+        let by = permit.by();
         self.db
-            .read(&(permit, read), |conn, (permit, read)| {
-                Box::pin(async move {
-                    let found: Vec<ClientOwner> = read.fetch_all(conn).await?;
-                    ensure_principal_unchanged::<ClientError>(conn, permit.by()).await?;
-                    Ok(found)
-                })
+            .read(move |tx| {
+                let found: Vec<ClientOwner> = read.fetch_all(tx)?;
+                ensure_principal_unchanged::<ClientError>(tx, by)?;
+                Ok(found)
             })
             .await
     }

@@ -19,23 +19,18 @@ impl Clients {
         restore: VersionRestore,
     ) -> Result<SaveOutcome<Client>, ClientError> {
         self.audited
-            .run(&[permit.to_audit_row()], &(&permit, restore), |conn, (permit, restore)| {
-                Box::pin(async move {
-                    let Some(found) = lock_for_change(conn, permit).await? else {
-                        return Ok(SaveOutcome::NotFound);
-                    };
-                    let filter = VersionQuery::Only(restore.to);
-                    let versions = versions_of_client(conn, &found.client, filter).await?;
-                    let Some(earlier) = versions.into_iter().next() else {
-                        return Ok(SaveOutcome::NotFound);
-                    };
-                    let change = ClientChange {
-                        version: restore.current,
-                        name: earlier.name,
-                        details: earlier.details,
-                    };
-                    Ok(change_client(conn, permit.access_request(), found, &change).await?)
-                })
+            .run(vec![permit.to_audit_row()], move |tx| {
+                let Some(found) = lock_for_change(tx, &permit)? else {
+                    return Ok(SaveOutcome::NotFound);
+                };
+                let filter = VersionQuery::Only(restore.to);
+                let versions = versions_of_client(tx, &found.client, filter)?;
+                let Some(earlier) = versions.into_iter().next() else {
+                    return Ok(SaveOutcome::NotFound);
+                };
+                let change =
+                    ClientChange { version: restore.current, name: earlier.name, details: earlier.details };
+                Ok(change_client(tx, permit.access_request(), found, &change)?)
             })
             .await
     }
@@ -48,33 +43,30 @@ impl Clients {
         entry: EntryId,
         restore: VersionRestore,
     ) -> Result<SaveOutcome<Entry>, ClientError> {
-        let args = (&permit, entry, restore);
         self.audited
-            .run(&[permit.to_audit_row()], &args, |conn, (permit, entry, restore)| {
-                Box::pin(async move {
-                    let Some(found) = lock_for_change(conn, permit).await? else {
-                        return Ok(SaveOutcome::NotFound);
-                    };
-                    let client = found.client.id;
-                    let Some(current) = find_entry(conn, client, *entry).await? else {
-                        return Ok(SaveOutcome::NotFound);
-                    };
-                    let filter = VersionQuery::Only(restore.to);
-                    let versions = versions_of_entry(conn, &current, filter).await?;
-                    let Some(earlier) = versions.into_iter().next() else {
-                        return Ok(SaveOutcome::NotFound);
-                    };
-                    let change = EntryChange {
-                        entry: *entry,
-                        version: restore.current,
-                        title: earlier.title,
-                        text: earlier.text,
-                        at: Some(earlier.at),
-                        is_open: earlier.is_open,
-                        dispute: Some(earlier.dispute),
-                    };
-                    change_entry(conn, permit.access_request(), client, &change).await
-                })
+            .run(vec![permit.to_audit_row()], move |tx| {
+                let Some(found) = lock_for_change(tx, &permit)? else {
+                    return Ok(SaveOutcome::NotFound);
+                };
+                let client = found.client.id;
+                let Some(current) = find_entry(tx, client, entry)? else {
+                    return Ok(SaveOutcome::NotFound);
+                };
+                let filter = VersionQuery::Only(restore.to);
+                let versions = versions_of_entry(tx, &current, filter)?;
+                let Some(earlier) = versions.into_iter().next() else {
+                    return Ok(SaveOutcome::NotFound);
+                };
+                let change = EntryChange {
+                    entry,
+                    version: restore.current,
+                    title: earlier.title,
+                    text: earlier.text,
+                    at: Some(earlier.at),
+                    is_open: earlier.is_open,
+                    dispute: Some(earlier.dispute),
+                };
+                change_entry(tx, permit.access_request(), client, &change)
             })
             .await
     }

@@ -4,7 +4,7 @@
 use crate::clients::list_filter::restrict_owner;
 use crate::clients::rows::SELECT_CLIENTS;
 use crate::clients::search::sort_name;
-use crate::db::{Conn, Query, Statement};
+use crate::db::{Query, QueryError, Statement, Tx};
 use chancery_domain::{Client, ClientName, PersonId};
 use chancery_policy::ClientScope;
 
@@ -12,17 +12,17 @@ use chancery_policy::ClientScope;
 pub const MAX_SAME_NAME_CLIENTS: u32 = 5;
 
 /// Only clients in the scope, archived ones too, by id.
-pub(crate) async fn clients_with_name(
-    conn: &mut Conn<'_>,
+pub(crate) fn clients_with_name(
+    tx: &mut Tx<'_>,
     scope: ClientScope,
     name: &ClientName,
-) -> Result<Vec<Client>, sqlx::Error> {
+) -> Result<Vec<Client>, QueryError> {
     let Some(owner) = restrict_owner(scope, None) else { return Ok(Vec::new()) };
-    select_same_name(&sort_name(name), owner).fetch_all(conn).await
+    select_same_name(&sort_name(name), owner).fetch_all(tx)
 }
 
 /// Both values of `is_archived` are named, because the indexes have that column before the name.
-fn select_same_name(sort_name: &str, owner: Option<PersonId>) -> Query<'_> {
+fn select_same_name(sort_name: &str, owner: Option<PersonId>) -> Query {
     let mut read = Statement::new(SELECT_CLIENTS);
     read.push(" FROM clients c JOIN people p ON p.id = c.owner_id WHERE c.sort_name = ");
     read.push_bind(sort_name).push(" AND c.is_archived IN (").push_bind(false).push(", ");
@@ -38,15 +38,7 @@ fn select_same_name(sort_name: &str, owner: Option<PersonId>) -> Query<'_> {
 mod tests {
     use super::*;
     use crate::Store;
-    use crate::db::{Dialect, FromRow, Row};
-
-    struct PlanStep(String);
-
-    impl FromRow for PlanStep {
-        fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-            Ok(Self(row.get("detail")?))
-        }
-    }
+    use crate::db::query_plan;
 
     /// A consultant's lookup takes no time by other people's clients.
     #[tokio::test]
@@ -57,12 +49,8 @@ mod tests {
             (Some(PersonId(1)), "clients_name_of_owner (owner_id=? AND is_archived=? AND sort_name=?)"),
             (None, "is_archived=? AND sort_name=?)"),
         ] {
-            let query = select_same_name("harbour lane bakery", owner);
-            let explain =
-                Statement::new(&format!("EXPLAIN QUERY PLAN {}", query.sql(Dialect::Sqlite))).build();
-            let plan: Vec<PlanStep> = store.db.fetch_all(explain).await.unwrap();
-            let plan: Vec<String> = plan.into_iter().map(|step| step.0).collect();
-            assert!(plan.iter().any(|step| step.contains(condition)), "{plan:?}");
+            let plan = query_plan(&store.db, &select_same_name("harbour lane bakery", owner)).await;
+            assert!(plan.iter().any(|(_, _, detail)| detail.contains(condition)), "{plan:?}");
         }
         store.close().await;
     }

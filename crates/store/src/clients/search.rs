@@ -3,7 +3,7 @@
 //! indexed with all their suffixes, so that a prefix of one is any part of the number. Terms of entries are in
 //! `entry_terms`.
 
-use crate::db::{Conn, Statement, query};
+use crate::db::{QueryError, Statement, Tx, query};
 use chancery_domain::{Client, ClientId, ClientName, ContactDetails, PersonId};
 use std::collections::BTreeSet;
 use unicode_normalization::UnicodeNormalization;
@@ -91,7 +91,7 @@ impl TermRange {
     }
 
     /// Adds the prefix condition for a column.
-    pub(crate) fn push_condition<'q>(&'q self, statement: &mut Statement<'q>, column: &str) {
+    pub(crate) fn push_condition(&self, statement: &mut Statement, column: &str) {
         statement.push(column).push(" >= ").push_bind(self.first.as_str());
         statement.push(" AND ").push(column).push(" < ").push_bind(self.end.as_str());
     }
@@ -122,7 +122,7 @@ fn search_term_rows(client: &Client) -> Vec<SearchTermRow> {
     search_terms_of(client.id, &client.name, &client.details).into_iter().map(row).collect()
 }
 
-pub(crate) async fn add_search_terms(conn: &mut Conn<'_>, rows: &[SearchTermRow]) -> Result<(), sqlx::Error> {
+pub(crate) fn add_search_terms(tx: &mut Tx<'_>, rows: &[SearchTermRow]) -> Result<(), QueryError> {
     for rows in rows.chunks(MAX_ROWS_PER_STATEMENT) {
         let mut add = Statement::new(
             "INSERT INTO client_search_terms (client_id, in_entries, term, owner_id, is_archived, entries) ",
@@ -137,19 +137,18 @@ pub(crate) async fn add_search_terms(conn: &mut Conn<'_>, rows: &[SearchTermRow]
                 0_i64.into(),
             ]
         });
-        add.build().persistent(false).execute(conn).await?;
+        add.build().persistent(false).execute(tx)?;
     }
     Ok(())
 }
 
 /// Replaces the terms of the details. Those of the entries stay.
-pub(crate) async fn replace_search_terms(conn: &mut Conn<'_>, client: &Client) -> Result<(), sqlx::Error> {
+pub(crate) fn replace_search_terms(tx: &mut Tx<'_>, client: &Client) -> Result<(), QueryError> {
     query("DELETE FROM client_search_terms WHERE client_id = $1 AND in_entries = $2")
         .bind(client.id.0)
         .bind(false)
-        .execute(conn)
-        .await?;
-    add_search_terms(conn, &search_term_rows(client)).await
+        .execute(tx)?;
+    add_search_terms(tx, &search_term_rows(client))
 }
 
 #[cfg(test)]

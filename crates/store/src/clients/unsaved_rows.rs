@@ -1,7 +1,7 @@
 //! Rows of unsaved text: what a person typed into a form of a record and has not saved yet. It is stored like the text of
 //! the record itself. Who may read and write it is decided in `unsaved_texts`.
 
-use crate::db::{Conn, FromRow, Query, Row, query};
+use crate::db::{Query, QueryError, Tx, from_row, query};
 use chancery_domain::{ClientId, EntryId, EntryKind, PersonId, TokenHash, UnixMillis};
 use std::time::Duration;
 
@@ -58,11 +58,7 @@ impl UnsavedForm {
     }
 }
 
-impl FromRow for UnsavedText {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self { fields: row.get("fields")?, saved_at: UnixMillis(row.get("saved_at_ms")?) })
-    }
-}
+from_row!(UnsavedText { fields, saved_at: "saved_at_ms" });
 
 /// A person's form of a client.
 #[derive(Clone, Copy, Debug)]
@@ -89,54 +85,51 @@ const TRIM: &str = "DELETE FROM unsaved_texts WHERE person_id = $1 AND (client_i
     (SELECT client_id, form, entry_id FROM unsaved_texts WHERE person_id = $1 \
     ORDER BY (fields <> '') DESC, saved_at_ms DESC, client_id, form, entry_id LIMIT $2)";
 
-fn bind_form(query: Query<'_>, of: FormOfPerson) -> Query<'_> {
+fn bind_form(query: Query, of: FormOfPerson) -> Query {
     query.bind(of.person.0).bind(of.client.0).bind(of.form.name()).bind(of.form.entry_id())
 }
 
 /// `None` if nothing was typed.
-pub(crate) async fn find_unsaved_text(
-    conn: &mut Conn<'_>,
+pub(crate) fn find_unsaved_text(
+    tx: &mut Tx<'_>,
     of: FormOfPerson,
-) -> Result<Option<UnsavedText>, sqlx::Error> {
-    let found: Option<UnsavedText> = bind_form(query(FIND), of).fetch_optional(conn).await?;
+) -> Result<Option<UnsavedText>, QueryError> {
+    let found: Option<UnsavedText> = bind_form(query(FIND), of).fetch_optional(tx)?;
     Ok(found.filter(|text| !text.fields.is_empty()))
 }
 
 /// Adds or replaces the text, and deletes the person's oldest if there are too many.
-pub(crate) async fn put_unsaved_text(
-    conn: &mut Conn<'_>,
+pub(crate) fn put_unsaved_text(
+    tx: &mut Tx<'_>,
     of: FormOfPerson,
     session: TokenHash,
     fields: &str,
     at: UnixMillis,
-) -> Result<(), sqlx::Error> {
+) -> Result<(), QueryError> {
     let put = bind_form(query(PUT), of).bind(session.0.to_vec()).bind(at.0).bind(fields);
-    put.execute(conn).await?;
-    query(TRIM).bind(of.person.0).bind(i64::from(MAX_UNSAVED_TEXTS_PER_PERSON)).execute(conn).await?;
+    put.execute(tx)?;
+    query(TRIM).bind(of.person.0).bind(i64::from(MAX_UNSAVED_TEXTS_PER_PERSON)).execute(tx)?;
     Ok(())
 }
 
 /// Says that the form is open in the browser with this session now.
-pub(crate) async fn set_form_session(
-    conn: &mut Conn<'_>,
+pub(crate) fn set_form_session(
+    tx: &mut Tx<'_>,
     of: FormOfPerson,
     session: TokenHash,
     at: UnixMillis,
-) -> Result<(), sqlx::Error> {
-    bind_form(query(SET_SESSION), of).bind(session.0.to_vec()).bind(at.0).execute(conn).await?;
+) -> Result<(), QueryError> {
+    bind_form(query(SET_SESSION), of).bind(session.0.to_vec()).bind(at.0).execute(tx)?;
     Ok(())
 }
 
-pub(crate) async fn delete_unsaved_text(conn: &mut Conn<'_>, of: FormOfPerson) -> Result<(), sqlx::Error> {
-    bind_form(query(DELETE), of).execute(conn).await?;
+pub(crate) fn delete_unsaved_text(tx: &mut Tx<'_>, of: FormOfPerson) -> Result<(), QueryError> {
+    bind_form(query(DELETE), of).execute(tx)?;
     Ok(())
 }
 
-pub(crate) async fn delete_unsaved_texts_of(
-    conn: &mut Conn<'_>,
-    person: PersonId,
-) -> Result<(), sqlx::Error> {
-    query(DELETE_OF_PERSON).bind(person.0).execute(conn).await?;
+pub(crate) fn delete_unsaved_texts_of(tx: &mut Tx<'_>, person: PersonId) -> Result<(), QueryError> {
+    query(DELETE_OF_PERSON).bind(person.0).execute(tx)?;
     Ok(())
 }
 
@@ -159,11 +152,7 @@ const DELETE_EXPIRED: &str = "DELETE FROM unsaved_texts WHERE (person_id, client
     WHERE saved_at_ms < $1 OR (saved_at_ms < $2 AND fields = '') ORDER BY saved_at_ms LIMIT $3)";
 
 /// The person, if this session opened the form lately.
-pub(crate) fn find_opened_by_session(
-    of: FormOfPerson,
-    session: TokenHash,
-    now: UnixMillis,
-) -> Query<'static> {
+pub(crate) fn find_opened_by_session(of: FormOfPerson, session: TokenHash, now: UnixMillis) -> Query {
     bind_opened(query(FIND_OPENED), of, session, now)
 }
 
@@ -173,16 +162,16 @@ pub(crate) fn save_after_session(
     session: TokenHash,
     fields: &str,
     now: UnixMillis,
-) -> Query<'_> {
+) -> Query {
     bind_opened(query(SAVE_AFTER_SESSION), of, session, now).bind(fields).bind(now.0)
 }
 
-fn bind_opened(query: Query<'_>, of: FormOfPerson, session: TokenHash, now: UnixMillis) -> Query<'_> {
+fn bind_opened(query: Query, of: FormOfPerson, session: TokenHash, now: UnixMillis) -> Query {
     bind_form(query, of).bind(session.0.to_vec()).bind(before(now, ENDED_SESSION_WINDOW))
 }
 
 /// Deletes up to `limit` rows.
-pub(crate) fn delete_expired(now: UnixMillis, limit: u32) -> Query<'static> {
+pub(crate) fn delete_expired(now: UnixMillis, limit: u32) -> Query {
     let delete = query(DELETE_EXPIRED).bind(before(now, UNSAVED_TEXT_LIFETIME));
     delete.bind(before(now, OPEN_FORM_LIFETIME)).bind(i64::from(limit))
 }

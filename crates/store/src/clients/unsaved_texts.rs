@@ -9,26 +9,28 @@
 
 use crate::clients::entries::has_entry;
 use crate::clients::letters::is_sent;
-use crate::clients::locks::ensure_owner_unchanged;
+use crate::clients::locks::lock_for_reading;
 use crate::clients::records::Clients;
+use crate::clients::rows::StoredClient;
 use crate::clients::unsaved_rows::{
     FormOfPerson, NewUnsavedText, UnsavedForm, UnsavedText, delete_expired, delete_unsaved_text,
     find_opened_by_session, find_unsaved_text, put_unsaved_text, save_after_session, set_form_session,
 };
-use crate::db::{COMMAND_RETRY_LIMIT, Conn, TxError};
+use crate::db::{COMMAND_RETRY_LIMIT, Tx};
 use crate::{ClientError, DbError};
 use chancery_domain::{ClientId, PersonId, TokenHash, UnixMillis};
 use chancery_policy::{EditClient, Permit};
 
 /// The form of the permit's person. `None` if there is no such client or entry, or the principal is not a person.
-async fn form_of_person(
-    conn: &mut Conn<'_>,
+fn form_of_person(
+    tx: &mut Tx<'_>,
     permit: &Permit<EditClient>,
     form: UnsavedForm,
-) -> Result<Option<FormOfPerson>, TxError<ClientError>> {
-    let Some(client) = ensure_owner_unchanged(conn, permit).await? else { return Ok(None) };
+) -> Result<Option<FormOfPerson>, ClientError> {
+    let Some(StoredClient { client, .. }) = lock_for_reading(tx, permit)? else { return Ok(None) };
+    let client = client.id;
     if let UnsavedForm::Entry(entry) = form
-        && !has_entry(conn, client, entry).await?
+        && !has_entry(tx, client, entry)?
     {
         return Ok(None);
     }
@@ -43,20 +45,17 @@ impl Clients {
         form: UnsavedForm,
         session: TokenHash,
     ) -> Result<Option<UnsavedText>, ClientError> {
-        let args = (&permit, form, session);
         self.audited
-            .run_as(&[permit.by()], &args, |conn, (permit, form, session)| {
-                Box::pin(async move {
-                    let Some(of) = form_of_person(conn, permit, *form).await? else {
-                        return Ok((None, Vec::new()));
-                    };
-                    let Some(text) = find_unsaved_text(conn, of).await? else {
-                        put_unsaved_text(conn, of, *session, "", permit.access_request().at).await?;
-                        return Ok((None, Vec::new()));
-                    };
-                    set_form_session(conn, of, *session, permit.access_request().at).await?;
-                    Ok((Some(text), vec![permit.to_audit_row()]))
-                })
+            .run_as(vec![permit.by()], move |tx| {
+                let Some(of) = form_of_person(tx, &permit, form)? else {
+                    return Ok((None, Vec::new()));
+                };
+                let Some(text) = find_unsaved_text(tx, of)? else {
+                    put_unsaved_text(tx, of, session, "", permit.access_request().at)?;
+                    return Ok((None, Vec::new()));
+                };
+                set_form_session(tx, of, session, permit.access_request().at)?;
+                Ok((Some(text), vec![permit.to_audit_row()]))
             })
             .await
     }
@@ -67,24 +66,23 @@ impl Clients {
         permit: Permit<EditClient>,
         text: NewUnsavedText<'_>,
     ) -> Result<bool, ClientError> {
-        let args = (&permit, text);
+        let NewUnsavedText { form, session, fields } = text;
+        let fields = fields.to_owned();
         self.audited
-            .run_as(&[permit.by()], &args, |conn, (permit, text)| {
-                Box::pin(async move {
-                    let decision = vec![permit.to_audit_row()];
-                    let Some(of) = form_of_person(conn, permit, text.form).await? else {
-                        return Ok((false, decision));
-                    };
-                    if let UnsavedForm::Entry(letter) = of.form
-                        && is_sent(conn, letter).await?
-                    {
-                        return Err(ClientError::LetterSent { client: of.client, letter }.into());
-                    }
-                    let is_first = find_unsaved_text(conn, of).await?.is_none();
-                    let at = permit.access_request().at;
-                    put_unsaved_text(conn, of, text.session, text.fields, at).await?;
-                    Ok((true, if is_first { decision } else { Vec::new() }))
-                })
+            .run_as(vec![permit.by()], move |tx| {
+                let decision = vec![permit.to_audit_row()];
+                let Some(of) = form_of_person(tx, &permit, form)? else {
+                    return Ok((false, decision));
+                };
+                if let UnsavedForm::Entry(letter) = of.form
+                    && is_sent(tx, letter)?
+                {
+                    return Err(ClientError::LetterSent { client: of.client, letter });
+                }
+                let is_first = find_unsaved_text(tx, of)?.is_none();
+                let at = permit.access_request().at;
+                put_unsaved_text(tx, of, session, &fields, at)?;
+                Ok((true, if is_first { decision } else { Vec::new() }))
             })
             .await
     }
@@ -95,14 +93,11 @@ impl Clients {
         permit: Permit<EditClient>,
         form: UnsavedForm,
     ) -> Result<bool, ClientError> {
-        let args = (&permit, form);
         self.audited
-            .run(&[permit.to_audit_row()], &args, |conn, (permit, form)| {
-                Box::pin(async move {
-                    let Some(of) = form_of_person(conn, permit, *form).await? else { return Ok(false) };
-                    delete_unsaved_text(conn, of).await?;
-                    Ok(true)
-                })
+            .run(vec![permit.to_audit_row()], move |tx| {
+                let Some(of) = form_of_person(tx, &permit, form)? else { return Ok(false) };
+                delete_unsaved_text(tx, of)?;
+                Ok(true)
             })
             .await
     }

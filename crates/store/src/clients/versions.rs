@@ -1,11 +1,9 @@
 //! Versions of clients and entries. Every change adds one, and none is ever changed.
 
-use crate::clients::rows::{dispute_details, name_and_details, optional_person_ref, person_ref};
 use crate::clients::types::{ClientVersion, EntryVersion, MAX_VERSIONS_PER_READ, VersionQuery};
-use crate::db::error_codes::with_timeout;
-use crate::db::{Conn, FromRow, Query, Row, Statement, query};
+use crate::db::{Query, QueryError, Statement, Tx, from_row, query};
 use chancery_domain::{
-    AccessRequest, Client, ClientId, Entry, EntryId, EntryText, EntryTitle, PersonRef, UnixMillis, Version,
+    AccessRequest, Client, ClientId, ContactDetails, DisputeDetails, Entry, EntryId, Version,
 };
 
 const CLIENT_VERSIONS: &str = "SELECT v.version, v.name, v.contact, v.email, v.telephone, v.address, v.since_day, \
@@ -23,43 +21,30 @@ const ADD_ENTRY_VERSION: &str = "INSERT INTO entry_versions \
     SELECT e.id, e.version, e.at_ms, e.is_open, e.is_archived, $2, $3, e.amount_minor, e.due_day, e.title, e.text \
     FROM entries e WHERE e.id = $1";
 
-fn author(row: &Row) -> Result<Option<PersonRef>, sqlx::Error> {
-    optional_person_ref(row.get("actor_id")?, row.get::<Option<String>>("actor_email")?.as_deref())
-}
+from_row!(ClientVersion {
+    version,
+    name,
+    details: ContactDetails::from_row,
+    owner: person("owner_id", "owner_email"),
+    is_archived,
+    by: author(),
+    at: "at_ms"
+});
 
-impl FromRow for ClientVersion {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let (name, details) = name_and_details(row)?;
-        Ok(Self {
-            version: Version(row.get("version")?),
-            name,
-            details,
-            owner: person_ref(row.get("owner_id")?, &row.get::<String>("owner_email")?)?,
-            is_archived: row.get("is_archived")?,
-            by: author(row)?,
-            at: UnixMillis(row.get("at_ms")?),
-        })
-    }
-}
-
-impl FromRow for EntryVersion {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            version: Version(row.get("version")?),
-            title: EntryTitle::from_stored(row.get("title")?),
-            text: EntryText::from_stored(row.get("text")?),
-            at: UnixMillis(row.get("at_ms")?),
-            is_open: row.get("is_open")?,
-            dispute: dispute_details(row)?,
-            is_archived: row.get("is_archived")?,
-            by: author(row)?,
-            changed_at: UnixMillis(row.get("changed_at_ms")?),
-        })
-    }
-}
+from_row!(EntryVersion {
+    version,
+    title,
+    text,
+    at: "at_ms",
+    is_open,
+    dispute: DisputeDetails::from_row,
+    is_archived,
+    by: author(),
+    changed_at: "changed_at_ms"
+});
 
 /// Selects the requested versions of a client or entry, newest first. `None` if none are requested.
-fn select(versions: &str, id: i64, current: Version, filter: VersionQuery) -> Option<Query<'static>> {
+fn select(versions: &str, id: i64, current: Version, filter: VersionQuery) -> Option<Query> {
     let mut read = Statement::new(versions);
     read.push_bind(id);
     match filter {
@@ -79,54 +64,54 @@ fn select(versions: &str, id: i64, current: Version, filter: VersionQuery) -> Op
     Some(read.build())
 }
 
-pub(crate) async fn versions_of_client(
-    conn: &mut Conn<'_>,
+pub(crate) fn versions_of_client(
+    tx: &mut Tx<'_>,
     client: &Client,
     filter: VersionQuery,
-) -> Result<Vec<ClientVersion>, sqlx::Error> {
+) -> Result<Vec<ClientVersion>, QueryError> {
     match select(CLIENT_VERSIONS, client.id.0, client.version, filter) {
-        Some(read) => read.fetch_all(conn).await,
+        Some(read) => read.fetch_all(tx),
         None => Ok(Vec::new()),
     }
 }
 
-pub(crate) async fn versions_of_entry(
-    conn: &mut Conn<'_>,
+pub(crate) fn versions_of_entry(
+    tx: &mut Tx<'_>,
     entry: &Entry,
     filter: VersionQuery,
-) -> Result<Vec<EntryVersion>, sqlx::Error> {
+) -> Result<Vec<EntryVersion>, QueryError> {
     match select(ENTRY_VERSIONS, entry.id.0, entry.version, filter) {
-        Some(read) => read.fetch_all(conn).await,
+        Some(read) => read.fetch_all(tx),
         None => Ok(Vec::new()),
     }
 }
 
 /// Stores the client's current state as a version.
-pub(crate) async fn add_client_version(
-    conn: &mut Conn<'_>,
+pub(crate) fn add_client_version(
+    tx: &mut Tx<'_>,
     access_request: &AccessRequest,
     client: ClientId,
-) -> Result<(), sqlx::Error> {
-    add_version(conn, ADD_CLIENT_VERSION, access_request, client.0).await
+) -> Result<(), QueryError> {
+    add_version(tx, ADD_CLIENT_VERSION, access_request, client.0)
 }
 
 /// Stores the entry's current state as a version.
-pub(crate) async fn add_entry_version(
-    conn: &mut Conn<'_>,
+pub(crate) fn add_entry_version(
+    tx: &mut Tx<'_>,
     access_request: &AccessRequest,
     entry: EntryId,
-) -> Result<(), sqlx::Error> {
-    add_version(conn, ADD_ENTRY_VERSION, access_request, entry.0).await
+) -> Result<(), QueryError> {
+    add_version(tx, ADD_ENTRY_VERSION, access_request, entry.0)
 }
 
-async fn add_version(
-    conn: &mut Conn<'_>,
+fn add_version(
+    tx: &mut Tx<'_>,
     sql: &'static str,
     access_request: &AccessRequest,
     id: i64,
-) -> Result<(), sqlx::Error> {
+) -> Result<(), QueryError> {
     let add =
         query(sql).bind(id).bind(access_request.by.person().map(|person| person.0)).bind(access_request.at.0);
-    with_timeout(add.execute(conn)).await?;
+    add.execute(tx)?;
     Ok(())
 }

@@ -9,13 +9,13 @@ use crate::ClientError;
 use crate::audit::principal::ensure_principal_unchanged;
 use crate::clients::list_filter::restrict_owner;
 use crate::clients::records::Clients;
-use crate::clients::rows::{SELECT_CLIENTS, dispute_details, optional_day, person_ref};
+use crate::clients::rows::SELECT_CLIENTS;
 use crate::clients::types::{
     ClientOwner, ClientSummary, DueDispute, MAX_RECENT_CLIENTS, MAX_WORK_ITEMS, RecentClient, RecordedWork,
     UnsentLetter, WorkEntry, WorkItem, WorkQuery, WorkSummary,
 };
-use crate::db::{FromRow, Query, Row, Statement, corrupt};
-use chancery_domain::{ClientId, ClientName, Day, EntryId, EntryKind, EntryTitle, PersonId, UnixMillis};
+use crate::db::{FromRow, Query, QueryError, Row, Statement, corrupt, from_row};
+use chancery_domain::{ClientId, Day, DisputeDetails, EntryKind, PersonId};
 use chancery_policy::{ListClients, Permit, ReadClient};
 use std::collections::HashMap;
 
@@ -29,53 +29,35 @@ const SELECT_ITEMS: &str = "SELECT e.id AS entry_id, e.title, e.at_ms, e.amount_
     WHERE c.id = e.client_id AND p.id = c.owner_id AND e.id IN ";
 
 impl FromRow for WorkEntry {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let (client, owner) = (ClientId(row.get("client_id")?), PersonId(row.get("owner_id")?));
-        Ok(Self { client: ClientOwner { client, owner }, entry: EntryId(row.get("entry_id")?) })
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
+        let client = ClientOwner { client: row.get("client_id")?, owner: row.get("owner_id")? };
+        Ok(Self { client, entry: row.get("entry_id")? })
     }
 }
 
-impl FromRow for WorkItem {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            client: ClientId(row.get("client_id")?),
-            client_name: ClientName::from_stored(row.get("name")?),
-            owner: person_ref(row.get("owner_id")?, &row.get::<String>("owner_email")?)?,
-            entry: EntryId(row.get("entry_id")?),
-            title: EntryTitle::from_stored(row.get("title")?),
-        })
-    }
-}
+from_row!(WorkItem {
+    client: "client_id",
+    client_name: "name",
+    owner: person("owner_id", "owner_email"),
+    entry: "entry_id",
+    title
+});
 
 impl FromRow for DueDispute {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let due = optional_day(row, "due_day")?;
-        Ok(Self {
-            item: WorkItem::from_row(row)?,
-            amount: dispute_details(row)?.amount,
-            due: due.ok_or_else(|| corrupt("a due dispute", "it has no due date".to_owned()))?,
-        })
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
+        let DisputeDetails { amount, due } = DisputeDetails::from_row(row)?;
+        let due = due.ok_or_else(|| corrupt("a due dispute", "it has no due date"))?;
+        Ok(Self { item: WorkItem::from_row(row)?, amount, due })
     }
 }
 
-impl FromRow for UnsentLetter {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self { item: WorkItem::from_row(row)?, at: UnixMillis(row.get("at_ms")?) })
-    }
-}
+from_row!(UnsentLetter { item: WorkItem::from_row, at: "at_ms" });
 
-impl FromRow for RecentClient {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            summary: ClientSummary::from_row(row)?,
-            viewed_at: UnixMillis(row.get("last_viewed_at_ms")?),
-        })
-    }
-}
+from_row!(RecentClient { summary: ClientSummary::from_row, viewed_at: "last_viewed_at_ms" });
 
 /// A client's earliest dispute is not later than any other of its disputes. So the first disputes of the firm are among
 /// those of as many clients.
-fn find_due(owner: Option<PersonId>, due_by: Day) -> Query<'static> {
+fn find_due(owner: Option<PersonId>, due_by: Day) -> Query {
     let (due_by, limit) = (i64::from(due_by.0), i64::from(MAX_WORK_ITEMS));
     let mut read = Statement::new(SELECT_NUMBERS);
     read.push(" FROM (SELECT c.id, c.owner_id FROM clients c WHERE c.is_archived = ").push_bind(false);
@@ -93,7 +75,7 @@ fn find_due(owner: Option<PersonId>, due_by: Day) -> Query<'static> {
 
 /// CROSS JOIN makes SQLite start with the first table: the owner's clients with unsent letters, or the firm's unsent
 /// letters.
-fn find_letters(owner: Option<PersonId>) -> Query<'static> {
+fn find_letters(owner: Option<PersonId>) -> Query {
     let mut read = Statement::new(SELECT_NUMBERS);
     match owner {
         Some(owner) => {
@@ -114,7 +96,7 @@ fn find_letters(owner: Option<PersonId>) -> Query<'static> {
 }
 
 /// CROSS JOIN makes SQLite start with the views.
-fn find_recent(viewer: PersonId, owner: Option<PersonId>) -> Query<'static> {
+fn find_recent(viewer: PersonId, owner: Option<PersonId>) -> Query {
     let mut read = Statement::new("SELECT c.id, c.owner_id FROM record_views l CROSS JOIN clients c ");
     read.push("WHERE c.id = l.client_id AND l.person_id = ").push_bind(viewer.0);
     read.push(" AND c.is_archived = ").push_bind(false);
@@ -127,7 +109,7 @@ fn find_recent(viewer: PersonId, owner: Option<PersonId>) -> Query<'static> {
 }
 
 /// Those of the entries that still wait.
-fn select_items(entries: &[i64]) -> Statement<'static> {
+fn select_items(entries: &[i64]) -> Statement {
     let mut read = Statement::new(SELECT_ITEMS);
     read.push_list(entries.iter().copied());
     read.push(" AND c.is_archived = ").push_bind(false).push(" AND e.is_archived = ").push_bind(false);
@@ -135,19 +117,19 @@ fn select_items(entries: &[i64]) -> Statement<'static> {
     read
 }
 
-fn select_disputes(entries: &[i64], due_by: Day) -> Query<'static> {
+fn select_disputes(entries: &[i64], due_by: Day) -> Query {
     let mut read = select_items(entries);
     read.push(" AND e.due_day <= ").push_bind(i64::from(due_by.0)).push(" ORDER BY e.due_day, e.id");
     read.build().persistent(false)
 }
 
-fn select_letters(entries: &[i64]) -> Query<'static> {
+fn select_letters(entries: &[i64]) -> Query {
     let mut read = select_items(entries);
     read.push(" ORDER BY e.at_ms DESC, e.id DESC");
     read.build().persistent(false)
 }
 
-fn select_recent(viewer: PersonId, clients: &[i64]) -> Query<'static> {
+fn select_recent(viewer: PersonId, clients: &[i64]) -> Query {
     let mut read = Statement::new(SELECT_CLIENTS);
     read.push(", l.last_viewed_at_ms FROM record_views l CROSS JOIN clients c CROSS JOIN people p ");
     read.push("WHERE c.id = l.client_id AND p.id = c.owner_id AND l.person_id = ").push_bind(viewer.0);
@@ -193,23 +175,20 @@ impl Clients {
         permit: Permit<ListClients>,
         query: WorkQuery,
     ) -> Result<RecordedWork, ClientError> {
-        self.audited.record(&[permit.to_audit_row()]).await?;
-        let access_request = permit.access_request();
-        let Some(owner) = restrict_owner(permit.scope(), query.owner) else {
-            return Ok(RecordedWork::empty(access_request, query.due_by));
-        };
+        self.audited.record(vec![permit.to_audit_row()]).await?;
+        let WorkQuery { owner, due_by } = query;
+        let empty = RecordedWork::empty(permit.access_request(), due_by);
+        let Some(owner) = restrict_owner(permit.scope(), owner) else { return Ok(empty) };
         self.db
-            .snapshot(&(access_request, owner, query.due_by), |conn, (access_request, owner, due_by)| {
-                Box::pin(async move {
-                    ensure_principal_unchanged::<ClientError>(conn, access_request.by).await?;
-                    let mut work = RecordedWork::empty(access_request, *due_by);
-                    work.disputes = find_due(*owner, *due_by).fetch_all(conn).await?;
-                    work.letters = find_letters(*owner).fetch_all(conn).await?;
-                    if let Some(viewer) = access_request.by.person() {
-                        work.recent = find_recent(viewer, *owner).fetch_all(conn).await?;
-                    }
-                    Ok(work)
-                })
+            .read(move |tx| {
+                ensure_principal_unchanged::<ClientError>(tx, permit.by())?;
+                let mut work = empty.clone();
+                work.disputes = find_due(owner, due_by).fetch_all(tx)?;
+                work.letters = find_letters(owner).fetch_all(tx)?;
+                if let Some(viewer) = permit.by().person() {
+                    work.recent = find_recent(viewer, owner).fetch_all(tx)?;
+                }
+                Ok(work)
             })
             .await
     }
@@ -222,31 +201,30 @@ impl Clients {
         permits: Vec<Permit<ReadClient>>,
     ) -> Result<WorkSummary, ClientError> {
         let permitted = PermittedClients::of(work, &permits);
+        let work = work.clone();
         self.db
-            .snapshot(&(work, &permitted), |conn, (work, permitted)| {
-                Box::pin(async move {
-                    ensure_principal_unchanged::<ClientError>(conn, work.access_request.by).await?;
-                    let mut summary = WorkSummary::default();
-                    let disputes = permitted.entries(&work.disputes);
-                    if !disputes.is_empty() {
-                        summary.disputes = select_disputes(&disputes, work.due_by).fetch_all(conn).await?;
-                        summary.disputes.retain(|dispute| permitted.has_item(&dispute.item));
-                    }
-                    let letters = permitted.entries(&work.letters);
-                    if !letters.is_empty() {
-                        summary.letters = select_letters(&letters).fetch_all(conn).await?;
-                        summary.letters.retain(|letter| permitted.has_item(&letter.item));
-                    }
-                    let recent = permitted.clients(&work.recent);
-                    if let Some(viewer) = work.access_request.by.person().filter(|_| !recent.is_empty()) {
-                        summary.recent = select_recent(viewer, &recent).fetch_all(conn).await?;
-                        summary.recent.retain(|recent| {
-                            let client = &recent.summary.client;
-                            permitted.has(client.id, client.owner.id)
-                        });
-                    }
-                    Ok(summary)
-                })
+            .read(move |tx| {
+                ensure_principal_unchanged::<ClientError>(tx, work.access_request.by)?;
+                let mut summary = WorkSummary::default();
+                let disputes = permitted.entries(&work.disputes);
+                if !disputes.is_empty() {
+                    summary.disputes = select_disputes(&disputes, work.due_by).fetch_all(tx)?;
+                    summary.disputes.retain(|dispute| permitted.has_item(&dispute.item));
+                }
+                let letters = permitted.entries(&work.letters);
+                if !letters.is_empty() {
+                    summary.letters = select_letters(&letters).fetch_all(tx)?;
+                    summary.letters.retain(|letter| permitted.has_item(&letter.item));
+                }
+                let recent = permitted.clients(&work.recent);
+                if let Some(viewer) = work.access_request.by.person().filter(|_| !recent.is_empty()) {
+                    summary.recent = select_recent(viewer, &recent).fetch_all(tx)?;
+                    summary.recent.retain(|recent| {
+                        let client = &recent.summary.client;
+                        permitted.has(client.id, client.owner.id)
+                    });
+                }
+                Ok(summary)
             })
             .await
     }
@@ -256,15 +234,7 @@ impl Clients {
 mod tests {
     use super::*;
     use crate::Store;
-    use crate::db::Dialect;
-
-    struct PlanStep(String);
-
-    impl FromRow for PlanStep {
-        fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-            Ok(Self(row.get("detail")?))
-        }
-    }
+    use crate::db::query_plan;
 
     #[tokio::test]
     async fn what_waits_is_found_by_its_index() {
@@ -282,10 +252,8 @@ mod tests {
             (select_disputes(&entries, Day(20_770)), "SEARCH e USING INTEGER PRIMARY KEY"),
             (select_letters(&entries), "SEARCH e USING INTEGER PRIMARY KEY"),
         ] {
-            let explain = format!("EXPLAIN QUERY PLAN {}", query.sql(Dialect::Sqlite));
-            let steps: Vec<PlanStep> = store.db.fetch_all(Statement::new(&explain).build()).await.unwrap();
-            let steps: Vec<String> = steps.into_iter().map(|step| step.0).collect();
-            assert!(steps.iter().any(|step| step.contains(index)), "{index}: {steps:?}");
+            let plan = query_plan(&store.db, &query).await;
+            assert!(plan.iter().any(|(_, _, detail)| detail.contains(index)), "{index}: {plan:?}");
         }
         store.close().await;
     }

@@ -1,428 +1,341 @@
-//! The open database: read connections, write connections, and how statements and transactions are retried.
+//! The open database: steps run on threads that own their connections.
 //!
-//! A transaction is a closure over the connection and one argument:
-//! `run(&args, |conn, args| Box::pin(async move { … }))`. Its inputs come in as that argument and are not captured: a future
-//! that borrows from both sides of a closure cannot be proved `Send` for every lifetime of the connection. The step may run
-//! several times.
+//! A step is plain, synchronous Rust on a transaction: `db.write(move |tx| …)`. It owns what it needs, does no other I/O, and may
+//! run several times: when PostgreSQL reports a conflict, or when another step lost their common transaction on SQLite. `Ok` keeps
+//! its changes, `Err` undoes them. Once it has begun it runs to its end, whether its caller waits or not.
 
-use super::conn::{Conn, Dialect};
-use super::query::Query;
-use super::row::{FromRow, Row};
-use super::tx::{Tx, TxError};
-use crate::db::error_codes::{
-    STATEMENT_TIMEOUT, is_connection_lost, is_transaction_rollback, with_long_timeout, with_timeout,
-    with_timeout_of,
+use super::error_codes::{
+    LONG_RESPONSE_TIMEOUT, LONG_STATEMENT_TIMEOUT, QueryError, RESPONSE_TIMEOUT, STATEMENT_TIMEOUT,
 };
-use crate::db::read_pool::{ReadLease, ReadPool};
-use crate::db::retry::RetryPolicy;
-use crate::db::sqlite::SqliteConnector;
-use crate::db::write_slot::{OpenConnection, WriteSlot};
-use sqlx::pool::PoolConnection;
-use sqlx::{PgPool, Postgres, SqliteConnection};
-use std::future::Future;
-use std::pin::Pin;
+use super::postgres::PostgresOptions;
+use super::query::Query;
+use super::row::FromRow;
+use super::sqlite_writer::{GroupEnd, WriterQueue};
+use super::threads::{Access, StepJob, Threads, WaitingJob};
+use super::tx::{Dialect, Tx};
+use super::{postgres_threads, sqlite_reader};
+use chancery_domain::{Clock, SystemClock, WriterId};
+use rusqlite::Connection;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::sync::MappedMutexGuard;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 /// How long a command waits for the write lock. A user who sees it fail earlier would only start it again.
-pub(crate) const COMMAND_RETRY_LIMIT: Duration = crate::db::retry::COMMAND_RETRY_LIMIT;
+pub(crate) const COMMAND_RETRY_LIMIT: Duration = Duration::from_secs(30);
 
-/// How often PostgreSQL may roll back one transaction because of conflicts with other nodes.
-const MAX_CONFLICT_RETRIES: u32 = 5;
+/// Threads that read a SQLite file. Reads are short, so a few serve many requests.
+const SQLITE_READERS: usize = 4;
 
-pub(crate) type StepFuture<'t, T, E> = Pin<Box<dyn Future<Output = Result<T, TxError<E>>> + Send + 't>>;
+/// Threads for sums over the whole ledger. They are separate because a few such queries would delay every key lookup.
+const SQLITE_REPORT_READERS: usize = 2;
 
-/// A step of a transaction; see the module documentation.
-pub(crate) trait Step<A: ?Sized, T, E>:
-    for<'t> Fn(&'t mut Conn<'_>, &'t A) -> StepFuture<'t, T, E> + Send + Sync
-{
-}
+/// Connections to PostgreSQL per node for everything but the ledger, which has its own so that reads cannot starve it.
+pub(crate) const POSTGRES_THREADS: usize = 16;
+const POSTGRES_REPORT_THREADS: usize = 4;
 
-impl<A: ?Sized, T, E, F> Step<A, T, E> for F where
-    F: for<'t> Fn(&'t mut Conn<'_>, &'t A) -> StepFuture<'t, T, E> + Send + Sync
-{
-}
+/// How often a closing store looks whether its threads have ended.
+const END_POLL: Duration = Duration::from_millis(2);
 
 #[derive(Clone)]
-pub(crate) enum Pool {
-    Sqlite(Arc<ReadPool<SqliteConnector>>),
-    Postgres(PgPool),
+pub(crate) struct Db(Arc<Threading>);
+
+enum Threading {
+    Sqlite(SqliteDatabase),
+    Postgres(PostgresDatabase),
 }
 
-/// Where connections for writing come from.
-#[derive(Clone)]
-pub(crate) enum WritePool {
-    /// SQLite has one writer at a time, so there is one connection. The ledger has its own, and waits for this one
-    /// (`ledger::sqlite`).
-    Slot(Arc<WriteSlot<SqliteConnector>>),
-    Pool(PgPool),
+pub(crate) struct SqliteDatabase {
+    readers: Threads,
+    report_readers: Threads,
+    writer: WriterQueue,
 }
 
-#[derive(Clone)]
-pub(crate) struct Db {
-    reads: Pool,
-    /// For queries that may take minutes, so that they do not delay other reads.
-    long_reads: Pool,
-    writers: WritePool,
+pub(crate) struct PostgresDatabase {
+    threads: Threads,
+    report_threads: Threads,
 }
 
-/// A borrowed connection.
-enum LeasedConnection<'a> {
-    Sqlite(ReadLease<'a, SqliteConnector>),
-    Slot(MappedMutexGuard<'a, OpenConnection<SqliteConnection>>),
-    Postgres(PostgresLease),
-}
-
-/// A borrowed connection of sqlx's pool. One that is dropped before it is finished is closed: sqlx does not roll back a
-/// `BEGIN` that was still under way, and the next user would write into a transaction that nobody commits.
-struct PostgresLease {
-    connection: PoolConnection<Postgres>,
-    is_finished: bool,
-}
-
-impl PostgresLease {
-    async fn acquire(pool: &PgPool) -> Result<Self, sqlx::Error> {
-        // Boxed, because the future of a new connection is large and seldom needed.
-        Ok(Self { connection: Box::pin(pool.acquire()).await?, is_finished: false })
-    }
-}
-
-impl Drop for PostgresLease {
-    fn drop(&mut self) {
-        if !self.is_finished {
-            self.connection.close_on_drop();
-        }
-    }
-}
-
-impl LeasedConnection<'_> {
-    fn conn(&mut self) -> Conn<'_> {
-        match self {
-            Self::Sqlite(lease) => Conn::Sqlite(&mut lease.connection),
-            Self::Slot(open) => Conn::Sqlite(&mut open.connection),
-            Self::Postgres(lease) => Conn::Postgres(&mut lease.connection),
-        }
-    }
-
-    /// Returns the outcome unchanged, and gives the connection back.
-    fn finish<R>(self, outcome: Result<R, sqlx::Error>) -> Result<R, sqlx::Error> {
-        match self {
-            Self::Sqlite(lease) => lease.finish(outcome),
-            Self::Slot(mut open) => open.checked(outcome),
-            Self::Postgres(mut lease) => {
-                lease.is_finished = !outcome.as_ref().is_err_and(is_connection_lost);
-                outcome
-            }
-        }
-    }
-}
-
-impl Pool {
-    async fn acquire(&self) -> Result<LeasedConnection<'_>, sqlx::Error> {
-        Ok(match self {
-            Self::Sqlite(pool) => LeasedConnection::Sqlite(pool.acquire().await?),
-            Self::Postgres(pool) => LeasedConnection::Postgres(PostgresLease::acquire(pool).await?),
+impl SqliteDatabase {
+    /// The connection is that which opened the file, for writing.
+    pub(crate) fn start(
+        file: &Path,
+        connection: Connection,
+        writer: WriterId,
+        end: Option<Box<dyn GroupEnd>>,
+    ) -> io::Result<Self> {
+        let readers = |name, max| {
+            let file = file.to_owned();
+            Threads::new(name, max, Arc::new(move |queue| sqlite_reader::read(&file, queue)))
+        };
+        Ok(Self {
+            readers: readers("db-reader", SQLITE_READERS),
+            report_readers: readers("db-reports", SQLITE_REPORT_READERS),
+            writer: WriterQueue::start(file, connection, writer, end)?,
         })
     }
+}
 
-    fn is_closed(&self) -> bool {
-        match self {
-            Self::Sqlite(pool) => pool.is_closed(),
-            Self::Postgres(pool) => pool.is_closed(),
-        }
-    }
-
-    async fn close(&self) {
-        match self {
-            Self::Sqlite(pool) => pool.close().await,
-            Self::Postgres(pool) => pool.close().await,
-        }
-    }
-
-    async fn fetch_all<T: FromRow>(&self, query: &Query<'_>) -> Result<Vec<T>, sqlx::Error> {
-        let mut connection = self.acquire().await?;
-        let outcome = query.fetch_all(&mut connection.conn()).await;
-        connection.finish(outcome)
-    }
-
-    async fn fetch_optional<T: FromRow>(&self, query: &Query<'_>) -> Result<Option<T>, sqlx::Error> {
-        let mut connection = self.acquire().await?;
-        let outcome = query.fetch_optional(&mut connection.conn()).await;
-        connection.finish(outcome)
-    }
-
-    async fn snapshot<A: Sync + ?Sized, T, E>(
-        &self,
-        args: &A,
-        step: &impl Step<A, T, E>,
-    ) -> Result<Result<T, E>, sqlx::Error> {
-        let mut connection = self.acquire().await?;
-        let outcome = match Tx::begin_read(connection.conn()).await {
-            Ok(tx) => run_transaction(tx, args, step).await,
-            Err(error) => Err(error),
+impl PostgresDatabase {
+    pub(crate) fn new(options: &PostgresOptions) -> Self {
+        let threads = |name, max, statement_timeout| {
+            let options = options.clone();
+            let work = move |queue: &_| postgres_threads::run(&options, statement_timeout, queue);
+            Threads::new(name, max, Arc::new(work))
         };
-        connection.finish(outcome)
-    }
-
-    async fn snapshot_rows<const N: usize>(
-        &self,
-        queries: &[Query<'_>; N],
-    ) -> Result<[Vec<Row>; N], sqlx::Error> {
-        match self {
-            Self::Sqlite(pool) => {
-                let mut lease = pool.acquire().await?;
-                let outcome = Query::fetch_whole(&mut lease.connection, queries).await;
-                lease.finish(outcome)
-            }
-            Self::Postgres(_) => {
-                let mut connection = self.acquire().await?;
-                let outcome = async {
-                    let mut tx = Tx::begin_read(connection.conn()).await?;
-                    let mut rows = [const { Vec::new() }; N];
-                    for (rows, query) in rows.iter_mut().zip(queries) {
-                        *rows = query.rows(&mut tx.conn()).await?;
-                    }
-                    tx.commit().await?;
-                    Ok(rows)
-                };
-                let outcome = outcome.await;
-                connection.finish(outcome)
-            }
+        Self {
+            threads: threads("db", POSTGRES_THREADS, STATEMENT_TIMEOUT),
+            report_threads: threads("db-reports", POSTGRES_REPORT_THREADS, LONG_STATEMENT_TIMEOUT),
         }
-    }
-
-    async fn read<A: Sync + ?Sized, T, E>(
-        &self,
-        args: &A,
-        step: &impl Step<A, T, E>,
-    ) -> Result<Result<T, E>, sqlx::Error> {
-        let mut connection = self.acquire().await?;
-        let outcome = match step(&mut connection.conn(), args).await {
-            Ok(found) => Ok(Ok(found)),
-            Err(TxError::Rejected(error)) => Ok(Err(error)),
-            Err(TxError::Database(error)) => Err(error),
-        };
-        connection.finish(outcome)
     }
 }
 
-/// Commits the step, or rolls it back.
-async fn run_transaction<A: Sync + ?Sized, T, E>(
-    mut tx: Tx<'_>,
-    args: &A,
-    step: &impl Step<A, T, E>,
-) -> Result<Result<T, E>, sqlx::Error> {
-    let outcome = step(&mut tx.conn(), args).await;
-    match outcome {
-        Ok(done) => tx.commit().await.map(|()| Ok(done)),
-        Err(TxError::Rejected(error)) => tx.rollback().await.map(|()| Err(error)),
-        Err(TxError::Database(error)) => Err(error),
+impl From<SqliteDatabase> for Db {
+    fn from(database: SqliteDatabase) -> Self {
+        Self(Arc::new(Threading::Sqlite(database)))
     }
 }
+
+impl From<PostgresDatabase> for Db {
+    fn from(database: PostgresDatabase) -> Self {
+        Self(Arc::new(Threading::Postgres(database)))
+    }
+}
+
+/// How a step runs.
+#[derive(Clone, Copy)]
+struct Terms {
+    access: Access,
+    /// For queries over the whole ledger, which may take minutes.
+    is_report: bool,
+    /// How long it waits for SQLite's write lock.
+    lock_limit: Duration,
+    /// How long each of its statements may run on SQLite.
+    limit: Duration,
+    /// How long the caller waits.
+    response_limit: Duration,
+}
+
+const READ: Terms = Terms {
+    access: Access::Snapshot,
+    is_report: false,
+    lock_limit: STATEMENT_TIMEOUT,
+    limit: STATEMENT_TIMEOUT,
+    response_limit: RESPONSE_TIMEOUT,
+};
+
+const REPORT: Terms =
+    Terms { is_report: true, limit: LONG_STATEMENT_TIMEOUT, response_limit: LONG_RESPONSE_TIMEOUT, ..READ };
+
+const WRITE: Terms = Terms { access: Access::Write, lock_limit: COMMAND_RETRY_LIMIT, ..READ };
 
 impl Db {
-    pub(crate) fn new(reads: Pool, long_reads: Pool, writers: WritePool) -> Self {
-        Self { reads, long_reads, writers }
-    }
-
     pub(crate) fn dialect(&self) -> Dialect {
-        match self.reads {
-            Pool::Sqlite(_) => Dialect::Sqlite,
-            Pool::Postgres(_) => Dialect::Postgres,
+        match &*self.0 {
+            Threading::Sqlite(_) => Dialect::Sqlite,
+            Threading::Postgres(_) => Dialect::Postgres,
         }
     }
 
-    pub(crate) async fn fetch_all<T: FromRow>(&self, query: Query<'_>) -> Result<Vec<T>, sqlx::Error> {
-        with_timeout(self.reads.fetch_all(&query)).await
-    }
-
-    pub(crate) async fn fetch_optional<T: FromRow>(
+    /// A step that reads, from one snapshot.
+    pub(crate) async fn read<T, E>(
         &self,
-        query: Query<'_>,
-    ) -> Result<Option<T>, sqlx::Error> {
-        with_timeout(self.reads.fetch_optional(&query)).await
+        step: impl FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<QueryError> + Send + 'static,
+    {
+        self.run(READ, step).await
     }
 
-    pub(crate) async fn fetch_one<T: FromRow>(&self, query: Query<'_>) -> Result<T, sqlx::Error> {
-        self.fetch_optional(query).await?.ok_or(sqlx::Error::RowNotFound)
-    }
-
-    /// For queries over the whole ledger.
-    pub(crate) async fn long_fetch_all<T: FromRow>(&self, query: Query<'_>) -> Result<Vec<T>, sqlx::Error> {
-        with_long_timeout(self.long_reads.fetch_all(&query)).await
-    }
-
-    /// Several reads on one connection, without a common snapshot.
-    pub(crate) async fn read<A: Sync + ?Sized, T, E: From<sqlx::Error>>(
+    /// Like `read`, for queries over the whole ledger. They do not delay other reads.
+    pub(crate) async fn read_report<T, E>(
         &self,
-        args: &A,
-        step: impl Step<A, T, E>,
-    ) -> Result<T, E> {
-        with_timeout(self.reads.read(args, &step)).await?
+        step: impl FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<QueryError> + Send + 'static,
+    {
+        self.run(REPORT, step).await
     }
 
-    pub(crate) async fn long_read<A: Sync + ?Sized, T, E: From<sqlx::Error>>(
+    /// A step that writes. While another process has SQLite's write lock, it waits as long as a command does.
+    pub(crate) async fn write<T, E>(
         &self,
-        args: &A,
-        step: impl Step<A, T, E>,
-    ) -> Result<T, E> {
-        with_long_timeout(self.long_reads.read(args, &step)).await?
+        step: impl FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<QueryError> + Send + 'static,
+    {
+        self.run(WRITE, step).await
     }
 
-    /// Several reads from one snapshot.
-    pub(crate) async fn snapshot<A: Sync + ?Sized, T, E: From<sqlx::Error>>(
+    /// Like `write`, but waits at most `STATEMENT_TIMEOUT` for another process.
+    pub(crate) async fn write_soon<T, E>(
         &self,
-        args: &A,
-        step: impl Step<A, T, E>,
-    ) -> Result<T, E> {
-        with_timeout(self.reads.snapshot(args, &step)).await?
+        step: impl FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<QueryError> + Send + 'static,
+    {
+        self.run(Terms { lock_limit: STATEMENT_TIMEOUT, ..WRITE }, step).await
     }
 
-    /// Reads whose statements do not depend on each other's results, from one snapshot: one command to SQLite. Returns the
-    /// rows of each.
-    pub(crate) async fn snapshot_rows<const N: usize>(
+    /// Like `write`, for a step that may take minutes, up to `limit`. On SQLite it has a commit of its own, and all other writes wait.
+    pub(crate) async fn write_long<T, E>(
         &self,
-        queries: [Query<'_>; N],
-    ) -> Result<[Vec<Row>; N], sqlx::Error> {
-        with_timeout(self.reads.snapshot_rows(&queries)).await
+        limit: Duration,
+        step: impl FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<QueryError> + Send + 'static,
+    {
+        self.run(Terms { limit, response_limit: limit, ..WRITE }, step).await
     }
 
-    pub(crate) async fn long_snapshot<A: Sync + ?Sized, T, E: From<sqlx::Error>>(
+    pub(crate) async fn fetch_all<T: FromRow + Send + 'static>(
         &self,
-        args: &A,
-        step: impl Step<A, T, E>,
-    ) -> Result<T, E> {
-        with_long_timeout(self.long_reads.snapshot(args, &step)).await?
+        query: Query,
+    ) -> Result<Vec<T>, QueryError> {
+        self.run(Terms { access: Access::Statement, ..READ }, move |tx| query.fetch_all(tx)).await
     }
 
-    /// Returns the number of affected rows. Waits up to `wait` for SQLite's write lock.
-    pub(crate) async fn execute(&self, query: Query<'_>, wait: Duration) -> Result<u64, sqlx::Error> {
-        let mut retry_policy = RetryPolicy::of(wait);
-        loop {
-            let outcome = {
-                let mut connection = self.writer().await?;
-                let outcome = with_timeout(query.execute(&mut connection.conn())).await;
-                connection.finish(outcome)
-            };
-            match outcome {
-                Err(error) if retry_policy.should_retry(&error).await => {}
-                outcome => return outcome,
-            }
-        }
+    pub(crate) async fn fetch_optional<T: FromRow + Send + 'static>(
+        &self,
+        query: Query,
+    ) -> Result<Option<T>, QueryError> {
+        self.run(Terms { access: Access::Statement, ..READ }, move |tx| query.fetch_optional(tx)).await
+    }
+
+    pub(crate) async fn fetch_one<T: FromRow + Send + 'static>(&self, query: Query) -> Result<T, QueryError> {
+        self.fetch_optional(query).await?.ok_or(QueryError::NotFound)
+    }
+
+    /// For a query over the whole ledger.
+    pub(crate) async fn fetch_report<T: FromRow + Send + 'static>(
+        &self,
+        query: Query,
+    ) -> Result<Vec<T>, QueryError> {
+        self.run(Terms { access: Access::Statement, ..REPORT }, move |tx| query.fetch_all(tx)).await
+    }
+
+    /// A step of one statement. Returns the number of affected rows. `wait` is how long it waits for SQLite's write lock.
+    pub(crate) async fn execute(&self, query: Query, wait: Duration) -> Result<u64, QueryError> {
+        self.run(Terms { lock_limit: wait, ..WRITE }, move |tx| query.execute(tx)).await
     }
 
     /// Like `execute`, for a statement with `RETURNING`.
-    pub(crate) async fn write_returning<T: FromRow>(
+    pub(crate) async fn write_returning<T: FromRow + Send + 'static>(
         &self,
-        query: Query<'_>,
+        query: Query,
         wait: Duration,
-    ) -> Result<Vec<T>, sqlx::Error> {
-        let mut retry_policy = RetryPolicy::of(wait);
-        loop {
-            let outcome = {
-                let mut connection = self.writer().await?;
-                let outcome = with_timeout(query.fetch_all(&mut connection.conn())).await;
-                connection.finish(outcome)
-            };
-            match outcome {
-                Err(error) if retry_policy.should_retry(&error).await => {}
-                outcome => return outcome,
-            }
+    ) -> Result<Vec<T>, QueryError> {
+        self.run(Terms { lock_limit: wait, ..WRITE }, move |tx| query.fetch_all(tx)).await
+    }
+
+    /// Has SQLite's writer run the end of a group soon.
+    pub(crate) fn wake_writer(&self) {
+        if let Threading::Sqlite(database) = &*self.0 {
+            database.writer.wake();
         }
     }
 
-    /// A write transaction in one command to SQLite (`whole_transaction`). Returns the number of affected rows of each
-    /// statement, or `None` on PostgreSQL, which has no such commands.
-    pub(crate) async fn execute_whole(
+    async fn run<T, E>(
         &self,
-        transaction: &Query<'_>,
-        statements: usize,
-    ) -> Result<Option<Vec<u64>>, sqlx::Error> {
-        let WritePool::Slot(slot) = &self.writers else { return Ok(None) };
-        if self.reads.is_closed() {
-            return Err(sqlx::Error::PoolClosed);
-        }
-        let mut retry_policy = RetryPolicy::of(COMMAND_RETRY_LIMIT);
-        loop {
-            let outcome = {
-                let mut taken = slot.take().await?;
-                let outcome =
-                    with_timeout(transaction.execute_whole(&mut taken.connection, statements)).await;
-                taken.finish(outcome)
-            };
-            match outcome {
-                Err(error) if retry_policy.should_retry(&error).await => {}
-                outcome => return outcome.map(Some),
-            }
-        }
+        terms: Terms,
+        step: impl FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<QueryError> + Send + 'static,
+    {
+        let (job, response) = StepJob::new(step);
+        let waiting = WaitingJob {
+            job: Box::new(job),
+            access: terms.access,
+            since: SystemClock.monotonic(),
+            lock_limit: terms.lock_limit,
+            limit: terms.limit,
+        };
+        self.submit(terms, waiting, response).await
     }
 
-    /// A write transaction. It is retried while another process has the write lock, and when PostgreSQL rolls it back
-    /// because of a conflict.
-    pub(crate) async fn run<A: Sync + ?Sized, T, E: From<sqlx::Error>>(
+    /// Not generic over the step, so that it is compiled once for each kind of result.
+    async fn submit<T, E: From<QueryError>>(
         &self,
-        args: &A,
-        step: impl Step<A, T, E>,
+        terms: Terms,
+        waiting: WaitingJob,
+        mut response: oneshot::Receiver<Result<T, E>>,
     ) -> Result<T, E> {
-        let (mut retry_policy, mut conflicts) = (RetryPolicy::of(COMMAND_RETRY_LIMIT), 0);
-        loop {
-            let outcome = {
-                let mut connection = self.writer().await?;
-                let outcome = with_timeout(async {
-                    run_transaction(Tx::begin_write(connection.conn()).await?, args, &step).await
-                })
-                .await;
-                connection.finish(outcome)
-            };
-            match outcome {
-                Ok(done) => return done,
-                Err(error) if retry_policy.should_retry(&error).await => {}
-                Err(error) if is_transaction_rollback(&error) && conflicts < MAX_CONFLICT_RETRIES => {
-                    conflicts += 1;
-                }
-                Err(error) => return Err(error.into()),
+        let writer = match (&*self.0, terms.access, terms.is_report) {
+            (Threading::Sqlite(database), Access::Write, _) => Some(&database.writer),
+            (Threading::Sqlite(database), _, is_report) => {
+                if is_report { &database.report_readers } else { &database.readers }.push(waiting);
+                return wait_for(terms.response_limit, &mut response).await;
             }
+            (Threading::Postgres(database), _, is_report) => {
+                if is_report { &database.report_threads } else { &database.threads }.push(waiting);
+                return wait_for(terms.response_limit, &mut response).await;
+            }
+        };
+        let Some(writer) = writer else { return Err(QueryError::Closed.into()) };
+        if timeout(terms.response_limit, writer.push(waiting)).await.is_err() {
+            return Err(QueryError::Overloaded.into());
+        }
+        match timeout(terms.response_limit, &mut response).await {
+            Ok(response) => response.unwrap_or_else(|_| Err(QueryError::Closed.into())),
+            // Another process has the write lock: the writer answers when the step may wait no longer.
+            Err(_) if writer.is_blocked() => {
+                wait_for(terms.lock_limit + terms.response_limit, &mut response).await
+            }
+            Err(_) => Err(QueryError::TimedOut { limit: terms.response_limit }.into()),
         }
     }
 
-    /// Like `run`, for a step that may take minutes, up to `limit`: an unresponsive connection must not block other
-    /// writers. It runs once.
-    pub(crate) async fn run_long<A: Sync + ?Sized, T, E: From<sqlx::Error>>(
-        &self,
-        limit: Duration,
-        args: &A,
-        step: impl Step<A, T, E>,
-    ) -> Result<T, E> {
-        let mut retry_policy = RetryPolicy::of(COMMAND_RETRY_LIMIT);
-        loop {
-            let mut connection = self.writer().await?;
-            let (has_begun, outcome) = match with_timeout(Tx::begin_write(connection.conn())).await {
-                Ok(tx) => (true, with_timeout_of(limit, run_transaction(tx, args, &step)).await),
-                Err(error) => (false, Err(error)),
-            };
-            match connection.finish(outcome) {
-                Ok(done) => return done,
-                Err(error) if !has_begun && retry_policy.should_retry(&error).await => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
-    /// Rejects later calls. A report that takes minutes has nothing to lose, so it does not delay shutdown.
+    /// Rejects later reads. A report that takes minutes has nothing to lose, so it does not delay shutdown.
     pub(crate) async fn close_reads(&self) {
-        let long_reads = tokio::time::timeout(STATEMENT_TIMEOUT, self.long_reads.close());
-        // Queries that still run after that end with their connection.
-        let ((), _) = tokio::join!(self.reads.close(), long_reads);
+        let (threads, report_threads) = match &*self.0 {
+            Threading::Sqlite(database) => (&database.readers, &database.report_readers),
+            Threading::Postgres(database) => (&database.threads, &database.report_threads),
+        };
+        for (threads, limit) in [(threads, RESPONSE_TIMEOUT), (report_threads, STATEMENT_TIMEOUT)] {
+            let threads = threads.close();
+            let joining = async {
+                while !threads.iter().all(JoinHandle::is_finished) {
+                    tokio::time::sleep(END_POLL).await;
+                }
+            };
+            if timeout(limit, joining).await.is_err() {
+                tracing::warn!("a query still runs while the database is closed");
+            }
+        }
     }
 
-    async fn writer(&self) -> Result<LeasedConnection<'_>, sqlx::Error> {
-        if self.reads.is_closed() {
-            return Err(sqlx::Error::PoolClosed);
+    /// Runs the writes that wait, and rejects later ones.
+    pub(crate) async fn close_writes(&self) {
+        let Threading::Sqlite(database) = &*self.0 else { return };
+        if let Some(ended) = database.writer.close().await
+            && timeout(RESPONSE_TIMEOUT, ended).await.is_err()
+        {
+            tracing::error!("the database's writer did not end in time");
         }
-        Ok(match &self.writers {
-            WritePool::Slot(slot) => LeasedConnection::Slot(Box::pin(slot.acquire()).await?),
-            WritePool::Pool(pool) => LeasedConnection::Postgres(PostgresLease::acquire(pool).await?),
-        })
+    }
+}
+
+async fn wait_for<T, E: From<QueryError>>(
+    limit: Duration,
+    response: &mut oneshot::Receiver<Result<T, E>>,
+) -> Result<T, E> {
+    match timeout(limit, response).await {
+        Ok(response) => response.unwrap_or_else(|_| Err(QueryError::Closed.into())),
+        Err(_) => Err(QueryError::TimedOut { limit }.into()),
     }
 }

@@ -69,9 +69,3 @@ pub enum OpenError {
     #[error(transparent)]
     Database(#[from] DbError),
 }
-
-impl From<sqlx::Error> for OpenError {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Database(error.into())
-    }
-}

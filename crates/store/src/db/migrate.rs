@@ -6,14 +6,14 @@
 //!    process may have been faster.
 //! 3. Apply the missing migrations and record them in `schema_migrations`, all in one transaction.
 
-use super::conn::{Conn, Dialect};
 use super::query::query;
-use super::row::{FromRow, Row};
 use super::statement::Statement;
 use super::tables::TABLES;
-use super::tx::Tx;
+use super::tx::{Dialect, Tx};
 use crate::OpenError;
+use crate::db::{QueryError, from_row};
 use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
 
 struct Migration {
     version: i64,
@@ -39,60 +39,74 @@ const SQLITE: &[Migration] = &[step(FIRST_VERSION, "baseline", include_str!("../
 const POSTGRES: &[Migration] =
     &[step(FIRST_VERSION, "baseline", include_str!("../../migrations/postgres.sql"))];
 
-struct AppliedMigration {
+pub(crate) struct AppliedMigration {
     version: i64,
     checksum: Vec<u8>,
 }
 
-impl FromRow for AppliedMigration {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self { version: row.get("version")?, checksum: row.get("checksum")? })
-    }
-}
+from_row!(AppliedMigration { version, checksum });
 
-const APPLIED: &str = "SELECT version, checksum FROM schema_migrations ORDER BY version";
-const RECORD_APPLIED: &str = "INSERT INTO schema_migrations (version, name, checksum) VALUES ($1, $2, $3)";
+pub(crate) const APPLIED: &str = "SELECT version, checksum FROM schema_migrations ORDER BY version";
 
 /// An arbitrary lock key, unlikely to clash with other programs in the same database: "chancery" in ASCII.
-const LOCK_POSTGRES: &str = "SELECT pg_advisory_xact_lock(7163082334074663545)";
+pub(crate) const LOCK_POSTGRES: &str = "SELECT pg_advisory_xact_lock(7163082334074663545)";
 
-pub(crate) async fn apply(mut conn: Conn<'_>) -> Result<(), OpenError> {
-    let applied = read_applied(&mut conn).await?;
-    if pending(known(conn.dialect()), applied.as_deref().unwrap_or_default())?.is_empty() {
+/// For statements outside a transaction.
+pub(crate) fn apply(tx: &mut Tx<'_>) -> Result<(), OpenError> {
+    let applied = read_applied(tx)?;
+    if pending(known(tx.dialect()), applied.as_deref().unwrap_or_default())?.is_empty() {
         return Ok(());
     }
-    let mut tx = Tx::begin_write(conn).await?;
-    apply_in_transaction(&mut tx.conn()).await?;
-    Ok(tx.commit().await?)
+    tx.batch(match tx.dialect() {
+        Dialect::Sqlite => "BEGIN IMMEDIATE",
+        Dialect::Postgres => "BEGIN",
+    })?;
+    let outcome = apply_in_transaction(tx).and_then(|()| Ok(tx.batch("COMMIT")?));
+    if outcome.is_err() {
+        // If it fails, the transaction ends with the connection.
+        let _ = tx.batch("ROLLBACK");
+    }
+    outcome
 }
 
-/// Steps 2 and 3, within the caller's transaction.
-pub(crate) async fn apply_in_transaction(conn: &mut Conn<'_>) -> Result<(), OpenError> {
-    if conn.dialect() == Dialect::Postgres {
-        query(LOCK_POSTGRES).execute(conn).await?;
+/// Steps 2 and 3.
+fn apply_in_transaction(tx: &mut Tx<'_>) -> Result<(), OpenError> {
+    if tx.dialect() == Dialect::Postgres {
+        tx.batch(LOCK_POSTGRES)?;
     }
-    let applied = read_applied(conn).await?;
+    let applied = read_applied(tx)?;
+    if applied.is_none() && has_foreign_tables(tx)? {
+        return Err(OpenError::NotChanceryDatabase);
+    }
+    Ok(tx.batch(&script(tx.dialect(), applied.as_deref())?)?)
+}
+
+/// The statements that apply the missing migrations and record them. `None` if no migration was ever applied.
+pub(crate) fn script(dialect: Dialect, applied: Option<&[AppliedMigration]>) -> Result<String, OpenError> {
+    let mut script = String::new();
     if applied.is_none() {
-        if has_foreign_tables(conn).await? {
-            return Err(OpenError::NotChanceryDatabase);
-        }
-        query(create_migrations_table(conn.dialect())).execute(conn).await?;
+        script.push_str(create_migrations_table(dialect));
     }
-    for migration in pending(known(conn.dialect()), &applied.unwrap_or_default())? {
-        tracing::info!(version = migration.version, name = migration.name, "applying migration");
-        match conn {
-            Conn::Sqlite(conn) => sqlx::raw_sql(migration.sql).execute(&mut **conn).await.map(|_| ())?,
-            Conn::Postgres(conn) => sqlx::raw_sql(migration.sql).execute(&mut **conn).await.map(|_| ())?,
-        }
-        let record = query(RECORD_APPLIED).bind(migration.version).bind(migration.name);
-        record.bind(migration.checksum()).execute(conn).await?;
+    for migration in pending(known(dialect), applied.unwrap_or_default())? {
+        let Migration { version, name, sql } = migration;
+        tracing::info!(version, name, "applying migration");
+        let checksum: String = migration.checksum().iter().map(|byte| format!("{byte:02x}")).collect();
+        let checksum = match dialect {
+            Dialect::Sqlite => format!("x'{checksum}'"),
+            Dialect::Postgres => format!("decode('{checksum}', 'hex')"),
+        };
+        // Writing to a `String` cannot fail.
+        let _ = write!(
+            script,
+            "{sql}\nINSERT INTO schema_migrations (version, name, checksum) VALUES ({version}, '{name}', {checksum});"
+        );
     }
-    Ok(())
+    Ok(script)
 }
 
 /// Whether any migration was applied. Reads only.
-pub(crate) async fn has_schema(conn: &mut Conn<'_>) -> Result<bool, sqlx::Error> {
-    let tables: i64 = query(match conn.dialect() {
+pub(crate) fn has_schema(tx: &mut Tx<'_>) -> Result<bool, QueryError> {
+    let tables: i64 = query(match tx.dialect() {
         Dialect::Sqlite => {
             "SELECT COUNT(*) FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations'"
         }
@@ -101,25 +115,24 @@ pub(crate) async fn has_schema(conn: &mut Conn<'_>) -> Result<bool, sqlx::Error>
              WHERE schemaname = current_schema() AND tablename = 'schema_migrations'"
         }
     })
-    .fetch_one(conn)
-    .await?;
+    .fetch_one(tx)?;
     Ok(tables > 0)
 }
 
 /// A SQLite file with another program's tables is left alone. In PostgreSQL other programs may have tables in the same
 /// schema, but not with our names.
-async fn has_foreign_tables(conn: &mut Conn<'_>) -> Result<bool, sqlx::Error> {
-    let tables: i64 = match conn.dialect() {
+fn has_foreign_tables(tx: &mut Tx<'_>) -> Result<bool, QueryError> {
+    let tables: i64 = match tx.dialect() {
         Dialect::Sqlite => {
             let count = "SELECT COUNT(*) FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
-            query(count).fetch_one(conn).await?
+            query(count).fetch_one(tx)?
         }
         Dialect::Postgres => {
             let mut count = Statement::new(
                 "SELECT COUNT(*) FROM pg_catalog.pg_tables WHERE schemaname = current_schema() AND tablename IN ",
             );
             count.push_list(TABLES.iter().copied());
-            count.build().fetch_one(conn).await?
+            count.build().fetch_one(tx)?
         }
     };
     Ok(tables > 0)
@@ -129,21 +142,18 @@ fn create_migrations_table(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Sqlite => {
             "CREATE TABLE schema_migrations \
-             (version INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum BLOB NOT NULL) STRICT"
+             (version INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum BLOB NOT NULL) STRICT;"
         }
         Dialect::Postgres => {
             "CREATE TABLE schema_migrations \
-             (version BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum BYTEA NOT NULL)"
+             (version BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum BYTEA NOT NULL);"
         }
     }
 }
 
 /// `None` if no migration was ever applied.
-async fn read_applied(conn: &mut Conn<'_>) -> Result<Option<Vec<AppliedMigration>>, sqlx::Error> {
-    match has_schema(conn).await? {
-        true => query(APPLIED).fetch_all(conn).await.map(Some),
-        false => Ok(None),
-    }
+fn read_applied(tx: &mut Tx<'_>) -> Result<Option<Vec<AppliedMigration>>, QueryError> {
+    if has_schema(tx)? { query(APPLIED).fetch_all(tx).map(Some) } else { Ok(None) }
 }
 
 fn known(dialect: Dialect) -> &'static [Migration] {

@@ -1,30 +1,38 @@
-//! Shared by all aggregates: connections, statements, rows and transactions on SQLite and PostgreSQL. An aggregate
+//! Shared by all aggregates: threads that own connections, steps, statements and rows, on SQLite and PostgreSQL. An aggregate
 //! writes its SQL once, with `$1` parameters, and never names a driver's type.
 
-mod conn;
+mod chain_head;
 mod database;
 pub(crate) mod error;
 pub(crate) mod error_codes;
 pub(crate) mod migrate;
 pub(crate) mod postgres;
-pub(crate) mod probe;
+pub(crate) mod postgres_session;
+mod postgres_threads;
 mod query;
-pub(crate) mod read_pool;
-pub(crate) mod retry;
 mod row;
 pub(crate) mod serving_lock;
 pub(crate) mod sqlite;
+mod sqlite_reader;
+mod sqlite_writer;
 mod statement;
 pub(crate) mod tables;
+mod threads;
 mod tx;
 pub(crate) mod url;
+mod value;
 pub(crate) mod values;
-pub(crate) mod whole_transaction;
-pub(crate) mod write_slot;
+mod write_turns;
 
-pub(crate) use conn::{Conn, Dialect};
-pub(crate) use database::{COMMAND_RETRY_LIMIT, Db, Pool, Step, WritePool};
-pub(crate) use query::{Query, Value, query};
-pub(crate) use row::{Corrupt, FromRow, Row, corrupt};
+pub(crate) use database::{COMMAND_RETRY_LIMIT, Db, POSTGRES_THREADS, PostgresDatabase, SqliteDatabase};
+pub(crate) use error_codes::QueryError;
+pub(crate) use postgres_session::PostgresSession;
+#[cfg(test)]
+pub(crate) use query::query_plan;
+pub(crate) use query::{Query, query};
+pub(crate) use row::{FromColumn, FromRow, Row, corrupt, from_row, hash};
+pub(crate) use sqlite_writer::GroupEnd;
 pub(crate) use statement::Statement;
-pub(crate) use tx::{Rejection, TxError};
+pub(crate) use tx::{Dialect, Driver, Tx};
+pub(crate) use value::Value;
+pub(crate) use values::from_any_column;

@@ -1,249 +1,145 @@
-//! A statement with its parameters. It can run more than once, because busy locks and conflicts require retries.
+//! A statement with its parameters. It can run more than once, because a step can.
 
-use super::conn::{Conn, Dialect};
+use super::error_codes::QueryError;
 use super::row::{FromRow, Row};
-use super::whole_transaction::{execute_whole, fetch_whole};
-use sqlx::postgres::PgArguments;
-use sqlx::sqlite::{SqliteArguments, SqliteQueryResult};
-use sqlx::{Arguments, AssertSqlSafe, SqlSafeStr, SqlStr, SqliteConnection};
-use std::borrow::Cow;
+use super::tx::{Dialect, Driver, Tx};
+use super::value::Value;
 
 /// A statement with fixed SQL. SQL that is built at run time is a `Statement`.
-pub(crate) fn query<'q>(sql: &'static str) -> Query<'q> {
+pub(crate) fn query(sql: &'static str) -> Query {
     Query { text: Text::Fixed(sql), values: Vec::new(), is_persistent: true }
 }
 
-pub(crate) struct Query<'q> {
+pub(crate) struct Query {
     text: Text,
-    values: Vec<Value<'q>>,
+    values: Vec<Value>,
     is_persistent: bool,
 }
 
 enum Text {
     Fixed(&'static str),
-    Built { sqlite: SqlStr, postgres: SqlStr },
+    Built { sqlite: String, postgres: String },
 }
 
-/// A NULL has a type too, because PostgreSQL requires one.
-pub(crate) enum Value<'q> {
-    Integer(Option<i64>),
-    Boolean(Option<bool>),
-    Text(Option<Cow<'q, str>>),
-    Bytes(Option<Cow<'q, [u8]>>),
-}
-
-impl<'q> Query<'q> {
-    pub(super) fn built(sqlite: String, postgres: String, values: Vec<Value<'q>>) -> Self {
-        let (sqlite, postgres) =
-            (AssertSqlSafe(sqlite).into_sql_str(), AssertSqlSafe(postgres).into_sql_str());
+impl Query {
+    pub(super) fn built(sqlite: String, postgres: String, values: Vec<Value>) -> Self {
         Self { text: Text::Built { sqlite, postgres }, values, is_persistent: true }
     }
 
-    pub(crate) fn bind(mut self, value: impl Into<Value<'q>>) -> Self {
+    pub(crate) fn bind(mut self, value: impl Into<Value>) -> Self {
         self.values.push(value.into());
         self
     }
 
-    /// Whether the connection caches the prepared statement. False for SQL that differs from call to call.
+    /// Whether the connection keeps the prepared statement. False for SQL that differs from call to call.
     pub(crate) fn persistent(mut self, is_persistent: bool) -> Self {
         self.is_persistent = is_persistent;
         self
     }
 
     /// Returns the number of affected rows.
-    pub(crate) async fn execute(&self, conn: &mut Conn<'_>) -> Result<u64, sqlx::Error> {
-        match conn {
-            Conn::Sqlite(conn) => {
-                let query = sqlx::query_with(self.sql_for(Dialect::Sqlite), self.sqlite_arguments()?);
-                let done = query.persistent(self.is_persistent).execute(&mut **conn).await?;
-                Ok(done.rows_affected())
+    pub(crate) fn execute(&self, tx: &mut Tx<'_>) -> Result<u64, QueryError> {
+        let sql = self.sql(tx.dialect());
+        let outcome = match tx.driver() {
+            Driver::Sqlite(connection) => {
+                self.with_sqlite(connection, sql, |statement| Ok(statement.raw_execute()? as u64))
             }
-            Conn::Postgres(conn) => {
-                let query = sqlx::query_with(self.sql_for(Dialect::Postgres), self.postgres_arguments()?);
-                let done = query.persistent(self.is_persistent).execute(&mut **conn).await?;
-                Ok(done.rows_affected())
-            }
-        }
+            Driver::Postgres(session) => session.execute(sql, &self.values, self.is_persistent),
+        };
+        tx.checked(outcome)
     }
 
-    /// Runs a transaction in one command to SQLite (`whole_transaction`). Returns the number of affected rows of each
-    /// statement; that of `BEGIN` and `COMMIT` means nothing.
-    pub(super) async fn execute_whole(
-        &self,
-        connection: &mut SqliteConnection,
-        statements: usize,
-    ) -> Result<Vec<u64>, sqlx::Error> {
-        let transaction = sqlx::query_with(self.sql_for(Dialect::Sqlite), self.sqlite_arguments()?);
-        let results = execute_whole(connection, transaction, statements).await?;
-        Ok(results.iter().map(SqliteQueryResult::rows_affected).collect())
+    pub(crate) fn fetch_all<T: FromRow>(&self, tx: &mut Tx<'_>) -> Result<Vec<T>, QueryError> {
+        self.fetch(tx, usize::MAX)
     }
 
-    /// Reads from one snapshot, in one command to SQLite (`whole_transaction`). The statements are built, because parameters
-    /// with numbers would be numbered through.
-    pub(super) async fn fetch_whole<const N: usize>(
-        connection: &mut SqliteConnection,
-        queries: &[Self; N],
-    ) -> Result<[Vec<Row>; N], sqlx::Error> {
-        let (mut sql, mut arguments) = ("BEGIN; ".to_owned(), SqliteArguments::default());
-        for query in queries {
-            sql.push_str(query.sql_for(Dialect::Sqlite).as_str());
-            sql.push_str("; ");
-            query.add_sqlite_arguments(&mut arguments)?;
-        }
-        sql.push_str("COMMIT");
-        let is_persistent = queries.iter().all(|query| query.is_persistent);
-        let transaction = sqlx::query_with(AssertSqlSafe(sql), arguments).persistent(is_persistent);
-        let rows = fetch_whole(connection, transaction).await?;
-        Ok(rows.map(|rows| rows.into_iter().map(Row::Sqlite).collect()))
+    pub(crate) fn fetch_optional<T: FromRow>(&self, tx: &mut Tx<'_>) -> Result<Option<T>, QueryError> {
+        Ok(self.fetch(tx, 1)?.pop())
     }
 
-    pub(crate) async fn rows(&self, conn: &mut Conn<'_>) -> Result<Vec<Row>, sqlx::Error> {
-        match conn {
-            Conn::Sqlite(conn) => {
-                let query = sqlx::query_with(self.sql_for(Dialect::Sqlite), self.sqlite_arguments()?);
-                let rows = query.persistent(self.is_persistent).fetch_all(&mut **conn).await?;
-                Ok(rows.into_iter().map(Row::Sqlite).collect())
-            }
-            Conn::Postgres(conn) => {
-                let query = sqlx::query_with(self.sql_for(Dialect::Postgres), self.postgres_arguments()?);
-                let rows = query.persistent(self.is_persistent).fetch_all(&mut **conn).await?;
-                Ok(rows.into_iter().map(Row::Postgres).collect())
-            }
-        }
+    pub(crate) fn fetch_one<T: FromRow>(&self, tx: &mut Tx<'_>) -> Result<T, QueryError> {
+        self.fetch_optional(tx)?.ok_or(QueryError::NotFound)
     }
 
-    pub(crate) async fn fetch_all<T: FromRow>(&self, conn: &mut Conn<'_>) -> Result<Vec<T>, sqlx::Error> {
-        self.rows(conn).await?.iter().map(T::read).collect()
-    }
-
-    pub(crate) async fn fetch_optional<T: FromRow>(
-        &self,
-        conn: &mut Conn<'_>,
-    ) -> Result<Option<T>, sqlx::Error> {
-        let row = match conn {
-            Conn::Sqlite(conn) => {
-                let query = sqlx::query_with(self.sql_for(Dialect::Sqlite), self.sqlite_arguments()?);
-                let row = query.persistent(self.is_persistent).fetch_optional(&mut **conn).await?;
-                row.map(Row::Sqlite)
-            }
-            Conn::Postgres(conn) => {
-                let query = sqlx::query_with(self.sql_for(Dialect::Postgres), self.postgres_arguments()?);
-                let row = query.persistent(self.is_persistent).fetch_optional(&mut **conn).await?;
-                row.map(Row::Postgres)
+    /// Reads the first rows, at most `max`.
+    fn fetch<T: FromRow>(&self, tx: &mut Tx<'_>, max: usize) -> Result<Vec<T>, QueryError> {
+        let sql = self.sql(tx.dialect());
+        let outcome = match tx.driver() {
+            Driver::Sqlite(connection) => self.with_sqlite(connection, sql, |statement| {
+                let (mut rows, mut found) = (statement.raw_query(), Vec::new());
+                // A statement that writes must run to its end.
+                while let Some(row) = rows.next()? {
+                    if found.len() < max {
+                        found.push(T::read(&Row::Sqlite(row)));
+                    }
+                }
+                Ok(found)
+            }),
+            Driver::Postgres(session) => {
+                let rows = session.query(sql, &self.values, self.is_persistent);
+                rows.map(|rows| rows.iter().take(max).map(|row| T::read(&Row::Postgres(row))).collect())
             }
         };
-        row.as_ref().map(T::read).transpose()
+        tx.checked(outcome)?.into_iter().collect()
     }
 
-    pub(crate) async fn fetch_one<T: FromRow>(&self, conn: &mut Conn<'_>) -> Result<T, sqlx::Error> {
-        self.fetch_optional(conn).await?.ok_or(sqlx::Error::RowNotFound)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn sql(&self, dialect: Dialect) -> String {
-        self.sql_for(dialect).as_str().to_owned()
-    }
-
-    fn sql_for(&self, dialect: Dialect) -> SqlStr {
-        match (&self.text, dialect) {
-            (Text::Fixed(sql), _) => SqlStr::from_static(sql),
-            (Text::Built { sqlite, .. }, Dialect::Sqlite) => sqlite.clone(),
-            (Text::Built { postgres, .. }, Dialect::Postgres) => postgres.clone(),
+    fn with_sqlite<T>(
+        &self,
+        connection: &rusqlite::Connection,
+        sql: &str,
+        run: impl FnOnce(&mut rusqlite::Statement<'_>) -> Result<T, rusqlite::Error>,
+    ) -> Result<T, QueryError> {
+        if self.is_persistent {
+            let mut statement = connection.prepare_cached(sql)?;
+            self.bind_to(&mut statement)?;
+            Ok(run(&mut statement)?)
+        } else {
+            let mut statement = connection.prepare(sql)?;
+            self.bind_to(&mut statement)?;
+            Ok(run(&mut statement)?)
         }
     }
 
-    fn sqlite_arguments(&self) -> Result<SqliteArguments, sqlx::Error> {
-        let mut arguments = SqliteArguments::default();
-        self.add_sqlite_arguments(&mut arguments)?;
-        Ok(arguments)
-    }
-
-    fn add_sqlite_arguments(&self, arguments: &mut SqliteArguments) -> Result<(), sqlx::Error> {
-        arguments.reserve(self.values.len(), 0);
-        for value in &self.values {
-            let added = match value {
-                Value::Integer(value) => Arguments::add(arguments, *value),
-                Value::Boolean(value) => Arguments::add(arguments, *value),
-                Value::Text(value) => Arguments::add(arguments, value.as_deref()),
-                Value::Bytes(value) => Arguments::add(arguments, value.as_deref()),
+    /// `$3` is a name in SQLite, so its value is bound by the number in the name, not by where it stands.
+    fn bind_to(&self, statement: &mut rusqlite::Statement<'_>) -> Result<(), QueryError> {
+        for index in 1..=statement.parameter_count() {
+            let number = match statement.parameter_name(index) {
+                Some(name) => name.get(1..).and_then(|number| number.parse().ok()).unwrap_or_default(),
+                None => index,
             };
-            added.map_err(sqlx::Error::Encode)?;
+            let Some(value) = number.checked_sub(1).and_then(|place: usize| self.values.get(place)) else {
+                return Err(QueryError::BadValue(format!("parameter {index} has no value")));
+            };
+            statement.raw_bind_parameter(index, value)?;
         }
         Ok(())
     }
 
-    fn postgres_arguments(&self) -> Result<PgArguments, sqlx::Error> {
-        let mut arguments = PgArguments::default();
-        arguments.reserve(self.values.len(), 0);
-        for value in &self.values {
-            let added = match value {
-                Value::Integer(value) => Arguments::add(&mut arguments, *value),
-                Value::Boolean(value) => Arguments::add(&mut arguments, *value),
-                Value::Text(value) => Arguments::add(&mut arguments, value.as_deref()),
-                Value::Bytes(value) => Arguments::add(&mut arguments, value.as_deref()),
-            };
-            added.map_err(sqlx::Error::Encode)?;
+    pub(crate) fn sql(&self, dialect: Dialect) -> &str {
+        match (&self.text, dialect) {
+            (Text::Fixed(sql), _) => sql,
+            (Text::Built { sqlite, .. }, Dialect::Sqlite) => sqlite,
+            (Text::Built { postgres, .. }, Dialect::Postgres) => postgres,
         }
-        Ok(arguments)
     }
 }
 
-impl From<i64> for Value<'_> {
-    fn from(value: i64) -> Self {
-        Self::Integer(Some(value))
-    }
-}
+/// SQLite's query plan: each step with its id, its parent's id and its description.
+#[cfg(test)]
+pub(crate) async fn query_plan(db: &super::Db, query: &Query) -> Vec<(i64, i64, String)> {
+    struct PlanStep((i64, i64, String));
 
-impl From<Option<i64>> for Value<'_> {
-    fn from(value: Option<i64>) -> Self {
-        Self::Integer(value)
+    impl FromRow for PlanStep {
+        fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
+            Ok(Self((row.get("id")?, row.get("parent")?, row.get("detail")?)))
+        }
     }
-}
 
-impl From<bool> for Value<'_> {
-    fn from(value: bool) -> Self {
-        Self::Boolean(Some(value))
+    let sql = query.sql(Dialect::Sqlite);
+    let mut explain = super::Statement::new(&format!("EXPLAIN QUERY PLAN {sql}")).build();
+    for _ in sql.matches('?') {
+        explain = explain.bind(None::<i64>);
     }
-}
-
-impl<'q> From<&'q str> for Value<'q> {
-    fn from(value: &'q str) -> Self {
-        Self::Text(Some(Cow::Borrowed(value)))
-    }
-}
-
-impl<'q> From<Option<&'q str>> for Value<'q> {
-    fn from(value: Option<&'q str>) -> Self {
-        Self::Text(value.map(Cow::Borrowed))
-    }
-}
-
-impl From<Option<String>> for Value<'_> {
-    fn from(value: Option<String>) -> Self {
-        Self::Text(value.map(Cow::Owned))
-    }
-}
-
-impl From<String> for Value<'_> {
-    fn from(value: String) -> Self {
-        Self::Text(Some(Cow::Owned(value)))
-    }
-}
-
-impl<'q> From<&'q [u8]> for Value<'q> {
-    fn from(value: &'q [u8]) -> Self {
-        Self::Bytes(Some(Cow::Borrowed(value)))
-    }
-}
-
-impl<'q> From<Option<&'q [u8]>> for Value<'q> {
-    fn from(value: Option<&'q [u8]>) -> Self {
-        Self::Bytes(value.map(Cow::Borrowed))
-    }
-}
-
-impl From<Vec<u8>> for Value<'_> {
-    fn from(value: Vec<u8>) -> Self {
-        Self::Bytes(Some(Cow::Owned(value)))
-    }
+    let steps: Vec<PlanStep> = db.fetch_all(explain).await.unwrap();
+    steps.into_iter().map(|step| step.0).collect()
 }

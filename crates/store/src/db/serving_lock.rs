@@ -12,19 +12,18 @@
 //!
 //! Commands take no lock; they work beside a server. Only large imports lock a SQLite file like a server.
 
-use crate::db::error_codes::map_db_error;
-use crate::db::postgres::{PostgresConnector, bounded, connect_first, connect_options};
-use crate::db::sqlite::parent_folder;
+use crate::db::QueryError;
+use crate::db::error_codes::STATEMENT_TIMEOUT;
+use crate::db::postgres::{PostgresOptions, begin_session, bounded, connect, connect_first};
+use crate::db::sqlite::sidecar_file;
 use crate::db::url::DatabaseLocation;
-use crate::db::write_slot::Connector;
 use crate::{DatabaseUrl, OpenError};
-use sqlx::PgConnection;
-use sqlx::postgres::PgConnectOptions;
-use std::fs::{File, OpenOptions, TryLockError};
-use std::path::{Path, PathBuf};
+use std::fs::{File, TryLockError};
+use std::path::Path;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio_postgres::Client;
 
 /// How often a server checks its lock.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -40,6 +39,7 @@ const KEEPALIVES: &str =
 /// An arbitrary lock key, unlikely to clash with other programs in the same database: "chanserv" in ASCII.
 const LOCK_EXCLUSIVE: &str = "SELECT pg_try_advisory_lock(7163082334343098998)";
 const LOCK_SHARED: &str = "SELECT pg_try_advisory_lock_shared(7163082334343098998)";
+const UNLOCK: &str = "SELECT pg_advisory_unlock_all()";
 
 /// Where a server keeps its rate limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,11 +78,11 @@ impl ServingLock {
     pub async fn take(url: &DatabaseUrl, limits: LimitStorage) -> Result<Self, OpenError> {
         let (state, watch) = watch::channel(None);
         let guard = match &url.0 {
-            DatabaseLocation::Sqlite(file) => HeldLock::File { _file: lock_sidecar_file(file)? },
+            DatabaseLocation::Sqlite(file) => HeldLock::File { _file: lock_file(file)? },
             DatabaseLocation::Postgres(options) => {
-                let options = connect_options(options);
-                let session = lock_at_start(&options, limits).await?;
+                let session = lock_at_start(options, limits).await?;
                 let (end, ended) = oneshot::channel();
+                let options = PostgresOptions::clone(options);
                 let maintainer = tokio::spawn(maintain_lock(session, options, limits, state, ended));
                 HeldLock::Session { end, maintainer }
             }
@@ -104,41 +104,24 @@ impl ServingLock {
     }
 }
 
-fn lock_sidecar_file(database: &Path) -> Result<File, OpenError> {
-    let path = lock_file(database)?;
-    let cannot_open =
-        |error: std::io::Error| OpenError::CannotOpen { file: path.clone(), why: error.to_string() };
-    let mut open_options = OpenOptions::new();
-    open_options.create(true).truncate(false).write(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut open_options, 0o600);
-    let file = open_options.open(&path).map_err(cannot_open)?;
+/// Locks a file that is the same for every path to the database.
+fn lock_file(database: &Path) -> Result<File, OpenError> {
+    let file = sidecar_file(database, "-serve.lock")?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(OpenError::DatabaseFileInUse { file: database.to_owned() }),
-        Err(TryLockError::Error(error)) => Err(cannot_open(error)),
+        Err(TryLockError::Error(error)) => Err(OpenError::CannotOpen {
+            file: database.to_owned(),
+            why: format!("its lock file cannot be locked: {error}"),
+        }),
     }
 }
 
-/// The lock file is the same for every path to the same database.
-fn lock_file(database: &Path) -> Result<PathBuf, OpenError> {
-    let folder = parent_folder(database)?;
-    let whole = std::fs::canonicalize(database)
-        .or_else(|_| Ok(std::fs::canonicalize(folder)?.join(database.file_name().unwrap_or_default())));
-    let whole = whole.map_err(|error: std::io::Error| OpenError::CannotOpen {
-        file: database.to_owned(),
-        why: error.to_string(),
-    })?;
-    let mut name = whole.into_os_string();
-    name.push("-serve.lock");
-    Ok(name.into())
-}
-
-async fn lock_at_start(options: &PgConnectOptions, limits: LimitStorage) -> Result<PgConnection, OpenError> {
-    // The first connection is opened separately, because its errors explain a wrong address.
-    let mut session = connect_first(options).await?;
+async fn lock_at_start(options: &PostgresOptions, limits: LimitStorage) -> Result<Client, OpenError> {
+    // Opened differently than later sessions, because its errors explain a wrong address.
+    let session = connect_first(options).await?;
     let attempts = async {
-        while !try_lock(&mut session, limits).await.map_err(|error| map_db_error(&error))? {
+        while !try_lock(&session, limits).await? {
             tokio::time::sleep(START_RETRY_INTERVAL).await;
         }
         Ok(())
@@ -149,26 +132,29 @@ async fn lock_at_start(options: &PgConnectOptions, limits: LimitStorage) -> Resu
     Ok(session)
 }
 
-async fn relock(options: &PgConnectOptions, limits: LimitStorage) -> Result<PgConnection, OpenError> {
-    let connector = PostgresConnector { options: options.clone() };
-    let mut session = connector.connect().await.map_err(|error| map_db_error(&error))?;
-    match try_lock(&mut session, limits).await {
-        Ok(true) => Ok(session),
-        Ok(false) => Err(already_serving(limits)),
-        Err(error) => Err(map_db_error(&error).into()),
+async fn relock(options: &PostgresOptions, limits: LimitStorage) -> Result<Client, OpenError> {
+    let session = connect(options).await?;
+    bounded(begin_session(&session, STATEMENT_TIMEOUT)).await?;
+    match try_lock(&session, limits).await? {
+        true => Ok(session),
+        false => Err(already_serving(limits)),
     }
 }
 
-async fn try_lock(session: &mut PgConnection, limits: LimitStorage) -> Result<bool, sqlx::Error> {
+async fn try_lock(session: &Client, limits: LimitStorage) -> Result<bool, QueryError> {
     bounded(async {
-        sqlx::raw_sql(KEEPALIVES).execute(&mut *session).await?;
+        session.batch_execute(KEEPALIVES).await?;
         let lock = match limits {
             LimitStorage::InMemory => LOCK_EXCLUSIVE,
             LimitStorage::Shared => LOCK_SHARED,
         };
-        sqlx::query_scalar(lock).fetch_one(&mut *session).await
+        Ok(session.query_one(lock, &[]).await?.try_get(0)?)
     })
     .await
+}
+
+async fn run(session: &Client, command: &str) -> Result<(), QueryError> {
+    bounded(async { Ok(session.batch_execute(command).await?) }).await
 }
 
 fn already_serving(limits: LimitStorage) -> OpenError {
@@ -180,8 +166,8 @@ fn already_serving(limits: LimitStorage) -> OpenError {
 
 /// Checks the lock, and takes it again when it is lost, until told to end.
 async fn maintain_lock(
-    session: PgConnection,
-    options: PgConnectOptions,
+    session: Client,
+    options: PostgresOptions,
     limits: LimitStorage,
     state: watch::Sender<Option<String>>,
     ended: oneshot::Receiver<()>,
@@ -190,8 +176,8 @@ async fn maintain_lock(
     let check_loop = async {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
-            if let Some(session) = &mut guard
-                && bounded(sqlx::query("SELECT 1").execute(session)).await.is_ok()
+            if let Some(session) = &guard
+                && run(session, "SELECT 1").await.is_ok()
             {
                 continue;
             }
@@ -216,7 +202,8 @@ async fn maintain_lock(
         _ = ended => {}
     }
     if let Some(session) = guard {
-        PostgresConnector::disconnect(session).await;
+        // The end of the session would release it too, but a little later. If this fails, the session is gone.
+        let _ = run(&session, UNLOCK).await;
     }
 }
 

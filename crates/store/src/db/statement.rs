@@ -1,18 +1,19 @@
 //! Builds SQL at run time, for lists and optional conditions.
 
-use super::query::{Query, Value};
+use super::query::Query;
+use super::value::Value;
 use std::fmt::Write as _;
 
-pub(crate) struct Statement<'q> {
+pub(crate) struct Statement {
     /// With bare parameters (`?`). SQLite also accepts `$1`, but as a name that it looks up in a list for every
     /// parameter of every run. With thousands of parameters that costs more than the rows.
     sqlite: String,
     /// With numbered parameters, the only kind that PostgreSQL has.
     postgres: String,
-    values: Vec<Value<'q>>,
+    values: Vec<Value>,
 }
 
-impl<'q> Statement<'q> {
+impl Statement {
     pub(crate) fn new(sql: &str) -> Self {
         Self { sqlite: sql.to_owned(), postgres: sql.to_owned(), values: Vec::new() }
     }
@@ -23,16 +24,8 @@ impl<'q> Statement<'q> {
         self
     }
 
-    /// Adds text that differs between the databases. SQLite runs several statements in one round trip, separated by
-    /// semicolons; their parameters follow each other.
-    pub(crate) fn push_dialect(&mut self, sqlite: &str, postgres: &str) -> &mut Self {
-        self.sqlite.push_str(sqlite);
-        self.postgres.push_str(postgres);
-        self
-    }
-
     /// Adds a parameter.
-    pub(crate) fn push_bind(&mut self, value: impl Into<Value<'q>>) -> &mut Self {
+    pub(crate) fn push_bind(&mut self, value: impl Into<Value>) -> &mut Self {
         self.values.push(value.into());
         self.sqlite.push('?');
         // Writing to a `String` cannot fail.
@@ -41,7 +34,7 @@ impl<'q> Statement<'q> {
     }
 
     /// Adds a parenthesized list of parameters.
-    pub(crate) fn push_list<V: Into<Value<'q>>>(&mut self, values: impl IntoIterator<Item = V>) -> &mut Self {
+    pub(crate) fn push_list<V: Into<Value>>(&mut self, values: impl IntoIterator<Item = V>) -> &mut Self {
         self.push("(");
         for (index, value) in values.into_iter().enumerate() {
             if index > 0 {
@@ -56,7 +49,7 @@ impl<'q> Statement<'q> {
     pub(crate) fn push_values<T, const N: usize>(
         &mut self,
         items: impl IntoIterator<Item = T>,
-        mut columns: impl FnMut(T) -> [Value<'q>; N],
+        mut columns: impl FnMut(T) -> [Value; N],
     ) -> &mut Self {
         self.push("VALUES ");
         for (index, item) in items.into_iter().enumerate() {
@@ -68,7 +61,7 @@ impl<'q> Statement<'q> {
         self
     }
 
-    pub(crate) fn build(self) -> Query<'q> {
+    pub(crate) fn build(self) -> Query {
         Query::built(self.sqlite, self.postgres, self.values)
     }
 }
@@ -85,16 +78,6 @@ mod tests {
         let query = statement.build();
         assert_eq!(query.sql(Dialect::Sqlite), "SELECT 1 FROM t WHERE a = ? AND b IN (?, ?)");
         assert_eq!(query.sql(Dialect::Postgres), "SELECT 1 FROM t WHERE a = $1 AND b IN ($2, $3)");
-        let mut both = Statement::new("");
-        both.push_dialect("", "WITH added AS (")
-            .push("INSERT INTO t (a) VALUES (")
-            .push_bind(1_i64)
-            .push(")");
-        both.push_dialect("; ", ") ").push("UPDATE u SET b = ").push_bind(2_i64);
-        let query = both.build();
-        assert_eq!(query.sql(Dialect::Sqlite), "INSERT INTO t (a) VALUES (?); UPDATE u SET b = ?");
-        let postgres = "WITH added AS (INSERT INTO t (a) VALUES ($1)) UPDATE u SET b = $2";
-        assert_eq!(query.sql(Dialect::Postgres), postgres);
         let mut insert = Statement::new("INSERT INTO t (a, b) ");
         insert.push_values([1_i64, 2], |number| [number.into(), "x".into()]);
         let query = insert.build();

@@ -1,89 +1,96 @@
-//! Transactions on either database, and why one was rolled back.
+//! One transaction, as a step sees it: which database it runs on, its audit chain, and whether a statement has failed.
 
-use super::conn::Conn;
-use crate::DbError;
-use sqlx::{Connection, PgConnection, Postgres, Sqlite, SqliteConnection};
+use super::error_codes::{QueryError, STATEMENT_TIMEOUT, is_interrupted};
+use super::postgres_session::PostgresSession;
+use chancery_domain::{ChainHead, WriterId};
+use std::time::Duration;
 
-/// SQLite takes the write lock at once, because a transaction that has read can no longer wait for it.
-const BEGIN_WRITE_SQLITE: &str = "BEGIN IMMEDIATE";
-const BEGIN_WRITE_POSTGRES: &str = "BEGIN";
-
-/// One snapshot for several reads: concurrent writes are in none of them.
-const BEGIN_READ_SQLITE: &str = "BEGIN";
-const BEGIN_READ_POSTGRES: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY";
-
-/// Marks an aggregate's error type, which a step rejects with.
-pub(crate) trait Rejection {}
-
-/// Why a transaction was rolled back: the database failed, or the step rejected it.
-#[derive(Debug)]
-pub(crate) enum TxError<E> {
-    Database(sqlx::Error),
-    Rejected(E),
+/// The SQL dialect of a connection. The two differ mostly in row locks, which SQLite does not need with its single
+/// writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    Sqlite,
+    Postgres,
 }
 
-impl<E> From<sqlx::Error> for TxError<E> {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Database(error)
+pub(crate) enum Driver<'tx> {
+    Sqlite(&'tx rusqlite::Connection),
+    Postgres(&'tx mut PostgresSession),
+}
+
+/// The end of the audit chain of a connection that writes (`chain_head`).
+#[derive(Clone, Copy)]
+pub(crate) struct AuditChain {
+    pub(crate) writer: WriterId,
+    /// The end with the rows that this transaction has added. `None` before the first row, and after a commit that failed: it may
+    /// have been made or not.
+    pub(super) head: Option<ChainHead>,
+    /// The end in the database.
+    pub(super) stored: Option<ChainHead>,
+}
+
+impl AuditChain {
+    pub(crate) fn new(writer: WriterId) -> Self {
+        Self { writer, head: None, stored: None }
+    }
+
+    /// The head must be read again.
+    pub(crate) fn forget(&mut self) {
+        *self = Self::new(self.writer);
     }
 }
 
-impl<E: Rejection> From<E> for TxError<E> {
-    fn from(error: E) -> Self {
-        Self::Rejected(error)
-    }
+/// A transaction. Statements run on it one after another, and block the thread.
+pub(crate) struct Tx<'tx> {
+    driver: Driver<'tx>,
+    pub(super) chain: AuditChain,
+    failure: Option<QueryError>,
+    /// How long a statement may run.
+    limit: Duration,
 }
 
-impl<E: From<DbError>> From<DbError> for TxError<E> {
-    fn from(error: DbError) -> Self {
-        Self::Rejected(error.into())
-    }
-}
-
-/// Rolls back when dropped.
-pub(super) enum Tx<'c> {
-    Sqlite(sqlx::Transaction<'c, Sqlite>),
-    Postgres(sqlx::Transaction<'c, Postgres>),
-}
-
-impl<'c> Tx<'c> {
-    pub(super) async fn begin_write(conn: Conn<'c>) -> Result<Self, sqlx::Error> {
-        Self::begin(conn, BEGIN_WRITE_SQLITE, BEGIN_WRITE_POSTGRES).await
+impl<'tx> Tx<'tx> {
+    pub(super) fn new(driver: Driver<'tx>, chain: AuditChain, limit: Duration) -> Self {
+        Self { driver, chain, failure: None, limit }
     }
 
-    pub(super) async fn begin_read(conn: Conn<'c>) -> Result<Self, sqlx::Error> {
-        Self::begin(conn, BEGIN_READ_SQLITE, BEGIN_READ_POSTGRES).await
+    /// Statements without a transaction, or in one that the caller begins and commits. It adds no audit rows.
+    pub(crate) fn outside(driver: Driver<'tx>) -> Self {
+        Self::new(driver, AuditChain::new(WriterId(0)), STATEMENT_TIMEOUT)
     }
 
-    async fn begin(
-        conn: Conn<'c>,
-        sqlite: &'static str,
-        postgres: &'static str,
-    ) -> Result<Self, sqlx::Error> {
-        Ok(match conn {
-            Conn::Sqlite(conn) => Self::Sqlite(SqliteConnection::begin_with(conn, sqlite).await?),
-            Conn::Postgres(conn) => Self::Postgres(PgConnection::begin_with(conn, postgres).await?),
+    pub(crate) fn dialect(&self) -> Dialect {
+        match self.driver {
+            Driver::Sqlite(_) => Dialect::Sqlite,
+            Driver::Postgres(_) => Dialect::Postgres,
+        }
+    }
+
+    pub(crate) fn driver(&mut self) -> &mut Driver<'tx> {
+        &mut self.driver
+    }
+
+    /// Runs statements without parameters, one or several.
+    pub(crate) fn batch(&mut self, sql: &str) -> Result<(), QueryError> {
+        let outcome = match &mut self.driver {
+            Driver::Sqlite(connection) => connection.execute_batch(sql).map_err(QueryError::from),
+            Driver::Postgres(session) => session.batch(sql),
+        };
+        self.checked(outcome)
+    }
+
+    /// Returns the outcome, and remembers a failure: a step that overlooks it must not be committed.
+    pub(crate) fn checked<T>(&mut self, outcome: Result<T, QueryError>) -> Result<T, QueryError> {
+        outcome.map_err(|error| {
+            let error =
+                if is_interrupted(&error) { QueryError::TimedOut { limit: self.limit } } else { error };
+            self.failure = Some(error.clone());
+            error
         })
     }
 
-    pub(super) fn conn(&mut self) -> Conn<'_> {
-        match self {
-            Self::Sqlite(tx) => Conn::Sqlite(tx),
-            Self::Postgres(tx) => Conn::Postgres(tx),
-        }
-    }
-
-    pub(super) async fn commit(self) -> Result<(), sqlx::Error> {
-        match self {
-            Self::Sqlite(tx) => tx.commit().await,
-            Self::Postgres(tx) => tx.commit().await,
-        }
-    }
-
-    pub(super) async fn rollback(self) -> Result<(), sqlx::Error> {
-        match self {
-            Self::Sqlite(tx) => tx.rollback().await,
-            Self::Postgres(tx) => tx.rollback().await,
-        }
+    /// The last failure of a statement.
+    pub(super) fn failure(&self) -> Option<&QueryError> {
+        self.failure.as_ref()
     }
 }

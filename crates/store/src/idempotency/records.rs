@@ -6,13 +6,12 @@
 //! 3. Settling turns the row from "in progress" into "finished" in the transaction that adds the ledger row. If the row
 //!    was deleted by (2), nothing is written. So there is never a second ledger row for one key.
 
-use crate::db::Db;
 use crate::db::error_codes::STATEMENT_TIMEOUT;
-use crate::db::{FromRow, Row, corrupt, query};
+use crate::db::{Db, FromRow, QueryError, Row, corrupt, from_row, query};
 use crate::leases::lease::Lease;
 use crate::ledger::chains::ROW;
 use crate::{ClaimOutcome, DbError, FinishedKey, FinishedReply, IdempotencyRecord, KeyClaim};
-use chancery_domain::{AccountId, Fingerprint, IdempotencyKey, RequestId, UnixMillis};
+use chancery_domain::{AccountId, Fingerprint, IdempotencyKey, UnixMillis};
 use std::sync::Arc;
 
 /// How often to retry a key that was free a moment ago but no longer is.
@@ -67,14 +66,14 @@ struct StoredText {
     reasoning_tokens: u32,
 }
 
-fn corrupt_reply(request_id: &str, why: &str) -> sqlx::Error {
+fn corrupt_reply(request_id: &str, why: &str) -> QueryError {
     corrupt("an idempotency key's reply", format!("request {request_id}: {why}"))
 }
 
 impl FromRow for StoredRecord {
     const ROW_LABEL_COLUMN: Option<&'static str> = Some("request_id");
 
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
         let request_id: String = row.get("request_id")?;
         let corrupt = |why| corrupt_reply(&request_id, why);
         let fingerprint: Vec<u8> = row.get("fingerprint")?;
@@ -97,19 +96,15 @@ impl FromRow for StoredRecord {
     }
 }
 
-impl FromRow for FinishedKey {
-    const ROW_LABEL_COLUMN: Option<&'static str> = Some("request_id");
-
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let billed_account: Option<i64> = row.get("billed_account_id")?;
-        Ok(Self {
-            account: AccountId(row.get("account_id")?),
-            key: IdempotencyKey::from_stored(row.get("idempotency_key")?),
-            request_id: RequestId::from_stored(row.get("request_id")?),
-            billed_account: billed_account.map(AccountId),
-        })
-    }
-}
+from_row!(
+    FinishedKey {
+        account: "account_id",
+        key: "idempotency_key",
+        request_id,
+        billed_account: "billed_account_id"
+    },
+    "request_id"
+);
 
 /// Idempotency keys of an account: of all requests under one key, at most one reaches the ledger. A key is free if
 /// nobody holds it, if it has expired, or if its request runs in a dead process.
@@ -196,6 +191,6 @@ impl StoredReplies {
     ) -> Result<Vec<FinishedKey>, DbError> {
         let (account, key) = after.map_or((i64::MIN, ""), |last| (last.account.0, last.key.as_str()));
         let page = query(FINISHED_PAGE).bind(account).bind(key).bind(i64::from(limit));
-        Ok(self.db.long_fetch_all(page).await?)
+        Ok(self.db.fetch_report(page).await?)
     }
 }

@@ -2,9 +2,8 @@
 
 use crate::DbError;
 use crate::accounts::spending::DELETE_ORPHANED;
-use crate::db::Db;
 use crate::db::error_codes::STATEMENT_TIMEOUT;
-use crate::db::query;
+use crate::db::{Db, query};
 use crate::leases::lease::Lease;
 use chancery_domain::UnixMillis;
 use std::sync::Arc;

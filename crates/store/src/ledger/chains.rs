@@ -2,16 +2,12 @@
 //! are read only for verification; reports use the sums by day (`daily_usage`).
 
 use crate::DbError;
-use crate::db::Db;
-use crate::db::{Conn, FromRow, Row, corrupt, query};
+use crate::db::{Db, FromRow, QueryError, Row, Tx, corrupt, from_row, query};
 use crate::ledger::batch::to_db_count;
 use crate::ledger::daily_usage;
 use crate::ledger::writer::LedgerWriter;
 use crate::{ChainedRow, DailyUsage, LedgerError, Settlement, UsageQuery, UsageSum};
-use chancery_domain::{
-    AccountId, ChainHash, ChainHead, KeyId, Nanos, Prices, RequestId, StopReason, TokenPrice, UsageRow,
-    WriterId,
-};
+use chancery_domain::{ChainHash, ChainHead, Prices, RequestId, StopReason, UsageRow, WriterId};
 use std::sync::Arc;
 
 pub(crate) const ROW: &str = "SELECT * FROM ledger WHERE request_id = $1";
@@ -36,7 +32,7 @@ const NEXT_WRITER: &str = "SELECT MIN(id) FROM (SELECT MIN(writer_id) AS id FROM
 impl FromRow for UsageRow {
     const ROW_LABEL_COLUMN: Option<&'static str> = Some("request_id");
 
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
         let request_id: String = row.get("request_id")?;
         let corrupt = |what, found: String| corrupt(what, format!("request {request_id} has {found}"));
         let tokens = |column: &str| {
@@ -49,71 +45,54 @@ impl FromRow for UsageRow {
         let stop_reason = StopReason::from_stored(&stop_reason)
             .ok_or_else(|| corrupt("a stop reason", format!("{stop_reason:?}")))?;
         Ok(Self {
-            account: AccountId(row.get("account_id")?),
-            key: KeyId(row.get("key_id")?),
+            account: row.get("account_id")?,
+            key: row.get("key_id")?,
             model: row.get("model")?,
             input_tokens,
             cached_input_tokens,
             output_tokens,
             prices: Prices::from_row(row)?,
-            cost: Nanos(row.get("cost_nanos")?),
-            at: row.time("at_ms")?,
+            cost: row.get("cost_nanos")?,
+            at: row.get("at_ms")?,
             stop_reason,
             request_id: RequestId::from_stored(request_id),
         })
     }
 }
 
-/// Prices are not validated: the rules may change, but what was charged may not.
-impl FromRow for Prices {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let price = |column: &str| row.get(column).map(TokenPrice::from_nanos_per_token);
-        Ok(Self {
-            input: price("input_price_nanos")?,
-            cached_input: price("cached_price_nanos")?,
-            output: price("output_price_nanos")?,
-        })
-    }
-}
+// Prices are not validated: the rules may change, but what was charged may not.
+from_row!(Prices {
+    input: "input_price_nanos",
+    cached_input: "cached_price_nanos",
+    output: "output_price_nanos"
+});
 
 impl FromRow for ChainedRow {
     const ROW_LABEL_COLUMN: Option<&'static str> = Some("request_id");
 
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            position: row.count("position")?,
-            hash: chain_hash(row, "hash")?,
-            row: UsageRow::from_row(row)?,
-        })
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
+        let hash = chain_hash(row, "hash")?;
+        Ok(Self { position: row.get("position")?, hash, row: UsageRow::from_row(row)? })
     }
 }
 
 impl FromRow for ChainHead {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self { rows: row.count("row_count")?, hash: chain_hash(row, "head")? })
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
+        Ok(Self { rows: row.get("row_count")?, hash: chain_hash(row, "head")? })
     }
 }
 
-fn chain_hash(row: &Row, column: &str) -> Result<ChainHash, sqlx::Error> {
-    let stored: Vec<u8> = row.get(column)?;
-    stored.try_into().map(ChainHash).map_err(|bytes: Vec<u8>| {
-        corrupt("a hash of the ledger's chain", format!("it has {} bytes instead of 32", bytes.len()))
-    })
+fn chain_hash(row: &Row<'_>, column: &str) -> Result<ChainHash, QueryError> {
+    row.hash(column, "a hash of the ledger's chain").map(ChainHash)
 }
 
-pub(crate) async fn read_row(
-    conn: &mut Conn<'_>,
-    request: &RequestId,
-) -> Result<Option<UsageRow>, sqlx::Error> {
-    query(ROW).bind(request.as_str()).fetch_optional(conn).await
+pub(crate) fn read_row(tx: &mut Tx<'_>, request: &RequestId) -> Result<Option<UsageRow>, QueryError> {
+    query(ROW).bind(request.as_str()).fetch_optional(tx)
 }
 
 /// `None` if the chain has not begun.
-pub(crate) async fn read_head(
-    conn: &mut Conn<'_>,
-    writer: WriterId,
-) -> Result<Option<ChainHead>, sqlx::Error> {
-    query(HEAD).bind(writer.0).fetch_optional(conn).await
+pub(crate) fn read_head(tx: &mut Tx<'_>, writer: WriterId) -> Result<Option<ChainHead>, QueryError> {
+    query(HEAD).bind(writer.0).fetch_optional(tx)
 }
 
 /// Usage: settled once per request, and summed by day.
@@ -146,10 +125,7 @@ impl Ledger {
 
     /// Sums in group order, from the sums by day. `SumTooLarge` if a sum overflows.
     pub async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, LedgerError> {
-        let sums = self.db.long_snapshot(&query, |conn, query| {
-            Box::pin(async move { Ok(daily_usage::usage_sums(conn, query).await?) })
-        });
-        sums.await
+        self.db.read_report(move |tx| Ok(daily_usage::usage_sums(tx, &query)?)).await
     }
 }
 
@@ -165,13 +141,13 @@ impl LedgerChains {
     pub async fn ledger_rows(&self, after: Option<&RequestId>, limit: u32) -> Result<Vec<UsageRow>, DbError> {
         // No request id is empty, so the empty text sorts before all of them.
         let after = after.map_or("", RequestId::as_str);
-        Ok(self.db.long_fetch_all(query(PAGE).bind(after).bind(i64::from(limit))).await?)
+        Ok(self.db.fetch_report(query(PAGE).bind(after).bind(i64::from(limit))).await?)
     }
 
     /// The writer with the next higher id that has rows or a chain head.
     pub async fn next_writer(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, DbError> {
         let after = writer.map_or(i64::MIN, |writer| writer.0);
-        let next: Vec<Option<i64>> = self.db.long_fetch_all(query(NEXT_WRITER).bind(after)).await?;
+        let next: Vec<Option<i64>> = self.db.fetch_report(query(NEXT_WRITER).bind(after)).await?;
         Ok(next.into_iter().next().flatten().map(WriterId))
     }
 
@@ -190,7 +166,7 @@ impl LedgerChains {
         let (position, request) =
             after.map_or((-1, ""), |last| (to_db_count(last.position), last.row.request_id.as_str()));
         let page = query(CHAIN_PAGE).bind(writer.0).bind(position).bind(request).bind(i64::from(limit));
-        Ok(self.db.long_fetch_all(page).await?)
+        Ok(self.db.fetch_report(page).await?)
     }
 
     /// The sums by day, paginated: up to `limit` after the given one.
@@ -199,6 +175,6 @@ impl LedgerChains {
         after: Option<&DailyUsage>,
         limit: u32,
     ) -> Result<Vec<DailyUsage>, DbError> {
-        Ok(self.db.long_fetch_all(daily_usage::page(after, limit)).await?)
+        Ok(self.db.fetch_report(daily_usage::page(after, limit)).await?)
     }
 }

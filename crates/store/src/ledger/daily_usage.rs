@@ -1,40 +1,38 @@
 //! Queries on `usage_days`, the sums that the ledger's writer updates with its rows. All reports use them.
 
-use crate::db::{Conn, FromRow, Query, Row, Statement, query};
+use crate::db::{FromRow, Query, QueryError, Row, Statement, Tx, from_row, query};
 use crate::{DailyUsage, UsageBy, UsageGroup, UsageQuery, UsageSum, UsageTotals};
-use chancery_domain::{AccountId, AccountName, KeyId, KeyPrefix, Nanos, Prices, TokenPrice};
+use chancery_domain::{AccountName, Day, KeyPrefix, Prices, TokenPrice};
 
 const PAGE: &str = "SELECT * FROM daily_usage \
     WHERE (account_id, day, key_id, model, input_price_nanos, cached_price_nanos, output_price_nanos) \
         > ($1, $2, $3, $4, $5, $6, $7) \
     ORDER BY account_id, day, key_id, model, input_price_nanos, cached_price_nanos, output_price_nanos LIMIT $8";
 
-impl FromRow for UsageTotals {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            requests: row.count("requests")?,
-            input_tokens: row.count("input_tokens")?,
-            cached_input_tokens: row.count("cached_input_tokens")?,
-            output_tokens: row.count("output_tokens")?,
-            cost: Nanos(row.get("cost_nanos")?),
-        })
+from_row!(UsageTotals { requests, input_tokens, cached_input_tokens, output_tokens, cost: "cost_nanos" });
+
+impl FromRow for (Day, UsageTotals) {
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
+        Ok((row.get("day")?, UsageTotals::from_row(row)?))
     }
 }
 
-impl FromRow for DailyUsage {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            account: AccountId(row.get("account_id")?),
-            day: row.day("day")?,
-            key: KeyId(row.get("key_id")?),
-            model: row.get("model")?,
-            prices: Prices::from_row(row)?,
-            totals: UsageTotals::from_row(row)?,
-        })
+impl FromRow for (String, UsageTotals) {
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
+        Ok((row.get("name")?, UsageTotals::from_row(row)?))
     }
 }
 
-pub(crate) fn page<'q>(after: Option<&'q DailyUsage>, limit: u32) -> Query<'q> {
+from_row!(DailyUsage {
+    account: "account_id",
+    day,
+    key: "key_id",
+    model,
+    prices: Prices::from_row,
+    totals: UsageTotals::from_row
+});
+
+pub(crate) fn page(after: Option<&DailyUsage>, limit: u32) -> Query {
     let (account, day, key, model) = after.map_or((i64::MIN, 0, 0, ""), |last| {
         (last.account.0, i64::from(last.day.0), last.key.0, last.model.as_str())
     });
@@ -78,7 +76,7 @@ impl From<UsageBy> for UsageGrouping {
 
 /// Sums are cast back to 64 bits, which fails on overflow: PostgreSQL sums without a bound, while SQLite fails during
 /// the sum. There are few different texts, so they stay prepared.
-pub(crate) fn push_usage_sums(statement: &mut Statement<'_>, by: UsageGrouping, query: &UsageQuery) {
+pub(crate) fn push_usage_sums(statement: &mut Statement, by: UsageGrouping, query: &UsageQuery) {
     let first_day = query.from.map_or(0, |day| i64::from(day.0));
     let last_day = query.to.map_or(i64::MAX, |day| i64::from(day.0));
     statement.push("SELECT ").push(by.column).push(" AS ").push(by.name);
@@ -95,25 +93,25 @@ pub(crate) fn push_usage_sums(statement: &mut Statement<'_>, by: UsageGrouping, 
     statement.push(" GROUP BY ").push(by.column).push(" ORDER BY ").push(by.column);
 }
 
-pub(crate) fn sums<'q>(query: &UsageQuery) -> Query<'q> {
+pub(crate) fn sums(query: &UsageQuery) -> Query {
     let mut sums = Statement::new("");
     push_usage_sums(&mut sums, query.by.into(), query);
     sums.build()
 }
 
 /// In group order.
-pub(crate) async fn usage_sums(
-    conn: &mut Conn<'_>,
-    query: &UsageQuery,
-) -> Result<Vec<UsageSum>, sqlx::Error> {
-    let sum = |row: &Row| {
-        let group = match query.by {
-            UsageBy::Day => UsageGroup::Day(row.day("day")?),
-            UsageBy::Model => UsageGroup::Model(row.get("name")?),
-            UsageBy::Key => UsageGroup::Key(KeyPrefix::from_stored(row.get("name")?)),
-            UsageBy::Account => UsageGroup::Account(AccountName::from_stored(row.get("name")?)),
-        };
-        Ok(UsageSum::of(group, UsageTotals::from_row(row)?))
+pub(crate) fn usage_sums(tx: &mut Tx<'_>, query: &UsageQuery) -> Result<Vec<UsageSum>, QueryError> {
+    let read = sums(query);
+    let group: fn(String) -> UsageGroup = match query.by {
+        UsageBy::Day => {
+            let sums: Vec<(Day, UsageTotals)> = read.fetch_all(tx)?;
+            let sums = sums.into_iter().map(|(day, totals)| UsageSum::of(UsageGroup::Day(day), totals));
+            return Ok(sums.collect());
+        }
+        UsageBy::Model => UsageGroup::Model,
+        UsageBy::Key => |name| UsageGroup::Key(KeyPrefix::from_stored(name)),
+        UsageBy::Account => |name| UsageGroup::Account(AccountName::from_stored(name)),
     };
-    sums(query).rows(conn).await?.iter().map(sum).collect()
+    let sums: Vec<(String, UsageTotals)> = read.fetch_all(tx)?;
+    Ok(sums.into_iter().map(|(name, totals)| UsageSum::of(group(name), totals)).collect())
 }

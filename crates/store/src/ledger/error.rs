@@ -1,7 +1,7 @@
 //! Errors of the ledger and its reports. The texts are for logs; surfaces write their own.
 
 use crate::DbError;
-use crate::db::Rejection;
+use crate::db::QueryError;
 use chancery_domain::{AccountId, Month, RequestId};
 
 #[derive(Debug, thiserror::Error)]
@@ -24,10 +24,8 @@ pub enum LedgerError {
     Database(#[from] DbError),
 }
 
-impl From<sqlx::Error> for LedgerError {
-    fn from(error: sqlx::Error) -> Self {
+impl From<QueryError> for LedgerError {
+    fn from(error: QueryError) -> Self {
         Self::Database(error.into())
     }
 }
-
-impl Rejection for LedgerError {}

@@ -10,5 +10,4 @@ pub(crate) mod reports;
 pub(crate) mod sqlite;
 pub(crate) mod types;
 pub(crate) mod usage;
-pub(crate) mod write_gaps;
 pub(crate) mod writer;

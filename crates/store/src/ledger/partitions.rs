@@ -7,14 +7,13 @@
 //! 3. If the default partition has rows of a month whose partition is created later, (1) moves them.
 
 use crate::DbError;
-use crate::db::error_codes::{
-    is_check_violation, is_connection_lost, is_duplicate_table, map_db_error, with_timeout,
-};
+use crate::db::error_codes::{is_check_violation, is_connection_lost, is_duplicate_table, map_db_error};
+use crate::db::{Db, Driver, PostgresSession, QueryError, Tx, query};
 use crate::ledger::batch::Batch;
 use chancery_domain::{Month, RequestId, UnixMillis};
-use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio_postgres::Client;
 
 /// How long to wait after a failure to create a partition.
 const RETRY_INTERVAL_MS: i64 = 600_000;
@@ -39,14 +38,14 @@ enum PartitionState {
 #[derive(Clone)]
 pub struct LedgerPartitions {
     /// `None` in SQLite, which has one table.
-    pub(crate) monthly: Option<(Arc<PartitionTracker>, PgPool)>,
+    pub(crate) monthly: Option<(Arc<PartitionTracker>, Db)>,
 }
 
 impl LedgerPartitions {
     /// Creates the partitions of this month and the next if they are missing. Call it now and then.
     pub async fn create_month_partitions(&self, now: UnixMillis) -> Result<(), DbError> {
         match &self.monthly {
-            Some((months, pool)) => months.prepare(pool, now).await,
+            Some((months, db)) => months.prepare(db, now).await,
             None => Ok(()),
         }
     }
@@ -54,13 +53,18 @@ impl LedgerPartitions {
 
 impl PartitionTracker {
     /// Creates missing partitions for these rows. Fails only if the connection is lost.
-    pub(crate) async fn ensure_partitions(
+    pub(crate) fn ensure_partitions(
         &self,
-        connection: &mut PgConnection,
+        session: &mut PostgresSession,
         batch: &Batch<'_>,
-    ) -> Result<(), sqlx::Error> {
+    ) -> Result<(), QueryError> {
         for month in self.unknown_months(batch) {
-            let state = match with_timeout(create_partition(month, connection)).await {
+            let mut tx = Tx::outside(Driver::Postgres(session));
+            let created = match create_partition(&mut tx, month) {
+                Err(error) if is_duplicate_table(&error) => create_partition(&mut tx, month),
+                created => created,
+            };
+            let state = match created {
                 Err(error) if is_connection_lost(&error) => return Err(error),
                 Err(error) => {
                     tracing::warn!(%error, %month, "ledger partition creation failed, using default partition");
@@ -94,18 +98,21 @@ impl PartitionTracker {
     }
 
     /// Creates the partitions that are due, and moves earlier rows into them. Failures are returned and retried later.
-    pub(crate) async fn prepare(&self, pool: &PgPool, now: UnixMillis) -> Result<(), DbError> {
+    async fn prepare(&self, db: &Db, now: UnixMillis) -> Result<(), DbError> {
         let mut outcome = Ok(());
         for month in self.months_to_create(now) {
-            let mut connection = pool.acquire().await?;
-            let created = match with_timeout(create_partition(month, &mut connection)).await {
-                Err(error) if is_check_violation(&error) => {
-                    with_timeout(create_partition_and_move_rows(month, &mut connection)).await
-                }
-                created => created,
-            };
+            let mut created = db.write(move |tx| create_partition(tx, month)).await;
+            if created.as_ref().is_err_and(is_duplicate_table) {
+                created = db.write(move |tx| create_partition(tx, month)).await;
+            }
+            if created.as_ref().is_err_and(is_check_violation) {
+                created = db.write(move |tx| create_partition_and_move_rows(tx, month)).await;
+            }
             let state = match created {
                 Ok(()) => PartitionState::Created,
+                Err(error @ (QueryError::CannotConnect { .. } | QueryError::Overloaded)) => {
+                    return Err(error.into());
+                }
                 Err(error) => {
                     let why = map_db_error(&error);
                     let what = format!("the ledger's partition for {month} could not be created: {why}");
@@ -123,18 +130,19 @@ impl PartitionTracker {
     }
 }
 
-pub(crate) async fn create_partition(month: Month, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    match create_partition_once(month, connection).await {
-        // Another process created it while this one waited for the lock. A statement that began before does not see it;
-        // the next one does.
-        Err(error) if is_duplicate_table(&error) => create_partition_once(month, connection).await,
-        outcome => outcome,
-    }
+/// Fails with a duplicate table if another process created it while this one waited for the lock: a statement that
+/// began before does not see it. The next one does.
+fn create_partition(tx: &mut Tx<'_>, month: Month) -> Result<(), QueryError> {
+    let (name, first_id, end_id) = partition(month);
+    query(CREATE_PARTITION).bind(name).bind(first_id).bind(end_id).execute(tx)?;
+    Ok(())
 }
 
-async fn create_partition_once(month: Month, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+/// For a copy of a whole database, which has it to itself.
+pub(crate) async fn create_partition_on(client: &Client, month: Month) -> Result<(), QueryError> {
     let (name, first_id, end_id) = partition(month);
-    sqlx::query(CREATE_PARTITION).bind(name).bind(first_id).bind(end_id).execute(connection).await.map(|_| ())
+    client.execute(CREATE_PARTITION, &[&name, &first_id, &end_id]).await?;
+    Ok(())
 }
 
 /// The partition's name, first id, and exclusive end id.
@@ -149,13 +157,9 @@ pub(crate) fn request_id_range(month: Month) -> (String, String) {
     (first_id(month), first_id(month.next()))
 }
 
-/// Creates the partition and moves rows into it from the default partition, in one transaction. The table lock keeps
-/// other sessions out until it ends, so none of them sees the ledger without these rows or without the rule against
-/// deletion.
-async fn create_partition_and_move_rows(
-    month: Month,
-    connection: &mut PgConnection,
-) -> Result<(), sqlx::Error> {
+/// Creates the partition and moves rows into it from the default partition. The table lock keeps other sessions out until the
+/// transaction ends, so none of them sees the ledger without these rows or without the rule against deletion.
+fn create_partition_and_move_rows(tx: &mut Tx<'_>, month: Month) -> Result<(), QueryError> {
     let (name, first_id, end_id) = partition(month);
     let of_the_month = format!("request_id >= '{first_id}' AND request_id < '{end_id}'");
     // The first statement takes the same lock as `add_ledger_month`, and takes it first to avoid a deadlock.
@@ -170,7 +174,12 @@ async fn create_partition_and_move_rows(
          SELECT create_ledger_partition('{name}', '{first_id}', '{end_id}'); \
          INSERT INTO ledger SELECT * FROM rows_to_move"
     );
-    sqlx::raw_sql(AssertSqlSafe(statements)).execute(connection).await.map(|_| ())
+    let outcome = match tx.driver() {
+        Driver::Postgres(session) => session.batch(&statements),
+        // It has one table.
+        Driver::Sqlite(_) => Ok(()),
+    };
+    tx.checked(outcome)
 }
 
 #[cfg(test)]

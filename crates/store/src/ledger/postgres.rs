@@ -1,17 +1,16 @@
 //! Writes a batch to PostgreSQL: one statement with an array per column, and so one round trip and one transaction.
 
 use crate::StoredReply;
-use crate::db::Conn;
-use crate::db::error_codes::{abort_reason, is_unique_violation, with_timeout};
-use crate::db::postgres::PostgresConnector;
-use crate::db::write_slot::WriteSlot;
+use crate::db::error_codes::{STATEMENT_TIMEOUT, abort_reason, is_connection_lost, is_unique_violation};
+use crate::db::postgres::PostgresOptions;
+use crate::db::{Driver, PostgresSession, QueryError, Tx, query};
 use crate::ledger::batch::{Batch, DailyUsageDelta, to_db_count};
 use crate::ledger::chains::{read_head, read_row};
 use crate::ledger::partitions::PartitionTracker;
 use crate::ledger::writer::{AppendOutcome, END_PROBE, LedgerDatabase, PROBE, probe_key, probe_text};
-use async_trait::async_trait;
 use chancery_domain::{ChainHead, RequestId, UsageRow, WriterId};
 use std::sync::Arc;
+use tokio_postgres::types::ToSql;
 
 /// An existing request id makes the statement fail. So does `undo_settlement`, if the stored chain head has moved, or
 /// if a reservation or claim is gone.
@@ -76,122 +75,54 @@ const APPEND_WITH_REPLIES: &str = append!(
     "WHEN (SELECT COUNT(*) FROM kept) <> cardinality($35::text[]) THEN abort_settlement('claim_lost')"
 );
 
+/// The connection of the ledger's writer, which reads cannot starve.
 pub(crate) struct PostgresLedger {
-    slot: Arc<WriteSlot<PostgresConnector>>,
+    options: PostgresOptions,
     months: Arc<PartitionTracker>,
+    /// `None` until it is needed, and after it was lost.
+    session: Option<PostgresSession>,
 }
 
 impl PostgresLedger {
-    pub(crate) fn new(slot: Arc<WriteSlot<PostgresConnector>>, months: Arc<PartitionTracker>) -> Self {
-        Self { slot, months }
+    pub(crate) fn new(options: PostgresOptions, months: Arc<PartitionTracker>) -> Self {
+        Self { options, months, session: None }
+    }
+
+    fn run<T>(
+        &mut self,
+        step: impl FnOnce(&mut PostgresSession) -> Result<T, QueryError>,
+    ) -> Result<T, QueryError> {
+        let session = match &mut self.session {
+            Some(session) => session,
+            None => self.session.insert(PostgresSession::connect(&self.options, STATEMENT_TIMEOUT)?),
+        };
+        let outcome = step(session);
+        if outcome.as_ref().is_err_and(is_connection_lost) {
+            self.session = None;
+        }
+        outcome
+    }
+
+    fn read<T>(&mut self, read: impl FnOnce(&mut Tx<'_>) -> Result<T, QueryError>) -> Result<T, QueryError> {
+        self.run(|session| read(&mut Tx::outside(Driver::Postgres(session))))
     }
 }
 
-#[async_trait]
 impl LedgerDatabase for PostgresLedger {
-    const YIELDS_WRITE_LOCK: bool = false;
+    const COMMITS_BATCHES: bool = true;
 
-    async fn head(&self, writer: WriterId) -> Result<ChainHead, sqlx::Error> {
-        let mut open = self.slot.acquire().await?;
-        let outcome = with_timeout(read_head(&mut Conn::from(&mut open.connection), writer)).await;
-        Ok(open.checked(outcome)?.unwrap_or_default())
+    fn head(&mut self, writer: WriterId) -> Result<ChainHead, QueryError> {
+        Ok(self.read(|tx| read_head(tx, writer))?.unwrap_or_default())
     }
 
-    async fn append(&self, batch: &Batch<'_>) -> Result<AppendOutcome, sqlx::Error> {
-        let rows = || batch.rows.iter().map(|linked| linked.row);
-        let texts = |column: fn(&UsageRow) -> &str| rows().map(column).collect::<Vec<_>>();
-        let numbers = |column: fn(&UsageRow) -> i64| rows().map(column).collect::<Vec<_>>();
-        let sums =
-            |column: fn(&DailyUsageDelta<'_>) -> i64| batch.sums.iter().map(column).collect::<Vec<_>>();
-        let reply_numbers = |column: fn(&StoredReply) -> i64| {
-            batch.stored_replies.iter().map(|(_, stored_reply)| column(stored_reply)).collect::<Vec<_>>()
-        };
-        let mut open = self.slot.acquire().await?;
-        let connection = &mut open.connection;
-        let outcome: Result<_, sqlx::Error> = async {
-            self.months.ensure_partitions(connection, batch).await?;
-            let append =
-                sqlx::query(if batch.stored_replies.is_empty() { APPEND } else { APPEND_WITH_REPLIES })
-                    .bind(batch.writer.0)
-                    .bind(to_db_count(batch.before.rows))
-                    .bind(batch.before.hash.0.as_slice())
-                    .bind(to_db_count(batch.after.rows))
-                    .bind(batch.after.hash.0.as_slice())
-                    .bind(texts(|row| row.request_id.as_str()))
-                    .bind(numbers(|row| row.account.0))
-                    .bind(numbers(|row| row.key.0))
-                    .bind(texts(|row| row.model.as_str()))
-                    .bind(numbers(|row| i64::from(row.input_tokens)))
-                    .bind(numbers(|row| i64::from(row.cached_input_tokens)))
-                    .bind(numbers(|row| i64::from(row.output_tokens)))
-                    .bind(numbers(|row| row.prices.input.nanos_per_token()))
-                    .bind(numbers(|row| row.prices.cached_input.nanos_per_token()))
-                    .bind(numbers(|row| row.prices.output.nanos_per_token()))
-                    .bind(numbers(|row| row.cost.0))
-                    .bind(numbers(|row| row.at.0))
-                    .bind(texts(|row| row.stop_reason.as_str()))
-                    .bind(batch.rows.iter().map(|linked| to_db_count(linked.position)).collect::<Vec<_>>())
-                    .bind(batch.rows.iter().map(|linked| linked.hash.0.as_slice()).collect::<Vec<_>>())
-                    .bind(sums(|sum| sum.account.0))
-                    .bind(sums(|sum| i64::from(sum.day.0)))
-                    .bind(sums(|sum| sum.key.0))
-                    .bind(batch.sums.iter().map(|sum| sum.model).collect::<Vec<_>>())
-                    .bind(sums(|sum| sum.prices.input.nanos_per_token()))
-                    .bind(sums(|sum| sum.prices.cached_input.nanos_per_token()))
-                    .bind(sums(|sum| sum.prices.output.nanos_per_token()))
-                    .bind(sums(|sum| sum.requests))
-                    .bind(sums(|sum| sum.input_tokens))
-                    .bind(sums(|sum| sum.cached_input_tokens))
-                    .bind(sums(|sum| sum.output_tokens))
-                    .bind(sums(|sum| sum.cost.0))
-                    .bind(batch.reserved.as_slice());
-            let append = match batch.stored_replies.is_empty() {
-                true => append,
-                false => append
-                    .bind(batch.stored_replies.iter().map(|(row, _)| row.account.0).collect::<Vec<_>>())
-                    .bind(
-                        batch
-                            .stored_replies
-                            .iter()
-                            .map(|(_, stored_reply)| stored_reply.key.as_str())
-                            .collect::<Vec<_>>(),
-                    )
-                    .bind(
-                        batch
-                            .stored_replies
-                            .iter()
-                            .map(|(row, _)| row.request_id.as_str())
-                            .collect::<Vec<_>>(),
-                    )
-                    .bind(
-                        batch
-                            .stored_replies
-                            .iter()
-                            .map(|(_, stored_reply)| stored_reply.reasoning_text.as_bytes())
-                            .collect::<Vec<_>>(),
-                    )
-                    .bind(
-                        batch
-                            .stored_replies
-                            .iter()
-                            .map(|(_, stored_reply)| stored_reply.output_text.as_bytes())
-                            .collect::<Vec<_>>(),
-                    )
-                    .bind(
-                        batch
-                            .stored_replies
-                            .iter()
-                            .map(|(_, stored_reply)| stored_reply.logprobs.as_deref())
-                            .collect::<Vec<_>>(),
-                    )
-                    .bind(reply_numbers(|stored_reply| i64::from(stored_reply.reasoning_tokens)))
-                    .bind(reply_numbers(|stored_reply| stored_reply.expires_at.0)),
-            };
-            with_timeout(append.execute(connection)).await
-        }
-        .await;
-        match open.checked(outcome) {
-            Ok(_) => Ok(AppendOutcome::Appended),
+    fn append(&mut self, batch: &Batch<'_>) -> Result<AppendOutcome, QueryError> {
+        let months = Arc::clone(&self.months);
+        let appended = self.run(|session| {
+            months.ensure_partitions(session, batch)?;
+            append(session, batch)
+        });
+        match appended {
+            Ok(()) => Ok(AppendOutcome::Appended),
             // The sums and the chain head are upserts, so only a ledger row can conflict.
             Err(error) if is_unique_violation(&error) => Ok(AppendOutcome::DuplicateRequest),
             Err(error) => match abort_reason(&error) {
@@ -203,19 +134,85 @@ impl LedgerDatabase for PostgresLedger {
         }
     }
 
-    async fn find_row(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error> {
-        let mut open = self.slot.acquire().await?;
-        let outcome = with_timeout(read_row(&mut Conn::from(&mut open.connection), request)).await;
-        open.checked(outcome)
+    fn find_row(&mut self, request: &RequestId) -> Result<Option<UsageRow>, QueryError> {
+        self.read(|tx| read_row(tx, request))
     }
 
-    async fn probe_write(&self, writer: WriterId) -> Result<(), sqlx::Error> {
+    fn probe_write(&mut self, writer: WriterId) -> Result<(), QueryError> {
         let key = probe_key(writer);
-        let mut open = self.slot.acquire().await?;
-        let add = sqlx::query(PROBE).bind(&key).bind([0_u8; 32].as_slice()).bind(probe_text()).bind(writer.0);
-        let outcome = with_timeout(add.execute(&mut open.connection)).await;
-        open.checked(outcome)?;
-        let outcome = with_timeout(sqlx::query(END_PROBE).bind(&key).execute(&mut open.connection)).await;
-        open.checked(outcome).map(drop)
+        let add =
+            query(PROBE).bind(key.as_str()).bind([0_u8; 32].as_slice()).bind(probe_text()).bind(writer.0);
+        self.read(|tx| {
+            add.execute(tx)?;
+            query(END_PROBE).bind(key.as_str()).execute(tx)?;
+            Ok(())
+        })
     }
+}
+
+fn append(session: &mut PostgresSession, batch: &Batch<'_>) -> Result<(), QueryError> {
+    let rows = || batch.rows.iter().map(|linked| linked.row);
+    let texts = |column: fn(&UsageRow) -> &str| rows().map(column).collect::<Vec<_>>();
+    let numbers = |column: fn(&UsageRow) -> i64| rows().map(column).collect::<Vec<_>>();
+    let sums = |column: fn(&DailyUsageDelta<'_>) -> i64| batch.sums.iter().map(column).collect::<Vec<_>>();
+    let mut values: Vec<Box<dyn ToSql + Sync + '_>> = vec![
+        Box::new(batch.writer.0),
+        Box::new(to_db_count(batch.before.rows)),
+        Box::new(batch.before.hash.0.as_slice()),
+        Box::new(to_db_count(batch.after.rows)),
+        Box::new(batch.after.hash.0.as_slice()),
+        Box::new(texts(|row| row.request_id.as_str())),
+        Box::new(numbers(|row| row.account.0)),
+        Box::new(numbers(|row| row.key.0)),
+        Box::new(texts(|row| row.model.as_str())),
+        Box::new(numbers(|row| i64::from(row.input_tokens))),
+        Box::new(numbers(|row| i64::from(row.cached_input_tokens))),
+        Box::new(numbers(|row| i64::from(row.output_tokens))),
+        Box::new(numbers(|row| row.prices.input.nanos_per_token())),
+        Box::new(numbers(|row| row.prices.cached_input.nanos_per_token())),
+        Box::new(numbers(|row| row.prices.output.nanos_per_token())),
+        Box::new(numbers(|row| row.cost.0)),
+        Box::new(numbers(|row| row.at.0)),
+        Box::new(texts(|row| row.stop_reason.as_str())),
+        Box::new(batch.rows.iter().map(|linked| to_db_count(linked.position)).collect::<Vec<_>>()),
+        Box::new(batch.rows.iter().map(|linked| linked.hash.0.as_slice()).collect::<Vec<_>>()),
+        Box::new(sums(|sum| sum.account.0)),
+        Box::new(sums(|sum| i64::from(sum.day.0))),
+        Box::new(sums(|sum| sum.key.0)),
+        Box::new(batch.sums.iter().map(|sum| sum.model).collect::<Vec<_>>()),
+        Box::new(sums(|sum| sum.prices.input.nanos_per_token())),
+        Box::new(sums(|sum| sum.prices.cached_input.nanos_per_token())),
+        Box::new(sums(|sum| sum.prices.output.nanos_per_token())),
+        Box::new(sums(|sum| sum.requests)),
+        Box::new(sums(|sum| sum.input_tokens)),
+        Box::new(sums(|sum| sum.cached_input_tokens)),
+        Box::new(sums(|sum| sum.output_tokens)),
+        Box::new(sums(|sum| sum.cost.0)),
+        Box::new(batch.reserved.as_slice()),
+    ];
+    let mut sql = APPEND;
+    if !batch.stored_replies.is_empty() {
+        let (rows, replies): (Vec<&UsageRow>, Vec<&StoredReply>) =
+            batch.stored_replies.iter().copied().unzip();
+        let texts =
+            |column: fn(&StoredReply) -> &[u8]| replies.iter().map(|reply| column(reply)).collect::<Vec<_>>();
+        let numbers =
+            |column: fn(&StoredReply) -> i64| replies.iter().map(|reply| column(reply)).collect::<Vec<_>>();
+        let of_replies: [Box<dyn ToSql + Sync + '_>; 8] = [
+            Box::new(rows.iter().map(|row| row.account.0).collect::<Vec<_>>()),
+            Box::new(replies.iter().map(|reply| reply.key.as_str()).collect::<Vec<_>>()),
+            Box::new(rows.iter().map(|row| row.request_id.as_str()).collect::<Vec<_>>()),
+            Box::new(texts(|reply| reply.reasoning_text.as_bytes())),
+            Box::new(texts(|reply| reply.output_text.as_bytes())),
+            Box::new(replies.iter().map(|reply| reply.logprobs.as_deref()).collect::<Vec<_>>()),
+            Box::new(numbers(|reply| i64::from(reply.reasoning_tokens))),
+            Box::new(numbers(|reply| reply.expires_at.0)),
+        ];
+        values.extend(of_replies);
+        sql = APPEND_WITH_REPLIES;
+    }
+    let values: Vec<&(dyn ToSql + Sync)> =
+        values.iter().map(|value| &**value as &(dyn ToSql + Sync)).collect();
+    session.execute_raw(sql, &values)?;
+    Ok(())
 }

@@ -4,14 +4,13 @@
 use crate::accounts::{activity, lookup};
 use crate::audit::principal::ensure_principal_unchanged;
 use crate::audit::step::AuditedSteps;
-use crate::db::Db;
-use crate::db::{Conn, FromRow, Query, Row, Statement, TxError, query, values};
+use crate::db::{Db, Query, Statement, Tx, from_row, query, values};
 use crate::ledger::daily_usage::{UsageGrouping, push_usage_sums, usage_sums};
 use crate::{
     AccountUsage, DailyPeak, KeyUsage, LedgerError, MAX_ACCOUNT_OPTIONS, MAX_USAGE_ROWS, MonthlyUsageQuery,
     UsageBy, UsageQuery, UsageReport, UsageTotals,
 };
-use chancery_domain::{Account, AccountId, AccountName, KeyPrefix, Month};
+use chancery_domain::{Account, Month};
 use chancery_policy::{Permit, ReadUsage};
 
 /// The minimum is one end of an index.
@@ -20,30 +19,16 @@ const FIRST_DAY: &str = "SELECT MIN(day) FROM daily_usage";
 const ACCOUNT_OPTIONS: &str = "SELECT * FROM accounts ORDER BY name LIMIT $1";
 const ACCOUNTS: &str = "SELECT COUNT(*) FROM accounts";
 
-impl FromRow for KeyUsage {
-    const ROW_LABEL_COLUMN: Option<&'static str> = Some("prefix");
+from_row!(KeyUsage { prefix, label, totals: UsageTotals::from_row }, "prefix");
 
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let totals = UsageTotals::from_row(row)?;
-        Ok(Self { prefix: KeyPrefix::from_stored(row.get("prefix")?), label: row.get("label")?, totals })
-    }
-}
-
-impl FromRow for AccountUsage {
-    const ROW_LABEL_COLUMN: Option<&'static str> = Some("name");
-
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let (account, name) = (AccountId(row.get("id")?), AccountName::from_stored(row.get("name")?));
-        Ok(Self { account, name, totals: UsageTotals::from_row(row)? })
-    }
-}
+from_row!(AccountUsage { account: "id", name, totals: UsageTotals::from_row }, "name");
 
 fn whole_month(MonthlyUsageQuery { account, month }: MonthlyUsageQuery, by: UsageBy) -> UsageQuery {
     UsageQuery { account, from: Some(month.first_day()), to: Some(month.last_day()), by }
 }
 
 /// Joins keys after summing, not for every summed row. If there are too many, those with the highest cost.
-fn key_sums<'q>(month: MonthlyUsageQuery) -> Query<'q> {
+fn key_sums(month: MonthlyUsageQuery) -> Query {
     let mut sums = Statement::new(
         "SELECT k.prefix, k.label, s.requests, s.input_tokens, s.cached_input_tokens, s.output_tokens, s.cost_nanos FROM (",
     );
@@ -55,7 +40,7 @@ fn key_sums<'q>(month: MonthlyUsageQuery) -> Query<'q> {
 }
 
 /// The same for accounts.
-fn account_sums<'q>(month: MonthlyUsageQuery) -> Query<'q> {
+fn account_sums(month: MonthlyUsageQuery) -> Query {
     let mut sums = Statement::new(
         "SELECT a.id, a.name, s.requests, s.input_tokens, s.cached_input_tokens, s.output_tokens, s.cost_nanos FROM (",
     );
@@ -66,18 +51,15 @@ fn account_sums<'q>(month: MonthlyUsageQuery) -> Query<'q> {
     sums.build()
 }
 
-async fn report(
-    conn: &mut Conn<'_>,
-    usage_query: MonthlyUsageQuery,
-) -> Result<UsageReport, TxError<LedgerError>> {
+fn report(tx: &mut Tx<'_>, usage_query: MonthlyUsageQuery) -> Result<UsageReport, LedgerError> {
     let MonthlyUsageQuery { account, month } = usage_query;
-    let all: u64 = query(ACCOUNTS).fetch_one(conn).await?;
+    let all: u64 = query(ACCOUNTS).fetch_one(tx)?;
     let mut accounts: Vec<Account> =
-        query(ACCOUNT_OPTIONS).bind(i64::from(MAX_ACCOUNT_OPTIONS)).fetch_all(conn).await?;
+        query(ACCOUNT_OPTIONS).bind(i64::from(MAX_ACCOUNT_OPTIONS)).fetch_all(tx)?;
     let chosen: Option<Account> = match account {
         None => None,
         Some(id) => {
-            let found = query(lookup::BY_ID).bind(id.0).fetch_optional(conn).await?;
+            let found = query(lookup::BY_ID).bind(id.0).fetch_optional(tx)?;
             Some(found.ok_or(LedgerError::NoSuchAccountId(id))?)
         }
     };
@@ -85,23 +67,23 @@ async fn report(
     {
         accounts.push(chosen.clone());
     }
-    let first_day: Option<i64> = query(FIRST_DAY).fetch_one(conn).await?;
+    let first_day: Option<i64> = query(FIRST_DAY).fetch_one(tx)?;
     let first_month = first_day.map(values::day).transpose()?.map(|day| Month::containing(day.start()));
-    let days = usage_sums(conn, &whole_month(usage_query, UsageBy::Day)).await?;
-    let models = usage_sums(conn, &whole_month(usage_query, UsageBy::Model)).await?;
+    let days = usage_sums(tx, &whole_month(usage_query, UsageBy::Day))?;
+    let models = usage_sums(tx, &whole_month(usage_query, UsageBy::Model))?;
     let before = MonthlyUsageQuery { account, month: month.previous() };
-    let previous = usage_sums(conn, &whole_month(before, UsageBy::Day)).await?;
+    let previous = usage_sums(tx, &whole_month(before, UsageBy::Day))?;
 
-    let mut keys: Vec<KeyUsage> = key_sums(usage_query).fetch_all(conn).await?;
+    let mut keys: Vec<KeyUsage> = key_sums(usage_query).fetch_all(tx)?;
     keys.sort_by(|one, other| one.prefix.cmp(&other.prefix));
-    let rejections = activity::rejections(month, account).fetch_all(conn).await?;
+    let rejections = activity::rejections(month, account).fetch_all(tx)?;
     let (mut by_account, mut peaks): (Vec<AccountUsage>, Vec<DailyPeak>) = Default::default();
     match account {
         None => {
-            by_account = account_sums(usage_query).fetch_all(conn).await?;
+            by_account = account_sums(usage_query).fetch_all(tx)?;
             by_account.sort_by(|one, other| one.name.cmp(&other.name));
         }
-        Some(account) => peaks = activity::peaks(month, account).fetch_all(conn).await?,
+        Some(account) => peaks = activity::peaks(month, account).fetch_all(tx)?,
     }
     Ok(UsageReport {
         account: chosen,
@@ -131,16 +113,15 @@ impl UsageReports {
         permit: Permit<ReadUsage>,
         query: MonthlyUsageQuery,
     ) -> Result<UsageReport, LedgerError> {
-        self.audited.record(&[permit.to_audit_row()]).await?;
+        self.audited.record(vec![permit.to_audit_row()]).await?;
         // Runs outside the audited step, so that sums over many accounts do not block audited writes.
-        let args = (permit.by(), query);
-        let read = self.db.long_snapshot(&args, |conn, (by, query)| {
-            Box::pin(async move {
-                ensure_principal_unchanged::<LedgerError>(conn, *by).await?;
-                report(conn, *query).await
+        let by = permit.by();
+        self.db
+            .read_report(move |tx| {
+                ensure_principal_unchanged::<LedgerError>(tx, by)?;
+                report(tx, query)
             })
-        });
-        read.await
+            .await
     }
 }
 
@@ -148,13 +129,14 @@ impl UsageReports {
 mod tests {
     use super::*;
     use crate::Store;
-    use crate::db::Dialect;
+    use crate::db::{Dialect, FromRow, QueryError, Row};
     use crate::ledger::daily_usage;
+    use chancery_domain::AccountId;
 
     struct PlanStep(String);
 
     impl FromRow for PlanStep {
-        fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
             row.get("detail").map(Self)
         }
     }

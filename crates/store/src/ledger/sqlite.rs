@@ -1,24 +1,24 @@
-//! Writes a batch to SQLite: one transaction, on a connection of its own. It blocks its thread, which the ledger's writer has
-//! for itself. sqlx's connections are threads too, but each statement there is a command, and each result wakes the caller,
-//! which costs more than the statements. While a batch is written, the connection for all other writes of this process waits,
-//! because SQLite does not queue writers.
+//! Writes batches to SQLite, in the transaction of the thread that makes all writes: at the end of each group of steps, so
+//! that they share its commit. Each batch has a savepoint. Statements are bound without copies, because the ledger runs more of
+//! them than all others together.
 
+use crate::DbError;
+use crate::LedgerError;
 use crate::accounts::spending::RELEASE;
-use crate::db::Conn;
-use crate::db::error_codes::{STATEMENT_TIMEOUT, SqliteError, with_timeout};
-use crate::db::retry::RetryPolicy;
-use crate::db::sqlite::SqliteConnector;
-use crate::db::write_slot::WriteSlot;
+use crate::db::error_codes::map_db_error;
+use crate::db::{Driver, GroupEnd, QueryError, Tx};
 use crate::idempotency::records::FINISH;
 use crate::ledger::batch::{Batch, ChainedRowRef, DailyUsageDelta, to_db_count};
 use crate::ledger::chains::{SET_HEAD, read_head, read_row};
-use crate::ledger::writer::{AppendOutcome, END_PROBE, LedgerDatabase, PROBE, probe_key, probe_text};
-use async_trait::async_trait;
-use chancery_domain::{ChainHead, RequestId, UsageRow, WriterId};
-use rusqlite::{Connection, OpenFlags, ToSql};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use crate::ledger::writer::{
+    AppendOutcome, BatchQueue, BatchWriter, END_PROBE, LedgerDatabase, LedgerWriter, PROBE, WriterWake,
+    probe_key, probe_text,
+};
+use chancery_domain::{ChainHead, Clock, RequestId, UsageRow, WriterId};
+use rusqlite::{Connection, ToSql};
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::oneshot;
 
 const ADD_ROW: &str = "INSERT INTO ledger (request_id, account_id, key_id, model, input_tokens, cached_input_tokens, \
     output_tokens, input_price_nanos, cached_price_nanos, output_price_nanos, cost_nanos, at_ms, stop_reason, writer_id, \
@@ -32,113 +32,170 @@ const ADD_SUM: &str = "INSERT INTO daily_usage (account_id, day, key_id, model, 
     cached_input_tokens = cached_input_tokens + excluded.cached_input_tokens, \
     output_tokens = output_tokens + excluded.output_tokens, cost_nanos = cost_nanos + excluded.cost_nanos";
 
-/// Prepared statements that stay in memory: all of this file.
-const MAX_PREPARED: usize = 8;
-
-pub(crate) struct SqliteLedger {
-    file: PathBuf,
-    /// `None` until it is needed.
-    connection: Mutex<Option<Connection>>,
-    /// The connection for all other writes of this process.
-    other_writes: Arc<WriteSlot<SqliteConnector>>,
+/// Settles at the end of a group. Callers are answered after the group's commit.
+struct SqliteLedgerEnd<C> {
+    queue: BatchQueue,
+    batches: BatchWriter,
+    clock: C,
+    wake: Arc<WriterWake>,
+    /// Says that the queue is closed and everything in it is settled.
+    ending: Option<oneshot::Sender<()>>,
+    /// When this group's batch began. `None` while nothing was run that is not answered.
+    since: Option<Instant>,
+    outcomes: Vec<Result<(), LedgerError>>,
+    probed: Result<(), DbError>,
 }
 
-impl SqliteLedger {
-    /// The file must exist and have our schema.
-    pub(crate) fn new(file: &Path, other_writes: Arc<WriteSlot<SqliteConnector>>) -> Self {
-        Self { file: file.to_owned(), connection: Mutex::new(None), other_writes }
+/// The ledger's writer, which `LedgerWriter::with_db` completes, and what SQLite's writer does for it at the end of each group.
+pub(crate) fn ledger_writer(writer_id: WriterId, clock: impl Clock) -> (LedgerWriter, Box<dyn GroupEnd>) {
+    let (writer, queue, ending) = LedgerWriter::new();
+    let end = SqliteLedgerEnd {
+        queue,
+        batches: BatchWriter::new(writer_id, Arc::clone(&writer.commits)),
+        clock,
+        wake: Arc::clone(&writer.wake),
+        ending: Some(ending),
+        since: None,
+        outcomes: Vec::new(),
+        probed: Ok(()),
+    };
+    (writer, Box::new(end))
+}
+
+impl<C: Clock> GroupEnd for SqliteLedgerEnd<C> {
+    fn take(&mut self) -> bool {
+        self.wake.reset();
+        self.queue.take_waiting();
+        // A queue that was closed has one more answer.
+        !self.queue.is_empty() || (self.queue.is_closed() && self.ending.is_some())
     }
 
-    /// Blocks the thread.
-    fn run<T>(&self, step: impl FnOnce(&Connection) -> Result<T, rusqlite::Error>) -> Result<T, sqlx::Error> {
-        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let outcome = match connection.as_ref() {
-            Some(connection) => step(connection),
-            None => open(&self.file).and_then(|new| step(connection.insert(new))),
-        };
-        if connection.as_ref().is_some_and(|connection| !connection.is_autocommit()) {
-            // It could not roll back. Closing it does.
-            *connection = None;
+    fn run(&mut self, tx: &mut Tx<'_>) {
+        if self.since.replace(self.clock.monotonic()).is_some() {
+            // The last run was lost.
+            self.batches.forget();
         }
-        outcome.map_err(|error| SqliteError::from(error).into())
+        let Some(mut database) = SqliteLedger::new(tx) else { return };
+        self.outcomes = self.batches.settle(&mut database, self.queue.settlements());
+        if self.queue.has_probes() {
+            self.probed = database.probe_write(self.batches.writer).map_err(|error| map_db_error(&error));
+        }
     }
 
-    /// Retries while another process has the write lock. The lock of this process is released between attempts, so that the
-    /// ledger and other writes do not block each other.
-    async fn write<T>(
-        &self,
-        step: impl Fn(&Connection) -> Result<T, rusqlite::Error>,
-    ) -> Result<T, sqlx::Error> {
-        let mut retry_policy = RetryPolicy::of(STATEMENT_TIMEOUT);
-        loop {
-            let outcome = {
-                let _others_wait = self.other_writes.block_writes().await?;
-                self.run(&step)
-            };
-            match outcome {
-                Err(error) if retry_policy.should_retry(&error).await => {}
-                outcome => return outcome,
+    fn answer(&mut self, failure: Option<&QueryError>) {
+        let since = self.since.take();
+        match failure {
+            None => {
+                self.batches.committed();
+                let outcomes = std::mem::take(&mut self.outcomes);
+                self.queue.answer(outcomes, || Ok(self.probed.clone()?));
+            }
+            Some(error) => {
+                // If the group failed before its end, nothing else would tell those that wait.
+                if since.is_none() {
+                    self.take();
+                }
+                self.batches.forget();
+                let error = map_db_error(error);
+                self.queue.answer(std::iter::repeat_with(|| Err(error.clone().into())), || {
+                    Err(error.clone().into())
+                });
             }
         }
+        if let Some(since) = since {
+            self.queue.record(self.clock.monotonic() - since);
+        }
+        if self.queue.has_waiting() {
+            self.wake.wake();
+        } else if self.queue.is_closed()
+            && let Some(ending) = self.ending.take()
+        {
+            let _ = ending.send(());
+        }
     }
 }
 
-#[async_trait]
-impl LedgerDatabase for SqliteLedger {
-    const YIELDS_WRITE_LOCK: bool = true;
+/// The ledger in the transaction of a group.
+struct SqliteLedger<'a, 'tx> {
+    tx: &'a mut Tx<'tx>,
+    connection: &'tx Connection,
+    /// Why SQLite has rolled back the transaction. Later statements would be committed by themselves.
+    lost: Option<QueryError>,
+}
 
-    async fn head(&self, writer: WriterId) -> Result<ChainHead, sqlx::Error> {
-        let mut open = self.other_writes.acquire().await?;
-        let outcome = with_timeout(read_head(&mut Conn::from(&mut open.connection), writer)).await;
-        Ok(open.checked(outcome)?.unwrap_or_default())
+impl<'a, 'tx> SqliteLedger<'a, 'tx> {
+    /// `None` if it is another database.
+    fn new(tx: &'a mut Tx<'tx>) -> Option<Self> {
+        let connection = match tx.driver() {
+            Driver::Sqlite(connection) => *connection,
+            Driver::Postgres(_) => return None,
+        };
+        Some(Self { tx, connection, lost: None })
     }
 
-    async fn append(&self, batch: &Batch<'_>) -> Result<AppendOutcome, sqlx::Error> {
-        self.write(|connection| append(connection, batch)).await
-    }
-
-    async fn find_row(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error> {
-        let mut open = self.other_writes.acquire().await?;
-        let outcome = with_timeout(read_row(&mut Conn::from(&mut open.connection), request)).await;
-        open.checked(outcome)
-    }
-
-    async fn probe_write(&self, writer: WriterId) -> Result<(), sqlx::Error> {
-        let (key, text) = (probe_key(writer), probe_text());
-        self.write(|connection| execute(connection, PROBE, &[&key, &[0_u8; 32], &text, &writer.0])).await?;
-        self.write(|connection| execute(connection, END_PROBE, &[&key])).await?;
-        Ok(())
+    /// Runs a step, unless the transaction is lost. A step that loses it makes the whole group fail.
+    fn run<T>(
+        &mut self,
+        step: impl FnOnce(&Connection, &mut Tx<'tx>) -> Result<T, QueryError>,
+    ) -> Result<T, QueryError> {
+        if let Some(error) = &self.lost {
+            return Err(error.clone());
+        }
+        match step(self.connection, self.tx) {
+            Err(error) if self.connection.is_autocommit() => {
+                let error = self.tx.checked::<T>(Err(error));
+                self.lost = error.as_ref().err().cloned();
+                error
+            }
+            outcome => outcome,
+        }
     }
 }
 
-/// With the settings of `db::sqlite::write_options`.
-fn open(file: &Path) -> Result<Connection, rusqlite::Error> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(file, flags)?;
-    connection.busy_timeout(Duration::ZERO)?;
-    connection.execute_batch(
-        "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA secure_delete = ON",
-    )?;
-    connection.set_prepared_statement_cache_capacity(MAX_PREPARED);
-    Ok(connection)
+impl LedgerDatabase for SqliteLedger<'_, '_> {
+    const COMMITS_BATCHES: bool = false;
+
+    fn head(&mut self, writer: WriterId) -> Result<ChainHead, QueryError> {
+        Ok(self.run(|_, tx| read_head(tx, writer))?.unwrap_or_default())
+    }
+
+    fn append(&mut self, batch: &Batch<'_>) -> Result<AppendOutcome, QueryError> {
+        self.run(|connection, _| Ok(append(connection, batch)?))
+    }
+
+    fn find_row(&mut self, request: &RequestId) -> Result<Option<UsageRow>, QueryError> {
+        self.run(|_, tx| read_row(tx, request))
+    }
+
+    /// What it deletes is written too, with zeros (`secure_delete`), so that it needs as much room as if it were committed.
+    fn probe_write(&mut self, writer: WriterId) -> Result<(), QueryError> {
+        self.run(|connection, _| {
+            let (key, text) = (probe_key(writer), probe_text());
+            execute(connection, PROBE, &[&key, &[0_u8; 32], &text, &writer.0])?;
+            execute(connection, END_PROBE, &[&key])?;
+            Ok(())
+        })
+    }
 }
 
 fn append(connection: &Connection, batch: &Batch<'_>) -> Result<AppendOutcome, rusqlite::Error> {
-    execute(connection, "BEGIN IMMEDIATE", &[])?;
-    let outcome = write_and_commit(connection, batch);
-    // When the disk is full, SQLite has already rolled back.
-    if !connection.is_autocommit() {
+    execute(connection, "SAVEPOINT batch", &[])?;
+    let outcome = write(connection, batch);
+    // After some errors, such as a full disk, SQLite has rolled back the transaction.
+    if connection.is_autocommit() {
+        return outcome;
+    }
+    let ended = match outcome {
+        Ok(AppendOutcome::Appended) => execute(connection, "RELEASE batch", &[]),
+        _ => execute(connection, "ROLLBACK TO batch", &[])
+            .and_then(|_| execute(connection, "RELEASE batch", &[])),
+    };
+    if let Err(error) = ended {
+        // What the batch has written must not be committed with the group.
         let _ = connection.execute_batch("ROLLBACK");
+        return Err(error);
     }
     outcome
-}
-
-fn write_and_commit(connection: &Connection, batch: &Batch<'_>) -> Result<AppendOutcome, rusqlite::Error> {
-    let outcome = write(connection, batch)?;
-    if outcome == AppendOutcome::Appended {
-        execute(connection, "COMMIT", &[])?;
-    }
-    Ok(outcome)
 }
 
 fn write(connection: &Connection, batch: &Batch<'_>) -> Result<AppendOutcome, rusqlite::Error> {
@@ -235,71 +292,28 @@ fn execute(connection: &Connection, sql: &str, values: &[&dyn ToSql]) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::db::error_codes::is_row_error;
+    use crate::db::error_codes::{is_row_error, is_unique_violation};
     use crate::db::query;
-    use crate::db::sqlite::write_options;
-    use crate::ledger::writer::LedgerWriter;
-    use crate::{DbError, LedgerError, NewAccount, NewKey, Store};
+    use crate::{NewAccount, NewKey, Store};
     use chancery_domain::{
-        AccountId, ApiKey, KeyId, KeyLimits, Nanos, OsRandomness, Prices, RateLimits, StopReason,
-        SystemClock, TokenPrice, UnixMillis,
+        AccountId, ApiKey, KeyId, KeyLimits, Nanos, OsRandomness, Prices, RateLimits, StopReason, TokenPrice,
+        UnixMillis,
     };
-
-    fn ledger(file: &Path) -> SqliteLedger {
-        let other_writes = SqliteConnector { options: write_options(file) };
-        SqliteLedger::new(file, Arc::new(WriteSlot::empty(other_writes)))
-    }
-
-    #[tokio::test]
-    async fn connection_has_the_settings_of_other_writers() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("chancery.db");
-        let store = Store::open_file(&file).await.unwrap();
-        let ledger = ledger(&file);
-        let setting = |name| {
-            ledger.run(|connection| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)))
-        };
-        for (name, value) in
-            [("synchronous", 2), ("foreign_keys", 1), ("secure_delete", 1), ("busy_timeout", 0)]
-        {
-            assert_eq!(setting(name).unwrap(), value, "{name}");
-        }
-        let journal_mode: String = ledger
-            .run(|connection| connection.pragma_query_value(None, "journal_mode", |row| row.get(0)))
-            .unwrap();
-        assert_eq!(journal_mode, "wal");
-        store.close().await;
-    }
-
-    #[tokio::test]
-    async fn other_writes_of_the_process_wait_for_a_batch() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("chancery.db");
-        let store = Store::open_file(&file).await.unwrap();
-        let ledger = ledger(&file);
-        let batch = ledger.other_writes.block_writes().await.unwrap();
-        let other = tokio::time::timeout(Duration::from_millis(20), ledger.other_writes.acquire()).await;
-        assert!(other.is_err(), "it got the connection during a batch");
-        drop(batch);
-        drop(ledger.other_writes.acquire().await.unwrap());
-        ledger.other_writes.close().await;
-        assert!(matches!(ledger.other_writes.block_writes().await.err(), Some(sqlx::Error::PoolClosed)));
-        store.close().await;
-    }
+    use std::time::Duration;
 
     /// As when the browser that waits for a record hangs up.
     #[tokio::test]
     async fn write_that_is_dropped_midway_does_not_block_the_ledger() {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("chancery.db");
-        let store = Store::open_file(&file).await.unwrap();
+        let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
         let (account, key) = create_account_and_key(&store).await;
         store.ledger.settle(row(0, account, key).into()).await.unwrap();
         for number in 1..20 {
-            let write = query("BEGIN IMMEDIATE; UPDATE accounts SET name = name; COMMIT");
             tokio::select! {
                 biased;
-                _ = store.db.execute_whole(&write, 3) => panic!("it has ended at once"),
+                _ = store.db.execute(query("UPDATE accounts SET name = name"), Duration::from_secs(5)) => {
+                    panic!("it has ended at once")
+                }
                 () = std::future::ready(()) => {}
             }
             let settled = store.ledger.settle(row(number, account, key).into());
@@ -308,17 +322,50 @@ mod tests {
         store.close().await;
     }
 
+    #[tokio::test]
+    async fn more_rows_than_a_batch_are_settled_without_further_writes() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
+        let (account, key) = create_account_and_key(&store).await;
+        let mut settling = tokio::task::JoinSet::new();
+        for number in 0..1000 {
+            let ledger = store.ledger.clone();
+            settling.spawn(async move { ledger.settle(row(number, account, key).into()).await });
+        }
+        assert!(settling.join_all().await.iter().all(Result::is_ok));
+        assert_eq!(store.ledger_chains.ledger_rows(None, u32::MAX).await.unwrap().len(), 1000);
+        assert!((4..500).contains(&store.ledger_commits()), "{}", store.ledger_commits());
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn rejected_row_does_not_undo_the_steps_of_its_group() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
+        let (account, key) = create_account_and_key(&store).await;
+        let wrong_cost = UsageRow { cost: Nanos(4), ..row(0, account, key) };
+        let rename = query("UPDATE api_keys SET label = 'renamed'");
+        let (rejected, settled, renamed) = tokio::join!(
+            store.ledger.settle(wrong_cost.into()),
+            store.ledger.settle(row(1, account, key).into()),
+            store.db.execute(rename, Duration::from_secs(5))
+        );
+        assert!(matches!(rejected, Err(LedgerError::RowRejected { .. })), "{rejected:?}");
+        settled.unwrap();
+        assert_eq!(renamed.unwrap(), 1);
+        let label: String = store.db.fetch_one(query("SELECT label FROM api_keys")).await.unwrap();
+        assert_eq!(label, "renamed");
+        assert_eq!(store.ledger_chains.ledger_rows(None, u32::MAX).await.unwrap().len(), 1);
+        store.close().await;
+    }
+
     #[test]
     fn errors_have_the_codes_of_sqlite() {
-        let ledger = ledger(Path::new(":memory:"));
-        let twice = ledger.run(|connection| {
-            connection.execute_batch("CREATE TABLE t (n INTEGER UNIQUE); INSERT INTO t VALUES (1)")?;
-            connection.execute("INSERT INTO t VALUES (1)", [])
-        });
-        let error = twice.unwrap_err();
-        assert!(is_row_error(&error), "{error:?}");
-        let error = error.as_database_error().unwrap();
-        assert!(error.is_unique_violation() && error.message().contains("t.n"), "{error:?}");
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch("CREATE TABLE t (n INTEGER UNIQUE); INSERT INTO t VALUES (1)").unwrap();
+        let error = QueryError::from(execute(&connection, "INSERT INTO t VALUES ($1)", &[&1]).unwrap_err());
+        assert!(is_row_error(&error) && is_unique_violation(&error), "{error:?}");
+        assert!(error.to_string().contains("t.n"), "{error:?}");
     }
 
     async fn create_account_and_key(store: &Store) -> (AccountId, KeyId) {
@@ -359,45 +406,45 @@ mod tests {
         }
     }
 
+    async fn set_pragma(store: &Store, name: &'static str, value: u32) {
+        let set = move |tx: &mut Tx<'_>| match tx.driver() {
+            Driver::Sqlite(connection) => Ok::<_, QueryError>(connection.pragma_update(None, name, value)?),
+            Driver::Postgres(_) => panic!("it is a SQLite file"),
+        };
+        store.db.write(set).await.unwrap();
+    }
+
     #[tokio::test]
     async fn full_or_read_only_disk_is_reported_without_losing_rows() {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("chancery.db");
-        let store = Store::open_file(&file).await.unwrap();
+        let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
         let (account, key) = create_account_and_key(&store).await;
 
-        let ledger = Arc::new(ledger(&file));
-        let set_pragma = |name, value: u32| {
-            ledger.run(|connection| connection.pragma_update(None, name, value)).unwrap();
-        };
-        let writer = LedgerWriter::start_on_thread(WriterId(7), Arc::clone(&ledger), SystemClock).unwrap();
-        set_pragma("max_page_count", 30);
+        set_pragma(&store, "max_page_count", 30).await;
         let mut settled = 0;
         let error = loop {
-            match writer.settle(row(settled, account, key).into()).await {
+            match store.ledger.settle(row(settled, account, key).into()).await {
                 Ok(()) => settled += 1,
                 Err(error) => break error,
             }
         };
         assert!(matches!(error, LedgerError::Database(DbError::DiskFull(_))), "{error:?}");
         assert!(error.to_string().contains("free some space"), "{error}");
-        let probed = writer.probe_write().await;
+        let probed = store.ledger.probe_write().await;
         assert!(matches!(probed, Err(LedgerError::Database(DbError::DiskFull(_)))), "{probed:?}");
         assert_eq!(store.ledger_chains.ledger_rows(None, u32::MAX).await.unwrap().len(), settled);
 
-        set_pragma("query_only", 1);
-        let error = writer.settle(row(settled, account, key).into()).await.unwrap_err();
-        assert!(matches!(error, LedgerError::Database(DbError::ReadOnly(_))), "{error:?}");
-        set_pragma("query_only", 0);
-        set_pragma("max_page_count", 3000);
-        writer.probe_write().await.unwrap();
-        let keys = ledger.run(|connection| {
-            connection.query_row("SELECT COUNT(*) FROM idempotency_keys", [], |row| row.get::<_, i64>(0))
-        });
-        assert_eq!(keys.unwrap(), 0, "the probe leaves nothing behind");
-        writer.settle(row(settled, account, key).into()).await.unwrap();
+        set_pragma(&store, "max_page_count", 3000).await;
+        store.ledger.probe_write().await.unwrap();
+        let keys: u64 = store.db.fetch_one(query("SELECT COUNT(*) FROM idempotency_keys")).await.unwrap();
+        assert_eq!(keys, 0, "the probe leaves nothing behind");
+        store.ledger.settle(row(settled, account, key).into()).await.unwrap();
         assert_eq!(store.ledger_chains.ledger_rows(None, u32::MAX).await.unwrap().len(), settled + 1);
-        writer.close().await;
+
+        // From here on, nothing can be written any more.
+        set_pragma(&store, "query_only", 1).await;
+        let error = store.ledger.settle(row(settled + 1, account, key).into()).await.unwrap_err();
+        assert!(matches!(error, LedgerError::Database(DbError::ReadOnly(_))), "{error:?}");
         store.close().await;
     }
 }

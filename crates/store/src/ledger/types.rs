@@ -64,7 +64,7 @@ pub struct ActivityBatch<'a> {
     pub cap_rejections: &'a [(CapRejection, UnixMillis)],
 }
 
-/// Activity rows per statement: enough for one round trip in nearly all cases, few enough not to delay other writes,
+/// Activity rows per statement: enough for one statement in nearly all cases, few enough not to delay other writes,
 /// and far below the parameter limits of both databases.
 pub const MAX_ACTIVITY_ROWS: usize = 500;
 

@@ -3,7 +3,6 @@
 use crate::DbError;
 use crate::LedgerError;
 use chancery_domain::{AccountId, AccountName, Day, KeyId, KeyPrefix, Nanos, Prices};
-use std::str::FromStr;
 
 /// Which usage to sum; `None` sets no bound. Days are whole UTC days, both ends included.
 #[derive(Clone, Debug)]
@@ -14,40 +13,19 @@ pub struct UsageQuery {
     pub by: UsageBy,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UsageBy {
-    Day,
-    Model,
-    Key,
-    Account,
+chancery_domain::closed_enum! {
+    pub enum UsageBy {
+        Day = "day",
+        Model = "model",
+        Key = "key",
+        Account = "account",
+    }
+    error UsageByError = "must be day, model, key or account";
 }
 
 impl UsageBy {
-    pub const ALL: [Self; 4] = [Self::Day, Self::Model, Self::Key, Self::Account];
-
     /// The groupings that make sense for one account.
     pub const FOR_ONE_ACCOUNT: [Self; 3] = [Self::Day, Self::Model, Self::Key];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Day => "day",
-            Self::Model => "model",
-            Self::Key => "key",
-            Self::Account => "account",
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be day, model, key or account")]
-pub struct UsageByError;
-
-impl FromStr for UsageBy {
-    type Err = UsageByError;
-
-    fn from_str(text: &str) -> Result<Self, UsageByError> {
-        Self::ALL.into_iter().find(|by| by.as_str() == text).ok_or(UsageByError)
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

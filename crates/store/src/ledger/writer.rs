@@ -1,4 +1,5 @@
 //! Writes settled requests to disk, many per commit.
+//! Long because the whole protocol is in one place, with its tests.
 //!
 //! 1. `settle` puts its row into a bounded queue and waits for the result, up to `SETTLE_TIMEOUT`. From then on the row does
 //!    not depend on the caller: if the caller goes away, its row is still written.
@@ -6,8 +7,8 @@
 //!    transaction writes the rows, the sums and the new chain head, releases the spending reservations, and stores
 //!    replies under their idempotency keys: one disk flush for all. Rows that arrive meanwhile form the next batch. Before it
 //!    takes them it lets everything run that can: on a busy machine many are about to settle, and a commit costs much more
-//!    than a row. On an idle one there is nothing to wait for. On SQLite, whose commits block, the writer has a thread of its own;
-//!    on PostgreSQL it is a task.
+//!    than a row. On an idle one there is nothing to wait for. On PostgreSQL, the writer is a thread with a connection of its
+//!    own. On SQLite, the thread of all writes settles at the end of each group of steps (`ledger/sqlite.rs`).
 //! 3. The writer knows the chain head from its last successful commit. After any other outcome it reads the head again. A
 //!    transaction that expects another head than the stored one changes nothing.
 //! 4. A transaction with an existing request id changes nothing either. Each row is then compared with the stored one.
@@ -17,34 +18,29 @@
 //! 6. When the connection is lost, it is unknown whether the batch was committed. It is sent once more on a new
 //!    connection; by (3) and (4) that never bills twice. If that fails too, every caller in the batch gets
 //!    `Unavailable`. A read of a stored row is retried once in the same way.
-//! 7. Where other processes can write only between two commits, the writer leaves gaps (`write_gaps`).
 
 use crate::DbError;
 use crate::db::error_codes::{
     RESPONSE_TIMEOUT, is_connection_lost, is_month_invoiced, is_retryable, is_row_error, map_db_error,
     store_closed,
 };
+use crate::db::{Db, QueryError};
 use crate::ledger::batch::Batch;
-use crate::ledger::write_gaps::WriteGaps;
 use crate::{LedgerError, Settlement, StoredReply};
-use async_trait::async_trait;
 use chancery_domain::{ChainHead, Clock, Month, RequestId, UsageRow, WriterId};
-use futures_util::future::BoxFuture;
 use std::collections::HashSet;
-use std::future::Future;
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::runtime::Builder;
-use tokio::sync::{Mutex, Notify, mpsc, oneshot};
+use std::{io, thread};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-pub(crate) const MAX_BATCH: usize = 256;
+/// Most rows of a batch.
+const MAX_BATCH: usize = 256;
 
-/// Most bytes of stored replies in one transaction, unless one alone has more. Log probabilities can make a reply
-/// megabytes long, and PostgreSQL rejects a statement of a gigabyte.
+/// Most bytes of stored replies in one batch, unless one alone has more. Log probabilities can make a reply megabytes long, and
+/// PostgreSQL rejects a statement of a gigabyte.
 const MAX_BATCH_REPLY_BYTES: usize = 16 * 1024 * 1024;
 
 /// Most rows that wait during a commit. Beyond that, `settle` waits before it queues its row.
@@ -59,72 +55,64 @@ const _: () = assert!(SETTLE_TIMEOUT.as_secs() > 2 * RESPONSE_TIMEOUT.as_secs())
 /// writer id can cause more than one retry.
 const MAX_ATTEMPTS: u32 = 4;
 
-/// A settlement and its waiting caller. Without one, the caller asks whether settlements can be written.
+type Responder = oneshot::Sender<Result<(), LedgerError>>;
+
+#[expect(clippy::large_enum_variant, reason = "nearly every item is a settlement")]
+enum QueueItem {
+    Settle(PendingSettlement),
+    /// Asks whether settlements can be written.
+    Probe(Responder),
+    /// Rejects what is queued after it.
+    Close,
+}
+
+/// A settlement and its waiting caller.
 struct PendingSettlement {
-    settlement: Option<Settlement>,
-    responder: oneshot::Sender<Result<(), LedgerError>>,
+    settlement: Settlement,
+    responder: Responder,
 }
 
 pub(crate) struct LedgerWriter {
-    queue: mpsc::Sender<PendingSettlement>,
-    closing: Arc<Notify>,
-    commits: Arc<AtomicU64>,
+    queue: mpsc::Sender<QueueItem>,
+    pub(super) wake: Arc<WriterWake>,
+    pub(super) commits: Arc<AtomicU64>,
     /// Completes when the writer has ended.
-    ended: Mutex<Option<BoxFuture<'static, ()>>>,
+    ended: tokio::sync::Mutex<Option<oneshot::Receiver<()>>>,
 }
 
 impl LedgerWriter {
-    /// Writes in a task.
-    pub(crate) fn start(writer: WriterId, database: impl LedgerDatabase, clock: impl Clock) -> Self {
-        let (writer, writing) = Self::new(writer, database, clock);
-        let task = tokio::spawn(writing);
-        writer.ending_with(async move {
-            if let Err(error) = task.await {
-                tracing::error!(%error, "ledger writer task failed");
-            }
-        })
+    /// The database whose writer settles.
+    pub(crate) fn with_db(self, db: Db) -> Self {
+        *self.wake.db() = Some(db);
+        self
     }
 
-    /// Writes on a thread of its own, for a database that blocks.
-    pub(crate) fn start_on_thread(
-        writer: WriterId,
-        database: impl LedgerDatabase,
+    /// Settles on a thread of its own, for PostgreSQL.
+    pub(crate) fn start_thread(
+        writer_id: WriterId,
+        database: impl LedgerDatabase + Send + 'static,
         clock: impl Clock,
     ) -> io::Result<Self> {
-        let (writer, writing) = Self::new(writer, database, clock);
+        let (writer, queue, ending) = Self::new();
+        let batches = BatchWriter::new(writer_id, Arc::clone(&writer.commits));
+        thread::Builder::new().name("ledger-writer".to_owned()).spawn(move || {
+            write(queue, batches, database, &clock);
+            let _ = ending.send(());
+        })?;
+        Ok(writer)
+    }
+
+    /// Also returns the queue's other end, and what says that the writer has ended.
+    pub(super) fn new() -> (Self, BatchQueue, oneshot::Sender<()>) {
+        let (queue, receiver) = mpsc::channel(MAX_QUEUE);
         let (ending, ended) = oneshot::channel();
-        let write = move || match Builder::new_current_thread().enable_time().build() {
-            Ok(runtime) => {
-                runtime.block_on(writing);
-                let _ = ending.send(());
-            }
-            // Whoever settles finds the store closed.
-            Err(error) => tracing::error!(%error, "cannot start the ledger writer's runtime"),
+        let writer = Self {
+            queue,
+            wake: Arc::default(),
+            commits: Arc::default(),
+            ended: tokio::sync::Mutex::new(Some(ended)),
         };
-        thread::Builder::new().name("ledger-writer".to_owned()).spawn(write)?;
-        Ok(writer.ending_with(async move {
-            if ended.await.is_err() {
-                tracing::error!("ledger writer thread failed");
-            }
-        }))
-    }
-
-    /// Also returns what writes.
-    fn new(
-        writer: WriterId,
-        database: impl LedgerDatabase,
-        clock: impl Clock,
-    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let (queue, waiting) = mpsc::channel(MAX_QUEUE);
-        let closing = Arc::new(Notify::new());
-        let commits = Arc::new(AtomicU64::new(0));
-        let batches = BatchWriter { writer, head: None, database, clock, commits: Arc::clone(&commits) };
-        let writing = batches.write(waiting, Arc::clone(&closing));
-        (Self { queue, closing, commits, ended: Mutex::new(None) }, writing)
-    }
-
-    fn ending_with(self, ended: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self { ended: Mutex::new(Some(Box::pin(ended))), ..self }
+        (writer, BatchQueue::new(receiver), ending)
     }
 
     pub(crate) async fn settle(&self, settlement: Settlement) -> Result<(), LedgerError> {
@@ -135,17 +123,18 @@ impl LedgerWriter {
         if row.request_id.as_str().contains('\0') {
             return Err(DbError::NulCharacter { what: "the request id" }.into());
         }
-        self.enqueue(Some(settlement)).await
+        self.enqueue(|responder| QueueItem::Settle(PendingSettlement { settlement, responder })).await
     }
 
     /// Writes as much as settlements do, in their turn, and deletes it again.
     pub(crate) async fn probe_write(&self) -> Result<(), LedgerError> {
-        self.enqueue(None).await
+        self.enqueue(QueueItem::Probe).await
     }
 
-    async fn enqueue(&self, settlement: Option<Settlement>) -> Result<(), LedgerError> {
+    async fn enqueue(&self, item: impl FnOnce(Responder) -> QueueItem) -> Result<(), LedgerError> {
         let (responder, response) = oneshot::channel();
-        self.queue.send(PendingSettlement { settlement, responder }).await.map_err(|_| store_closed())?;
+        self.queue.send(item(responder)).await.map_err(|_| store_closed())?;
+        self.wake.wake();
         match timeout(SETTLE_TIMEOUT, response).await {
             Ok(response) => response.map_err(|_| store_closed())?,
             // The row may still be written. Settling it again is safe.
@@ -163,21 +152,178 @@ impl LedgerWriter {
 
     /// Writes the queued rows, then ends. A second call waits for the same end. Neither waits long for a commit that hangs.
     pub(crate) async fn close(&self) {
-        self.closing.notify_one();
-        if let Some(ended) = self.ended.lock().await.take()
-            && timeout(RESPONSE_TIMEOUT, ended).await.is_err()
-        {
-            tracing::error!("ledger writer did not end in time");
+        let mut ended = self.ended.lock().await;
+        let Some(ended) = ended.take() else { return };
+        let closing = async {
+            let _ = self.queue.send(QueueItem::Close).await;
+            self.wake.wake();
+            ended.await
+        };
+        match timeout(RESPONSE_TIMEOUT, closing).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => tracing::error!("ledger writer failed"),
+            Err(_) => tracing::error!("ledger writer did not end in time"),
         }
     }
 }
 
-struct BatchWriter<D, C> {
-    writer: WriterId,
+/// SQLite's writer ends with the last way to it, and it has one itself.
+impl Drop for LedgerWriter {
+    fn drop(&mut self) {
+        self.wake.db().take();
+    }
+}
+
+/// Wakes SQLite's writer. The thread that writes to PostgreSQL needs no more than the queue.
+#[derive(Default)]
+pub(super) struct WriterWake {
+    /// Whether the writer was woken and has not looked into the queue since. Waking it once is enough.
+    is_woken: AtomicBool,
+    db: Mutex<Option<Db>>,
+}
+
+impl WriterWake {
+    pub(super) fn wake(&self) {
+        if !self.is_woken.swap(true, Ordering::AcqRel)
+            && let Some(db) = &*self.db()
+        {
+            db.wake_writer();
+        }
+    }
+
+    /// The writer is about to look into the queue. Whoever comes later wakes it again.
+    pub(super) fn reset(&self) {
+        self.is_woken.swap(false, Ordering::AcqRel);
+    }
+
+    fn db(&self) -> MutexGuard<'_, Option<Db>> {
+        self.db.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The writer's end of the queue, with the batch that it has taken and not answered.
+pub(super) struct BatchQueue {
+    receiver: mpsc::Receiver<QueueItem>,
+    settlements: Vec<Settlement>,
+    /// The callers of the settlements, in their order.
+    callers: Vec<Responder>,
+    probes: Vec<Responder>,
+    reply_bytes: usize,
+}
+
+impl BatchQueue {
+    fn new(receiver: mpsc::Receiver<QueueItem>) -> Self {
+        Self { receiver, settlements: Vec::new(), callers: Vec::new(), probes: Vec::new(), reply_bytes: 0 }
+    }
+
+    /// Waits for an item. Returns false once the queue is closed and empty.
+    fn wait(&mut self) -> bool {
+        match self.receiver.blocking_recv() {
+            Some(item) => {
+                self.put(item);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes what waits, as far as it fits into the batch.
+    pub(super) fn take_waiting(&mut self) {
+        while self.settlements.len() + self.probes.len() < MAX_BATCH
+            && self.reply_bytes < MAX_BATCH_REPLY_BYTES
+            && let Ok(item) = self.receiver.try_recv()
+        {
+            self.put(item);
+        }
+    }
+
+    fn put(&mut self, item: QueueItem) {
+        match item {
+            QueueItem::Settle(PendingSettlement { settlement, responder }) => {
+                self.reply_bytes += reply_bytes(&settlement);
+                self.settlements.push(settlement);
+                self.callers.push(responder);
+            }
+            QueueItem::Probe(responder) => self.probes.push(responder),
+            QueueItem::Close => self.receiver.close(),
+        }
+    }
+
+    /// Whether nothing was taken that is not answered.
+    pub(super) fn is_empty(&self) -> bool {
+        self.settlements.is_empty() && self.probes.is_empty()
+    }
+
+    /// Whether more waits than was taken.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.receiver.is_empty()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.receiver.is_closed()
+    }
+
+    pub(super) fn settlements(&self) -> &[Settlement] {
+        &self.settlements
+    }
+
+    pub(super) fn has_probes(&self) -> bool {
+        !self.probes.is_empty()
+    }
+
+    /// Answers all callers and empties the batch. There is an outcome for each settlement.
+    pub(super) fn answer(
+        &mut self,
+        outcomes: impl IntoIterator<Item = Result<(), LedgerError>>,
+        mut probe: impl FnMut() -> Result<(), LedgerError>,
+    ) {
+        // Callers may have gone away.
+        for (responder, outcome) in self.callers.drain(..).zip(outcomes) {
+            let _ = responder.send(outcome);
+        }
+        for responder in self.probes.drain(..) {
+            let _ = responder.send(probe());
+        }
+        self.settlements.clear();
+        self.reply_bytes = 0;
+    }
+
+    /// `duration` is how long the batch took.
+    pub(super) fn record(&self, duration: Duration) {
+        metrics::histogram!("chancery_ledger_batch_seconds").record(duration.as_secs_f64());
+        metrics::gauge!("chancery_ledger_waiting_rows").set(self.receiver.len() as f64);
+    }
+}
+
+/// Settles what is queued until the queue is closed and empty. Blocks its thread.
+fn write(
+    mut queue: BatchQueue,
+    mut batches: BatchWriter,
+    mut database: impl LedgerDatabase,
+    clock: &impl Clock,
+) {
+    while queue.wait() {
+        // Requests run on other threads.
+        thread::yield_now();
+        queue.take_waiting();
+        if queue.is_empty() {
+            continue;
+        }
+        let since = clock.monotonic();
+        let outcomes = batches.settle(&mut database, queue.settlements());
+        let writer = batches.writer;
+        queue.answer(outcomes, || database.probe_write(writer).map_err(|error| map_db_error(&error).into()));
+        queue.record(clock.monotonic() - since);
+    }
+}
+
+/// Writes batches, and knows the end of the chain.
+pub(super) struct BatchWriter {
+    pub(super) writer: WriterId,
     /// The chain head, while it is certain.
     head: Option<ChainHead>,
-    database: D,
-    clock: C,
+    /// Rows that were appended and not counted.
+    appended_rows: u64,
     commits: Arc<AtomicU64>,
 }
 
@@ -187,105 +333,65 @@ struct SubBatch {
     attempts: u32,
 }
 
-impl<D: LedgerDatabase, C: Clock> BatchWriter<D, C> {
-    async fn write(mut self, mut queue: mpsc::Receiver<PendingSettlement>, closing: Arc<Notify>) {
-        let mut batch = Vec::with_capacity(MAX_BATCH);
-        let mut open = true;
-        let mut gaps = WriteGaps::default();
-        let mut free_since = self.clock.monotonic();
-        loop {
-            tokio::select! {
-                taken = queue.recv_many(&mut batch, MAX_BATCH) => {
-                    if taken == 0 {
-                        return;
-                    }
-                }
-                () = closing.notified(), if open => {
-                    // Accepts no more rows; queued rows are still taken above.
-                    queue.close();
-                    open = false;
-                    continue;
-                }
-            }
-            // Requests run on other threads, and in tests in tasks of this one.
-            thread::yield_now();
-            tokio::task::yield_now().await;
-            take_queued(&mut queue, &mut batch);
-            let mut held_since = self.clock.monotonic();
-            gaps.record_free(held_since - free_since);
-            if D::YIELDS_WRITE_LOCK
-                && let Some(next_pause) = gaps.next_pause()
-            {
-                tokio::time::sleep(next_pause).await;
-                // Rows that arrived during the pause join the batch.
-                take_queued(&mut queue, &mut batch);
-                let rested_until = self.clock.monotonic();
-                gaps.record_free(rested_until - held_since);
-                held_since = rested_until;
-            }
-            let (mut settlements, mut responders) =
-                (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
-            let mut probes = Vec::new();
-            for PendingSettlement { settlement, responder } in batch.drain(..) {
-                if let Some(settlement) = settlement {
-                    settlements.push(settlement);
-                    responders.push(Some(responder));
-                } else {
-                    probes.push(responder);
-                }
-            }
-            self.settle_batch(&settlements, responders).await;
-            for responder in probes {
-                let outcome = self.database.probe_write(self.writer).await;
-                let _ = responder.send(outcome.map_err(|error| map_db_error(&error).into()));
-            }
-            free_since = self.clock.monotonic();
-            metrics::histogram!("chancery_ledger_batch_seconds")
-                .record((free_since - held_since).as_secs_f64());
-            metrics::gauge!("chancery_ledger_waiting_rows").set(queue.len() as f64);
-            gaps.record_held(free_since - held_since);
+impl BatchWriter {
+    pub(super) fn new(writer: WriterId, commits: Arc<AtomicU64>) -> Self {
+        Self { writer, head: None, appended_rows: 0, commits }
+    }
+
+    /// What was appended is on disk.
+    pub(super) fn committed(&mut self) {
+        if self.appended_rows > 0 {
+            self.commits.fetch_add(1, Ordering::Relaxed);
+            metrics::counter!("chancery_ledger_rows_total").increment(self.appended_rows);
+            self.appended_rows = 0;
         }
     }
 
-    async fn settle_batch(
+    /// What was appended since the last commit may be lost. The head is read again.
+    pub(super) fn forget(&mut self) {
+        (self.head, self.appended_rows) = (None, 0);
+    }
+
+    /// Returns the outcome of each settlement.
+    pub(super) fn settle(
         &mut self,
+        database: &mut impl LedgerDatabase,
         settlements: &[Settlement],
-        mut responders: Vec<Option<oneshot::Sender<Result<(), LedgerError>>>>,
-    ) {
-        let mut respond = |index: usize, outcome: Result<(), LedgerError>| {
-            if let Some(responder) = responders[index].take() {
-                // The caller may have gone away.
-                let _ = responder.send(outcome);
-            }
-        };
+    ) -> Vec<Result<(), LedgerError>> {
+        let mut outcomes: Vec<Option<Result<(), LedgerError>>> = Vec::new();
+        outcomes.resize_with(settlements.len(), || None);
         let mut waiting: Vec<usize> = (0..settlements.len()).collect();
         while !waiting.is_empty() {
             // Of duplicate requests, the first is written; the others find it stored in the next round.
             let mut requests = HashSet::new();
             let is_first = |index: &usize| requests.insert(&settlements[*index].row.request_id);
             let (indices, duplicates) = waiting.into_iter().partition::<Vec<_>, _>(is_first);
-            self.settle_distinct(settlements, indices, &mut respond).await;
+            self.settle_distinct(database, settlements, indices, &mut |index, outcome| {
+                outcomes[index] = Some(outcome);
+            });
             waiting = duplicates;
         }
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(store_closed().into()))).collect()
     }
 
     /// The indexes are of rows with distinct request ids.
-    async fn settle_distinct(
+    fn settle_distinct(
         &mut self,
+        database: &mut impl LedgerDatabase,
         settlements: &[Settlement],
         indices: Vec<usize>,
-        respond: &mut (impl FnMut(usize, Result<(), LedgerError>) + Send),
+        respond: &mut impl FnMut(usize, Result<(), LedgerError>),
     ) {
         let mut parts = split_by_size(settlements, indices);
         while let Some(SubBatch { indices, attempts }) = parts.pop() {
-            match self.append(settlements, &indices).await {
+            match self.append(database, settlements, &indices) {
                 Ok(AppendOutcome::Appended) => indices.into_iter().for_each(|index| respond(index, Ok(()))),
                 Ok(AppendOutcome::DuplicateRequest | AppendOutcome::ChainHeadConflict)
                     if attempts < MAX_ATTEMPTS =>
                 {
                     let mut others = Vec::new();
                     for index in indices {
-                        match self.is_stored(&settlements[index].row).await {
+                        match is_stored(database, &settlements[index].row) {
                             Ok(true) => respond(index, Ok(())),
                             Ok(false) => others.push(index),
                             Err(error) => respond(index, Err(error)),
@@ -300,105 +406,104 @@ impl<D: LedgerDatabase, C: Clock> BatchWriter<D, C> {
                 }
                 outcome => {
                     for index in indices {
-                        respond(index, self.rejection_reason(&settlements[index].row, &outcome).await);
+                        respond(index, rejection_reason(database, &settlements[index].row, &outcome));
                     }
                 }
             }
         }
     }
 
-    /// The result for a row that could not be added. It may have been stored before.
-    async fn rejection_reason(
-        &self,
-        row: &UsageRow,
-        outcome: &Result<AppendOutcome, sqlx::Error>,
-    ) -> Result<(), LedgerError> {
-        let request = || row.request_id.clone();
-        Err(match outcome {
-            Ok(AppendOutcome::ReservationLost | AppendOutcome::ClaimLost) if self.is_stored(row).await? => {
-                return Ok(());
-            }
-            // It may have been settled before its month was invoiced.
-            Err(error) if is_row_error(error) && self.is_stored(row).await? => return Ok(()),
-            Ok(AppendOutcome::ReservationLost) => LedgerError::ReservationLost(request()),
-            Ok(AppendOutcome::ClaimLost) => LedgerError::ClaimLost(request()),
-            Ok(AppendOutcome::SumOverflow) => DbError::SumTooLarge.into(),
-            Err(error) if is_month_invoiced(error) => {
-                LedgerError::MonthInvoiced { request: request(), month: Month::containing(row.at) }
-            }
-            Err(error) if is_row_error(error) => {
-                LedgerError::RowRejected { request: request(), why: error.to_string() }
-            }
-            Err(error) => map_db_error(error).into(),
-            Ok(
-                AppendOutcome::Appended | AppendOutcome::DuplicateRequest | AppendOutcome::ChainHeadConflict,
-            ) => {
-                let why = "the ledger's chain head keeps changing";
-                DbError::Unavailable(why.to_owned()).into()
-            }
-        })
-    }
-
-    /// Adds the rows in one commit, or changes nothing.
-    async fn append(
+    /// Adds the rows in one transaction, or changes nothing.
+    fn append(
         &mut self,
+        database: &mut impl LedgerDatabase,
         settlements: &[Settlement],
         indices: &[usize],
-    ) -> Result<AppendOutcome, sqlx::Error> {
-        match self.append_once(settlements, indices).await {
+    ) -> Result<AppendOutcome, QueryError> {
+        match self.append_once(database, settlements, indices) {
             Err(error) if is_retryable(&error) => {
                 tracing::warn!(%error, rows = indices.len(), "ledger write failed, retrying");
-                self.append_once(settlements, indices).await
+                self.append_once(database, settlements, indices)
             }
             outcome => outcome,
         }
     }
 
-    async fn append_once(
+    fn append_once<D: LedgerDatabase>(
         &mut self,
+        database: &mut D,
         settlements: &[Settlement],
         indices: &[usize],
-    ) -> Result<AppendOutcome, sqlx::Error> {
+    ) -> Result<AppendOutcome, QueryError> {
         let before = match self.head.take() {
             Some(head) => head,
-            None => self.database.head(self.writer).await?,
+            None => database.head(self.writer)?,
         };
         let chosen = indices.iter().map(|index| &settlements[*index]);
         let Ok(batch) = Batch::link(self.writer, before, chosen) else {
             return Ok(AppendOutcome::SumOverflow);
         };
-        let outcome = self.database.append(&batch).await?;
+        let outcome = database.append(&batch)?;
         if let AppendOutcome::Appended = outcome {
             self.head = Some(batch.after);
-            self.commits.fetch_add(1, Ordering::Relaxed);
-            metrics::counter!("chancery_ledger_rows_total").increment(indices.len() as u64);
+            self.appended_rows += indices.len() as u64;
+            if D::COMMITS_BATCHES {
+                self.committed();
+            }
         }
         Ok(outcome)
     }
+}
 
-    /// Whether an equal row is stored; a different one is an error.
-    async fn is_stored(&self, row: &UsageRow) -> Result<bool, LedgerError> {
-        let found = match self.database.find_row(&row.request_id).await {
-            Err(error) if is_connection_lost(&error) => {
-                tracing::warn!(%error, "ledger connection lost, retrying read");
-                self.database.find_row(&row.request_id).await
-            }
-            outcome => outcome,
-        };
-        match found.map_err(|error| map_db_error(&error))? {
-            Some(found) if found == *row => Ok(true),
-            Some(_) => Err(LedgerError::RequestAlreadyBilled(row.request_id.clone())),
-            None => Ok(false),
+/// The result for a row that could not be added. It may have been stored before.
+fn rejection_reason(
+    database: &mut impl LedgerDatabase,
+    row: &UsageRow,
+    outcome: &Result<AppendOutcome, QueryError>,
+) -> Result<(), LedgerError> {
+    let request = || row.request_id.clone();
+    Err(match outcome {
+        Ok(AppendOutcome::ReservationLost | AppendOutcome::ClaimLost) if is_stored(database, row)? => {
+            return Ok(());
         }
+        // It may have been settled before its month was invoiced.
+        Err(error) if is_row_error(error) && is_stored(database, row)? => return Ok(()),
+        Ok(AppendOutcome::ReservationLost) => LedgerError::ReservationLost(request()),
+        Ok(AppendOutcome::ClaimLost) => LedgerError::ClaimLost(request()),
+        Ok(AppendOutcome::SumOverflow) => DbError::SumTooLarge.into(),
+        Err(error) if is_month_invoiced(error) => {
+            LedgerError::MonthInvoiced { request: request(), month: Month::containing(row.at) }
+        }
+        Err(error) if is_row_error(error) => {
+            LedgerError::RowRejected { request: request(), why: error.to_string() }
+        }
+        Err(error) => map_db_error(error).into(),
+        Ok(AppendOutcome::Appended | AppendOutcome::DuplicateRequest | AppendOutcome::ChainHeadConflict) => {
+            let why = "the ledger's chain head keeps changing";
+            DbError::Unavailable(why.to_owned()).into()
+        }
+    })
+}
+
+/// Whether an equal row is stored; a different one is an error.
+fn is_stored(database: &mut impl LedgerDatabase, row: &UsageRow) -> Result<bool, LedgerError> {
+    let found = match database.find_row(&row.request_id) {
+        Err(error) if is_connection_lost(&error) => {
+            tracing::warn!(%error, "ledger connection lost, retrying read");
+            database.find_row(&row.request_id)
+        }
+        outcome => outcome,
+    };
+    match found.map_err(|error| map_db_error(&error))? {
+        Some(found) if found == *row => Ok(true),
+        Some(_) => Err(LedgerError::RequestAlreadyBilled(row.request_id.clone())),
+        None => Ok(false),
     }
 }
 
-fn take_queued(queue: &mut mpsc::Receiver<PendingSettlement>, batch: &mut Vec<PendingSettlement>) {
-    while batch.len() < MAX_BATCH
-        && let Ok(waiting) = queue.try_recv()
-    {
-        batch.push(waiting);
-    }
+/// Bytes of the reply to store, if there is one.
+fn reply_bytes(settlement: &Settlement) -> usize {
+    settlement.stored_reply.as_ref().map_or(0, StoredReply::content_bytes)
 }
 
 /// Parts with at most `MAX_BATCH_REPLY_BYTES` each. The last part comes first, because parts are taken from the end.
@@ -406,7 +511,7 @@ fn split_by_size(settlements: &[Settlement], indices: Vec<usize>) -> Vec<SubBatc
     let mut parts: Vec<SubBatch> = Vec::with_capacity(1);
     let mut part_bytes = 0_usize;
     for index in indices {
-        let bytes = settlements[index].stored_reply.as_ref().map_or(0, StoredReply::content_bytes);
+        let bytes = reply_bytes(&settlements[index]);
         part_bytes = part_bytes.saturating_add(bytes);
         match parts.last_mut() {
             Some(part) if part_bytes <= MAX_BATCH_REPLY_BYTES => part.indices.push(index),
@@ -438,7 +543,7 @@ pub(crate) enum AppendOutcome {
 }
 
 /// Whether parts of the batch may succeed without the rest.
-fn may_be_row_error(outcome: &Result<AppendOutcome, sqlx::Error>) -> bool {
+fn may_be_row_error(outcome: &Result<AppendOutcome, QueryError>) -> bool {
     match outcome {
         Ok(AppendOutcome::SumOverflow | AppendOutcome::ReservationLost | AppendOutcome::ClaimLost) => true,
         Ok(_) => false,
@@ -447,20 +552,19 @@ fn may_be_row_error(outcome: &Result<AppendOutcome, sqlx::Error>) -> bool {
 }
 
 /// What the writer needs from a database. A broken connection is dropped before the error is returned.
-#[async_trait]
-pub(crate) trait LedgerDatabase: Send + Sync + 'static {
-    /// Whether other processes can write only while this one is between two commits.
-    const YIELDS_WRITE_LOCK: bool;
+pub(crate) trait LedgerDatabase {
+    /// Whether `append` commits. If not, the whole transaction is committed after the last batch.
+    const COMMITS_BATCHES: bool;
 
-    async fn head(&self, writer: WriterId) -> Result<ChainHead, sqlx::Error>;
+    fn head(&mut self, writer: WriterId) -> Result<ChainHead, QueryError>;
 
-    /// Adds rows, sums and the chain head in one transaction, or changes nothing.
-    async fn append(&self, batch: &Batch<'_>) -> Result<AppendOutcome, sqlx::Error>;
+    /// Adds rows, sums and the chain head together, or changes nothing.
+    fn append(&mut self, batch: &Batch<'_>) -> Result<AppendOutcome, QueryError>;
 
-    async fn find_row(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error>;
+    fn find_row(&mut self, request: &RequestId) -> Result<Option<UsageRow>, QueryError>;
 
-    /// Commits a [`probe_text`] and its deletion.
-    async fn probe_write(&self, writer: WriterId) -> Result<(), sqlx::Error>;
+    /// Writes a [`probe_text`] and deletes it.
+    fn probe_write(&mut self, writer: WriterId) -> Result<(), QueryError>;
 }
 
 /// Adds an expired idempotency key that is in progress, which counts as absent. What a probe leaves behind is deleted with
@@ -491,29 +595,6 @@ pub(crate) fn probe_text() -> String {
     (0..PROBE_BYTES).map(|_| next()).collect()
 }
 
-/// So that a test can keep the database.
-#[cfg(test)]
-#[async_trait]
-impl<D: LedgerDatabase> LedgerDatabase for Arc<D> {
-    const YIELDS_WRITE_LOCK: bool = D::YIELDS_WRITE_LOCK;
-
-    async fn head(&self, writer: WriterId) -> Result<ChainHead, sqlx::Error> {
-        D::head(self, writer).await
-    }
-
-    async fn append(&self, batch: &Batch<'_>) -> Result<AppendOutcome, sqlx::Error> {
-        D::append(self, batch).await
-    }
-
-    async fn find_row(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error> {
-        D::find_row(self, request).await
-    }
-
-    async fn probe_write(&self, writer: WriterId) -> Result<(), sqlx::Error> {
-        D::probe_write(self, writer).await
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -529,68 +610,76 @@ mod tests {
         WaitFor(oneshot::Receiver<()>),
     }
 
+    #[derive(Clone, Default)]
+    struct ScriptedDatabase(Arc<Mutex<ScriptedState>>);
+
     #[derive(Default)]
-    struct ScriptedDatabase {
-        rows: Mutex<BTreeMap<String, UsageRow>>,
-        head: Mutex<ChainHead>,
-        turns: Mutex<VecDeque<Script>>,
+    struct ScriptedState {
+        rows: BTreeMap<String, UsageRow>,
+        head: ChainHead,
+        turns: VecDeque<Script>,
         /// How many of the next reads of a stored row lose their connection.
-        failing_reads: AtomicU64,
+        failing_reads: u64,
     }
 
-    fn lost() -> sqlx::Error {
-        sqlx::Error::Io(io::Error::from(io::ErrorKind::ConnectionReset))
+    fn lost() -> QueryError {
+        QueryError::ConnectionLost("connection reset".to_owned())
     }
 
     impl ScriptedDatabase {
-        async fn commit(&self, batch: &Batch<'_>) -> AppendOutcome {
-            let (mut find_row, mut head) = (self.rows.lock().await, self.head.lock().await);
-            if *head != batch.before {
+        fn state(&self) -> MutexGuard<'_, ScriptedState> {
+            self.0.lock().unwrap()
+        }
+    }
+
+    impl ScriptedState {
+        fn commit(&mut self, batch: &Batch<'_>) -> AppendOutcome {
+            if self.head != batch.before {
                 return AppendOutcome::ChainHeadConflict;
             }
-            if batch.rows.iter().any(|link| find_row.contains_key(link.row.request_id.as_str())) {
+            if batch.rows.iter().any(|link| self.rows.contains_key(link.row.request_id.as_str())) {
                 return AppendOutcome::DuplicateRequest;
             }
             let rows = batch.rows.iter().map(|link| link.row);
-            find_row.extend(rows.map(|row| (row.request_id.to_string(), row.clone())));
-            *head = batch.after;
+            self.rows.extend(rows.map(|row| (row.request_id.to_string(), row.clone())));
+            self.head = batch.after;
             AppendOutcome::Appended
         }
     }
 
-    #[async_trait]
     impl LedgerDatabase for ScriptedDatabase {
-        const YIELDS_WRITE_LOCK: bool = true;
+        const COMMITS_BATCHES: bool = true;
 
-        async fn head(&self, _: WriterId) -> Result<ChainHead, sqlx::Error> {
-            Ok(*self.head.lock().await)
+        fn head(&mut self, _: WriterId) -> Result<ChainHead, QueryError> {
+            Ok(self.state().head)
         }
 
-        async fn append(&self, batch: &Batch<'_>) -> Result<AppendOutcome, sqlx::Error> {
-            let turn = self.turns.lock().await.pop_front();
+        fn append(&mut self, batch: &Batch<'_>) -> Result<AppendOutcome, QueryError> {
+            let turn = self.state().turns.pop_front();
             match turn {
                 Some(Script::LoseResponse) => {
-                    self.commit(batch).await;
+                    self.state().commit(batch);
                     Err(lost())
                 }
                 Some(Script::LoseBeforeCommit) => Err(lost()),
                 Some(Script::WaitFor(gate)) => {
-                    gate.await.unwrap();
-                    Ok(self.commit(batch).await)
+                    gate.blocking_recv().unwrap();
+                    Ok(self.state().commit(batch))
                 }
-                None => Ok(self.commit(batch).await),
+                None => Ok(self.state().commit(batch)),
             }
         }
 
-        async fn find_row(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error> {
-            let still_lost = |lookups: u64| lookups.checked_sub(1);
-            if self.failing_reads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, still_lost).is_ok() {
+        fn find_row(&mut self, request: &RequestId) -> Result<Option<UsageRow>, QueryError> {
+            let mut state = self.state();
+            if state.failing_reads > 0 {
+                state.failing_reads -= 1;
                 return Err(lost());
             }
-            Ok(self.rows.lock().await.get(request.as_str()).cloned())
+            Ok(state.rows.get(request.as_str()).cloned())
         }
 
-        async fn probe_write(&self, _: WriterId) -> Result<(), sqlx::Error> {
+        fn probe_write(&mut self, _: WriterId) -> Result<(), QueryError> {
             Ok(())
         }
     }
@@ -615,29 +704,53 @@ mod tests {
         }
     }
 
-    fn writer(turns: impl IntoIterator<Item = Script>) -> (Arc<ScriptedDatabase>, LedgerWriter) {
-        let turns = Mutex::new(turns.into_iter().collect());
-        let database = Arc::new(ScriptedDatabase { turns, ..ScriptedDatabase::default() });
-        (Arc::clone(&database), LedgerWriter::start(WriterId(7), database, SystemClock))
+    fn scripted(turns: impl IntoIterator<Item = Script>) -> ScriptedDatabase {
+        let state = ScriptedState { turns: turns.into_iter().collect(), ..ScriptedState::default() };
+        ScriptedDatabase(Arc::new(Mutex::new(state)))
     }
 
-    #[tokio::test]
-    async fn lost_commit_response_settles_without_double_billing() {
-        let (database, writer) = writer([Script::LoseResponse]);
-        let (one, two) = tokio::join!(writer.settle(row(1).into()), writer.settle(row(2).into()));
-        assert!(one.is_ok() && two.is_ok());
-        assert_eq!(database.rows.lock().await.len(), 2);
-        assert_eq!(database.head.lock().await.rows, 2);
+    fn batches() -> BatchWriter {
+        BatchWriter::new(WriterId(7), Arc::default())
     }
 
-    #[tokio::test]
-    async fn moved_chain_head_is_reread() {
-        let (database, writer) = writer([]);
-        writer.settle(row(1).into()).await.unwrap();
+    /// Settles the rows as one batch.
+    fn settle(
+        batches: &mut BatchWriter,
+        database: &ScriptedDatabase,
+        rows: impl IntoIterator<Item = UsageRow>,
+    ) -> Vec<Result<(), LedgerError>> {
+        let settlements: Vec<Settlement> = rows.into_iter().map(Settlement::from).collect();
+        batches.settle(&mut database.clone(), &settlements)
+    }
+
+    /// A writer with a thread.
+    fn writer(turns: impl IntoIterator<Item = Script>) -> (ScriptedDatabase, LedgerWriter) {
+        let database = scripted(turns);
+        let writer = LedgerWriter::start_thread(WriterId(7), database.clone(), SystemClock).unwrap();
+        (database, writer)
+    }
+
+    fn is_unavailable(outcome: &Result<(), LedgerError>) -> bool {
+        matches!(outcome, Err(LedgerError::Database(DbError::Unavailable(_))))
+    }
+
+    #[test]
+    fn lost_commit_response_settles_without_double_billing() {
+        let database = scripted([Script::LoseResponse]);
+        let outcomes = settle(&mut batches(), &database, [row(1), row(2)]);
+        assert!(outcomes.iter().all(Result::is_ok));
+        let state = database.state();
+        assert_eq!((state.rows.len(), state.head.rows), (2, 2));
+    }
+
+    #[test]
+    fn moved_chain_head_is_reread() {
+        let (database, mut batches) = (scripted([]), batches());
+        settle(&mut batches, &database, [row(1)]).remove(0).unwrap();
         let moved = ChainHead::default().with_row(WriterId(7), &row(9));
-        *database.head.lock().await = moved;
-        writer.settle(row(2).into()).await.unwrap();
-        assert_eq!(*database.head.lock().await, moved.with_row(WriterId(7), &row(2)));
+        database.state().head = moved;
+        settle(&mut batches, &database, [row(2)]).remove(0).unwrap();
+        assert_eq!(database.state().head, moved.with_row(WriterId(7), &row(2)));
     }
 
     #[test]
@@ -665,79 +778,61 @@ mod tests {
     async fn commit_that_hangs_fails_its_caller_and_bills_once_when_it_ends() {
         let (open_gate, gate) = oneshot::channel();
         let (database, writer) = writer([Script::WaitFor(gate)]);
-        let settled = timeout(10 * SETTLE_TIMEOUT, writer.settle(row(1).into())).await;
-        assert!(matches!(settled, Ok(Err(LedgerError::Database(DbError::Unavailable(_))))), "{settled:?}");
+        let settled = timeout(10 * SETTLE_TIMEOUT, writer.settle(row(1).into())).await.unwrap();
+        assert!(is_unavailable(&settled), "{settled:?}");
+        // The clock would skip the wait for the writer's thread.
+        tokio::time::resume();
         open_gate.send(()).unwrap();
         writer.settle(row(1).into()).await.unwrap();
-        assert_eq!(database.rows.lock().await.len(), 1);
+        assert_eq!(database.state().rows.len(), 1);
     }
 
-    #[tokio::test]
-    async fn overflowing_batch_is_split() {
-        let (database, writer) = writer([]);
+    #[test]
+    fn overflowing_batch_is_split() {
+        let database = scripted([]);
         let expensive = |number| UsageRow { cost: Nanos(i64::MAX), ..row(number) };
-        let (one, two, three) = tokio::join!(
-            writer.settle(expensive(1).into()),
-            writer.settle(expensive(2).into()),
-            writer.settle(row(3).into())
-        );
-        assert!(one.is_ok() && two.is_ok() && three.is_ok());
-        assert_eq!(database.rows.lock().await.len(), 3);
+        let outcomes = settle(&mut batches(), &database, [expensive(1), expensive(2), row(3)]);
+        assert!(outcomes.iter().all(Result::is_ok));
+        assert_eq!(database.state().rows.len(), 3);
     }
 
-    #[tokio::test]
-    async fn batch_lost_before_commit_is_retried() {
-        let (database, writer) = writer([Script::LoseBeforeCommit]);
-        writer.settle(row(1).into()).await.unwrap();
-        assert_eq!(database.rows.lock().await.len(), 1);
+    #[test]
+    fn duplicates_in_a_batch_are_billed_once() {
+        let database = scripted([]);
+        let other = UsageRow { model: "other".to_owned(), ..row(1) };
+        let outcomes = settle(&mut batches(), &database, [row(1), row(1), other, row(2)]);
+        assert!(matches!(&outcomes[..], [Ok(()), Ok(()), Err(LedgerError::RequestAlreadyBilled(_)), Ok(())]));
+        let state = database.state();
+        assert_eq!((state.rows.len(), state.head.rows), (2, 2));
     }
 
-    #[tokio::test]
-    async fn second_failure_fails_batch_and_writer_continues() {
-        let (database, writer) = writer([Script::LoseBeforeCommit, Script::LoseBeforeCommit]);
-        let (one, two) = tokio::join!(writer.settle(row(1).into()), writer.settle(row(2).into()));
-        assert!(
-            matches!(one, Err(LedgerError::Database(DbError::Unavailable(_))))
-                && matches!(two, Err(LedgerError::Database(DbError::Unavailable(_))))
-        );
-        assert!(database.rows.lock().await.is_empty());
-        writer.settle(row(1).into()).await.unwrap();
-        assert_eq!(writer.commits(), 1);
+    #[test]
+    fn batch_lost_before_commit_is_retried() {
+        let database = scripted([Script::LoseBeforeCommit]);
+        settle(&mut batches(), &database, [row(1)]).remove(0).unwrap();
+        assert_eq!(database.state().rows.len(), 1);
     }
 
-    #[tokio::test]
-    async fn duplicate_check_survives_lost_connection() {
-        let (database, writer) = writer([]);
-        writer.settle(row(1).into()).await.unwrap();
-        database.failing_reads.store(1, Ordering::Relaxed);
-        writer.settle(row(1).into()).await.unwrap();
-        database.failing_reads.store(2, Ordering::Relaxed);
-        assert!(matches!(
-            writer.settle(row(1).into()).await,
-            Err(LedgerError::Database(DbError::Unavailable(_)))
-        ));
-        assert_eq!(database.rows.lock().await.len(), 1);
+    #[test]
+    fn second_failure_fails_batch_and_writer_continues() {
+        let (database, mut batches) =
+            (scripted([Script::LoseBeforeCommit, Script::LoseBeforeCommit]), batches());
+        let outcomes = settle(&mut batches, &database, [row(1), row(2)]);
+        assert!(outcomes.iter().all(is_unavailable), "{outcomes:?}");
+        assert!(database.state().rows.is_empty());
+        settle(&mut batches, &database, [row(1)]).remove(0).unwrap();
+        assert_eq!(batches.commits.load(Ordering::Relaxed), 1);
     }
 
-    #[tokio::test]
-    async fn rows_of_tasks_that_can_run_share_the_commit() {
-        let (database, writer) = writer([]);
-        let (writer, go) = (Arc::new(writer), Arc::new(Notify::new()));
-        let mut others = tokio::task::JoinSet::new();
-        for number in 1..10 {
-            let (writer, go) = (Arc::clone(&writer), Arc::clone(&go));
-            others.spawn(async move {
-                go.notified().await;
-                writer.settle(row(number).into()).await
-            });
-        }
-        // From here on they wait.
-        tokio::task::yield_now().await;
-        // The writer is woken first, the others after it.
-        let (first, ()) = tokio::join!(writer.settle(row(0).into()), async { go.notify_waiters() });
-        first.unwrap();
-        assert!(others.join_all().await.iter().all(Result::is_ok));
-        assert_eq!((writer.commits(), database.rows.lock().await.len()), (1, 10));
+    #[test]
+    fn duplicate_check_survives_lost_connection() {
+        let (database, mut batches) = (scripted([]), batches());
+        settle(&mut batches, &database, [row(1)]).remove(0).unwrap();
+        database.state().failing_reads = 1;
+        settle(&mut batches, &database, [row(1)]).remove(0).unwrap();
+        database.state().failing_reads = 2;
+        assert!(is_unavailable(&settle(&mut batches, &database, [row(1)]).remove(0)));
+        assert_eq!(database.state().rows.len(), 1);
     }
 
     #[tokio::test]
@@ -750,13 +845,13 @@ mod tests {
             async move { writer.settle(row(0).into()).await }
         });
         // The first commit is running once it has taken its script entry.
-        while !database.turns.lock().await.is_empty() {
+        while !database.state().turns.is_empty() {
             tokio::task::yield_now().await;
         }
-        let mut next_pause = tokio::task::JoinSet::new();
+        let mut others = tokio::task::JoinSet::new();
         for number in 1..=100 {
             let writer = Arc::clone(&writer);
-            next_pause.spawn(async move { writer.settle(row(number).into()).await });
+            others.spawn(async move { writer.settle(row(number).into()).await });
         }
         while writer.queue.capacity() > MAX_QUEUE - 100 {
             tokio::task::yield_now().await;
@@ -764,8 +859,24 @@ mod tests {
         assert!(!first.is_finished(), "nobody is answered before the commit");
         open_gate.send(()).unwrap();
         first.await.unwrap().unwrap();
-        assert!(next_pause.join_all().await.iter().all(Result::is_ok));
+        assert!(others.join_all().await.iter().all(Result::is_ok));
         assert_eq!(writer.commits(), 2);
-        assert_eq!(database.rows.lock().await.len(), 101);
+        assert_eq!(database.state().rows.len(), 101);
+    }
+
+    #[tokio::test]
+    async fn closing_writer_settles_what_is_queued_and_rejects_what_follows() {
+        let (open_gate, gate) = oneshot::channel();
+        let (database, writer) = writer([Script::WaitFor(gate)]);
+        let (settled, (), ()) = tokio::join!(writer.settle(row(1).into()), writer.close(), async {
+            while !database.state().turns.is_empty() {
+                tokio::task::yield_now().await;
+            }
+            open_gate.send(()).unwrap();
+        });
+        settled.unwrap();
+        writer.close().await;
+        assert!(is_unavailable(&writer.settle(row(2).into()).await));
+        assert_eq!(database.state().rows.len(), 1);
     }
 }

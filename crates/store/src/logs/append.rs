@@ -2,10 +2,10 @@
 //! settlement.
 
 use crate::DbError;
-use crate::db::{COMMAND_RETRY_LIMIT, Conn, Db, Dialect, FromRow, Row, Statement, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Db, Dialect, QueryError, Statement, Tx, from_row, query};
 use crate::ledger::batch::to_db_count;
 use crate::logs::types::{LogAppend, UnloggedRows};
-use chancery_domain::{LogName, UnixMillis, WriterId};
+use chancery_domain::{LogName, UnixMillis};
 
 /// Rows per INSERT, far below both databases' parameter limits.
 const MAX_ROWS_PER_STATEMENT: usize = 500;
@@ -31,22 +31,14 @@ const LOCK_POSTGRES: &str = "LOCK TABLE log_segments IN EXCLUSIVE MODE";
 const RECORD_CHECKPOINT: &str = "INSERT INTO log_checkpoints (log, size, note, at_ms) VALUES ($1, $2, $3, $4) \
     ON CONFLICT (log, size) DO NOTHING";
 
-impl FromRow for UnloggedRows {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            writer: WriterId(row.get("id")?),
-            logged: row.count("logged")?,
-            rows: row.count("row_count")?,
-        })
-    }
-}
+from_row!(UnloggedRows { writer: "id", logged, rows: "row_count" });
 
-async fn append(conn: &mut Conn<'_>, append: &LogAppend) -> Result<bool, sqlx::Error> {
+fn append(tx: &mut Tx<'_>, append: &LogAppend) -> Result<bool, QueryError> {
     let log = append.log.as_str();
-    if conn.dialect() == Dialect::Postgres {
-        query(LOCK_POSTGRES).execute(conn).await?;
+    if tx.dialect() == Dialect::Postgres {
+        query(LOCK_POSTGRES).execute(tx)?;
     }
-    let size: Option<i64> = query(SIZE).bind(log).fetch_optional(conn).await?;
+    let size: Option<i64> = query(SIZE).bind(log).fetch_optional(tx)?;
     if size.unwrap_or(0) != to_db_count(append.size) {
         return Ok(false);
     }
@@ -63,7 +55,7 @@ async fn append(conn: &mut Conn<'_>, append: &LogAppend) -> Result<bool, sqlx::E
                 to_db_count(segment.rows).into(),
             ]
         });
-        add.build().persistent(false).execute(conn).await?;
+        add.build().persistent(false).execute(tx)?;
     }
     for nodes in append.nodes.chunks(MAX_ROWS_PER_STATEMENT) {
         let mut add = Statement::new("INSERT INTO log_nodes (log, level, node_index, hash) ");
@@ -75,7 +67,7 @@ async fn append(conn: &mut Conn<'_>, append: &LogAppend) -> Result<bool, sqlx::E
                 node.hash.0.to_vec().into(),
             ]
         });
-        add.build().persistent(false).execute(conn).await?;
+        add.build().persistent(false).execute(tx)?;
     }
     Ok(true)
 }
@@ -93,15 +85,13 @@ impl LogWriter {
             LogName::Ledger => UNLOGGED_LEDGER,
             LogName::Audit => UNLOGGED_AUDIT,
         };
-        Ok(self.db.long_fetch_all(query(sql).bind(i64::from(limit))).await?)
+        Ok(self.db.fetch_report(query(sql).bind(i64::from(limit))).await?)
     }
 
     /// Appends to the log, unless it no longer has the size that the caller saw. Returns whether it did.
     pub async fn append_to_log(&self, addition: &LogAppend) -> Result<bool, DbError> {
-        let appended = self.db.run::<_, bool, DbError>(addition, |conn, addition| {
-            Box::pin(async move { Ok(append(conn, addition).await?) })
-        });
-        appended.await
+        let addition = addition.clone();
+        Ok(self.db.write(move |tx| append(tx, &addition)).await?)
     }
 
     /// Stores a checkpoint that was signed. One that is stored for this size stays.

@@ -2,7 +2,7 @@
 
 use crate::DbError;
 use crate::audit::types::ChainedAuditRow;
-use crate::db::{Db, FromRow, Row, corrupt, query};
+use crate::db::{Db, FromRow, QueryError, Row, corrupt, from_row, query};
 use crate::ledger::batch::to_db_count;
 use crate::ledger::types::ChainedRow;
 use crate::logs::append::SIZE;
@@ -33,36 +33,20 @@ const USAGE: &str = "SELECT l.*, (SELECT s.first_index + l.position - s.first_po
         AND s.first_position + s.row_count > l.position ORDER BY s.first_position DESC LIMIT 1) AS leaf_index \
     FROM ledger l WHERE l.request_id = $1";
 
-impl FromRow for LogSegment {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            first_index: row.count("first_index")?,
-            writer: WriterId(row.get("writer_id")?),
-            first_position: row.count("first_position")?,
-            rows: row.count("row_count")?,
-        })
-    }
-}
+from_row!(LogSegment { first_index, writer: "writer_id", first_position, rows: "row_count" });
 
 impl FromRow for TreeHash {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let stored: Vec<u8> = row.get("hash")?;
-        stored.try_into().map(Self).map_err(|bytes: Vec<u8>| {
-            corrupt("a hash of a log", format!("it has {} bytes instead of 32", bytes.len()))
-        })
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
+        row.hash("hash", "a hash of a log").map(Self)
     }
 }
 
-impl FromRow for StoredCheckpoint {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self { size: row.count("size")?, note: row.get("note")?, at: row.time("at_ms")? })
-    }
-}
+from_row!(StoredCheckpoint { size, note, at: "at_ms" });
 
 impl FromRow for LoggedUsage {
     const ROW_LABEL_COLUMN: Option<&'static str> = UsageRow::ROW_LABEL_COLUMN;
 
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
         let index = row.get::<Option<i64>>("leaf_index")?.map(u64::try_from).transpose();
         let index = index.map_err(|_| corrupt("the index of a leaf", "it is negative"))?;
         Ok(Self { row: UsageRow::from_row(row)?, index })
@@ -97,12 +81,12 @@ impl LogReader {
         };
         Ok(match log {
             LogName::Ledger => {
-                let rows: Vec<ChainedRow> = self.db.long_fetch_all(page(LEDGER_LEAVES)).await?;
+                let rows: Vec<ChainedRow> = self.db.fetch_report(page(LEDGER_LEAVES)).await?;
                 let leaf = |row: ChainedRow| LogLeaf { position: row.position, hash: leaf_hash(&row.row) };
                 rows.into_iter().map(leaf).collect()
             }
             LogName::Audit => {
-                let rows: Vec<ChainedAuditRow> = self.db.long_fetch_all(page(AUDIT_LEAVES)).await?;
+                let rows: Vec<ChainedAuditRow> = self.db.fetch_report(page(AUDIT_LEAVES)).await?;
                 let leaf =
                     |row: ChainedAuditRow| LogLeaf { position: row.position, hash: leaf_hash(&row.row) };
                 rows.into_iter().map(leaf).collect()
@@ -118,7 +102,7 @@ impl LogReader {
         limit: u32,
     ) -> Result<Vec<LogSegment>, DbError> {
         let segments = query(SEGMENTS).bind(log.as_str()).bind(to_db_count(index)).bind(i64::from(limit));
-        Ok(self.db.long_fetch_all(segments).await?)
+        Ok(self.db.fetch_report(segments).await?)
     }
 
     /// The stored nodes of a level, by index. Missing ones are left out.
@@ -130,7 +114,7 @@ impl LogReader {
     ) -> Result<Vec<TreeHash>, DbError> {
         let nodes = query(NODES).bind(log.as_str()).bind(i64::from(level));
         let nodes = nodes.bind(to_db_count(indexes.start)).bind(to_db_count(indexes.end));
-        Ok(self.db.long_fetch_all(nodes).await?)
+        Ok(self.db.fetch_report(nodes).await?)
     }
 
     /// Up to `limit` checkpoints of trees with more leaves than this, by size.

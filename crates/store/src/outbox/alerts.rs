@@ -2,12 +2,12 @@
 //! recorded together with its messages, in one transaction, so it is sent once.
 
 use super::messages::enqueue;
-use crate::db::{COMMAND_RETRY_LIMIT, Conn, Db, FromRow, Row, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Db, FromRow, QueryError, Row, Tx, from_row, query};
 use crate::{
     Alert, AlertNames, AlertPeriod, AlertSubject, CapRejection, CappedSpending, DbError, ExpiringKey,
     NewMessage,
 };
-use chancery_domain::{AccountId, AccountName, ContactEmail, KeyId, KeyPrefix, Month, Nanos, UnixMillis};
+use chancery_domain::{ContactEmail, KeyId, KeyPrefix, Month, UnixMillis};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,46 +52,33 @@ const DELETE_ALERTS: &str = "DELETE FROM alerts_sent WHERE sent_at_ms <= $1";
 const DELETE_REJECTIONS: &str = "DELETE FROM cap_rejections WHERE first_at_ms <= $1";
 
 impl FromRow for AlertNames {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let account: Option<String> = row.get("account_name")?;
-        let billing_email: Option<String> = row.get("billing_email")?;
-        let (prefix, label): (Option<String>, Option<String>) =
-            (row.get("key_prefix")?, row.get("key_label")?);
-        Ok(Self {
-            account: account.map(AccountName::from_stored),
-            billing_email: billing_email.filter(|email| !email.is_empty()).map(ContactEmail::from_stored),
-            key: prefix.map(KeyPrefix::from_stored).zip(label),
-        })
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
+        let email: Option<String> = row.get("billing_email")?;
+        let key = row.get::<Option<KeyPrefix>>("key_prefix")?.zip(row.get("key_label")?);
+        let billing_email = email.filter(|email| !email.is_empty()).map(ContactEmail::from_stored);
+        Ok(Self { account: row.get("account_name")?, billing_email, key })
     }
 }
 
 impl FromRow for CappedSpending {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
         let subject = match row.get::<i64>("key_id")? {
-            0 => AlertSubject::Account(AccountId(row.get("account_id")?)),
+            0 => AlertSubject::Account(row.get("account_id")?),
             key => AlertSubject::Key(KeyId(key)),
         };
         Ok(Self {
             subject,
             names: AlertNames::from_row(row)?,
-            cap: Nanos(row.get("cap_nanos")?),
-            spent: Nanos(row.get("spent_nanos")?),
-            has_rejected: row.count("cap_rejections")? > 0,
+            cap: row.get("cap_nanos")?,
+            spent: row.get("spent_nanos")?,
+            has_rejected: row.get::<u64>("cap_rejections")? > 0,
         })
     }
 }
 
-impl FromRow for ExpiringKey {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            key: KeyId(row.get("key_id")?),
-            names: AlertNames::from_row(row)?,
-            expires_at: row.time("expires_at_ms")?,
-        })
-    }
-}
+from_row!(ExpiringKey { key: "key_id", names: AlertNames::from_row, expires_at: "expires_at_ms" });
 
-async fn record_alert(conn: &mut Conn<'_>, alert: &Alert, now: UnixMillis) -> Result<bool, sqlx::Error> {
+fn record_alert(tx: &mut Tx<'_>, alert: &Alert, now: UnixMillis) -> Result<bool, QueryError> {
     let record = query(RECORD)
         .bind(alert.subject.scope().as_str())
         .bind(alert.subject.id())
@@ -99,7 +86,7 @@ async fn record_alert(conn: &mut Conn<'_>, alert: &Alert, now: UnixMillis) -> Re
         .bind(alert.period.to_db())
         .bind(alert.cap.0)
         .bind(now.0);
-    Ok(record.execute(conn).await? > 0)
+    Ok(record.execute(tx)? > 0)
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -111,17 +98,7 @@ struct SentAlert {
     cap_nanos: i64,
 }
 
-impl FromRow for SentAlert {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            scope: row.get("scope")?,
-            subject_id: row.get("subject_id")?,
-            alert: row.get("alert")?,
-            period: row.get("period")?,
-            cap_nanos: row.get("cap_nanos")?,
-        })
-    }
-}
+from_row!(SentAlert { scope, subject_id, alert, period, cap_nanos });
 
 /// Alerts that were sent.
 pub struct SentAlerts(HashSet<SentAlert>);
@@ -139,10 +116,10 @@ impl SentAlerts {
 }
 
 /// The first rejection of each cap and month. In the same order everywhere, so that two nodes do not deadlock.
-pub(crate) async fn record_rejected_caps(
-    conn: &mut Conn<'_>,
+pub(crate) fn record_rejected_caps(
+    tx: &mut Tx<'_>,
     rejections: &[(CapRejection, UnixMillis)],
-) -> Result<(), sqlx::Error> {
+) -> Result<(), QueryError> {
     let mut rejections = rejections.to_vec();
     rejections.sort_by_key(|(CapRejection { subject, month, cap }, _)| {
         (subject.scope().as_str(), subject.id(), month.first_day().0, cap.0)
@@ -154,7 +131,7 @@ pub(crate) async fn record_rejected_caps(
             .bind(i64::from(month.first_day().0))
             .bind(cap.0)
             .bind(at.0);
-        record.execute(conn).await?;
+        record.execute(tx)?;
     }
     Ok(())
 }
@@ -226,18 +203,16 @@ impl Alerts {
         messages: &[NewMessage],
         now: UnixMillis,
     ) -> Result<bool, DbError> {
-        let args = (alert, replaced, messages, now);
-        let sent = self.db.run::<_, bool, DbError>(&args, |conn, (alert, replaced, messages, now)| {
-            Box::pin(async move {
-                if !record_alert(conn, alert, *now).await? {
-                    return Ok(false);
-                }
-                for other in replaced.iter() {
-                    record_alert(conn, other, *now).await?;
-                }
-                enqueue(conn, messages).await?;
-                Ok(true)
-            })
+        let (alert, replaced, messages) = (*alert, replaced.to_vec(), messages.to_vec());
+        let sent = self.db.write(move |tx| {
+            if !record_alert(tx, &alert, now)? {
+                return Ok(false);
+            }
+            for other in &replaced {
+                record_alert(tx, other, now)?;
+            }
+            enqueue(tx, &messages)?;
+            Ok::<_, DbError>(true)
         });
         let is_sent = sent.await?;
         if is_sent {

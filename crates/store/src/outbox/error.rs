@@ -1,6 +1,6 @@
 //! Errors of webhooks. The texts are for logs and the command line.
 
-use crate::db::Rejection;
+use crate::db::QueryError;
 use crate::{DbError, MAX_WEBHOOKS};
 
 #[derive(Debug, thiserror::Error)]
@@ -13,10 +13,8 @@ pub enum WebhookError {
     Database(#[from] DbError),
 }
 
-impl From<sqlx::Error> for WebhookError {
-    fn from(error: sqlx::Error) -> Self {
+impl From<QueryError> for WebhookError {
+    fn from(error: QueryError) -> Self {
         Self::Database(error.into())
     }
 }
-
-impl Rejection for WebhookError {}

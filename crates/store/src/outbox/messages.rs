@@ -7,7 +7,7 @@
 //!    event id is the same every time.
 //! 4. A finished message loses its payload at once, and is deleted later.
 
-use crate::db::{COMMAND_RETRY_LIMIT, Conn, Db, Dialect, FromRow, Row, corrupt, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Db, Dialect, FromRow, QueryError, Row, Tx, corrupt, query};
 use crate::{ClaimedMessage, DbError, MessageKind, NewMessage, SendOutcome};
 use chancery_domain::{EntryId, SecretToken, TokenHash, UnixMillis};
 use std::sync::Arc;
@@ -62,26 +62,24 @@ const UNDELIVERED_LETTER: &str = "SELECT COUNT(*) FROM sent_letters s JOIN outbo
 impl FromRow for ClaimedMessage {
     const ROW_LABEL_COLUMN: Option<&'static str> = Some("event_id");
 
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
         let kind: String = row.get("kind")?;
         let kind = match kind.as_str() {
             "email" => MessageKind::Email,
             "webhook" => MessageKind::Webhook,
             _ => return Err(corrupt("a message's kind", kind)),
         };
-        let attempts: i64 = row.get("attempts")?;
-        let claim: Option<String> = row.get("claim")?;
         Ok(Self {
             message: NewMessage {
                 kind,
                 destination: row.get("destination")?,
                 event_id: row.get("event_id")?,
                 payload: row.get("payload")?,
-                created_at: row.time("created_at_ms")?,
-                expires_at: row.time("expires_at_ms")?,
+                created_at: row.get("created_at_ms")?,
+                expires_at: row.get("expires_at_ms")?,
             },
-            attempt: u32::try_from(attempts).unwrap_or(u32::MAX),
-            claim: claim.unwrap_or_default(),
+            attempt: row.capped_count("attempts")?,
+            claim: row.or_default("claim")?,
         })
     }
 }
@@ -94,13 +92,13 @@ pub fn code_email_id(code: &TokenHash) -> String {
 }
 
 /// Deletes the email with this code if it was not sent yet, in the caller's transaction.
-pub(crate) async fn delete_code_email(conn: &mut Conn<'_>, code: &TokenHash) -> Result<(), sqlx::Error> {
-    query(DELETE_PENDING).bind(code_email_id(code)).execute(conn).await?;
+pub(crate) fn delete_code_email(tx: &mut Tx<'_>, code: &TokenHash) -> Result<(), QueryError> {
+    query(DELETE_PENDING).bind(code_email_id(code)).execute(tx)?;
     Ok(())
 }
 
 /// In the caller's transaction. Wake the worker after the commit.
-pub(crate) async fn enqueue(conn: &mut Conn<'_>, messages: &[NewMessage]) -> Result<(), sqlx::Error> {
+pub(crate) fn enqueue(tx: &mut Tx<'_>, messages: &[NewMessage]) -> Result<(), QueryError> {
     for message in messages {
         let enqueue = query(ENQUEUE)
             .bind(message.event_id.as_str())
@@ -109,7 +107,7 @@ pub(crate) async fn enqueue(conn: &mut Conn<'_>, messages: &[NewMessage]) -> Res
             .bind(message.payload.as_str())
             .bind(message.created_at.0)
             .bind(message.expires_at.0);
-        enqueue.execute(conn).await?;
+        enqueue.execute(tx)?;
     }
     Ok(())
 }
@@ -127,10 +125,8 @@ impl Outbox {
         if messages.iter().any(|message| message.payload.contains('\0')) {
             return Err(DbError::NulCharacter { what: "the message" });
         }
-        let enqueued = self.db.run::<[NewMessage], (), DbError>(messages, |conn, messages| {
-            Box::pin(async move { Ok(enqueue(conn, messages).await?) })
-        });
-        enqueued.await?;
+        let messages = messages.to_vec();
+        self.db.write(move |tx| enqueue(tx, &messages)).await?;
         self.wake_worker();
         Ok(())
     }

@@ -8,18 +8,10 @@ use std::fmt;
 /// Every event is sent to every webhook, so there are few.
 pub const MAX_WEBHOOKS: u32 = 20;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MessageKind {
-    Email,
-    Webhook,
-}
-
-impl MessageKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Email => "email",
-            Self::Webhook => "webhook",
-        }
+chancery_domain::closed_enum! {
+    pub enum MessageKind {
+        Email = "email",
+        Webhook = "webhook",
     }
 }
 

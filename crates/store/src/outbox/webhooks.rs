@@ -2,7 +2,7 @@
 
 use super::error::WebhookError;
 use crate::audit::step::AuditedSteps;
-use crate::db::{COMMAND_RETRY_LIMIT, Db, FromRow, Row, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Db, from_row, query};
 use crate::secrets::column::WEBHOOK_SECRET;
 use crate::secrets::keyring::Keyring;
 use crate::{DbError, ListedWebhook, MAX_WEBHOOKS, Webhook, WebhookSecret};
@@ -22,19 +22,7 @@ const ERRORS: &str = "SELECT destination, last_error FROM outbox_messages \
     WHERE kind = 'webhook' AND last_error IS NOT NULL ORDER BY created_at_ms, event_id";
 const DISABLE: &str = "UPDATE webhooks SET disabled_at_ms = $2 WHERE id = $1 AND disabled_at_ms IS NULL";
 
-impl FromRow for ListedWebhook {
-    const ROW_LABEL_COLUMN: Option<&'static str> = Some("id");
-
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let disabled_at: Option<i64> = row.get("disabled_at_ms")?;
-        Ok(Self {
-            id: row.get("id")?,
-            url: row.get("url")?,
-            created_at: row.time("created_at_ms")?,
-            disabled_at: disabled_at.map(UnixMillis),
-        })
-    }
-}
+from_row!(ListedWebhook { id, url, created_at: "created_at_ms", disabled_at: "disabled_at_ms" }, "id");
 
 /// A webhook whose secret is still encrypted.
 struct StoredWebhook {
@@ -42,13 +30,7 @@ struct StoredWebhook {
     secret: Vec<u8>,
 }
 
-impl FromRow for StoredWebhook {
-    const ROW_LABEL_COLUMN: Option<&'static str> = Some("id");
-
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self { listed: ListedWebhook::from_row(row)?, secret: row.get("secret")? })
-    }
-}
+from_row!(StoredWebhook { listed: ListedWebhook::from_row, secret }, "id");
 
 impl StoredWebhook {
     fn open(self, keyring: &Keyring) -> Result<Webhook, DbError> {
@@ -63,11 +45,7 @@ struct UndeliveredMessage {
     error: String,
 }
 
-impl FromRow for UndeliveredMessage {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self { webhook: row.get("destination")?, error: row.get("last_error")? })
-    }
-}
+from_row!(UndeliveredMessage { webhook: "destination", error: "last_error" });
 
 /// Receivers of events.
 #[derive(Clone)]
@@ -86,39 +64,36 @@ impl Webhooks {
         if webhook.url.contains('\0') {
             return Err(DbError::NulCharacter { what: "the URL" }.into());
         }
-        let args = (&self.keyring, webhook);
+        let (keyring, webhook) = (self.keyring.clone(), webhook.clone());
         self.audited
-            .run::<_, (), WebhookError>(&[permit.to_audit_row()], &args, |conn, (keyring, webhook)| {
-                Box::pin(async move {
-                    let count: u64 = query(COUNT).fetch_one(conn).await?;
-                    if count >= u64::from(MAX_WEBHOOKS) {
-                        return Err(WebhookError::TooManyWebhooks.into());
-                    }
-                    let (row, secret) = (webhook.id.as_bytes(), webhook.secret.reveal().as_bytes());
-                    let sealed = keyring.seal(conn, WEBHOOK_SECRET, row, secret).await?;
-                    let add = query(ADD)
-                        .bind(webhook.id.as_str())
-                        .bind(webhook.url.as_str())
-                        .bind(sealed)
-                        .bind(webhook.created_at.0);
-                    add.execute(conn).await?;
-                    Ok(())
-                })
+            .run(vec![permit.to_audit_row()], move |tx| {
+                let count: u64 = query(COUNT).fetch_one(tx)?;
+                if count >= u64::from(MAX_WEBHOOKS) {
+                    return Err(WebhookError::TooManyWebhooks);
+                }
+                let (row, secret) = (webhook.id.as_bytes(), webhook.secret.reveal().as_bytes());
+                let sealed = keyring.seal(tx, WEBHOOK_SECRET, row, secret)?;
+                let add = query(ADD)
+                    .bind(webhook.id.as_str())
+                    .bind(webhook.url.as_str())
+                    .bind(sealed)
+                    .bind(webhook.created_at.0);
+                add.execute(tx)?;
+                Ok(())
             })
             .await
     }
 
     /// Messages that wait for it are deleted too.
     pub async fn remove_webhook(&self, permit: Permit<ManageAccounts>, id: &str) -> Result<(), WebhookError> {
+        let id = id.to_owned();
         self.audited
-            .run::<str, (), WebhookError>(&[permit.to_audit_row()], id, |conn, id| {
-                Box::pin(async move {
-                    if query(REMOVE).bind(id).execute(conn).await? == 0 {
-                        return Err(WebhookError::NoSuchWebhook(id.to_owned()).into());
-                    }
-                    query(REMOVE_MESSAGES).bind(id).execute(conn).await?;
-                    Ok(())
-                })
+            .run(vec![permit.to_audit_row()], move |tx| {
+                if query(REMOVE).bind(id.as_str()).execute(tx)? == 0 {
+                    return Err(WebhookError::NoSuchWebhook(id.clone()));
+                }
+                query(REMOVE_MESSAGES).bind(id.as_str()).execute(tx)?;
+                Ok(())
             })
             .await
     }
@@ -129,7 +104,7 @@ impl Webhooks {
         permit: Permit<ManageAccounts>,
         id: &str,
     ) -> Result<Webhook, WebhookError> {
-        self.audited.record(&[permit.to_audit_row()]).await?;
+        self.audited.record(vec![permit.to_audit_row()]).await?;
         self.webhook_by_id(id).await?.ok_or_else(|| WebhookError::NoSuchWebhook(id.to_owned()))
     }
 

@@ -12,7 +12,7 @@
 //! An email is counted before it is sent (`next_email`). Its code becomes valid when the mail server accepts it
 //! (`sent`); until then the previous code stays valid. An email that could not be sent is refunded (`refund_code_email`).
 
-use crate::db::{Conn, FromRow, Query, Row, corrupt, query};
+use crate::db::{FromRow, Query, QueryError, Row, Tx, corrupt, from_row, query};
 use crate::secrets::column::PENDING_ID_TOKEN;
 use crate::secrets::keyring::Keyring;
 use crate::throttles::counts as throttles;
@@ -29,48 +29,27 @@ struct PendingRow {
     next_email_at: UnixMillis,
 }
 
-impl FromRow for PendingRow {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            pending: PendingEmailCode::from_row(row)?,
-            wrong_attempts: row.get("wrong_attempts")?,
-            next_email_at: UnixMillis(row.get("next_email_at_ms")?),
-        })
-    }
-}
+from_row!(PendingRow {
+    pending: PendingEmailCode::from_row,
+    wrong_attempts,
+    next_email_at: "next_email_at_ms"
+});
 
-/// The ID token is still encrypted (see `with_id_token`).
-impl FromRow for PendingEmailCode {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let email: String = row.get("email")?;
-        let last_sent_at_ms: Option<i64> = row.get("last_sent_at_ms")?;
-        Ok(Self {
-            identity: Identity { issuer: row.get("issuer")?, subject: row.get("subject")? },
-            email: email.parse().map_err(|error| corrupt("an address", error))?,
-            return_to: return_path(row)?,
-            is_email_verified: row.get("is_email_verified")?,
-            directory_role: directory_role(row)?,
-            authentication: authentication(row)?,
-            code: SentEmailCode::from_row(row)?,
-            is_email_sent: last_sent_at_ms.is_some(),
-        })
-    }
-}
+// The ID token is still encrypted (see `with_id_token`).
+from_row!(PendingEmailCode {
+    identity: Identity::from_row,
+    email: parse("email", "an address"),
+    return_to: return_path,
+    is_email_verified,
+    directory_role: parse_optional("directory_role", "a sign-in's role"),
+    authentication: SessionAuthentication::from_row,
+    code: SentEmailCode::from_row,
+    is_email_sent: is_set("last_sent_at_ms")
+});
 
-fn directory_role(row: &Row) -> Result<Option<Role>, sqlx::Error> {
-    let role: Option<String> = row.get("directory_role")?;
-    role.map(|role| role.parse::<Role>()).transpose().map_err(|error| corrupt("a sign-in's role", error))
-}
+from_row!(SessionAuthentication { authenticated_at: "authenticated_at_ms", sid, id_token });
 
-fn authentication(row: &Row) -> Result<SessionAuthentication, sqlx::Error> {
-    Ok(SessionAuthentication {
-        authenticated_at: UnixMillis(row.get("authenticated_at_ms")?),
-        sid: row.get("sid")?,
-        id_token: row.get("id_token")?,
-    })
-}
-
-pub(super) fn return_path(row: &Row) -> Result<LocalPath, sqlx::Error> {
+pub(super) fn return_path(row: &Row<'_>) -> Result<LocalPath, QueryError> {
     let stored: String = row.get("return_to")?;
     LocalPath::parse(&stored)
         .ok_or_else(|| corrupt("a sign-in's return path", format!("{stored:?} is not a path of this portal")))
@@ -78,18 +57,13 @@ pub(super) fn return_path(row: &Row) -> Result<LocalPath, sqlx::Error> {
 
 /// Mailbox proofs of the identity provider have the same columns.
 impl FromRow for SentEmailCode {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let hash: Vec<u8> = row.get("code_hash")?;
-        let hash = hash.try_into().map_err(|bytes: Vec<u8>| {
-            corrupt("a code's hash", format!("it has {} bytes instead of 32", bytes.len()))
-        })?;
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
         let sent: i64 = row.get("emails_sent")?;
-        let last_sent_at_ms: Option<i64> = row.get("last_sent_at_ms")?;
         Ok(Self {
-            hash: TokenHash(hash),
-            expires_at: UnixMillis(row.get("code_expires_at_ms")?),
+            hash: TokenHash(row.hash("code_hash", "a code's hash")?),
+            expires_at: row.get("code_expires_at_ms")?,
             sent: u32::try_from(sent.max(0)).unwrap_or(u32::MAX),
-            sent_at: UnixMillis(last_sent_at_ms.unwrap_or(0)),
+            sent_at: row.time_or_zero("last_sent_at_ms")?,
         })
     }
 }
@@ -123,17 +97,12 @@ const DELETE_OF_MAILBOX: &str = "DELETE FROM pending_email_codes WHERE email = $
 pub(super) const DELETE_EXPIRED: &str = "DELETE FROM pending_email_codes WHERE token_hash IN \
     (SELECT token_hash FROM pending_email_codes WHERE code_expires_at_ms <= $1 LIMIT $2)";
 
-pub(super) fn find(token: &TokenHash, now: UnixMillis) -> Query<'_> {
+pub(super) fn find(token: &TokenHash, now: UnixMillis) -> Query {
     query(FIND).bind(token.0.as_slice()).bind(now.0)
 }
 
 /// For an email that the mail server accepted.
-pub(super) fn sent<'q>(
-    token: &'q TokenHash,
-    hash: &'q TokenHash,
-    expires_at: UnixMillis,
-    now: UnixMillis,
-) -> Query<'q> {
+pub(super) fn sent(token: &TokenHash, hash: &TokenHash, expires_at: UnixMillis, now: UnixMillis) -> Query {
     query(SENT).bind(token.0.as_slice()).bind(hash.0.as_slice()).bind(expires_at.0).bind(now.0)
 }
 
@@ -142,7 +111,7 @@ pub(super) fn with_id_token(
     mut pending: PendingEmailCode,
     token: &TokenHash,
     keyring: &Keyring,
-) -> Result<PendingEmailCode, sqlx::Error> {
+) -> Result<PendingEmailCode, QueryError> {
     if let Some(stored) = &pending.authentication.id_token {
         let id_token = keyring.open(PENDING_ID_TOKEN, &token.0, stored)?;
         pending.authentication.id_token = Some(id_token);
@@ -150,18 +119,18 @@ pub(super) fn with_id_token(
     Ok(pending)
 }
 
-pub(super) async fn begin(
-    conn: &mut Conn<'_>,
+pub(super) fn begin(
+    tx: &mut Tx<'_>,
     keyring: &Keyring,
     token: &TokenHash,
     pending: &PendingEmailCode,
     now: UnixMillis,
-) -> Result<CodeEmailOutcome, sqlx::Error> {
-    let counts = lock_counts(conn, pending, now).await?;
-    let outcome = count_email(conn, pending, &counts, now).await?;
+) -> Result<CodeEmailOutcome, QueryError> {
+    let counts = lock_counts(tx, pending, now)?;
+    let outcome = count_email(tx, pending, &counts, now)?;
     if outcome == CodeEmailOutcome::Allowed {
         let id_token = pending.authentication.id_token.as_deref();
-        let id_token = keyring.seal_optional(conn, PENDING_ID_TOKEN, &token.0, id_token).await?;
+        let id_token = keyring.seal_optional(tx, PENDING_ID_TOKEN, &token.0, id_token)?;
         let begin = query(BEGIN)
             .bind(token.0.as_slice())
             .bind(pending.identity.issuer.as_str())
@@ -176,17 +145,17 @@ pub(super) async fn begin(
             .bind(pending.authentication.authenticated_at.0)
             .bind(pending.authentication.sid.as_deref())
             .bind(id_token.as_deref());
-        begin.execute(conn).await?;
+        begin.execute(tx)?;
     }
     Ok(outcome)
 }
 
-pub(super) async fn next_email(
-    conn: &mut Conn<'_>,
+pub(super) fn next_email(
+    tx: &mut Tx<'_>,
     token: &TokenHash,
     now: UnixMillis,
-) -> Result<CodeEmailOutcome, sqlx::Error> {
-    let Some((pending, counts)) = lock_pending(conn, token, now).await? else {
+) -> Result<CodeEmailOutcome, QueryError> {
+    let Some((pending, counts)) = lock_pending(tx, token, now)? else {
         return Ok(CodeEmailOutcome::Gone);
     };
     if pending.pending.code.sent >= MAX_CODE_EMAILS_PER_SIGN_IN {
@@ -195,64 +164,64 @@ pub(super) async fn next_email(
     if pending.next_email_at > now {
         return Ok(CodeEmailOutcome::TooSoon(pending.next_email_at));
     }
-    let outcome = count_email(conn, &pending.pending, &counts, now).await?;
+    let outcome = count_email(tx, &pending.pending, &counts, now)?;
     if outcome == CodeEmailOutcome::Allowed {
-        set_next_email(conn, token, 1, now.after(CODE_EMAIL_INTERVAL)).await?;
+        set_next_email(tx, token, 1, now.after(CODE_EMAIL_INTERVAL))?;
     }
     Ok(outcome)
 }
 
 /// For an email that could not be sent.
-pub(super) async fn refund_code_email(
-    conn: &mut Conn<'_>,
+pub(super) fn refund_code_email(
+    tx: &mut Tx<'_>,
     token: &TokenHash,
     now: UnixMillis,
-) -> Result<(), sqlx::Error> {
-    let Some((pending, _)) = lock_pending(conn, token, now).await? else { return Ok(()) };
+) -> Result<(), QueryError> {
+    let Some((pending, _)) = lock_pending(tx, token, now)? else { return Ok(()) };
     let owner = owner(&pending.pending);
     for key in owner.emails().into_iter().chain(owner.daily_emails()) {
-        throttles::refund(key, 1).execute(conn).await?;
+        throttles::refund(key, 1).execute(tx)?;
     }
-    set_next_email(conn, token, -1, now.after(FAILED_CODE_EMAIL_INTERVAL)).await
+    set_next_email(tx, token, -1, now.after(FAILED_CODE_EMAIL_INTERVAL))
 }
 
 /// Returns also the identity, if the code was wrong.
-pub(super) async fn verify_code(
-    conn: &mut Conn<'_>,
+pub(super) fn verify_code(
+    tx: &mut Tx<'_>,
     token: &TokenHash,
     typed: &TokenHash,
     now: UnixMillis,
-) -> Result<(CodeOutcome, Option<Identity>), sqlx::Error> {
-    let Some((pending, mut counts)) = lock_pending(conn, token, now).await? else {
+) -> Result<(CodeOutcome, Option<Identity>), QueryError> {
+    let Some((pending, mut counts)) = lock_pending(tx, token, now)? else {
         return Ok((CodeOutcome::Gone, None));
     };
     let PendingRow { pending, wrong_attempts, .. } = pending;
     // The sign-in started just before the last wrong code of another one.
     if counts.remaining_attempts() == 0 {
-        delete_all(conn, &pending, &counts).await?;
+        delete_all(tx, &pending, &counts)?;
         return Ok((CodeOutcome::LockedOut { pending, is_first: false }, None));
     }
     if pending.code.hash.matches(typed) {
         for key in owner(&pending).wrong_codes() {
-            throttles::refund(key, wrong_attempts).execute(conn).await?;
+            throttles::refund(key, wrong_attempts).execute(tx)?;
         }
         for key in owner(&pending).emails() {
-            throttles::refund(key, i64::MAX).execute(conn).await?;
+            throttles::refund(key, i64::MAX).execute(tx)?;
         }
-        query(END).bind(token.0.as_slice()).execute(conn).await?;
+        query(END).bind(token.0.as_slice()).execute(tx)?;
         return Ok((CodeOutcome::Accepted(pending), None));
     }
     for (key, count) in owner(&pending).wrong_codes().into_iter().zip(&mut counts.wrong_codes) {
         let (ThrottleDecision::Allowed(counted) | ThrottleDecision::Denied(counted)) =
-            throttles::count(conn, key, now).await?;
+            throttles::count(tx, key, now)?;
         *count = counted;
     }
     let identity = Some(pending.identity.clone());
     if counts.remaining_attempts() == 0 {
-        delete_all(conn, &pending, &counts).await?;
+        delete_all(tx, &pending, &counts)?;
         return Ok((CodeOutcome::LockedOut { pending, is_first: true }, identity));
     }
-    query(COUNT_WRONG).bind(token.0.as_slice()).execute(conn).await?;
+    query(COUNT_WRONG).bind(token.0.as_slice()).execute(tx)?;
     Ok((CodeOutcome::Rejected { left: counts.remaining_attempts() }, identity))
 }
 
@@ -262,28 +231,28 @@ fn owner(pending: &PendingEmailCode) -> CodeOwner<'_> {
 
 /// The sign-in and its counts. The counts are always locked first, to avoid deadlocks. So the sign-in is read once for
 /// its identity, and again once the counts are locked.
-async fn lock_pending(
-    conn: &mut Conn<'_>,
+fn lock_pending(
+    tx: &mut Tx<'_>,
     token: &TokenHash,
     now: UnixMillis,
-) -> Result<Option<(PendingRow, CodeCounts)>, sqlx::Error> {
-    let seen: Option<PendingEmailCode> = find(token, now).fetch_optional(conn).await?;
+) -> Result<Option<(PendingRow, CodeCounts)>, QueryError> {
+    let seen: Option<PendingEmailCode> = find(token, now).fetch_optional(tx)?;
     let Some(seen) = seen else { return Ok(None) };
-    let counts = lock_counts(conn, &seen, now).await?;
-    let pending: Option<PendingRow> = find(token, now).fetch_optional(conn).await?;
+    let counts = lock_counts(tx, &seen, now)?;
+    let pending: Option<PendingRow> = find(token, now).fetch_optional(tx)?;
     Ok(pending.map(|pending| (pending, counts)))
 }
 
 /// To avoid deadlocks, lock the identity's counts before the mailbox's.
-async fn lock_counts(
-    conn: &mut Conn<'_>,
+fn lock_counts(
+    tx: &mut Tx<'_>,
     pending: &PendingEmailCode,
     now: UnixMillis,
-) -> Result<CodeCounts, sqlx::Error> {
+) -> Result<CodeCounts, QueryError> {
     let none = ThrottleCount { count: 0, expires_at: now };
     let Identity { issuer, subject } = &pending.identity;
     let people = query(PEOPLE_OF_IDENTITY).bind(issuer.as_str()).bind(subject.as_str());
-    let people: u64 = people.fetch_one(conn).await?;
+    let people: u64 = people.fetch_one(tx)?;
     let mut counts = CodeCounts {
         wrong_codes: [none; 4],
         emails: [none; 2],
@@ -291,53 +260,49 @@ async fn lock_counts(
         is_of_person: people > 0,
     };
     for (key, count) in owner(pending).wrong_codes().into_iter().zip(&mut counts.wrong_codes) {
-        *count = throttles::lock(conn, key, now).await?;
+        *count = throttles::lock(tx, key, now)?;
     }
     for (key, count) in owner(pending).emails().into_iter().zip(&mut counts.emails) {
-        *count = throttles::lock(conn, key, now).await?;
+        *count = throttles::lock(tx, key, now)?;
     }
     for (key, count) in owner(pending).daily_emails().into_iter().zip(&mut counts.daily_emails) {
-        *count = throttles::lock(conn, key, now).await?;
+        *count = throttles::lock(tx, key, now)?;
     }
     Ok(counts)
 }
 
 /// Counts one more email, if it is allowed.
-async fn count_email(
-    conn: &mut Conn<'_>,
+fn count_email(
+    tx: &mut Tx<'_>,
     pending: &PendingEmailCode,
     counts: &CodeCounts,
     now: UnixMillis,
-) -> Result<CodeEmailOutcome, sqlx::Error> {
+) -> Result<CodeEmailOutcome, QueryError> {
     if let Err(denied) = counts.check_email_allowed() {
         return Ok(denied.into());
     }
     let owner = owner(pending);
     for key in owner.emails().into_iter().chain(owner.daily_emails()) {
-        throttles::count(conn, key, now).await?;
+        throttles::count(tx, key, now)?;
     }
     Ok(CodeEmailOutcome::Allowed)
 }
 
-async fn set_next_email(
-    conn: &mut Conn<'_>,
+fn set_next_email(
+    tx: &mut Tx<'_>,
     token: &TokenHash,
     more: i64,
     next_at: UnixMillis,
-) -> Result<(), sqlx::Error> {
-    query(COUNT_EMAIL).bind(token.0.as_slice()).bind(more).bind(next_at.0).execute(conn).await?;
+) -> Result<(), QueryError> {
+    query(COUNT_EMAIL).bind(token.0.as_slice()).bind(more).bind(next_at.0).execute(tx)?;
     Ok(())
 }
 
-async fn delete_all(
-    conn: &mut Conn<'_>,
-    pending: &PendingEmailCode,
-    counts: &CodeCounts,
-) -> Result<(), sqlx::Error> {
+fn delete_all(tx: &mut Tx<'_>, pending: &PendingEmailCode, counts: &CodeCounts) -> Result<(), QueryError> {
     let Identity { issuer, subject } = &pending.identity;
-    query(DELETE_OF_IDENTITY).bind(issuer.as_str()).bind(subject.as_str()).execute(conn).await?;
+    query(DELETE_OF_IDENTITY).bind(issuer.as_str()).bind(subject.as_str()).execute(tx)?;
     if counts.remaining_mailbox_attempts() == 0 {
-        query(DELETE_OF_MAILBOX).bind(pending.email.as_str()).execute(conn).await?;
+        query(DELETE_OF_MAILBOX).bind(pending.email.as_str()).execute(tx)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Errors of people and their sessions. The texts are for logs; surfaces write their own.
 
 use crate::DbError;
-use crate::db::Rejection;
+use crate::db::QueryError;
 use chancery_domain::{Person, PersonId};
 
 #[derive(Debug, thiserror::Error)]
@@ -19,10 +19,8 @@ pub enum PersonError {
     Database(#[from] DbError),
 }
 
-impl From<sqlx::Error> for PersonError {
-    fn from(error: sqlx::Error) -> Self {
+impl From<QueryError> for PersonError {
+    fn from(error: QueryError) -> Self {
         Self::Database(error.into())
     }
 }
-
-impl Rejection for PersonError {}

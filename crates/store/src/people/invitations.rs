@@ -2,13 +2,12 @@
 //! change needs a permit and is audited; the email waits in the outbox in the same transaction.
 
 use crate::audit::step::AuditedSteps;
-use crate::db::{COMMAND_RETRY_LIMIT, Conn, Db, FromRow, Rejection, Row, TxError, corrupt, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Db, FromRow, QueryError, Row, Tx, from_row, query};
 use crate::outbox::messages::enqueue;
 use crate::throttles::counts as throttles;
 use crate::{DbError, Invitation, NewInvitation, NewMessage};
 use chancery_domain::{
-    AuditEvent, AuditRow, EmailAddress, EventKind, PersonId, PersonRef, Role, ThrottleDecision, ThrottleKey,
-    UnixMillis,
+    AuditEvent, AuditRow, EmailAddress, EventKind, Role, ThrottleDecision, ThrottleKey, UnixMillis,
 };
 use chancery_policy::{InvitePerson, Permit};
 use std::time::Duration;
@@ -35,13 +34,11 @@ pub enum InvitationError {
     Database(#[from] DbError),
 }
 
-impl From<sqlx::Error> for InvitationError {
-    fn from(error: sqlx::Error) -> Self {
+impl From<QueryError> for InvitationError {
+    fn from(error: QueryError) -> Self {
         Self::Database(error.into())
     }
 }
-
-impl Rejection for InvitationError {}
 
 const LIST: &str = "SELECT i.email, i.role, i.invited_by, i.created_at_ms, i.last_sent_at_ms, \
     p.email AS inviter_email FROM invitations i LEFT JOIN people p ON p.id = i.invited_by WHERE i.last_sent_at_ms > $1";
@@ -60,51 +57,32 @@ const REMOVED_WITH_MAILBOX: &str =
 const DELETE_EXPIRED: &str = "DELETE FROM invitations WHERE email IN \
     (SELECT email FROM invitations WHERE last_sent_at_ms <= $1 LIMIT $2)";
 
-impl FromRow for Invitation {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let email: String = row.get("email")?;
-        let invited_by: Option<i64> = row.get("invited_by")?;
-        let inviter_email: Option<String> = row.get("inviter_email")?;
-        let invited_by = match (invited_by, inviter_email) {
-            (Some(id), Some(email)) => {
-                let email = email.parse().map_err(|error| corrupt("a person's address", error))?;
-                Some(PersonRef { id: PersonId(id), email })
-            }
-            _ => None,
-        };
-        Ok(Self {
-            email: email.parse().map_err(|error| corrupt("an invited address", error))?,
-            role: role(row)?,
-            invited_by,
-            created_at: row.time("created_at_ms")?,
-            last_sent_at: row.time("last_sent_at_ms")?,
-        })
-    }
-}
+from_row!(Invitation {
+    email: parse("email", "an invited address"),
+    role: read_role,
+    invited_by: joined_person("invited_by", "inviter_email"),
+    created_at: "created_at_ms",
+    last_sent_at: "last_sent_at_ms"
+});
 
 struct ConsumedInvitation {
     role: Role,
     last_sent_at: UnixMillis,
 }
 
-impl FromRow for ConsumedInvitation {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self { role: role(row)?, last_sent_at: row.time("last_sent_at_ms")? })
-    }
-}
+from_row!(ConsumedInvitation { role: read_role, last_sent_at: "last_sent_at_ms" });
 
 /// The only column that sending again and canceling return.
 struct OfferedRole(Role);
 
 impl FromRow for OfferedRole {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        role(row).map(Self)
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
+        read_role(row).map(Self)
     }
 }
 
-fn role(row: &Row) -> Result<Role, sqlx::Error> {
-    let role: String = row.get("role")?;
-    role.parse().map_err(|error| corrupt("an invitation's role", error))
+fn read_role(row: &Row<'_>) -> Result<Role, QueryError> {
+    row.parse("role", "an invitation's role")
 }
 
 /// An invitation whose last email is not after this has expired.
@@ -114,13 +92,12 @@ fn cutoff(now: UnixMillis) -> UnixMillis {
 }
 
 /// Deletes the invitation of an address that signs in for the first time, and returns its role unless it has expired.
-pub(super) async fn consume(
-    conn: &mut Conn<'_>,
+pub(super) fn consume(
+    tx: &mut Tx<'_>,
     email: &EmailAddress,
     now: UnixMillis,
-) -> Result<Option<Role>, sqlx::Error> {
-    let consumed: Option<ConsumedInvitation> =
-        query(CONSUME).bind(email.as_str()).fetch_optional(conn).await?;
+) -> Result<Option<Role>, QueryError> {
+    let consumed: Option<ConsumedInvitation> = query(CONSUME).bind(email.as_str()).fetch_optional(tx)?;
     Ok(consumed.filter(|invitation| invitation.last_sent_at > cutoff(now)).map(|invitation| invitation.role))
 }
 
@@ -137,12 +114,12 @@ fn rejected(permit: &Permit<InvitePerson>, why: InvitationError) -> Outcome {
 }
 
 /// Counts one more email to the mailbox. `Some` if there were too many.
-async fn count_email(
-    conn: &mut Conn<'_>,
+fn count_email(
+    tx: &mut Tx<'_>,
     email: &EmailAddress,
     now: UnixMillis,
-) -> Result<Option<InvitationError>, sqlx::Error> {
-    Ok(match throttles::count(conn, ThrottleKey::InvitationEmail(email), now).await? {
+) -> Result<Option<InvitationError>, QueryError> {
+    Ok(match throttles::count(tx, ThrottleKey::InvitationEmail(email), now)? {
         ThrottleDecision::Allowed(_) => None,
         ThrottleDecision::Denied(count) => {
             Some(InvitationError::TooManyEmails { email: email.clone(), until: count.expires_at })
@@ -150,26 +127,26 @@ async fn count_email(
     })
 }
 
-async fn invite(
-    conn: &mut Conn<'_>,
+fn invite(
+    tx: &mut Tx<'_>,
     permit: &Permit<InvitePerson>,
     new: &NewInvitation,
-) -> Result<Outcome, TxError<InvitationError>> {
+) -> Result<Outcome, InvitationError> {
     let NewInvitation { email, role, message } = new;
     let now = permit.access_request().at;
-    let active: u64 = query(ACTIVE_WITH_MAILBOX).bind(email.mailbox()).fetch_one(conn).await?;
+    let active: u64 = query(ACTIVE_WITH_MAILBOX).bind(email.mailbox()).fetch_one(tx)?;
     if active > 0 {
         return Ok(rejected(permit, InvitationError::AlreadyOnTeam(email.clone())));
     }
-    let removed: u64 = query(REMOVED_WITH_MAILBOX).bind(email.mailbox()).fetch_one(conn).await?;
+    let removed: u64 = query(REMOVED_WITH_MAILBOX).bind(email.mailbox()).fetch_one(tx)?;
     if removed > 0 {
         return Ok(rejected(permit, InvitationError::PersonRemoved(email.clone())));
     }
-    let pending: u64 = query(COUNT).bind(cutoff(now).0).bind(email.as_str()).fetch_one(conn).await?;
+    let pending: u64 = query(COUNT).bind(cutoff(now).0).bind(email.as_str()).fetch_one(tx)?;
     if pending >= u64::from(MAX_INVITATIONS) {
         return Ok(rejected(permit, InvitationError::TooManyInvitations));
     }
-    if let Some(too_many) = count_email(conn, email, now).await? {
+    if let Some(too_many) = count_email(tx, email, now)? {
         return Ok(rejected(permit, too_many));
     }
     let invite = query(INVITE)
@@ -177,32 +154,44 @@ async fn invite(
         .bind(role.as_str())
         .bind(permit.by().person().map(|person| person.0))
         .bind(now.0);
-    invite.execute(conn).await?;
-    enqueue(conn, std::slice::from_ref(message)).await?;
+    invite.execute(tx)?;
+    enqueue(tx, std::slice::from_ref(message))?;
     Ok(done(permit, EventKind::PersonInvited, email, *role))
 }
 
-async fn resend(
-    conn: &mut Conn<'_>,
+fn resend(
+    tx: &mut Tx<'_>,
     permit: &Permit<InvitePerson>,
     email: &EmailAddress,
     message: &NewMessage,
-) -> Result<Outcome, TxError<InvitationError>> {
+) -> Result<Outcome, InvitationError> {
     let now = permit.access_request().at;
     let missing = || InvitationError::NoSuchInvitation(email.clone());
     let pending = query(PENDING).bind(email.as_str()).bind(cutoff(now).0);
-    let Some(OfferedRole(role)) = pending.fetch_optional(conn).await? else {
+    let Some(OfferedRole(role)) = pending.fetch_optional(tx)? else {
         return Ok(rejected(permit, missing()));
     };
-    if let Some(too_many) = count_email(conn, email, now).await? {
+    if let Some(too_many) = count_email(tx, email, now)? {
         return Ok(rejected(permit, too_many));
     }
     // It may have been used or canceled meanwhile.
-    if query(RESEND).bind(email.as_str()).bind(now.0).execute(conn).await? == 0 {
+    if query(RESEND).bind(email.as_str()).bind(now.0).execute(tx)? == 0 {
         return Ok(rejected(permit, missing()));
     }
-    enqueue(conn, std::slice::from_ref(message)).await?;
+    enqueue(tx, std::slice::from_ref(message))?;
     Ok(done(permit, EventKind::PersonInvited, email, role))
+}
+
+fn cancel(
+    tx: &mut Tx<'_>,
+    permit: &Permit<InvitePerson>,
+    email: &EmailAddress,
+) -> Result<Outcome, InvitationError> {
+    let cancel = query(CANCEL).bind(email.as_str()).bind(cutoff(permit.access_request().at).0);
+    let Some(OfferedRole(role)) = cancel.fetch_optional(tx)? else {
+        return Ok(rejected(permit, InvitationError::NoSuchInvitation(email.clone())));
+    };
+    Ok(done(permit, EventKind::InvitationCanceled, email, role))
 }
 
 /// Invitations that wait for their first sign-in.
@@ -220,11 +209,8 @@ impl Invitations {
         permit: Permit<InvitePerson>,
         new: &NewInvitation,
     ) -> Result<(), InvitationError> {
-        self.audited
-            .run_as::<_, _, InvitationError>(&[permit.by()], &(&permit, new), |conn, (permit, new)| {
-                Box::pin(async move { invite(conn, permit, new).await })
-            })
-            .await?
+        let new = new.clone();
+        self.audited.run_as(vec![permit.by()], move |tx| invite(tx, &permit, &new)).await?
     }
 
     /// Sends the invitation again, which renews it. Fails with `NoSuchInvitation` if it was used or canceled or has
@@ -235,15 +221,8 @@ impl Invitations {
         email: &EmailAddress,
         message: &NewMessage,
     ) -> Result<(), InvitationError> {
-        self.audited
-            .run_as::<_, _, InvitationError>(
-                &[permit.by()],
-                &(&permit, email, message),
-                |conn, (permit, email, message)| {
-                    Box::pin(async move { resend(conn, permit, email, message).await })
-                },
-            )
-            .await?
+        let (email, message) = (email.clone(), message.clone());
+        self.audited.run_as(vec![permit.by()], move |tx| resend(tx, &permit, &email, &message)).await?
     }
 
     pub async fn cancel_invitation(
@@ -251,19 +230,8 @@ impl Invitations {
         permit: Permit<InvitePerson>,
         email: &EmailAddress,
     ) -> Result<(), InvitationError> {
-        self.audited
-            .run_as::<_, _, InvitationError>(&[permit.by()], &(&permit, email), |conn, (permit, email)| {
-                Box::pin(async move {
-                    let cutoff = cutoff(permit.access_request().at);
-                    let cancel = query(CANCEL).bind(email.as_str()).bind(cutoff.0);
-                    let Some(OfferedRole(role)) = cancel.fetch_optional(conn).await? else {
-                        let missing = InvitationError::NoSuchInvitation((*email).clone());
-                        return Ok(rejected(permit, missing));
-                    };
-                    Ok(done(permit, EventKind::InvitationCanceled, email, role))
-                })
-            })
-            .await?
+        let email = email.clone();
+        self.audited.run_as(vec![permit.by()], move |tx| cancel(tx, &permit, &email)).await?
     }
 
     /// Audits the decision that the principal may invite people, if there is nothing to change.
@@ -271,7 +239,7 @@ impl Invitations {
         &self,
         permit: Permit<InvitePerson>,
     ) -> Result<(), InvitationError> {
-        Ok(self.audited.record(&[permit.to_audit_row()]).await?)
+        Ok(self.audited.record(vec![permit.to_audit_row()]).await?)
     }
 
     /// Invitations that have not expired, by address.

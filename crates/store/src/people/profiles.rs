@@ -1,19 +1,13 @@
 //! Names and time zones that people choose for themselves. They decide nothing, so a change is not audited.
 
-use crate::db::{COMMAND_RETRY_LIMIT, FromRow, Row, corrupt, query};
+use crate::db::{COMMAND_RETRY_LIMIT, from_row, query};
 use crate::{NamedPerson, People, PersonError};
 use chancery_domain::{PersonId, PersonName, Profile, TimeZoneName};
 
 const SET: &str = "UPDATE people SET name = $2, time_zone = $3 WHERE id = $1 AND removed_at_ms IS NULL";
 const NAMES: &str = "SELECT id, name FROM people WHERE name IS NOT NULL ORDER BY id";
 
-impl FromRow for NamedPerson {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let name: String = row.get("name")?;
-        let name = name.parse().map_err(|error| corrupt("a person's name", error))?;
-        Ok(Self { id: PersonId(row.get("id")?), name })
-    }
-}
+from_row!(NamedPerson { id, name: parse("name", "a person's name") });
 
 impl People {
     /// For the person's own profile. Fails with `NoSuchPerson` if they were removed.

@@ -3,7 +3,7 @@
 
 use super::rows::lock_person;
 use super::sessions::Sessions;
-use crate::db::{COMMAND_RETRY_LIMIT, Conn, query};
+use crate::db::{COMMAND_RETRY_LIMIT, QueryError, Tx, query};
 use crate::{LogoutTarget, PersonError, ProviderLogout, ProviderLogoutOutcome};
 use chancery_domain::{AuditEvent, AuditRow, AuditedEvent, EventKind, EventOrigin, PersonId, UnixMillis};
 use std::collections::BTreeSet;
@@ -21,33 +21,25 @@ const DELETE_EXPIRED: &str = "DELETE FROM logout_token_ids WHERE id_hash IN \
     (SELECT id_hash FROM logout_token_ids WHERE expires_at_ms <= $1 LIMIT $2)";
 
 /// Ends the sessions, and the sign-ins that wait for a code. Returns the person of each session that ended.
-async fn end_target(
-    conn: &mut Conn<'_>,
-    issuer: &str,
-    target: &LogoutTarget,
-) -> Result<Vec<i64>, sqlx::Error> {
+fn end_target(tx: &mut Tx<'_>, issuer: &str, target: &LogoutTarget) -> Result<Vec<i64>, QueryError> {
     match target {
         LogoutTarget::Subject(subject) => {
-            query(END_PENDING_OF_SUBJECT).bind(issuer).bind(subject.as_str()).execute(conn).await?;
-            query(END_OF_SUBJECT).bind(issuer).bind(subject.as_str()).fetch_all(conn).await
+            query(END_PENDING_OF_SUBJECT).bind(issuer).bind(subject.as_str()).execute(tx)?;
+            query(END_OF_SUBJECT).bind(issuer).bind(subject.as_str()).fetch_all(tx)
         }
         LogoutTarget::ProviderSession { sid, subject } => {
             let named = |sql| query(sql).bind(issuer).bind(subject.as_deref()).bind(sid.as_str());
-            named(END_PENDING_OF_SID).execute(conn).await?;
-            named(END_OF_SID).fetch_all(conn).await
+            named(END_PENDING_OF_SID).execute(tx)?;
+            named(END_OF_SID).fetch_all(tx)
         }
     }
 }
 
 /// One row for each person.
-async fn audit_rows(
-    conn: &mut Conn<'_>,
-    people: &[i64],
-    origin: &EventOrigin,
-) -> Result<Vec<AuditRow>, sqlx::Error> {
+fn audit_rows(tx: &mut Tx<'_>, people: &[i64], origin: &EventOrigin) -> Result<Vec<AuditRow>, QueryError> {
     let mut rows = Vec::new();
     for person in people.iter().copied().collect::<BTreeSet<i64>>() {
-        let Some(known) = lock_person(conn, PersonId(person)).await? else { continue };
+        let Some(known) = lock_person(tx, PersonId(person))? else { continue };
         let event = AuditEvent::new(EventKind::SignedOutByProvider, known.person.id);
         rows.push(AuditRow::Event(AuditedEvent {
             by: Some(known.principal()),
@@ -66,19 +58,17 @@ impl Sessions {
         logout: &ProviderLogout,
         origin: &EventOrigin,
     ) -> Result<ProviderLogoutOutcome, PersonError> {
+        let (logout, origin) = (logout.clone(), origin.clone());
         self.audited
-            .run_then_record(&(logout, origin), |conn, (logout, origin)| {
-                Box::pin(async move {
-                    let record = query(RECORD_TOKEN)
-                        .bind(logout.token_id.0.as_slice())
-                        .bind(logout.token_expires_at.0);
-                    if record.execute(conn).await? == 0 {
-                        return Ok((ProviderLogoutOutcome::Replayed, Vec::new()));
-                    }
-                    let ended = end_target(conn, &logout.issuer, &logout.target).await?;
-                    let rows = audit_rows(conn, &ended, origin).await?;
-                    Ok((ProviderLogoutOutcome::Ended(ended.len() as u64), rows))
-                })
+            .run_then_record(move |tx| {
+                let record =
+                    query(RECORD_TOKEN).bind(logout.token_id.0.as_slice()).bind(logout.token_expires_at.0);
+                if record.execute(tx)? == 0 {
+                    return Ok((ProviderLogoutOutcome::Replayed, Vec::new()));
+                }
+                let ended = end_target(tx, &logout.issuer, &logout.target)?;
+                let rows = audit_rows(tx, &ended, &origin)?;
+                Ok((ProviderLogoutOutcome::Ended(ended.len() as u64), rows))
             })
             .await
     }

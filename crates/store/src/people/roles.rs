@@ -8,8 +8,7 @@ use crate::DbError;
 use crate::audit::principal::ensure_principal_unchanged;
 use crate::audit::step::AuditedSteps;
 use crate::clients::unsaved_rows::delete_unsaved_texts_of;
-use crate::db::Db;
-use crate::db::{Conn, Dialect, TxError, query};
+use crate::db::{Db, Dialect, QueryError, Tx, query};
 use crate::{IsConfirmed, PersonError, RemovedPerson, VerifiedIdentity};
 use chancery_domain::{
     AuditEvent, AuditRow, AuditedEvent, EmailAddress, EventKind, Identity, Person, PersonId, Role, UnixMillis,
@@ -84,21 +83,21 @@ enum RoleRule {
 
 /// A removed person stays removed, and keeps their address: no other identity can join with its mailbox, whose removed
 /// person is returned instead.
-async fn upsert_person(
-    conn: &mut Conn<'_>,
+fn upsert_person(
+    tx: &mut Tx<'_>,
     verified: &VerifiedIdentity,
     rule: RoleRule,
-) -> Result<(PersonRow, Option<AuditEvent>), TxError<PersonError>> {
+) -> Result<(PersonRow, Option<AuditEvent>), PersonError> {
     let VerifiedIdentity { identity, email, role, origin } = verified;
-    let known = match lock_identity(conn, identity).await? {
+    let known = match lock_identity(tx, identity)? {
         Some(known) => known,
         None => {
             let removed: Option<PersonRow> =
-                query(REMOVED_WITH_MAILBOX).bind(email.mailbox()).fetch_optional(conn).await?;
+                query(REMOVED_WITH_MAILBOX).bind(email.mailbox()).fetch_optional(tx)?;
             if let Some(removed) = removed {
                 return Ok((removed, None));
             }
-            let invited = invitations::consume(conn, email, origin.at).await?;
+            let invited = invitations::consume(tx, email, origin.at)?;
             let role = match (rule, invited) {
                 (RoleRule::PromoteOnly, Some(invited)) => invited.max(*role),
                 _ => *role,
@@ -110,14 +109,14 @@ async fn upsert_person(
                 .bind(role.as_str())
                 .bind(origin.at.0)
                 .bind(email.mailbox());
-            let joined: Option<PersonRow> = join.fetch_optional(conn).await?;
+            let joined: Option<PersonRow> = join.fetch_optional(tx)?;
             if let Some(joined) = joined {
                 let event = AuditEvent::new(EventKind::PersonJoined, joined.person.id);
                 return Ok((joined, Some(AuditEvent { new_role: Some(role), ..event })));
             }
             // A concurrent sign-in of the same identity created the person.
             let missing = || DbError::Unavailable("the database returned no row for the person".to_owned());
-            lock_identity(conn, identity).await?.ok_or_else(missing)?
+            lock_identity(tx, identity)?.ok_or_else(missing)?
         }
     };
     if known.removed_at.is_some() {
@@ -126,7 +125,7 @@ async fn upsert_person(
     let (id, old_role) = (known.person.id, known.person.role);
     let new_role = match rule {
         RoleRule::PromoteOnly => old_role.max(*role),
-        RoleRule::Follow => followed_role(conn, id, old_role, *role).await?,
+        RoleRule::Follow => followed_role(tx, id, old_role, *role)?,
     };
     if known.person.email == *email && old_role == new_role {
         return Ok((known, None));
@@ -136,7 +135,7 @@ async fn upsert_person(
         .bind(email.as_str())
         .bind(new_role.as_str())
         .bind(email.mailbox());
-    let updated: PersonRow = set.fetch_one(conn).await?;
+    let updated: PersonRow = set.fetch_one(tx)?;
     let promoted = (old_role != new_role).then(|| AuditEvent {
         old_role: Some(old_role),
         new_role: Some(new_role),
@@ -152,23 +151,18 @@ async fn upsert_person(
 }
 
 /// The role that the directory gives, or the old one for the last partner.
-async fn followed_role(
-    conn: &mut Conn<'_>,
-    id: PersonId,
-    old_role: Role,
-    role: Role,
-) -> Result<Role, sqlx::Error> {
+fn followed_role(tx: &mut Tx<'_>, id: PersonId, old_role: Role, role: Role) -> Result<Role, QueryError> {
     if role >= old_role {
         return Ok(role);
     }
-    let demote = query(set_role(conn.dialect())).bind(id.0).bind(role.as_str());
-    let demoted: Option<Person> = demote.fetch_optional(conn).await?;
+    let demote = query(set_role(tx.dialect())).bind(id.0).bind(role.as_str());
+    let demoted: Option<Person> = demote.fetch_optional(tx)?;
     Ok(demoted.map_or(old_role, |person| person.role))
 }
 
 /// Why an update of a person changed no row.
-async fn rejection_reason(conn: &mut Conn<'_>, person: PersonId) -> Result<PersonError, sqlx::Error> {
-    Ok(match lock_person(conn, person).await? {
+fn rejection_reason(tx: &mut Tx<'_>, person: PersonId) -> Result<PersonError, QueryError> {
+    Ok(match lock_person(tx, person)? {
         Some(PersonRow { removed_at: None, .. }) => PersonError::LastPartner,
         _ => PersonError::NoSuchPerson(person),
     })
@@ -185,21 +179,21 @@ fn rejected<T>(permit: &Permit<ManageTeam>, why: PersonError) -> Outcome<T> {
     (Err(why), vec![permit.to_audit_row()])
 }
 
-async fn remove(
-    conn: &mut Conn<'_>,
+fn remove(
+    tx: &mut Tx<'_>,
     permit: &Permit<ManageTeam>,
     person: PersonId,
-    is_confirmed: IsConfirmed<'_>,
-) -> Result<Outcome<Vec<Person>>, TxError<PersonError>> {
-    let same = query(same_mailbox(conn.dialect())).bind(person.0);
-    let people: Vec<Person> = same.fetch_all(conn).await?;
-    ensure_principal_unchanged::<PersonError>(conn, permit.by()).await?;
+    is_confirmed: &IsConfirmed,
+) -> Result<Outcome<Vec<Person>>, PersonError> {
+    let same = query(same_mailbox(tx.dialect())).bind(person.0);
+    let people: Vec<Person> = same.fetch_all(tx)?;
+    ensure_principal_unchanged::<PersonError>(tx, permit.by())?;
     let Some(mailbox) = people.iter().find(|own| own.id == person).map(|own| own.email.mailbox()) else {
         return Ok(rejected(permit, PersonError::NoSuchPerson(person)));
     };
     if people.iter().any(|person| person.role == Role::Partner) {
-        let outside = query(partners_outside_mailbox(conn.dialect())).bind(mailbox);
-        let partners: u64 = outside.fetch_one(conn).await?;
+        let outside = query(partners_outside_mailbox(tx.dialect())).bind(mailbox);
+        let partners: u64 = outside.fetch_one(tx)?;
         if partners == 0 {
             return Ok(rejected(permit, PersonError::LastPartner));
         }
@@ -209,8 +203,8 @@ async fn remove(
     }
     // Their sessions stop working now, and are deleted with the expired ones.
     for person in &people {
-        query(REMOVE).bind(person.id.0).bind(permit.access_request().at.0).execute(conn).await?;
-        delete_unsaved_texts_of(conn, person.id).await?;
+        query(REMOVE).bind(person.id.0).bind(permit.access_request().at.0).execute(tx)?;
+        delete_unsaved_texts_of(tx, person.id)?;
     }
     let event = |person: &Person| AuditEvent::new(EventKind::PersonRemoved, person.id);
     let rows = people.iter().map(|person| permit.to_audit_row_with_effect(event(person))).collect();
@@ -227,17 +221,13 @@ async fn admit(
     if issuer.contains('\0') || subject.contains('\0') {
         return Err(DbError::NulCharacter { what: "the identity" }.into());
     }
-    let PersonRow { person, removed_at } = audited
-        .run_then_record(&(verified, rule), |conn, (verified, rule)| {
-            Box::pin(async move {
-                let (known, event) = upsert_person(conn, verified, *rule).await?;
-                let by = Some((known.person.id, known.person.role));
-                let row =
-                    |event| AuditRow::Event(AuditedEvent { by, event, origin: verified.origin.clone() });
-                Ok((known, event.map(row).into_iter().collect()))
-            })
-        })
-        .await?;
+    let step = move |tx: &mut Tx<'_>| {
+        let (known, event) = upsert_person(tx, &verified, rule)?;
+        let by = Some(known.principal());
+        let row = |event| AuditRow::Event(AuditedEvent { by, event, origin: verified.origin.clone() });
+        Ok::<_, PersonError>((known, event.map(row).into_iter().collect()))
+    };
+    let PersonRow { person, removed_at } = audited.run_then_record(step).await?;
     match removed_at {
         Some(_) => Err(PersonError::PersonRemoved(person.id)),
         None => Ok(person),
@@ -294,27 +284,17 @@ impl People {
         role: Role,
     ) -> Result<Person, PersonError> {
         self.audited
-            .run_as::<_, _, PersonError>(
-                &[permit.by()],
-                &(&permit, person, role),
-                |conn, (permit, person, role)| {
-                    Box::pin(async move {
-                        let old_role = lock_person(conn, *person).await?.map(|known| known.person.role);
-                        ensure_principal_unchanged::<PersonError>(conn, permit.by()).await?;
-                        let change = query(set_role(conn.dialect())).bind(person.0).bind(role.as_str());
-                        let changed: Option<Person> = change.fetch_optional(conn).await?;
-                        let Some(changed) = changed else {
-                            return Ok(rejected(permit, rejection_reason(conn, *person).await?));
-                        };
-                        let effect = AuditEvent {
-                            old_role,
-                            new_role: Some(*role),
-                            ..AuditEvent::new(EventKind::RoleChanged, *person)
-                        };
-                        Ok(done(permit, effect, changed))
-                    })
-                },
-            )
+            .run_as::<_, PersonError>(vec![permit.by()], move |tx| {
+                let old_role = lock_person(tx, person)?.map(|known| known.person.role);
+                ensure_principal_unchanged::<PersonError>(tx, permit.by())?;
+                let change = query(set_role(tx.dialect())).bind(person.0).bind(role.as_str());
+                let changed: Option<Person> = change.fetch_optional(tx)?;
+                let Some(changed) = changed else {
+                    return Ok(rejected(&permit, rejection_reason(tx, person)?));
+                };
+                let event = AuditEvent::new(EventKind::RoleChanged, person);
+                Ok(done(&permit, AuditEvent { old_role, new_role: Some(role), ..event }, changed))
+            })
             .await?
     }
 
@@ -325,14 +305,9 @@ impl People {
         &self,
         permit: Permit<ManageTeam>,
         person: PersonId,
-        is_confirmed: IsConfirmed<'_>,
+        is_confirmed: IsConfirmed,
     ) -> Result<Vec<Person>, PersonError> {
-        let args = (&permit, person, is_confirmed);
-        self.audited
-            .run_as::<_, _, PersonError>(&[permit.by()], &args, |conn, (permit, person, is_confirmed)| {
-                Box::pin(async move { remove(conn, permit, *person, *is_confirmed).await })
-            })
-            .await?
+        self.audited.run_as(vec![permit.by()], move |tx| remove(tx, &permit, person, &is_confirmed)).await?
     }
 
     /// Lets the person sign in again, in their previous role. Their old sessions stay ended. Fails with `NoSuchPerson`
@@ -343,18 +318,16 @@ impl People {
         person: PersonId,
     ) -> Result<Person, PersonError> {
         self.audited
-            .run_as::<_, _, PersonError>(&[permit.by()], &(&permit, person), |conn, (permit, person)| {
-                Box::pin(async move {
-                    lock_person(conn, *person).await?;
-                    ensure_principal_unchanged::<PersonError>(conn, permit.by()).await?;
-                    let restored: Option<Person> = query(RESTORE).bind(person.0).fetch_optional(conn).await?;
-                    let Some(restored) = restored else {
-                        return Ok(rejected(permit, PersonError::NoSuchPerson(*person)));
-                    };
-                    // Sessions that are not deleted yet would work again.
-                    query(END_SESSIONS).bind(person.0).execute(conn).await?;
-                    Ok(done(permit, AuditEvent::new(EventKind::PersonRestored, *person), restored))
-                })
+            .run_as::<_, PersonError>(vec![permit.by()], move |tx| {
+                lock_person(tx, person)?;
+                ensure_principal_unchanged::<PersonError>(tx, permit.by())?;
+                let restored: Option<Person> = query(RESTORE).bind(person.0).fetch_optional(tx)?;
+                let Some(restored) = restored else {
+                    return Ok(rejected(&permit, PersonError::NoSuchPerson(person)));
+                };
+                // Sessions that are not deleted yet would work again.
+                query(END_SESSIONS).bind(person.0).execute(tx)?;
+                Ok(done(&permit, AuditEvent::new(EventKind::PersonRestored, person), restored))
             })
             .await?
     }
@@ -366,14 +339,12 @@ impl People {
         person: PersonId,
     ) -> Result<u64, PersonError> {
         self.audited
-            .run_as::<_, _, PersonError>(&[permit.by()], &(&permit, person), |conn, (permit, person)| {
-                Box::pin(async move {
-                    let Some(known) = lock_person(conn, *person).await? else {
-                        return Ok(rejected(permit, PersonError::NoSuchPerson(*person)));
-                    };
-                    let ended = end_sessions_of(conn, &known.person.identity).await?;
-                    Ok(done(permit, AuditEvent::new(EventKind::SessionsEnded, *person), ended))
-                })
+            .run_as::<_, PersonError>(vec![permit.by()], move |tx| {
+                let Some(known) = lock_person(tx, person)? else {
+                    return Ok(rejected(&permit, PersonError::NoSuchPerson(person)));
+                };
+                let ended = end_sessions_of(tx, &known.person.identity)?;
+                Ok(done(&permit, AuditEvent::new(EventKind::SessionsEnded, person), ended))
             })
             .await?
     }

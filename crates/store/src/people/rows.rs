@@ -1,30 +1,23 @@
 //! Database rows of people.
 
-use crate::db::{Conn, Dialect, FromRow, Row, corrupt, query};
-use chancery_domain::{Identity, Person, PersonId, PersonName, Profile, Role, TimeZoneName, UnixMillis};
+use crate::db::{Dialect, FromRow, QueryError, Row, Tx, from_row, query};
+use chancery_domain::{Identity, Person, PersonId, Profile, Role, UnixMillis};
 
-impl FromRow for Person {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let (email, role): (String, String) = (row.get("email")?, row.get("role")?);
-        Ok(Self {
-            id: PersonId(row.get("id")?),
-            identity: Identity { issuer: row.get("issuer")?, subject: row.get("subject")? },
-            email: email.parse().map_err(|error| corrupt("a person's address", error))?,
-            role: role.parse().map_err(|error| corrupt("a person's role", error))?,
-            joined_at: UnixMillis(row.get("joined_at_ms")?),
-            profile: Profile::from_row(row)?,
-        })
-    }
-}
+from_row!(Identity { issuer, subject });
+from_row!(Person {
+    id,
+    identity: Identity::from_row,
+    email: parse("email", "a person's address"),
+    role: parse("role", "a person's role"),
+    joined_at: "joined_at_ms",
+    profile: Profile::from_row
+});
 
 impl FromRow for Profile {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let (name, time_zone): (Option<String>, Option<String>) = (row.get("name")?, row.get("time_zone")?);
-        let name =
-            name.map(|name| name.parse::<PersonName>().map_err(|error| corrupt("a person's name", error)));
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
         // A time zone may be missing from the database of a later version. Its person sees UTC.
-        let time_zone = time_zone.and_then(|zone| zone.parse::<TimeZoneName>().ok());
-        Ok(Self { name: name.transpose()?, time_zone })
+        let time_zone = row.get::<Option<String>>("time_zone")?.and_then(|zone| zone.parse().ok());
+        Ok(Self { name: row.parse_optional("name", "a person's name")?, time_zone })
     }
 }
 
@@ -34,12 +27,7 @@ pub(crate) struct PersonRow {
     pub(crate) removed_at: Option<UnixMillis>,
 }
 
-impl FromRow for PersonRow {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let removed_at: Option<i64> = row.get("removed_at_ms")?;
-        Ok(Self { person: Person::from_row(row)?, removed_at: removed_at.map(UnixMillis) })
-    }
-}
+from_row!(PersonRow { person: Person::from_row, removed_at: "removed_at_ms" });
 
 impl PersonRow {
     /// The principal for audit rows.
@@ -49,25 +37,19 @@ impl PersonRow {
 }
 
 /// The person of this identity, locked until the transaction ends.
-pub(crate) async fn lock_identity(
-    conn: &mut Conn<'_>,
-    identity: &Identity,
-) -> Result<Option<PersonRow>, sqlx::Error> {
-    let find = query(match conn.dialect() {
+pub(crate) fn lock_identity(tx: &mut Tx<'_>, identity: &Identity) -> Result<Option<PersonRow>, QueryError> {
+    let find = query(match tx.dialect() {
         Dialect::Sqlite => "SELECT * FROM people WHERE issuer = $1 AND subject = $2",
         Dialect::Postgres => "SELECT * FROM people WHERE issuer = $1 AND subject = $2 FOR NO KEY UPDATE",
     });
-    find.bind(identity.issuer.as_str()).bind(identity.subject.as_str()).fetch_optional(conn).await
+    find.bind(identity.issuer.as_str()).bind(identity.subject.as_str()).fetch_optional(tx)
 }
 
 /// Like `lock_identity`, by id.
-pub(crate) async fn lock_person(
-    conn: &mut Conn<'_>,
-    person: PersonId,
-) -> Result<Option<PersonRow>, sqlx::Error> {
-    let find = query(match conn.dialect() {
+pub(crate) fn lock_person(tx: &mut Tx<'_>, person: PersonId) -> Result<Option<PersonRow>, QueryError> {
+    let find = query(match tx.dialect() {
         Dialect::Sqlite => "SELECT * FROM people WHERE id = $1",
         Dialect::Postgres => "SELECT * FROM people WHERE id = $1 FOR NO KEY UPDATE",
     });
-    find.bind(person.0).fetch_optional(conn).await
+    find.bind(person.0).fetch_optional(tx)
 }

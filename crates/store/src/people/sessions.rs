@@ -3,8 +3,7 @@
 
 use super::rows::{PersonRow, lock_identity, lock_person};
 use crate::audit::step::AuditedSteps;
-use crate::db::Db;
-use crate::db::{COMMAND_RETRY_LIMIT, Conn, FromRow, Row, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Db, QueryError, Tx, from_row, query};
 use crate::secrets::column::SESSION_ID_TOKEN;
 use crate::secrets::keyring::Keyring;
 use crate::{NewSession, PersonError, RenewedSession, SignedIn};
@@ -27,28 +26,20 @@ fn touch_interval_ms(timeouts: SessionTimeouts) -> i64 {
     i64::try_from(TOUCH_INTERVAL.min(timeouts.idle / IDLE_FRACTION).as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The column is `session_id`, because a person has an `id` too.
-impl FromRow for Session {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            id: SessionId(row.get("session_id")?),
-            person: PersonId(row.get("person_id")?),
-            started_at: UnixMillis(row.get("started_at_ms")?),
-            last_used_at: UnixMillis(row.get("last_used_at_ms")?),
-            ip_address: row.get("ip_address")?,
-            user_agent: row.get("browser")?,
-            authenticated_at: UnixMillis(row.get("authenticated_at_ms")?),
-            confirmed_at: UnixMillis(row.get("confirmed_at_ms")?),
-            sid: row.get("sid")?,
-        })
-    }
-}
+// The column is `session_id`, because a person has an `id` too.
+from_row!(Session {
+    id: "session_id",
+    person: "person_id",
+    started_at: "started_at_ms",
+    last_used_at: "last_used_at_ms",
+    ip_address,
+    user_agent: "browser",
+    authenticated_at: "authenticated_at_ms",
+    confirmed_at: "confirmed_at_ms",
+    sid
+});
 
-impl FromRow for SignedIn {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self { session: Session::from_row(row)?, person: Person::from_row(row)? })
-    }
-}
+from_row!(SignedIn { session: Session::from_row, person: Person::from_row });
 
 const START: &str = "INSERT INTO sessions (token_hash, person_id, started_at_ms, last_used_at_ms, ip_address, browser, \
     authenticated_at_ms, confirmed_at_ms, sid, id_token, binding_hash) \
@@ -86,10 +77,10 @@ const DELETE_EXPIRED: &str = "DELETE FROM sessions WHERE id IN (SELECT s.id FROM
     WHERE s.started_at_ms <= $1 OR s.last_used_at_ms <= $2 OR p.removed_at_ms IS NOT NULL LIMIT $3)";
 
 /// Ends the sessions of an identity, and its sign-ins that wait for a code. Returns the number of sessions.
-pub(crate) async fn end_sessions_of(conn: &mut Conn<'_>, identity: &Identity) -> Result<u64, sqlx::Error> {
+pub(crate) fn end_sessions_of(tx: &mut Tx<'_>, identity: &Identity) -> Result<u64, QueryError> {
     let Identity { issuer, subject } = identity;
-    query(END_PENDING_OF_IDENTITY).bind(issuer.as_str()).bind(subject.as_str()).execute(conn).await?;
-    query(END_OF_IDENTITY).bind(issuer.as_str()).bind(subject.as_str()).execute(conn).await
+    query(END_PENDING_OF_IDENTITY).bind(issuer.as_str()).bind(subject.as_str()).execute(tx)?;
+    query(END_OF_IDENTITY).bind(issuer.as_str()).bind(subject.as_str()).execute(tx)
 }
 
 /// The audit row of an action on a person's own sessions; none if there is no such person.
@@ -109,18 +100,17 @@ async fn end(
     session: Option<SessionId>,
     origin: &EventOrigin,
 ) -> Result<u64, PersonError> {
+    // Ids start at 1, so 0 matches no session.
+    let session = session.map_or(0, |session| session.0);
+    let origin = origin.clone();
     audited
-        .run_then_record(&(sql, person, session, origin), |conn, (sql, person, session, origin)| {
-            Box::pin(async move {
-                // Ids start at 1, so 0 matches no session.
-                let session = session.map_or(0, |session| session.0);
-                let ended = query(sql).bind(person.0).bind(session).execute(conn).await?;
-                let rows = match ended {
-                    0 => Vec::new(),
-                    _ => event_of(lock_person(conn, *person).await?, EventKind::SignedOut, origin),
-                };
-                Ok((ended, rows))
-            })
+        .run_then_record(move |tx| {
+            let ended = query(sql).bind(person.0).bind(session).execute(tx)?;
+            let rows = match ended {
+                0 => Vec::new(),
+                _ => event_of(lock_person(tx, person)?, EventKind::SignedOut, &origin),
+            };
+            Ok((ended, rows))
         })
         .await
 }
@@ -131,16 +121,15 @@ pub(crate) async fn end_identity_sessions(
     identity: &Identity,
     origin: &EventOrigin,
 ) -> Result<u64, PersonError> {
+    let (identity, origin) = (identity.clone(), origin.clone());
     audited
-        .run_then_record(&(identity, origin), |conn, (identity, origin)| {
-            Box::pin(async move {
-                let ended = end_sessions_of(conn, identity).await?;
-                let rows = match ended {
-                    0 => Vec::new(),
-                    _ => event_of(lock_identity(conn, identity).await?, EventKind::SignedOut, origin),
-                };
-                Ok((ended, rows))
-            })
+        .run_then_record(move |tx| {
+            let ended = end_sessions_of(tx, &identity)?;
+            let rows = match ended {
+                0 => Vec::new(),
+                _ => event_of(lock_identity(tx, &identity)?, EventKind::SignedOut, &origin),
+            };
+            Ok((ended, rows))
         })
         .await
 }
@@ -157,43 +146,38 @@ impl Sessions {
     /// Fails with `NoSuchPerson` for a removed person. Beyond `MAX_SESSIONS_PER_PERSON`, the person's least recently
     /// used sessions end.
     pub async fn start_session(&self, new: NewSession) -> Result<(), PersonError> {
-        let args = (&self.keyring, &new);
-        let started = self
-            .audited
-            .run_then_record::<_, _, PersonError>(&args, |conn, (keyring, new)| {
-                Box::pin(async move {
-                    let (row, id_token) = (new.token.0.as_slice(), new.authentication.id_token.as_deref());
-                    let id_token = keyring.seal_optional(conn, SESSION_ID_TOKEN, row, id_token).await?;
-                    let start = query(START)
-                        .bind(new.token.0.as_slice())
-                        .bind(new.person.0)
-                        .bind(new.origin.at.0)
-                        .bind(new.ip_address.as_str())
-                        .bind(new.user_agent.as_str())
-                        .bind(new.authentication.authenticated_at.0)
-                        .bind(new.authentication.sid.as_deref())
-                        .bind(id_token.as_deref())
-                        .bind(new.binding.as_ref().map(|binding| binding.0.as_slice()));
-                    let started = start.execute(conn).await?;
-                    // The browser's previous session ends even if no new one starts.
-                    if let Some(old) = &new.replaces {
-                        query(END_OF_TOKEN).bind(old.0.as_slice()).execute(conn).await?;
-                    }
-                    let end_excess = query(END_EXCESS_SESSIONS)
-                        .bind(new.person.0)
-                        .bind(i64::from(MAX_SESSIONS_PER_PERSON))
-                        .bind(i64::from(u32::MAX));
-                    end_excess.execute(conn).await?;
-                    let rows = match started {
-                        0 => Vec::new(),
-                        _ => event_of(lock_person(conn, new.person).await?, EventKind::SignedIn, &new.origin),
-                    };
-                    Ok((started, rows))
-                })
-            })
-            .await?;
-        match started {
-            0 => Err(PersonError::NoSuchPerson(new.person)),
+        let (keyring, person) = (self.keyring.clone(), new.person);
+        let step = move |tx: &mut Tx<'_>| {
+            let (row, id_token) = (new.token.0.as_slice(), new.authentication.id_token.as_deref());
+            let id_token = keyring.seal_optional(tx, SESSION_ID_TOKEN, row, id_token)?;
+            let start = query(START)
+                .bind(row)
+                .bind(person.0)
+                .bind(new.origin.at.0)
+                .bind(new.ip_address.as_str())
+                .bind(new.user_agent.as_str())
+                .bind(new.authentication.authenticated_at.0)
+                .bind(new.authentication.sid.as_deref())
+                .bind(id_token.as_deref())
+                .bind(new.binding.as_ref().map(|binding| binding.0.as_slice()));
+            let started = start.execute(tx)?;
+            // The browser's previous session ends even if no new one starts.
+            if let Some(old) = &new.replaces {
+                query(END_OF_TOKEN).bind(old.0.as_slice()).execute(tx)?;
+            }
+            let end_excess = query(END_EXCESS_SESSIONS)
+                .bind(person.0)
+                .bind(i64::from(MAX_SESSIONS_PER_PERSON))
+                .bind(i64::from(u32::MAX));
+            end_excess.execute(tx)?;
+            let rows = match started {
+                0 => Vec::new(),
+                _ => event_of(lock_person(tx, person)?, EventKind::SignedIn, &new.origin),
+            };
+            Ok::<_, PersonError>((started, rows))
+        };
+        match self.audited.run_then_record(step).await? {
+            0 => Err(PersonError::NoSuchPerson(person)),
             _ => Ok(()),
         }
     }
@@ -264,32 +248,30 @@ impl Sessions {
 
     /// Replaces the token and the authentication of a session, which goes on. False if it has ended. A step-up is audited.
     pub async fn renew_session(&self, renewed: RenewedSession) -> Result<bool, PersonError> {
-        let args = (&self.keyring, &renewed);
+        let keyring = self.keyring.clone();
         self.audited
-            .run_then_record::<_, _, PersonError>(&args, |conn, (keyring, renewed)| {
-                Box::pin(async move {
-                    let authentication = &renewed.authentication;
-                    let (row, id_token) = (renewed.token.0.as_slice(), authentication.id_token.as_deref());
-                    let id_token = keyring.seal_optional(conn, SESSION_ID_TOKEN, row, id_token).await?;
-                    let renew = query(RENEW)
-                        .bind(renewed.person.0)
-                        .bind(renewed.old_token.0.as_slice())
-                        .bind(renewed.token.0.as_slice())
-                        .bind(renewed.binding.as_ref().map(|binding| binding.0.as_slice()))
-                        .bind(authentication.authenticated_at.0)
-                        .bind(renewed.confirmed_at.0)
-                        .bind(authentication.sid.as_deref())
-                        .bind(id_token.as_deref());
-                    let is_renewed = renew.execute(conn).await? > 0;
-                    let rows = match renewed.step_up.as_ref().filter(|_| is_renewed) {
-                        Some(origin) => {
-                            let known = lock_person(conn, renewed.person).await?;
-                            event_of(known, EventKind::Reauthenticated, origin)
-                        }
-                        None => Vec::new(),
-                    };
-                    Ok((is_renewed, rows))
-                })
+            .run_then_record(move |tx| {
+                let authentication = &renewed.authentication;
+                let (row, id_token) = (renewed.token.0.as_slice(), authentication.id_token.as_deref());
+                let id_token = keyring.seal_optional(tx, SESSION_ID_TOKEN, row, id_token)?;
+                let renew = query(RENEW)
+                    .bind(renewed.person.0)
+                    .bind(renewed.old_token.0.as_slice())
+                    .bind(row)
+                    .bind(renewed.binding.as_ref().map(|binding| binding.0.as_slice()))
+                    .bind(authentication.authenticated_at.0)
+                    .bind(renewed.confirmed_at.0)
+                    .bind(authentication.sid.as_deref())
+                    .bind(id_token.as_deref());
+                let is_renewed = renew.execute(tx)? > 0;
+                let rows = match renewed.step_up.as_ref().filter(|_| is_renewed) {
+                    Some(origin) => {
+                        let known = lock_person(tx, renewed.person)?;
+                        event_of(known, EventKind::Reauthenticated, origin)
+                    }
+                    None => Vec::new(),
+                };
+                Ok((is_renewed, rows))
             })
             .await
     }
@@ -303,7 +285,7 @@ impl Sessions {
         let by = Some((person.id, person.role));
         let event = AuditEvent::new(EventKind::ReauthenticationRequired, person.id);
         let row = AuditRow::Event(AuditedEvent { by, event, origin: origin.clone() });
-        Ok(self.audited.record(&[row]).await?)
+        Ok(self.audited.record(vec![row]).await?)
     }
 
     /// Active sessions, most recently used first.

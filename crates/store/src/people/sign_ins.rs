@@ -3,8 +3,7 @@
 use super::email_codes;
 use super::rows::lock_identity;
 use crate::audit::step::AuditedSteps;
-use crate::db::Db;
-use crate::db::{COMMAND_RETRY_LIMIT, Conn, FromRow, Row, corrupt, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Db, QueryError, Row, Tx, corrupt, from_row, query};
 use crate::secrets::keyring::Keyring;
 use crate::{CodeEmailOutcome, CodeOutcome, PendingEmailCode, PendingSignIn, PersonError, SignInPurpose};
 use chancery_domain::{
@@ -14,22 +13,18 @@ use chancery_domain::{
 /// Most sign-ins in progress. Anyone can start one, so beyond this the oldest are deleted.
 pub const MAX_SIGN_INS: u32 = 100_000;
 
-impl FromRow for PendingSignIn {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            state: row.get("state")?,
-            nonce: row.get("nonce")?,
-            pkce_verifier: row.get("pkce_verifier")?,
-            return_to: email_codes::return_path(row)?,
-            purpose: purpose(row)?,
-            expires_at: UnixMillis(row.get("expires_at_ms")?),
-        })
-    }
-}
+from_row!(PendingSignIn {
+    state,
+    nonce,
+    pkce_verifier,
+    return_to: email_codes::return_path,
+    purpose: read_purpose,
+    expires_at: "expires_at_ms"
+});
 
-fn purpose(row: &Row) -> Result<SignInPurpose, sqlx::Error> {
+fn read_purpose(row: &Row<'_>) -> Result<SignInPurpose, QueryError> {
     let stored: String = row.get("purpose")?;
-    SignInPurpose::from_stored(&stored)
+    SignInPurpose::parse(&stored)
         .ok_or_else(|| corrupt("a sign-in's purpose", format!("there is no purpose {stored:?}")))
 }
 
@@ -43,12 +38,8 @@ const DELETE_EXCESS: &str = "DELETE FROM pending_sign_ins WHERE token_hash IN \
     (SELECT token_hash FROM pending_sign_ins ORDER BY expires_at_ms DESC LIMIT $2 OFFSET $1)";
 
 /// The audit row of a wrong code. A person who signs in for the first time is not known yet.
-async fn code_rejected(
-    conn: &mut Conn<'_>,
-    identity: &Identity,
-    origin: &EventOrigin,
-) -> Result<AuditRow, sqlx::Error> {
-    let by = lock_identity(conn, identity).await?.map(|known| known.principal());
+fn code_rejected(tx: &mut Tx<'_>, identity: &Identity, origin: &EventOrigin) -> Result<AuditRow, QueryError> {
+    let by = lock_identity(tx, identity)?.map(|known| known.principal());
     let subject = by.map(|(person, _)| person);
     let event = AuditEvent { kind: EventKind::CodeRejected, subject, old_role: None, new_role: None };
     Ok(AuditRow::Event(AuditedEvent { by, event, origin: origin.clone() }))
@@ -104,11 +95,8 @@ impl SignIns {
         pending: PendingEmailCode,
         now: UnixMillis,
     ) -> Result<CodeEmailOutcome, PersonError> {
-        let args = (&self.keyring, token, pending, now);
-        let begun = self.db.run(&args, |conn, (keyring, token, pending, now)| {
-            Box::pin(async move { Ok(email_codes::begin(conn, keyring, token, pending, *now).await?) })
-        });
-        begun.await
+        let keyring = self.keyring.clone();
+        Ok(self.db.write(move |tx| email_codes::begin(tx, &keyring, &token, &pending, now)).await?)
     }
 
     /// Counts one more email if it is allowed. The code of the last one stays valid.
@@ -117,11 +105,7 @@ impl SignIns {
         token: TokenHash,
         now: UnixMillis,
     ) -> Result<CodeEmailOutcome, PersonError> {
-        let args = (token, now);
-        let counted = self.db.run(&args, |conn, (token, now)| {
-            Box::pin(async move { Ok(email_codes::next_email(conn, token, *now).await?) })
-        });
-        counted.await
+        Ok(self.db.write(move |tx| email_codes::next_email(tx, &token, now)).await?)
     }
 
     /// The mail server accepted an email: its code replaces the last one, unless the sign-in is over.
@@ -138,11 +122,7 @@ impl SignIns {
 
     /// Refunds an email that could not be sent. The next one may go out after a short pause.
     pub async fn mark_code_unsent(&self, token: TokenHash, now: UnixMillis) -> Result<(), PersonError> {
-        let args = (token, now);
-        let refunded = self.db.run(&args, |conn, (token, now)| {
-            Box::pin(async move { Ok(email_codes::refund_code_email(conn, token, *now).await?) })
-        });
-        refunded.await
+        Ok(self.db.write(move |tx| email_codes::refund_code_email(tx, &token, now)).await?)
     }
 
     /// A wrong code is audited.
@@ -152,19 +132,16 @@ impl SignIns {
         typed: TokenHash,
         origin: &EventOrigin,
     ) -> Result<CodeOutcome, PersonError> {
-        let outcome = self
-            .audited
-            .run_then_record::<_, _, PersonError>(&(token, typed, origin), |conn, (token, typed, origin)| {
-                Box::pin(async move {
-                    let (outcome, rejected) = email_codes::verify_code(conn, token, typed, origin.at).await?;
-                    let rows = match rejected {
-                        Some(identity) => vec![code_rejected(conn, &identity, origin).await?],
-                        None => Vec::new(),
-                    };
-                    Ok((outcome, rows))
-                })
-            })
-            .await?;
+        let origin = origin.clone();
+        let step = move |tx: &mut Tx<'_>| {
+            let (outcome, rejected) = email_codes::verify_code(tx, &token, &typed, origin.at)?;
+            let rows = match rejected {
+                Some(identity) => vec![code_rejected(tx, &identity, &origin)?],
+                None => Vec::new(),
+            };
+            Ok::<_, PersonError>((outcome, rows))
+        };
+        let outcome = self.audited.run_then_record(step).await?;
         // Only an accepted code lets anyone read the ID token.
         Ok(match outcome {
             CodeOutcome::Accepted(pending) => {

@@ -4,7 +4,7 @@ use super::rows::PersonRow;
 use crate::People;
 use crate::PersonError;
 use crate::TeamMember;
-use crate::db::{Conn, FromRow, Row, corrupt, query};
+use crate::db::{FromRow, QueryError, Row, Tx, query};
 use chancery_domain::{SessionTimeouts, UnixMillis};
 use chancery_policy::{ManageTeam, Permit, ReadTeam};
 
@@ -20,33 +20,28 @@ const MEMBERS: &str = "SELECT p.id, p.issuer, p.subject, p.email, p.role, p.join
     GROUP BY p.id, p.issuer, p.subject, p.email, p.role, p.joined_at_ms, p.removed_at_ms, p.name, p.time_zone";
 
 impl FromRow for TeamMember {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let count = |column| {
-            let stored: i64 = row.get(column)?;
-            u64::try_from(stored).map_err(|_| corrupt("a count", format!("{stored} is negative")))
-        };
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
         let PersonRow { person, removed_at } = PersonRow::from_row(row)?;
-        let last_used_at: Option<i64> = row.get("session_used_at_ms")?;
         Ok(Self {
             person,
             removed_at,
-            clients: count("clients")?,
-            archived_clients: count("archived_clients")?,
-            sessions: count("sessions")?,
-            last_used_at: last_used_at.map(UnixMillis),
+            clients: row.get("clients")?,
+            archived_clients: row.get("archived_clients")?,
+            sessions: row.get("sessions")?,
+            last_used_at: row.get("session_used_at_ms")?,
         })
     }
 }
 
 /// Active people by email address, then removed people.
-pub(crate) async fn members(
-    conn: &mut Conn<'_>,
+pub(crate) fn members(
+    tx: &mut Tx<'_>,
     timeouts: SessionTimeouts,
     now: UnixMillis,
-) -> Result<Vec<TeamMember>, sqlx::Error> {
+) -> Result<Vec<TeamMember>, QueryError> {
     let (oldest_start, oldest_use) = timeouts.active_cutoffs(now);
     let find = query(MEMBERS).bind(false).bind(true).bind(oldest_start.0).bind(oldest_use.0);
-    let mut members: Vec<TeamMember> = find.fetch_all(conn).await?;
+    let mut members: Vec<TeamMember> = find.fetch_all(tx)?;
     // Sorted here, because the databases sort addresses differently.
     members.sort_by_cached_key(|member| {
         (member.removed_at.is_some(), member.person.email.clone(), member.person.id)
@@ -61,16 +56,12 @@ impl People {
         permit: Permit<ReadTeam>,
         timeouts: SessionTimeouts,
     ) -> Result<Vec<TeamMember>, PersonError> {
-        let args = (timeouts, permit.access_request().at);
-        self.audited
-            .run(&[permit.to_audit_row()], &args, |conn, (timeouts, now)| {
-                Box::pin(async move { Ok(members(conn, *timeouts, *now).await?) })
-            })
-            .await
+        let now = permit.access_request().at;
+        self.audited.run(vec![permit.to_audit_row()], move |tx| Ok(members(tx, timeouts, now)?)).await
     }
 
     /// Audits the decision that the principal may manage the team, before the change itself.
     pub async fn record_team_management(&self, permit: Permit<ManageTeam>) -> Result<(), PersonError> {
-        Ok(self.audited.record(&[permit.to_audit_row()]).await?)
+        Ok(self.audited.record(vec![permit.to_audit_row()]).await?)
     }
 }

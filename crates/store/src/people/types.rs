@@ -6,8 +6,9 @@ use chancery_domain::{
     TokenHash, UnixMillis,
 };
 
-/// Whether the caller has agreed to change this many things. It is asked in the transaction of the change.
-pub type IsConfirmed<'a> = &'a (dyn Fn(u64) -> bool + Sync);
+/// Whether the caller has agreed to change this many things. It is asked in the transaction of the change, which
+/// may run more than once.
+pub type IsConfirmed = Box<dyn Fn(u64) -> bool + Send>;
 
 /// A verified identity: signed in at the identity provider, with a verified mailbox.
 #[derive(Clone, Debug)]
@@ -119,27 +120,14 @@ pub struct PendingSignIn {
     pub expires_at: UnixMillis,
 }
 
-/// Why the browser was sent to the identity provider.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SignInPurpose {
-    SignIn,
-    /// To authenticate again, for an action that needs it.
-    StepUp,
-    /// To confirm that the person is still signed in there.
-    Recheck,
-}
-
-impl SignInPurpose {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::SignIn => "sign-in",
-            Self::StepUp => "step-up",
-            Self::Recheck => "recheck",
-        }
-    }
-
-    pub(crate) fn from_stored(text: &str) -> Option<Self> {
-        [Self::SignIn, Self::StepUp, Self::Recheck].into_iter().find(|purpose| purpose.as_str() == text)
+chancery_domain::closed_enum! {
+    /// Why the browser was sent to the identity provider.
+    pub enum SignInPurpose {
+        SignIn = "sign-in",
+        /// To authenticate again, for an action that needs it.
+        StepUp = "step-up",
+        /// To confirm that the person is still signed in there.
+        Recheck = "recheck",
     }
 }
 

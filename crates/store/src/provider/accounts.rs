@@ -3,26 +3,22 @@
 use super::sessions::{NO_SID, end_sessions_of_subject};
 use super::{known_devices, proofs};
 use crate::DbError;
-use crate::db::error_codes::{is_unique_violation, map_unless_unique_violation};
-use crate::db::{COMMAND_RETRY_LIMIT, Conn, Db, FromRow, Query, Row, TxError, corrupt, query};
+use crate::db::error_codes::map_unless_unique_violation;
+use crate::db::{COMMAND_RETRY_LIMIT, Db, Query, QueryError, Tx, from_any_column, from_row, query};
 use crate::{NewProviderAccount, PasswordHash, ProviderAccount, ProviderError};
-use chancery_domain::{EmailAddress, TokenHash, UnixMillis};
+use chancery_domain::{EmailAddress, TokenHash};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-impl FromRow for ProviderAccount {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let email: String = row.get("email")?;
-        let what = "the address of an account of the identity provider";
-        Ok(Self {
-            subject: row.get("subject")?,
-            email: email.parse().map_err(|error| corrupt(what, error))?,
-            password_hash: PasswordHash(row.get("password_hash")?),
-            password_version: row.get("password_version")?,
-            created_at: UnixMillis(row.get("created_at_ms")?),
-        })
-    }
-}
+from_any_column!(String, Self, PasswordHash);
+
+from_row!(ProviderAccount {
+    subject,
+    email: parse("email", "the address of an account of the identity provider"),
+    password_hash,
+    password_version,
+    created_at: "created_at_ms"
+});
 
 const CREATE: &str = "INSERT INTO provider_accounts (subject, email, password_hash, created_at_ms) VALUES ($1, $2, $3, $4) \
     RETURNING *";
@@ -38,7 +34,7 @@ const CHANGE_PASSWORD: &str = "UPDATE provider_accounts SET password_hash = $3, 
 const KEEP_SESSION: &str =
     "UPDATE provider_sessions SET password_version = $2, token_hash = $4 WHERE sid = $1 AND subject = $3";
 
-fn create(new: &NewProviderAccount) -> Query<'_> {
+fn create(new: &NewProviderAccount) -> Query {
     query(CREATE)
         .bind(new.subject.as_str())
         .bind(new.email.as_str())
@@ -46,31 +42,28 @@ fn create(new: &NewProviderAccount) -> Query<'_> {
         .bind(new.at.0)
 }
 
-fn set_password<'q>(email: &'q EmailAddress, password_hash: &'q PasswordHash) -> Query<'q> {
-    query(SET_PASSWORD).bind(email.as_str()).bind(password_hash.0.as_str())
-}
-
 /// Ends the account's sessions except `spared_sid`, and deletes its known devices. Wake the worker of back-channel logout
 /// after the commit.
-async fn end_what_the_password_proved(
-    conn: &mut Conn<'_>,
+fn end_what_the_password_proved(
+    tx: &mut Tx<'_>,
     account: &ProviderAccount,
     spared_sid: &str,
-) -> Result<(), sqlx::Error> {
-    end_sessions_of_subject(conn, &account.subject, spared_sid).await?;
-    known_devices::delete_of_subject(&account.subject).execute(conn).await?;
+) -> Result<(), QueryError> {
+    end_sessions_of_subject(tx, &account.subject, spared_sid)?;
+    known_devices::delete_of_subject(&account.subject).execute(tx)?;
     Ok(())
 }
 
 /// Replaces the password and ends what it proved. `None` if there is no such account.
-async fn replace_password(
-    conn: &mut Conn<'_>,
+fn replace_password(
+    tx: &mut Tx<'_>,
     email: &EmailAddress,
     password_hash: &PasswordHash,
-) -> Result<Option<ProviderAccount>, sqlx::Error> {
-    let changed: Option<ProviderAccount> = set_password(email, password_hash).fetch_optional(conn).await?;
+) -> Result<Option<ProviderAccount>, QueryError> {
+    let set = query(SET_PASSWORD).bind(email.as_str()).bind(password_hash.0.as_str());
+    let changed: Option<ProviderAccount> = set.fetch_optional(tx)?;
     if let Some(account) = &changed {
-        end_what_the_password_proved(conn, account, NO_SID).await?;
+        end_what_the_password_proved(tx, account, NO_SID)?;
     }
     Ok(changed)
 }
@@ -118,22 +111,18 @@ impl ProviderAccounts {
         code: TokenHash,
         new: NewProviderAccount,
     ) -> Result<Option<ProviderAccount>, ProviderError> {
-        let args = (token, code, new);
-        let created = self.db.run(&args, |conn, (token, code, new)| {
-            Box::pin(async move {
-                if !proofs::consume(conn, token, code).await? {
+        self.db
+            .write(move |tx| {
+                if !proofs::consume(tx, &token, &code)? {
                     return Ok(None);
                 }
-                let created =
-                    create(new).fetch_one(conn).await.map_err(|error| match is_unique_violation(&error) {
-                        true => TxError::Rejected(ProviderError::EmailTaken(new.email.clone())),
-                        false => error.into(),
-                    })?;
-                proofs::delete_of_mailbox(conn, &new.email).await?;
+                let taken = || ProviderError::EmailTaken(new.email.clone());
+                let created = create(&new).fetch_one(tx);
+                let created = created.map_err(|error| map_unless_unique_violation(&error, taken))?;
+                proofs::delete_of_mailbox(tx, &new.email)?;
                 Ok(Some(created))
             })
-        });
-        created.await
+            .await
     }
 
     /// Sets the password after a correct code, ends all sessions of the account, deletes its known devices, and deletes
@@ -146,18 +135,16 @@ impl ProviderAccounts {
         email: &EmailAddress,
         password_hash: &PasswordHash,
     ) -> Result<Option<ProviderAccount>, ProviderError> {
-        let args = (token, code, email, password_hash);
-        let changed = self.db.run(&args, |conn, (token, code, email, password_hash)| {
-            Box::pin(async move {
-                if !proofs::consume(conn, token, code).await? {
-                    return Ok(None);
-                }
-                let changed = replace_password(conn, email, password_hash).await?;
-                proofs::delete_of_mailbox(conn, email).await?;
-                Ok(changed)
-            })
-        });
-        let changed = changed.await;
+        let (email, password_hash) = (email.clone(), password_hash.clone());
+        let step = move |tx: &mut Tx<'_>| {
+            if !proofs::consume(tx, &token, &code)? {
+                return Ok(None);
+            }
+            let changed = replace_password(tx, &email, &password_hash)?;
+            proofs::delete_of_mailbox(tx, &email)?;
+            Ok(changed)
+        };
+        let changed = self.db.write(step).await;
         self.logout_wake.notify_one();
         changed
     }
@@ -172,27 +159,26 @@ impl ProviderAccounts {
         spared_sid: &str,
         new_token: TokenHash,
     ) -> Result<Option<ProviderAccount>, ProviderError> {
-        let args = (account, password_hash, spared_sid, new_token);
-        let changed = self.db.run(&args, |conn, (account, password_hash, spared_sid, new_token)| {
-            Box::pin(async move {
-                let change = query(CHANGE_PASSWORD)
-                    .bind(account.subject.as_str())
-                    .bind(account.password_version)
-                    .bind(password_hash.0.as_str());
-                let changed: Option<ProviderAccount> = change.fetch_optional(conn).await?;
-                if let Some(changed) = &changed {
-                    end_what_the_password_proved(conn, changed, spared_sid).await?;
-                    let keep = query(KEEP_SESSION)
-                        .bind(*spared_sid)
-                        .bind(changed.password_version)
-                        .bind(changed.subject.as_str())
-                        .bind(new_token.0.as_slice());
-                    keep.execute(conn).await?;
-                }
-                Ok(changed)
-            })
-        });
-        let changed = changed.await;
+        let (account, password_hash) = (account.clone(), password_hash.clone());
+        let spared_sid = spared_sid.to_owned();
+        let step = move |tx: &mut Tx<'_>| {
+            let change = query(CHANGE_PASSWORD)
+                .bind(account.subject.as_str())
+                .bind(account.password_version)
+                .bind(password_hash.0.as_str());
+            let changed: Option<ProviderAccount> = change.fetch_optional(tx)?;
+            if let Some(changed) = &changed {
+                end_what_the_password_proved(tx, changed, &spared_sid)?;
+                let keep = query(KEEP_SESSION)
+                    .bind(spared_sid.as_str())
+                    .bind(changed.password_version)
+                    .bind(changed.subject.as_str())
+                    .bind(new_token.0.as_slice());
+                keep.execute(tx)?;
+            }
+            Ok(changed)
+        };
+        let changed = self.db.write(step).await;
         self.logout_wake.notify_one();
         changed
     }
@@ -204,12 +190,9 @@ impl ProviderAccounts {
         email: &EmailAddress,
         password_hash: &PasswordHash,
     ) -> Result<Option<ProviderAccount>, ProviderError> {
-        let args = (email, password_hash);
-        let changed = self.db.run(&args, |conn, (email, password_hash)| {
-            Box::pin(async move { Ok(replace_password(conn, email, password_hash).await?) })
-        });
-        let changed = changed.await;
+        let (email, password_hash) = (email.clone(), password_hash.clone());
+        let changed = self.db.write(move |tx| replace_password(tx, &email, &password_hash)).await;
         self.logout_wake.notify_one();
-        changed
+        Ok(changed?)
     }
 }

@@ -6,7 +6,7 @@
 //! 3. The outcome is stored only while the claim is still this process's. A row is deleted when the application accepted
 //!    the token, or when it is given up.
 
-use crate::db::{COMMAND_RETRY_LIMIT, Conn, Db, Dialect, FromRow, Query, Row, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Db, Dialect, Query, QueryError, Tx, from_row, query};
 use crate::{BackchannelLogout, DbError};
 use chancery_domain::{SecretToken, TokenHash, UnixMillis};
 use std::sync::Arc;
@@ -40,42 +40,36 @@ const RETRY: &str = "UPDATE backchannel_logouts SET claim = NULL, next_attempt_a
 const FINISH: &str = "DELETE FROM backchannel_logouts WHERE sid = $1 AND client_id = $2 AND claim = $3";
 const NEXT_ATTEMPT: &str = "SELECT MIN(next_attempt_at_ms) FROM backchannel_logouts";
 
-impl FromRow for BackchannelLogout {
-    const ROW_LABEL_COLUMN: Option<&'static str> = Some("sid");
-
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let attempts: i64 = row.get("attempts")?;
-        let claim: Option<String> = row.get("claim")?;
-        let first_attempt_at: Option<i64> = row.get("first_attempt_at_ms")?;
-        Ok(Self {
-            client_id: row.get("client_id")?,
-            subject: row.get("subject")?,
-            sid: row.get("sid")?,
-            attempt: u32::try_from(attempts).unwrap_or(u32::MAX),
-            first_attempt_at: UnixMillis(first_attempt_at.unwrap_or_default()),
-            claim: claim.unwrap_or_default(),
-        })
-    }
-}
+from_row!(
+    BackchannelLogout {
+        client_id,
+        subject,
+        sid,
+        attempt: capped_count("attempts"),
+        first_attempt_at: time_or_zero("first_attempt_at_ms"),
+        claim: or_default("claim")
+    },
+    "sid"
+);
 
 /// Records that an application got a grant in a session, if the session still exists.
-pub(super) fn record_client<'q>(sid: &'q str, client_id: &'q str) -> Query<'q> {
+pub(super) fn record_client(sid: &str, client_id: &str) -> Query {
     query(RECORD_CLIENT).bind(sid).bind(client_id)
 }
 
 /// In the transaction that ends the session. Wake the worker after the commit.
-pub(super) async fn announce_session_end(conn: &mut Conn<'_>, token: &TokenHash) -> Result<(), sqlx::Error> {
-    query(ANNOUNCE_SESSION).bind(token.0.as_slice()).execute(conn).await?;
+pub(super) fn announce_session_end(tx: &mut Tx<'_>, token: &TokenHash) -> Result<(), QueryError> {
+    query(ANNOUNCE_SESSION).bind(token.0.as_slice()).execute(tx)?;
     Ok(())
 }
 
 /// Like `announce_session_end`, for all sessions of an account except `spared_sid`.
-pub(super) async fn announce_sessions_end(
-    conn: &mut Conn<'_>,
+pub(super) fn announce_sessions_end(
+    tx: &mut Tx<'_>,
     subject: &str,
     spared_sid: &str,
-) -> Result<(), sqlx::Error> {
-    query(ANNOUNCE_SUBJECT).bind(subject).bind(spared_sid).execute(conn).await?;
+) -> Result<(), QueryError> {
+    query(ANNOUNCE_SUBJECT).bind(subject).bind(spared_sid).execute(tx)?;
     Ok(())
 }
 

@@ -1,21 +1,10 @@
 //! Queries for what is under way: browsers that add or use a factor, and sign-ins that wait for their second factor.
 
-use crate::db::{COMMAND_RETRY_LIMIT, Db, FromRow, Row, corrupt, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Db, FromRow, QueryError, Row, Tx, corrupt, from_row, query};
 use crate::secrets::column::CEREMONY_STATE;
 use crate::secrets::keyring::Keyring;
 use crate::{CeremonyKind, FactorCeremony, PendingSecondFactor, ProviderAccount, ProviderError};
 use chancery_domain::{LocalPath, TokenHash, UnixMillis};
-
-impl CeremonyKind {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::PasskeyRegistration => "passkey_registration",
-            Self::PasskeyAuthentication => "passkey_authentication",
-            Self::TotpEnrolment => "totp_enrolment",
-            Self::MailboxProof => "mailbox_proof",
-        }
-    }
-}
 
 /// The encrypted state of a ceremony, without what the caller knows.
 struct StoredCeremony {
@@ -30,27 +19,19 @@ impl StoredCeremony {
         key: &TokenHash,
         kind: CeremonyKind,
         keyring: &Keyring,
-    ) -> Result<FactorCeremony, sqlx::Error> {
+    ) -> Result<FactorCeremony, QueryError> {
         let state = keyring.open_text(CEREMONY_STATE, &key.0, &self.state)?;
         Ok(FactorCeremony { kind, subject: self.subject, state, expires_at: self.expires_at })
     }
 }
 
-impl FromRow for StoredCeremony {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            subject: row.get("subject")?,
-            state: row.get("state")?,
-            expires_at: row.time("expires_at_ms")?,
-        })
-    }
-}
+from_row!(StoredCeremony { subject, state, expires_at: "expires_at_ms" });
 
 /// A pending sign-in with its account.
 struct PendingRow(ProviderAccount, PendingSecondFactor);
 
 impl FromRow for PendingRow {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
         let return_to: String = row.get("return_to")?;
         let account = ProviderAccount::from_row(row)?;
         let pending = PendingSecondFactor {
@@ -59,7 +40,7 @@ impl FromRow for PendingRow {
             return_to: LocalPath::parse(&return_to).ok_or_else(|| {
                 corrupt("a sign-in's return path", format!("{return_to:?} is not a path of the provider"))
             })?,
-            expires_at: row.time("expires_at_ms")?,
+            expires_at: row.get("expires_at_ms")?,
         };
         Ok(Self(account, pending))
     }
@@ -97,22 +78,19 @@ impl FactorCeremonies {
         key: TokenHash,
         ceremony: &FactorCeremony,
     ) -> Result<(), ProviderError> {
-        let args = (&self.keyring, key, ceremony);
-        let begun = self.db.run::<_, (), ProviderError>(&args, |conn, (keyring, key, ceremony)| {
-            Box::pin(async move {
-                let state = ceremony.state.as_bytes();
-                let state = keyring.seal(conn, CEREMONY_STATE, &key.0, state).await?;
-                let begin = query(BEGIN)
-                    .bind(key.0.as_slice())
-                    .bind(ceremony.kind.as_str())
-                    .bind(ceremony.subject.as_deref())
-                    .bind(state)
-                    .bind(ceremony.expires_at.0);
-                begin.execute(conn).await?;
-                Ok(())
-            })
-        });
-        begun.await
+        let (keyring, ceremony) = (self.keyring.clone(), ceremony.clone());
+        let step = move |tx: &mut Tx<'_>| {
+            let state = keyring.seal(tx, CEREMONY_STATE, &key.0, ceremony.state.as_bytes())?;
+            let begin = query(BEGIN)
+                .bind(key.0.as_slice())
+                .bind(ceremony.kind.as_str())
+                .bind(ceremony.subject.as_deref())
+                .bind(state)
+                .bind(ceremony.expires_at.0);
+            begin.execute(tx)
+        };
+        self.db.write(step).await?;
+        Ok(())
     }
 
     /// Does not use it up.

@@ -1,7 +1,7 @@
 //! Errors of the identity provider's accounts. The texts are for logs; surfaces write their own.
 
 use crate::DbError;
-use crate::db::Rejection;
+use crate::db::QueryError;
 use chancery_domain::EmailAddress;
 
 #[derive(Debug, thiserror::Error)]
@@ -12,10 +12,8 @@ pub enum ProviderError {
     Database(#[from] DbError),
 }
 
-impl From<sqlx::Error> for ProviderError {
-    fn from(error: sqlx::Error) -> Self {
+impl From<QueryError> for ProviderError {
+    fn from(error: QueryError) -> Self {
         Self::Database(error.into())
     }
 }
-
-impl Rejection for ProviderError {}

@@ -4,7 +4,7 @@
 use super::factors::{lock_account, read_factors};
 use super::sessions::{NO_SID, end_sessions_of_subject};
 use crate::audit::step::AuditedSteps;
-use crate::db::{Conn, Rejection, TxError, query};
+use crate::db::{QueryError, Tx, query};
 use crate::outbox::messages::enqueue;
 use crate::people::rows::{PersonRow, lock_person};
 use crate::people::sessions::end_sessions_of;
@@ -31,13 +31,11 @@ pub enum FactorResetError {
     Database(#[from] DbError),
 }
 
-impl From<sqlx::Error> for FactorResetError {
-    fn from(error: sqlx::Error) -> Self {
+impl From<QueryError> for FactorResetError {
+    fn from(error: QueryError) -> Self {
         Self::Database(error.into())
     }
 }
-
-impl Rejection for FactorResetError {}
 
 const ACCOUNTS: &str = "SELECT COUNT(*) FROM provider_accounts WHERE subject = $1";
 const DELETE: [&str; 3] = [
@@ -49,37 +47,37 @@ const DELETE: [&str; 3] = [
 /// The outcome, or why it was rejected. The decision is audited in either case.
 type Outcome = (Result<(), FactorResetError>, Vec<AuditRow>);
 
-async fn reset(
-    conn: &mut Conn<'_>,
+fn reset(
+    tx: &mut Tx<'_>,
     permit: &Permit<ResetFactors>,
     person: PersonId,
     notice: &NewMessage,
-    is_confirmed: IsConfirmed<'_>,
-) -> Result<Outcome, TxError<FactorResetError>> {
+    is_confirmed: &IsConfirmed,
+) -> Result<Outcome, FactorResetError> {
     let rejected = |why| Ok((Err(why), vec![permit.to_audit_row()]));
     if permit.by().person() == Some(person) {
         return rejected(FactorResetError::OwnFactors);
     }
-    let Some(PersonRow { person: known, removed_at: None }) = lock_person(conn, person).await? else {
+    let Some(PersonRow { person: known, removed_at: None }) = lock_person(tx, person)? else {
         return rejected(FactorResetError::NoSuchPerson(person));
     };
     let subject = known.identity.subject.as_str();
-    let accounts: u64 = query(ACCOUNTS).bind(subject).fetch_one(conn).await?;
+    let accounts: u64 = query(ACCOUNTS).bind(subject).fetch_one(tx)?;
     if accounts == 0 {
         return rejected(FactorResetError::NoProviderAccount);
     }
-    lock_account(conn, subject).await?;
-    let factors = read_factors(conn, subject).await?;
+    lock_account(tx, subject)?;
+    let factors = read_factors(tx, subject)?;
     if !is_confirmed(factors.count() + factors.recovery_codes) {
         return rejected(FactorResetError::Unconfirmed(factors));
     }
     for delete in DELETE {
-        query(delete).bind(subject).execute(conn).await?;
+        query(delete).bind(subject).execute(tx)?;
     }
     // They may have been started with a factor that someone else has.
-    end_sessions_of_subject(conn, subject, NO_SID).await?;
-    end_sessions_of(conn, &known.identity).await?;
-    enqueue(conn, std::slice::from_ref(notice)).await?;
+    end_sessions_of_subject(tx, subject, NO_SID)?;
+    end_sessions_of(tx, &known.identity)?;
+    enqueue(tx, std::slice::from_ref(notice))?;
     let effect = AuditEvent::new(EventKind::FactorsReset, person);
     Ok((Ok(()), vec![permit.to_audit_row_with_effect(effect)]))
 }
@@ -101,17 +99,12 @@ impl FactorResets {
         permit: Permit<ResetFactors>,
         person: PersonId,
         notice: &NewMessage,
-        is_confirmed: IsConfirmed<'_>,
+        is_confirmed: IsConfirmed,
     ) -> Result<(), FactorResetError> {
+        let notice = notice.clone();
         let outcome = self
             .audited
-            .run_as::<_, _, FactorResetError>(
-                &[permit.by()],
-                &(&permit, person, notice, is_confirmed),
-                |conn, (permit, person, notice, is_confirmed)| {
-                    Box::pin(async move { reset(conn, permit, *person, notice, *is_confirmed).await })
-                },
-            )
+            .run_as(vec![permit.by()], move |tx| reset(tx, &permit, person, &notice, &is_confirmed))
             .await?;
         self.logout_wake.notify_one();
         outcome
@@ -119,6 +112,6 @@ impl FactorResets {
 
     /// Audits the decision that the principal may reset factors, if there is nothing to change.
     pub async fn record_reset_decision(&self, permit: Permit<ResetFactors>) -> Result<(), FactorResetError> {
-        Ok(self.audited.record(&[permit.to_audit_row()]).await?)
+        Ok(self.audited.record(vec![permit.to_audit_row()]).await?)
     }
 }

@@ -105,14 +105,15 @@ pub enum RemoveFactorOutcome {
     IsLast,
 }
 
-/// What a browser is doing with a factor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CeremonyKind {
-    PasskeyRegistration,
-    PasskeyAuthentication,
-    TotpEnrolment,
-    /// The person has proved the mailbox, and may add the first factor.
-    MailboxProof,
+chancery_domain::closed_enum! {
+    /// What a browser is doing with a factor.
+    pub enum CeremonyKind {
+        PasskeyRegistration = "passkey_registration",
+        PasskeyAuthentication = "passkey_authentication",
+        TotpEnrolment = "totp_enrolment",
+        /// The person has proved the mailbox, and may add the first factor.
+        MailboxProof = "mailbox_proof",
+    }
 }
 
 /// A challenge or secret of a browser that is adding or using a factor.

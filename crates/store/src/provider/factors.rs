@@ -1,6 +1,6 @@
 //! Queries for second factors: passkeys, secrets of authenticator apps, and recovery codes.
 
-use crate::db::{COMMAND_RETRY_LIMIT, Conn, Db, FromRow, Query, Row, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Db, Query, QueryError, Tx, from_row, query};
 use crate::secrets::column::TOTP_SECRET;
 use crate::secrets::keyring::Keyring;
 use crate::{
@@ -12,30 +12,17 @@ use chancery_domain::{TokenHash, UnixMillis};
 /// More than anyone has devices. Each of them is sent to the browser with every challenge.
 pub const MAX_PASSKEYS_PER_ACCOUNT: u64 = 20;
 
-impl FromRow for StoredPasskey {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let last_used_at_ms: Option<i64> = row.get("last_used_at_ms")?;
-        Ok(Self {
-            credential_id: row.get("credential_id")?,
-            subject: row.get("subject")?,
-            name: row.get("name")?,
-            credential: row.get("credential")?,
-            created_at: row.time("created_at_ms")?,
-            last_used_at: last_used_at_ms.map(UnixMillis),
-        })
-    }
-}
+from_row!(StoredPasskey {
+    credential_id,
+    subject,
+    name,
+    credential,
+    created_at: "created_at_ms",
+    last_used_at: "last_used_at_ms"
+});
 
-/// The secret is still encrypted.
-impl FromRow for TotpSecret {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            secret: row.get("secret")?,
-            last_step: row.get("last_step")?,
-            created_at: row.time("created_at_ms")?,
-        })
-    }
-}
+// The secret is still encrypted.
+from_row!(TotpSecret { secret, last_step, created_at: "created_at_ms" });
 
 /// Changes nothing, but no other transaction can change the account's factors until this one ends.
 const LOCK_ACCOUNT: &str =
@@ -61,67 +48,63 @@ const ADD_CODE: &str = "INSERT INTO recovery_codes (code_hash, subject) VALUES (
 const USE_CODE: &str = "DELETE FROM recovery_codes WHERE code_hash = $1 AND subject = $2";
 const REMOVE_CODES: &str = "DELETE FROM recovery_codes WHERE subject = $1";
 
-async fn count(conn: &mut Conn<'_>, sql: &'static str, subject: &str) -> Result<u64, sqlx::Error> {
-    query(sql).bind(subject).fetch_one(conn).await
+fn count(tx: &mut Tx<'_>, sql: &'static str, subject: &str) -> Result<u64, QueryError> {
+    query(sql).bind(subject).fetch_one(tx)
 }
 
-async fn count_factors(conn: &mut Conn<'_>, subject: &str) -> Result<u64, sqlx::Error> {
-    Ok(count(conn, COUNT_PASSKEYS, subject).await? + count(conn, COUNT_TOTP, subject).await?)
+fn count_factors(tx: &mut Tx<'_>, subject: &str) -> Result<u64, QueryError> {
+    Ok(count(tx, COUNT_PASSKEYS, subject)? + count(tx, COUNT_TOTP, subject)?)
 }
 
-pub(super) async fn lock_account(conn: &mut Conn<'_>, subject: &str) -> Result<(), sqlx::Error> {
-    query(LOCK_ACCOUNT).bind(subject).execute(conn).await?;
+pub(super) fn lock_account(tx: &mut Tx<'_>, subject: &str) -> Result<(), QueryError> {
+    query(LOCK_ACCOUNT).bind(subject).execute(tx)?;
     Ok(())
 }
 
-async fn set_recovery_codes(
-    conn: &mut Conn<'_>,
-    subject: &str,
-    codes: &[TokenHash],
-) -> Result<(), sqlx::Error> {
-    query(REMOVE_CODES).bind(subject).execute(conn).await?;
+fn set_recovery_codes(tx: &mut Tx<'_>, subject: &str, codes: &[TokenHash]) -> Result<(), QueryError> {
+    query(REMOVE_CODES).bind(subject).execute(tx)?;
     for code in codes {
-        query(ADD_CODE).bind(code.0.as_slice()).bind(subject).execute(conn).await?;
+        query(ADD_CODE).bind(code.0.as_slice()).bind(subject).execute(tx)?;
     }
     Ok(())
 }
 
 /// Adds a factor, and the recovery codes if it is the first one.
-async fn add(
-    conn: &mut Conn<'_>,
+fn add(
+    tx: &mut Tx<'_>,
     subject: &str,
     codes: &[TokenHash],
-    insert: Query<'_>,
-) -> Result<AddFactorOutcome, sqlx::Error> {
-    let is_first = count_factors(conn, subject).await? == 0;
-    if insert.execute(conn).await? == 0 {
+    insert: &Query,
+) -> Result<AddFactorOutcome, QueryError> {
+    let is_first = count_factors(tx, subject)? == 0;
+    if insert.execute(tx)? == 0 {
         return Ok(AddFactorOutcome::AlreadyExists);
     }
     if is_first {
-        set_recovery_codes(conn, subject, codes).await?;
+        set_recovery_codes(tx, subject, codes)?;
     }
     Ok(AddFactorOutcome::Added { is_first })
 }
 
-pub(super) async fn read_factors(conn: &mut Conn<'_>, subject: &str) -> Result<AccountFactors, sqlx::Error> {
-    let totp: Option<TotpSecret> = query(TOTP).bind(subject).fetch_optional(conn).await?;
+pub(super) fn read_factors(tx: &mut Tx<'_>, subject: &str) -> Result<AccountFactors, QueryError> {
+    let totp: Option<TotpSecret> = query(TOTP).bind(subject).fetch_optional(tx)?;
     Ok(AccountFactors {
-        passkeys: query(PASSKEYS).bind(subject).fetch_all(conn).await?,
+        passkeys: query(PASSKEYS).bind(subject).fetch_all(tx)?,
         totp_created_at: totp.map(|totp| totp.created_at),
-        recovery_codes: count(conn, COUNT_CODES, subject).await?,
+        recovery_codes: count(tx, COUNT_CODES, subject)?,
     })
 }
 
 /// Removes a passkey, or the authenticator app. The recovery codes go with the last factor, and count with it.
-async fn remove(
-    conn: &mut Conn<'_>,
+fn remove(
+    tx: &mut Tx<'_>,
     subject: &str,
     passkey: Option<&[u8]>,
     must_keep_one: bool,
-    is_confirmed: IsConfirmed<'_>,
-) -> Result<RemoveFactorOutcome, sqlx::Error> {
-    lock_account(conn, subject).await?;
-    let factors = read_factors(conn, subject).await?;
+    is_confirmed: &IsConfirmed,
+) -> Result<RemoveFactorOutcome, QueryError> {
+    lock_account(tx, subject)?;
+    let factors = read_factors(tx, subject)?;
     if must_keep_one && factors.count() <= 1 {
         return Ok(RemoveFactorOutcome::IsLast);
     }
@@ -138,9 +121,9 @@ async fn remove(
     if !is_confirmed(1 + factors.recovery_codes_of_last()) {
         return Ok(RemoveFactorOutcome::Unconfirmed(factors));
     }
-    delete.execute(conn).await?;
+    delete.execute(tx)?;
     if factors.count() <= 1 {
-        query(REMOVE_CODES).bind(subject).execute(conn).await?;
+        query(REMOVE_CODES).bind(subject).execute(tx)?;
     }
     Ok(RemoveFactorOutcome::Removed)
 }
@@ -155,29 +138,26 @@ pub struct SecondFactors {
 impl SecondFactors {
     /// All factors of the account, from one snapshot.
     pub async fn account_factors(&self, subject: &str) -> Result<AccountFactors, ProviderError> {
-        let read = self.db.snapshot(subject, |conn, subject| {
-            Box::pin(async move { Ok(read_factors(conn, subject).await?) })
-        });
-        read.await
+        let subject = subject.to_owned();
+        Ok(self.db.read(move |tx| read_factors(tx, &subject)).await?)
     }
 
     pub async fn add_passkey(&self, new: &NewPasskey) -> Result<AddFactorOutcome, ProviderError> {
-        let added = self.db.run(new, |conn, new| {
-            Box::pin(async move {
-                lock_account(conn, &new.subject).await?;
-                if count(conn, COUNT_PASSKEYS, &new.subject).await? >= MAX_PASSKEYS_PER_ACCOUNT {
-                    return Ok(AddFactorOutcome::TooMany);
-                }
-                let insert = query(ADD_PASSKEY)
-                    .bind(new.credential_id.as_slice())
-                    .bind(new.subject.as_str())
-                    .bind(new.name.as_str())
-                    .bind(new.credential.as_str())
-                    .bind(new.at.0);
-                Ok(add(conn, &new.subject, &new.recovery_codes, insert).await?)
-            })
-        });
-        added.await
+        let new = new.clone();
+        let step = move |tx: &mut Tx<'_>| {
+            lock_account(tx, &new.subject)?;
+            if count(tx, COUNT_PASSKEYS, &new.subject)? >= MAX_PASSKEYS_PER_ACCOUNT {
+                return Ok(AddFactorOutcome::TooMany);
+            }
+            let insert = query(ADD_PASSKEY)
+                .bind(new.credential_id.as_slice())
+                .bind(new.subject.as_str())
+                .bind(new.name.as_str())
+                .bind(new.credential.as_str())
+                .bind(new.at.0);
+            add(tx, &new.subject, &new.recovery_codes, &insert)
+        };
+        Ok(self.db.write(step).await?)
     }
 
     /// Of any account.
@@ -216,30 +196,24 @@ impl SecondFactors {
         subject: &str,
         credential_id: &[u8],
         must_keep_one: bool,
-        is_confirmed: IsConfirmed<'_>,
+        is_confirmed: IsConfirmed,
     ) -> Result<RemoveFactorOutcome, ProviderError> {
-        let args = (subject, credential_id, must_keep_one, is_confirmed);
-        let removed = self.db.run(&args, |conn, (subject, id, must_keep_one, is_confirmed)| {
-            Box::pin(
-                async move { Ok(remove(conn, subject, Some(*id), *must_keep_one, *is_confirmed).await?) },
-            )
-        });
-        removed.await
+        let (subject, id) = (subject.to_owned(), credential_id.to_owned());
+        let step = move |tx: &mut Tx<'_>| remove(tx, &subject, Some(&id), must_keep_one, &is_confirmed);
+        Ok(self.db.write(step).await?)
     }
 
     /// An account has at most one authenticator app.
     pub async fn add_totp(&self, new: &NewTotpSecret) -> Result<AddFactorOutcome, ProviderError> {
-        let args = (&self.keyring, new);
-        let added = self.db.run(&args, |conn, (keyring, new)| {
-            Box::pin(async move {
-                lock_account(conn, &new.subject).await?;
-                let sealed = keyring.seal(conn, TOTP_SECRET, new.subject.as_bytes(), &new.secret).await?;
-                let insert =
-                    query(ADD_TOTP).bind(new.subject.as_str()).bind(sealed).bind(new.step).bind(new.at.0);
-                Ok(add(conn, &new.subject, &new.recovery_codes, insert).await?)
-            })
-        });
-        added.await
+        let (keyring, new) = (self.keyring.clone(), new.clone());
+        let step = move |tx: &mut Tx<'_>| {
+            lock_account(tx, &new.subject)?;
+            let sealed = keyring.seal(tx, TOTP_SECRET, new.subject.as_bytes(), &new.secret)?;
+            let insert =
+                query(ADD_TOTP).bind(new.subject.as_str()).bind(sealed).bind(new.step).bind(new.at.0);
+            add(tx, &new.subject, &new.recovery_codes, &insert)
+        };
+        Ok(self.db.write(step).await?)
     }
 
     pub async fn totp_secret(&self, subject: &str) -> Result<Option<TotpSecret>, ProviderError> {
@@ -261,13 +235,11 @@ impl SecondFactors {
         &self,
         subject: &str,
         must_keep_one: bool,
-        is_confirmed: IsConfirmed<'_>,
+        is_confirmed: IsConfirmed,
     ) -> Result<RemoveFactorOutcome, ProviderError> {
-        let args = (subject, must_keep_one, is_confirmed);
-        let removed = self.db.run(&args, |conn, (subject, must_keep_one, is_confirmed)| {
-            Box::pin(async move { Ok(remove(conn, subject, None, *must_keep_one, *is_confirmed).await?) })
-        });
-        removed.await
+        let subject = subject.to_owned();
+        let step = move |tx: &mut Tx<'_>| remove(tx, &subject, None, must_keep_one, &is_confirmed);
+        Ok(self.db.write(step).await?)
     }
 
     /// Removes the codes that are left and stores these. `NotFound` if the account has no factor.
@@ -275,24 +247,22 @@ impl SecondFactors {
         &self,
         subject: &str,
         codes: &[TokenHash],
-        is_confirmed: IsConfirmed<'_>,
+        is_confirmed: IsConfirmed,
     ) -> Result<RemoveFactorOutcome, ProviderError> {
-        let args = (subject, codes, is_confirmed);
-        let replaced = self.db.run(&args, |conn, (subject, codes, is_confirmed)| {
-            Box::pin(async move {
-                lock_account(conn, subject).await?;
-                let factors = read_factors(conn, subject).await?;
-                if factors.is_empty() {
-                    return Ok(RemoveFactorOutcome::NotFound);
-                }
-                if !is_confirmed(factors.recovery_codes) {
-                    return Ok(RemoveFactorOutcome::Unconfirmed(factors));
-                }
-                set_recovery_codes(conn, subject, codes).await?;
-                Ok(RemoveFactorOutcome::Removed)
-            })
-        });
-        replaced.await
+        let (subject, codes) = (subject.to_owned(), codes.to_owned());
+        let step = move |tx: &mut Tx<'_>| {
+            lock_account(tx, &subject)?;
+            let factors = read_factors(tx, &subject)?;
+            if factors.is_empty() {
+                return Ok(RemoveFactorOutcome::NotFound);
+            }
+            if !is_confirmed(factors.recovery_codes) {
+                return Ok(RemoveFactorOutcome::Unconfirmed(factors));
+            }
+            set_recovery_codes(tx, &subject, &codes)?;
+            Ok(RemoveFactorOutcome::Removed)
+        };
+        self.db.write(step).await
     }
 
     /// Uses up a recovery code. Returns how many are left, or `None` if the account has no such code.
@@ -301,16 +271,15 @@ impl SecondFactors {
         subject: &str,
         code: TokenHash,
     ) -> Result<Option<u64>, ProviderError> {
-        let args = (subject, code);
-        let consumed = self.db.run(&args, |conn, (subject, code)| {
-            Box::pin(async move {
-                let delete = query(USE_CODE).bind(code.0.as_slice()).bind(*subject);
-                if delete.execute(conn).await? == 0 {
+        let subject = subject.to_owned();
+        self.db
+            .write(move |tx| {
+                let delete = query(USE_CODE).bind(code.0.as_slice()).bind(subject.as_str());
+                if delete.execute(tx)? == 0 {
                     return Ok(None);
                 }
-                Ok(Some(count(conn, COUNT_CODES, subject).await?))
+                Ok(Some(count(tx, COUNT_CODES, &subject)?))
             })
-        });
-        consumed.await
+            .await
     }
 }

@@ -6,28 +6,24 @@
 
 use super::backchannel_logouts::record_client;
 use crate::DbError;
-use crate::db::{COMMAND_RETRY_LIMIT, Db, FromRow, Query, Row, corrupt, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Db, FromRow, Query, QueryError, Row, Tx, from_row, query};
 use crate::{
     CodeRedemption, Consent, ConsentRequest, Grant, NewAuthorizationCode, ProviderError, RedeemOutcome,
 };
 use chancery_domain::{TokenHash, UnixMillis};
 
-impl FromRow for Grant {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            client_id: row.get("client_id")?,
-            redirect_uri: row.get("redirect_uri")?,
-            code_challenge: row.get("code_challenge")?,
-            subject: row.get("subject")?,
-            password_version: row.get("password_version")?,
-            scope: row.get("scope")?,
-            nonce: row.get("nonce")?,
-            sid: row.get("sid")?,
-            amr: row.get("amr")?,
-            authenticated_at: UnixMillis(row.get("authenticated_at_ms")?),
-        })
-    }
-}
+from_row!(Grant {
+    client_id,
+    redirect_uri,
+    code_challenge,
+    subject,
+    password_version,
+    scope,
+    nonce,
+    sid,
+    amr,
+    authenticated_at: "authenticated_at_ms"
+});
 
 struct RedeemedRow {
     redemption_count: i64,
@@ -36,29 +32,18 @@ struct RedeemedRow {
     grant: Grant,
 }
 
-impl FromRow for RedeemedRow {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            redemption_count: row.get("redemption_count")?,
-            code_expires_at: UnixMillis(row.get("code_expires_at_ms")?),
-            access_token_hash: row.get("access_token_hash")?,
-            grant: Grant::from_row(row)?,
-        })
-    }
-}
+from_row!(RedeemedRow {
+    redemption_count,
+    code_expires_at: "code_expires_at_ms",
+    access_token_hash,
+    grant: Grant::from_row
+});
 
 impl FromRow for ConsentRequest {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let session: Vec<u8> = row.get("session_hash")?;
-        let session = session.try_into().map_err(|bytes: Vec<u8>| {
-            corrupt("a consent question's session", format!("it has {} bytes instead of 32", bytes.len()))
-        })?;
-        Ok(Self {
-            subject: row.get("subject")?,
-            session: TokenHash(session),
-            request: row.get("request")?,
-            expires_at: UnixMillis(row.get("expires_at_ms")?),
-        })
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
+        let session = TokenHash(row.hash("session_hash", "a consent question's session")?);
+        let (subject, request) = (row.get("subject")?, row.get("request")?);
+        Ok(Self { subject, session, request, expires_at: row.get("expires_at_ms")? })
     }
 }
 
@@ -90,7 +75,7 @@ const DELETE_EXPIRED: &str = "DELETE FROM grants WHERE code_hash IN \
 const DELETE_EXPIRED_CONSENT_REQUESTS: &str = "DELETE FROM consent_requests WHERE token_hash IN \
     (SELECT token_hash FROM consent_requests WHERE expires_at_ms <= $1 LIMIT $2)";
 
-fn issue(new: &NewAuthorizationCode) -> Query<'_> {
+fn issue(new: &NewAuthorizationCode) -> Query {
     let NewAuthorizationCode { code, grant, expires_at, delete_after } = new;
     query(ISSUE)
         .bind(grant.client_id.as_str())
@@ -109,10 +94,10 @@ fn issue(new: &NewAuthorizationCode) -> Query<'_> {
 }
 
 fn ensure_no_nul(what: &'static str, texts: &[&str]) -> Result<(), ProviderError> {
-    match texts.iter().any(|text| text.contains('\0')) {
-        true => Err(DbError::NulCharacter { what }.into()),
-        false => Ok(()),
+    if texts.iter().any(|text| text.contains('\0')) {
+        return Err(DbError::NulCharacter { what }.into());
     }
+    Ok(())
 }
 
 /// Consents, authorization codes and access tokens of the built-in identity provider.
@@ -180,14 +165,13 @@ impl Grants {
         let grant = &new.grant;
         let nonce = grant.nonce.as_deref().unwrap_or_default();
         ensure_no_nul("the grant", &[&grant.redirect_uri, &grant.scope, nonce])?;
-        let issued = self.db.run::<_, (), ProviderError>(&new, |conn, new| {
-            Box::pin(async move {
-                issue(new).execute(conn).await?;
-                record_client(&new.grant.sid, &new.grant.client_id).execute(conn).await?;
-                Ok(())
-            })
-        });
-        issued.await
+        let (issue, record) = (issue(&new), record_client(&grant.sid, &grant.client_id));
+        let step = move |tx: &mut Tx<'_>| {
+            issue.execute(tx)?;
+            record.execute(tx)
+        };
+        self.db.write(step).await?;
+        Ok(())
     }
 
     /// A code can be presented once, whether or not it matches, while its session goes on. At most one of several concurrent calls gets a token,

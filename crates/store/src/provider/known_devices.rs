@@ -3,7 +3,7 @@
 
 use crate::DbError;
 use crate::NewKnownDevice;
-use crate::db::{COMMAND_RETRY_LIMIT, Db, Query, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Db, Query, Tx, query};
 use chancery_domain::{EmailAddress, TokenHash, UnixMillis};
 
 /// The devices used least recently are deleted beyond this.
@@ -22,7 +22,7 @@ const DELETE_EXPIRED: &str = "DELETE FROM known_devices WHERE (subject, token_ha
     (SELECT d.subject, d.token_hash FROM known_devices d WHERE d.expires_at_ms <= $1 LIMIT $2)";
 
 /// A new password ends what the old one proved.
-pub(super) fn delete_of_subject(subject: &str) -> Query<'_> {
+pub(super) fn delete_of_subject(subject: &str) -> Query {
     query(DELETE_OF_SUBJECT).bind(subject)
 }
 
@@ -57,26 +57,24 @@ impl KnownDevices {
     /// Remembers the device, and deletes the account's oldest ones beyond `MAX_KNOWN_DEVICES`. The browser's own token is
     /// used again if it is one of ours. Returns whether it was; otherwise the browser gets the new token.
     pub async fn remember_device(&self, new: NewKnownDevice) -> Result<bool, DbError> {
-        let remembered = self.db.run::<_, bool, DbError>(&new, |conn, new| {
-            Box::pin(async move {
-                let mut own = None;
-                if let Some(token) = new.browser_token {
-                    let find = query(IS_OURS).bind(token.0.to_vec()).bind(new.now.0);
-                    own = (find.fetch_one::<u64>(conn).await? > 0).then_some(token);
-                }
-                let token = own.unwrap_or(new.new_token);
-                let remember =
-                    query(REMEMBER).bind(new.subject.as_str()).bind(token.0.to_vec()).bind(new.expires_at.0);
-                remember.execute(conn).await?;
-                let delete = query(DELETE_EXCESS)
-                    .bind(new.subject.as_str())
-                    .bind(token.0.to_vec())
-                    .bind(i64::from(MAX_KNOWN_DEVICES) - 1);
-                delete.execute(conn).await?;
-                Ok(own.is_some())
-            })
-        });
-        remembered.await
+        let step = move |tx: &mut Tx<'_>| {
+            let mut own = None;
+            if let Some(token) = new.browser_token {
+                let find = query(IS_OURS).bind(token.0.as_slice()).bind(new.now.0);
+                own = (find.fetch_one::<u64>(tx)? > 0).then_some(token);
+            }
+            let token = own.unwrap_or(new.new_token);
+            let remember =
+                query(REMEMBER).bind(new.subject.as_str()).bind(token.0.as_slice()).bind(new.expires_at.0);
+            remember.execute(tx)?;
+            let delete = query(DELETE_EXCESS)
+                .bind(new.subject.as_str())
+                .bind(token.0.as_slice())
+                .bind(i64::from(MAX_KNOWN_DEVICES) - 1);
+            delete.execute(tx)?;
+            Ok::<_, DbError>(own.is_some())
+        };
+        self.db.write(step).await
     }
 
     /// Deletes up to `limit` expired devices and returns how many.

@@ -1,13 +1,13 @@
 //! Queries for mailbox proofs: addresses whose owners still have to enter an emailed code.
 
 use crate::DbError;
-use crate::db::{COMMAND_RETRY_LIMIT, Conn, Db, FromRow, Row, corrupt, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Db, FromRow, QueryError, Row, Tx, corrupt, query};
 use crate::outbox::messages::delete_code_email;
 use crate::{MailboxProof, PasswordHash, ProofPurpose, SentEmailCode};
 use chancery_domain::{EmailAddress, LocalPath, TokenHash, UnixMillis};
 
 impl FromRow for MailboxProof {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
         let (email, return_to): (String, String) = (row.get("email")?, row.get("return_to")?);
         let (stored, password_hash): (String, Option<String>) =
             (row.get("purpose")?, row.get("password_hash")?);
@@ -46,25 +46,21 @@ const DELETE_EXPIRED: &str = "DELETE FROM mailbox_proofs WHERE token_hash IN \
 
 /// Deletes the proof if it still exists with this code, and its email if that was not sent yet. Returns whether it
 /// existed.
-pub(super) async fn consume(
-    conn: &mut Conn<'_>,
-    token: &TokenHash,
-    code: &TokenHash,
-) -> Result<bool, sqlx::Error> {
-    let taken = query(TAKE).bind(token.0.as_slice()).bind(code.0.as_slice()).execute(conn).await?;
+pub(super) fn consume(tx: &mut Tx<'_>, token: &TokenHash, code: &TokenHash) -> Result<bool, QueryError> {
+    let taken = query(TAKE).bind(token.0.as_slice()).bind(code.0.as_slice()).execute(tx)?;
     if taken > 0 {
-        delete_code_email(conn, code).await?;
+        delete_code_email(tx, code)?;
     }
     Ok(taken > 0)
 }
 
 /// Deletes all proofs of the mailbox, and their emails that were not sent yet.
-pub(super) async fn delete_of_mailbox(conn: &mut Conn<'_>, email: &EmailAddress) -> Result<(), sqlx::Error> {
-    let codes: Vec<SentCode> = query(CODES_OF_MAILBOX).bind(email.as_str()).fetch_all(conn).await?;
+pub(super) fn delete_of_mailbox(tx: &mut Tx<'_>, email: &EmailAddress) -> Result<(), QueryError> {
+    let codes: Vec<SentCode> = query(CODES_OF_MAILBOX).bind(email.as_str()).fetch_all(tx)?;
     for SentCode(code) in &codes {
-        delete_code_email(conn, code).await?;
+        delete_code_email(tx, code)?;
     }
-    query(DELETE_OF_MAILBOX).bind(email.as_str()).execute(conn).await?;
+    query(DELETE_OF_MAILBOX).bind(email.as_str()).execute(tx)?;
     Ok(())
 }
 
@@ -72,7 +68,7 @@ pub(super) async fn delete_of_mailbox(conn: &mut Conn<'_>, email: &EmailAddress)
 struct SentCode(TokenHash);
 
 impl FromRow for SentCode {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+    fn from_row(row: &Row<'_>) -> Result<Self, QueryError> {
         Ok(Self(SentEmailCode::from_row(row)?.hash))
     }
 }
@@ -115,37 +111,29 @@ impl MailboxProofs {
     /// Returns whether the new code replaced the last one; false if another call replaced it first. The email with the
     /// last one is deleted if it was not sent yet.
     pub async fn replace_proof_code(&self, token: TokenHash, new: SentEmailCode) -> Result<bool, DbError> {
-        let args = (token, new);
-        let replaced = self.db.run::<_, bool, DbError>(&args, |conn, (token, new)| {
-            Box::pin(async move {
-                let last: Option<SentCode> =
-                    query(CODE).bind(token.0.as_slice()).fetch_optional(conn).await?;
-                let replace = query(REPLACE_CODE)
-                    .bind(token.0.as_slice())
-                    .bind(new.hash.0.as_slice())
-                    .bind(new.expires_at.0)
-                    .bind(new.sent_at.0)
-                    .bind(i64::from(new.sent) - 1);
-                if replace.execute(conn).await? == 0 {
-                    return Ok(false);
-                }
-                if let Some(SentCode(code)) = &last {
-                    delete_code_email(conn, code).await?;
-                }
-                Ok(true)
-            })
-        });
-        replaced.await
+        let step = move |tx: &mut Tx<'_>| {
+            let last: Option<SentCode> = query(CODE).bind(token.0.as_slice()).fetch_optional(tx)?;
+            let replace = query(REPLACE_CODE)
+                .bind(token.0.as_slice())
+                .bind(new.hash.0.as_slice())
+                .bind(new.expires_at.0)
+                .bind(new.sent_at.0)
+                .bind(i64::from(new.sent) - 1);
+            if replace.execute(tx)? == 0 {
+                return Ok(false);
+            }
+            if let Some(SentCode(code)) = &last {
+                delete_code_email(tx, code)?;
+            }
+            Ok(true)
+        };
+        self.db.write(step).await
     }
 
     /// Consumes the proof. Returns whether it still existed with this code: only one of several concurrent calls gets
     /// true.
     pub async fn consume_proof(&self, token: TokenHash, code: TokenHash) -> Result<bool, DbError> {
-        let args = (token, code);
-        let consumed = self.db.run::<_, bool, DbError>(&args, |conn, (token, code)| {
-            Box::pin(async move { Ok(consume(conn, token, code).await?) })
-        });
-        consumed.await
+        Ok(self.db.write(move |tx| consume(tx, &token, &code)).await?)
     }
 
     /// Deletes up to `limit` expired proofs and returns how many.

@@ -2,7 +2,7 @@
 
 use super::backchannel_logouts::{announce_session_end, announce_sessions_end};
 use crate::DbError;
-use crate::db::{COMMAND_RETRY_LIMIT, Conn, Db, FromRow, Row, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Db, QueryError, Tx, from_row, query};
 use crate::{NewProviderSession, ProviderAccount, ProviderSession};
 use chancery_domain::{SessionTimeouts, TokenHash, UnixMillis};
 use std::sync::Arc;
@@ -13,20 +13,8 @@ struct StoredSession {
     last_used_at: UnixMillis,
 }
 
-impl FromRow for StoredSession {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let started_at = UnixMillis(row.get("started_at_ms")?);
-        Ok(Self {
-            session: ProviderSession {
-                account: ProviderAccount::from_row(row)?,
-                started_at,
-                sid: row.get("sid")?,
-                amr: row.get("amr")?,
-            },
-            last_used_at: UnixMillis(row.get("last_used_at_ms")?),
-        })
-    }
-}
+from_row!(ProviderSession { account: ProviderAccount::from_row, started_at: "started_at_ms", sid, amr });
+from_row!(StoredSession { session: ProviderSession::from_row, last_used_at: "last_used_at_ms" });
 
 /// A session's last use is written at most this often, so that most page reads need no write.
 const TOUCH_INTERVAL_MS: i64 = 30_000;
@@ -57,22 +45,19 @@ pub(crate) const NO_SID: &str = "";
 
 /// Ends all sessions of an account except `spared_sid`, and announces it to their applications. Wake the worker after the
 /// commit.
-pub(super) async fn end_sessions_of_subject(
-    conn: &mut Conn<'_>,
+pub(super) fn end_sessions_of_subject(
+    tx: &mut Tx<'_>,
     subject: &str,
     spared_sid: &str,
-) -> Result<u64, sqlx::Error> {
-    announce_sessions_end(conn, subject, spared_sid).await?;
-    query(END_ALL).bind(subject).bind(spared_sid).execute(conn).await
+) -> Result<u64, QueryError> {
+    announce_sessions_end(tx, subject, spared_sid)?;
+    query(END_ALL).bind(subject).bind(spared_sid).execute(tx)
 }
 
 /// Ends all sessions of a provider account except `spared_sid`, for `SessionRevoker`.
 pub(crate) async fn end_subject_sessions(db: &Db, subject: &str, spared_sid: &str) -> Result<u64, DbError> {
-    let args = (subject, spared_sid);
-    let ended = db.run::<_, u64, DbError>(&args, |conn, (subject, spared_sid)| {
-        Box::pin(async move { Ok(end_sessions_of_subject(conn, subject, spared_sid).await?) })
-    });
-    ended.await
+    let (subject, spared_sid) = (subject.to_owned(), spared_sid.to_owned());
+    Ok(db.write(move |tx| end_sessions_of_subject(tx, &subject, &spared_sid)).await?)
 }
 
 /// Browser sessions at the identity provider.
@@ -148,15 +133,13 @@ impl ProviderSessions {
 
     /// Ends the session and announces it to its applications. Returns whether there was such a session.
     pub async fn end_provider_session(&self, token: TokenHash) -> Result<bool, DbError> {
-        let ended = self.db.run::<_, bool, DbError>(&token, |conn, token| {
-            Box::pin(async move {
-                announce_session_end(conn, token).await?;
-                Ok(query(END).bind(token.0.as_slice()).execute(conn).await? > 0)
-            })
-        });
-        let is_ended = ended.await?;
+        let step = move |tx: &mut Tx<'_>| {
+            announce_session_end(tx, &token)?;
+            query(END).bind(token.0.as_slice()).execute(tx)
+        };
+        let ended = self.db.write(step).await?;
         self.logout_wake.notify_one();
-        Ok(is_ended)
+        Ok(ended > 0)
     }
 
     /// Like `end_provider_session`, for the session of this account that ID tokens name `sid`.

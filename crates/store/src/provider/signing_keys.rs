@@ -3,27 +3,24 @@
 
 use crate::DbError;
 use crate::SigningKey;
-use crate::db::{COMMAND_RETRY_LIMIT, Db, FromRow, Row, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Db, Tx, from_row, query};
 use crate::secrets::column::SIGNING_KEY;
 use crate::secrets::keyring::Keyring;
 use chancery_domain::UnixMillis;
 use std::fmt;
 
-/// The private key is still encrypted.
-impl FromRow for SigningKey {
-    const ROW_LABEL_COLUMN: Option<&'static str> = Some("key_id");
-
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            generation: row.get("generation")?,
-            key_id: row.get("key_id")?,
-            private_key: row.get("private_key")?,
-            signs_from: UnixMillis(row.get("signs_from_ms")?),
-            signs_until: UnixMillis(row.get("signs_until_ms")?),
-            published_until: UnixMillis(row.get("published_until_ms")?),
-        })
-    }
-}
+// The private key is still encrypted.
+from_row!(
+    SigningKey {
+        generation,
+        key_id,
+        private_key,
+        signs_from: "signs_from_ms",
+        signs_until: "signs_until_ms",
+        published_until: "published_until_ms"
+    },
+    "key_id"
+);
 
 /// Leaves the private key out of logs.
 impl fmt::Debug for SigningKey {
@@ -67,22 +64,19 @@ impl SigningKeys {
     /// Returns whether the key was added; false if its generation exists. Only one of several concurrent calls
     /// succeeds.
     pub async fn add_signing_key(&self, key: SigningKey) -> Result<bool, DbError> {
-        let args = (&self.keyring, &key);
-        let added = self.db.run::<_, bool, DbError>(&args, |conn, (keyring, key)| {
-            Box::pin(async move {
-                let row = key.key_id.as_bytes();
-                let private_key = keyring.seal(conn, SIGNING_KEY, row, &key.private_key).await?;
-                let add = query(ADD)
-                    .bind(key.generation)
-                    .bind(key.key_id.as_str())
-                    .bind(private_key)
-                    .bind(key.signs_from.0)
-                    .bind(key.signs_until.0)
-                    .bind(key.published_until.0);
-                Ok(add.execute(conn).await? > 0)
-            })
-        });
-        added.await
+        let keyring = self.keyring.clone();
+        let step = move |tx: &mut Tx<'_>| {
+            let private_key = keyring.seal(tx, SIGNING_KEY, key.key_id.as_bytes(), &key.private_key)?;
+            let add = query(ADD)
+                .bind(key.generation)
+                .bind(key.key_id.as_str())
+                .bind(private_key)
+                .bind(key.signs_from.0)
+                .bind(key.signs_until.0)
+                .bind(key.published_until.0);
+            add.execute(tx)
+        };
+        Ok(self.db.write(step).await? > 0)
     }
 
     /// Deletes keys that are no longer published and returns how many.

@@ -4,7 +4,7 @@ use super::column::SECRET_COLUMNS;
 use super::key_id::EncryptionKeyId;
 use super::keyring::{CURRENT, EncryptionKeySource, Keyring, parse_current};
 use crate::DbError;
-use crate::db::{Db, FromRow, Row, query};
+use crate::db::{Db, from_row, query};
 use std::sync::Arc;
 
 /// Encryption of the secrets in the database.
@@ -29,11 +29,7 @@ struct HeaderCount {
     count: u64,
 }
 
-impl FromRow for HeaderCount {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self { header: row.get("header")?, count: row.count("secrets")? })
-    }
-}
+from_row!(HeaderCount { header, count: "secrets" });
 
 impl SecretEncryption {
     /// Nothing is read until a key is needed. The first call counts.
@@ -75,12 +71,8 @@ impl SecretEncryption {
             }
         }
         // Last, so that a key that does not fit never becomes the current one.
-        let locked = self.db.run::<_, (), DbError>(&self.keyring, |conn, keyring| {
-            Box::pin(async move {
-                keyring.lock_current(conn).await?;
-                Ok(())
-            })
-        });
-        locked.await
+        let keyring = self.keyring.clone();
+        self.db.write(move |tx| keyring.lock_current(tx)).await?;
+        Ok(())
     }
 }

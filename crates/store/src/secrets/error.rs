@@ -20,10 +20,3 @@ pub enum SecretError {
     #[error("a secret is too long to be encrypted")]
     TooLong,
 }
-
-/// Statements return sqlx's errors, so a secret's error travels in one. `map_db_error` takes it out again.
-impl From<SecretError> for sqlx::Error {
-    fn from(error: SecretError) -> Self {
-        Self::Decode(Box::new(error))
-    }
-}

@@ -11,7 +11,7 @@ use super::cipher::EncryptionKey;
 use super::column::SecretColumn;
 use super::error::SecretError;
 use super::key_id::EncryptionKeyId;
-use crate::db::{Conn, Dialect, corrupt, query};
+use crate::db::{Dialect, QueryError, Tx, corrupt, query};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 /// Where the keys are. Read again whenever a key is missing, so reading must be quick.
@@ -91,7 +91,7 @@ impl Keyring {
         column: SecretColumn,
         row: &[u8],
         stored: &[u8],
-    ) -> Result<Vec<u8>, sqlx::Error> {
+    ) -> Result<Vec<u8>, QueryError> {
         let id = EncryptionKeyId::of_secret(stored);
         let id = id.ok_or(SecretError::Rejected { secret: column.secret })?;
         Ok(self.key(id, column.secret)?.open(column, row, stored)?)
@@ -103,61 +103,61 @@ impl Keyring {
         column: SecretColumn,
         row: &[u8],
         stored: &[u8],
-    ) -> Result<String, sqlx::Error> {
+    ) -> Result<String, QueryError> {
         let text = String::from_utf8(self.open(column, row, stored)?);
         text.map_err(|_| SecretError::Rejected { secret: column.secret }.into())
     }
 
     /// The current key, which stays current until the transaction ends.
-    pub(crate) async fn lock_current(&self, conn: &mut Conn<'_>) -> Result<Arc<EncryptionKey>, sqlx::Error> {
-        let current = match read_current(conn).await? {
+    pub(crate) fn lock_current(&self, tx: &mut Tx<'_>) -> Result<Arc<EncryptionKey>, QueryError> {
+        let current = match read_current(tx)? {
             Some(current) => current,
             None => {
                 let newest = self.load()?;
-                query(SET_FIRST).bind(newest.id().as_bytes().to_vec()).execute(conn).await?;
+                query(SET_FIRST).bind(newest.id().as_bytes()).execute(tx)?;
                 // Another process may have been faster.
-                read_current(conn).await?.ok_or(sqlx::Error::RowNotFound)?
+                read_current(tx)?.ok_or(QueryError::NotFound)?
             }
         };
         Ok(self.key(current, "every new secret")?)
     }
 
     /// Encrypts a secret for this column and row, within the transaction that stores it.
-    pub(crate) async fn seal(
+    pub(crate) fn seal(
         &self,
-        conn: &mut Conn<'_>,
+        tx: &mut Tx<'_>,
         column: SecretColumn,
         row: &[u8],
         secret: &[u8],
-    ) -> Result<Vec<u8>, sqlx::Error> {
-        Ok(self.lock_current(conn).await?.seal(column, row, secret)?)
+    ) -> Result<Vec<u8>, QueryError> {
+        Ok(self.lock_current(tx)?.seal(column, row, secret)?)
     }
 
     /// Like `seal`, for a column that may be NULL.
-    pub(crate) async fn seal_optional(
+    pub(crate) fn seal_optional(
         &self,
-        conn: &mut Conn<'_>,
+        tx: &mut Tx<'_>,
         column: SecretColumn,
         row: &[u8],
         secret: Option<&[u8]>,
-    ) -> Result<Option<Vec<u8>>, sqlx::Error> {
+    ) -> Result<Option<Vec<u8>>, QueryError> {
         match secret {
-            Some(secret) => self.seal(conn, column, row, secret).await.map(Some),
+            Some(secret) => self.seal(tx, column, row, secret).map(Some),
             None => Ok(None),
         }
     }
 }
 
-async fn read_current(conn: &mut Conn<'_>) -> Result<Option<EncryptionKeyId>, sqlx::Error> {
-    let sql = match conn.dialect() {
+fn read_current(tx: &mut Tx<'_>) -> Result<Option<EncryptionKeyId>, QueryError> {
+    let sql = match tx.dialect() {
         Dialect::Sqlite => CURRENT,
         Dialect::Postgres => CURRENT_LOCKED,
     };
-    let stored: Option<Vec<u8>> = query(sql).fetch_optional(conn).await?;
+    let stored: Option<Vec<u8>> = query(sql).fetch_optional(tx)?;
     stored.map(|stored| parse_current(&stored)).transpose()
 }
 
-pub(super) fn parse_current(stored: &[u8]) -> Result<EncryptionKeyId, sqlx::Error> {
+pub(super) fn parse_current(stored: &[u8]) -> Result<EncryptionKeyId, QueryError> {
     let id = EncryptionKeyId::from_stored(stored);
     id.ok_or_else(|| corrupt("the current encryption key", format!("it has {} bytes", stored.len())))
 }

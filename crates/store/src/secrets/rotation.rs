@@ -13,11 +13,10 @@ use super::column::{SECRET_COLUMNS, SecretColumn};
 use super::encryption::SecretEncryption;
 use super::error::SecretError;
 use super::key_id::EncryptionKeyId;
-use super::keyring::Keyring;
 use crate::DbError;
-use crate::db::{FromRow, Row, Value, query};
+use crate::db::{QueryError, Tx, Value, from_row, query};
 
-/// Rows per transaction: few enough that settling never waits noticeably for SQLite's write lock.
+/// Rows per transaction: few enough that no other write waits noticeably on SQLite.
 const BATCH_ROWS: u32 = 50;
 
 /// Locks the row against other rotations too. A shared lock that both take first would be a deadlock.
@@ -43,10 +42,7 @@ enum RowKey {
 
 impl RowKey {
     fn first(column: SecretColumn) -> Self {
-        match column.statements.has_text_key {
-            true => Self::Text(String::new()),
-            false => Self::Bytes(Vec::new()),
-        }
+        if column.statements.has_text_key { Self::Text(String::new()) } else { Self::Bytes(Vec::new()) }
     }
 
     fn as_bytes(&self) -> &[u8] {
@@ -56,7 +52,7 @@ impl RowKey {
         }
     }
 
-    fn value(&self) -> Value<'_> {
+    fn value(&self) -> Value {
         match self {
             Self::Text(text) => text.as_str().into(),
             Self::Bytes(bytes) => bytes.as_slice().into(),
@@ -69,22 +65,14 @@ struct TextKeyRow {
     sealed: Vec<u8>,
 }
 
-impl FromRow for TextKeyRow {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self { row_key: row.get("row_key")?, sealed: row.get("sealed")? })
-    }
-}
+from_row!(TextKeyRow { row_key, sealed });
 
 struct BytesKeyRow {
     row_key: Vec<u8>,
     sealed: Vec<u8>,
 }
 
-impl FromRow for BytesKeyRow {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self { row_key: row.get("row_key")?, sealed: row.get("sealed")? })
-    }
-}
+from_row!(BytesKeyRow { row_key, sealed });
 
 struct OutdatedSecret {
     row_key: RowKey,
@@ -98,29 +86,19 @@ struct OpenedSecret {
     secret: Vec<u8>,
 }
 
-struct Batch<'a> {
-    keyring: &'a Keyring,
-    new_key: EncryptionKeyId,
-    column: SecretColumn,
-    secrets: Vec<OpenedSecret>,
-}
-
 impl SecretEncryption {
     /// Makes this key the current one, and encrypts with it every secret of another key.
     pub async fn rotate_encryption_key(&self, new_key: EncryptionKeyId) -> Result<RotationSummary, DbError> {
         // Fails before anything changes if this process does not have the key.
         self.keyring.key(new_key, "nothing yet")?;
-        let args = (&self.keyring, new_key);
-        let set_current = self.db.run::<_, (), DbError>(&args, |conn, (keyring, new_key)| {
-            Box::pin(async move {
-                query(LOCK).execute(conn).await?;
-                // Fails without the key that is current now: a key file that is out of date must not decide.
-                keyring.lock_current(conn).await?;
-                query(SET_CURRENT).bind(new_key.as_bytes()).execute(conn).await?;
-                Ok(())
-            })
-        });
-        set_current.await?;
+        let keyring = self.keyring.clone();
+        let set_current = move |tx: &mut Tx<'_>| {
+            query(LOCK).execute(tx)?;
+            // Fails without the key that is current now: a key file that is out of date must not decide.
+            keyring.lock_current(tx)?;
+            query(SET_CURRENT).bind(new_key.as_bytes()).execute(tx)
+        };
+        self.db.write(set_current).await?;
         let mut summary = RotationSummary::default();
         for column in SECRET_COLUMNS {
             let mut last = RowKey::first(column);
@@ -130,8 +108,7 @@ impl SecretEncryption {
                 last = end.row_key.clone();
                 let (secrets, failed) = self.open_secrets(column, outdated);
                 summary.failed.extend(failed);
-                let batch = Batch { keyring: &self.keyring, new_key, column, secrets };
-                summary.rotated += self.reencrypt(&batch).await?;
+                summary.rotated += self.reencrypt(column, secrets, new_key).await?;
             }
         }
         Ok(summary)
@@ -142,7 +119,7 @@ impl SecretEncryption {
         column: SecretColumn,
         after: &RowKey,
         new_key: EncryptionKeyId,
-    ) -> Result<Vec<OutdatedSecret>, sqlx::Error> {
+    ) -> Result<Vec<OutdatedSecret>, QueryError> {
         let find = query(column.statements.outdated)
             .bind(after.value())
             .bind(new_key.header().to_vec())
@@ -176,27 +153,30 @@ impl SecretEncryption {
     }
 
     /// Returns how many secrets were replaced. The others have changed or were deleted since they were read.
-    async fn reencrypt(&self, batch: &Batch<'_>) -> Result<u64, DbError> {
-        let replaced = self.db.run::<_, u64, DbError>(batch, |conn, batch| {
-            Box::pin(async move {
-                let Batch { keyring, new_key, column, secrets } = batch;
-                let current = keyring.lock_current(conn).await?;
-                if current.id() != *new_key {
-                    return Err(DbError::from(SecretError::OtherRotation { other: current.id() }).into());
+    async fn reencrypt(
+        &self,
+        column: SecretColumn,
+        secrets: Vec<OpenedSecret>,
+        new_key: EncryptionKeyId,
+    ) -> Result<u64, DbError> {
+        let keyring = self.keyring.clone();
+        self.db
+            .write(move |tx| {
+                let current = keyring.lock_current(tx)?;
+                if current.id() != new_key {
+                    return Err(SecretError::OtherRotation { other: current.id() }.into());
                 }
                 let mut replaced = 0;
-                for OpenedSecret { row_key, sealed, secret } in secrets {
-                    let resealed =
-                        current.seal(*column, row_key.as_bytes(), secret).map_err(sqlx::Error::from)?;
+                for OpenedSecret { row_key, sealed, secret } in &secrets {
+                    let resealed = current.seal(column, row_key.as_bytes(), secret)?;
                     let replace = query(column.statements.replace)
                         .bind(row_key.value())
                         .bind(sealed.as_slice())
                         .bind(resealed);
-                    replaced += replace.execute(conn).await?;
+                    replaced += replace.execute(tx)?;
                 }
                 Ok(replaced)
             })
-        });
-        replaced.await
+            .await
     }
 }

@@ -2,9 +2,8 @@
 
 use crate::DbError;
 use crate::audit::step::AuditedSteps;
-use crate::clients::rows::optional_person_ref;
 use crate::clients::types::SaveOutcome;
-use crate::db::{Conn, Db, FromRow, Rejection, Row, TxError, query};
+use crate::db::{Db, QueryError, Tx, from_row, query};
 use chancery_domain::{
     EntryText, EntryTitle, LetterTemplateId, MAX_LETTER_TEMPLATES, PersonRef, UnixMillis, Version,
 };
@@ -49,36 +48,29 @@ pub enum LetterTemplateError {
     Database(#[from] DbError),
 }
 
-impl From<sqlx::Error> for LetterTemplateError {
-    fn from(error: sqlx::Error) -> Self {
+impl From<QueryError> for LetterTemplateError {
+    fn from(error: QueryError) -> Self {
         Self::Database(error.into())
     }
 }
 
-impl Rejection for LetterTemplateError {}
+from_row!(LetterTemplate {
+    id,
+    title,
+    text,
+    version,
+    changed_by: optional_person("changed_by", "changed_by_email"),
+    changed_at: "changed_at_ms"
+});
 
-impl FromRow for LetterTemplate {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let changed_by_email: Option<String> = row.get("changed_by_email")?;
-        Ok(Self {
-            id: LetterTemplateId(row.get("id")?),
-            title: EntryTitle::from_stored(row.get("title")?),
-            text: EntryText::from_stored(row.get("text")?),
-            version: Version(row.get("version")?),
-            changed_by: optional_person_ref(row.get("changed_by")?, changed_by_email.as_deref())?,
-            changed_at: UnixMillis(row.get("changed_at_ms")?),
-        })
-    }
-}
-
-async fn create(
-    conn: &mut Conn<'_>,
+fn create(
+    tx: &mut Tx<'_>,
     permit: &Permit<ManageTemplates>,
     content: &LetterTemplateContent,
-) -> Result<LetterTemplateId, TxError<LetterTemplateError>> {
-    let existing: u64 = query(COUNT).fetch_one(conn).await?;
+) -> Result<LetterTemplateId, LetterTemplateError> {
+    let existing: u64 = query(COUNT).fetch_one(tx)?;
     if existing >= MAX_LETTER_TEMPLATES {
-        return Err(LetterTemplateError::TooManyTemplates.into());
+        return Err(LetterTemplateError::TooManyTemplates);
     }
     let create = query(CREATE)
         .bind(content.title.as_str())
@@ -86,16 +78,16 @@ async fn create(
         .bind(Version::FIRST.0)
         .bind(permit.by().person().map(|person| person.0))
         .bind(permit.access_request().at.0);
-    let id: i64 = create.fetch_one(conn).await?;
+    let id: i64 = create.fetch_one(tx)?;
     Ok(LetterTemplateId(id))
 }
 
-async fn change(
-    conn: &mut Conn<'_>,
+fn change(
+    tx: &mut Tx<'_>,
     permit: &Permit<ManageTemplates>,
     (id, version): (LetterTemplateId, Version),
     content: &LetterTemplateContent,
-) -> Result<SaveOutcome<LetterTemplate>, TxError<LetterTemplateError>> {
+) -> Result<SaveOutcome<LetterTemplate>, LetterTemplateError> {
     let change = query(CHANGE)
         .bind(id.0)
         .bind(version.0)
@@ -103,8 +95,8 @@ async fn change(
         .bind(content.text.as_str())
         .bind(permit.by().person().map(|person| person.0))
         .bind(permit.access_request().at.0);
-    let is_changed = change.execute(conn).await? > 0;
-    let current: Option<LetterTemplate> = query(FIND).bind(id.0).fetch_optional(conn).await?;
+    let is_changed = change.execute(tx)? > 0;
+    let current: Option<LetterTemplate> = query(FIND).bind(id.0).fetch_optional(tx)?;
     Ok(match current {
         None => SaveOutcome::NotFound,
         Some(current) if is_changed => SaveOutcome::Saved(current),
@@ -138,7 +130,7 @@ impl LetterTemplates {
         &self,
         permit: Permit<ManageTemplates>,
     ) -> Result<(), LetterTemplateError> {
-        Ok(self.audited.record(&[permit.to_audit_row()]).await?)
+        Ok(self.audited.record(vec![permit.to_audit_row()]).await?)
     }
 
     pub async fn create_letter_template(
@@ -146,11 +138,8 @@ impl LetterTemplates {
         permit: Permit<ManageTemplates>,
         content: &LetterTemplateContent,
     ) -> Result<LetterTemplateId, LetterTemplateError> {
-        self.audited
-            .run(&[permit.to_audit_row()], &(&permit, content), |conn, (permit, content)| {
-                Box::pin(async move { create(conn, permit, content).await })
-            })
-            .await
+        let content = content.clone();
+        self.audited.run(vec![permit.to_audit_row()], move |tx| create(tx, &permit, &content)).await
     }
 
     /// Saves the template if its version is still the one that the editor saw.
@@ -160,11 +149,8 @@ impl LetterTemplates {
         seen: (LetterTemplateId, Version),
         content: &LetterTemplateContent,
     ) -> Result<SaveOutcome<LetterTemplate>, LetterTemplateError> {
-        self.audited
-            .run(&[permit.to_audit_row()], &(&permit, seen, content), |conn, (permit, seen, content)| {
-                Box::pin(async move { change(conn, permit, *seen, content).await })
-            })
-            .await
+        let content = content.clone();
+        self.audited.run(vec![permit.to_audit_row()], move |tx| change(tx, &permit, seen, &content)).await
     }
 
     /// False if there is no such template. Letters that were started from it stay as they are.
@@ -174,9 +160,7 @@ impl LetterTemplates {
         id: LetterTemplateId,
     ) -> Result<bool, LetterTemplateError> {
         self.audited
-            .run(&[permit.to_audit_row()], &id, |conn, id| {
-                Box::pin(async move { Ok(query(DELETE).bind(id.0).execute(conn).await? > 0) })
-            })
+            .run(vec![permit.to_audit_row()], move |tx| Ok(query(DELETE).bind(id.0).execute(tx)? > 0))
             .await
     }
 }

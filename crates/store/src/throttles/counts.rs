@@ -3,18 +3,10 @@
 //! cost less than an attempt. It decides as `chancery_domain::Throttle::count` does.
 
 use crate::DbError;
-use crate::db::{COMMAND_RETRY_LIMIT, Conn, Db, FromRow, Query, Row, query};
+use crate::db::{COMMAND_RETRY_LIMIT, Db, Query, QueryError, Tx, from_row, query};
 use chancery_domain::{ThrottleCount, ThrottleDecision, ThrottleExpiry, ThrottleKey, UnixMillis};
 
-impl FromRow for ThrottleCount {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let count: i64 = row.get("count")?;
-        Ok(Self {
-            count: u32::try_from(count).unwrap_or(u32::MAX),
-            expires_at: UnixMillis(row.get("expires_at_ms")?),
-        })
-    }
-}
+from_row!(ThrottleCount { count: capped_count("count"), expires_at: "expires_at_ms" });
 
 /// Adds `$2` unless the sum exceeds `$6`. A count no longer applies if it expires by `$3`, or after `$5` because the
 /// clock was set back. With `$7`, this attempt moves the expiry of the whole count. PostgreSQL locks the row until the
@@ -34,12 +26,12 @@ const RESET: &str = "DELETE FROM throttles WHERE key_hash = $1";
 const DELETE_EXPIRED: &str = "DELETE FROM throttles WHERE key_hash IN \
     (SELECT key_hash FROM throttles WHERE expires_at_ms <= $1 LIMIT $2) AND expires_at_ms <= $1";
 
-fn find(key: ThrottleKey<'_>, now: UnixMillis) -> Query<'static> {
+fn find(key: ThrottleKey<'_>, now: UnixMillis) -> Query {
     let latest = key.throttle().latest_expiry(now);
     query(FIND).bind(key.hash().0.to_vec()).bind(now.0).bind(latest.0)
 }
 
-fn add_one(key: ThrottleKey<'_>, now: UnixMillis) -> Query<'static> {
+fn add_one(key: ThrottleKey<'_>, now: UnixMillis) -> Query {
     let throttle = key.throttle();
     query(ADD)
         .bind(key.hash().0.to_vec())
@@ -59,11 +51,11 @@ fn denied(key: ThrottleKey<'_>, found: Option<ThrottleCount>, now: UnixMillis) -
 
 /// Returns the current count and locks it until the transaction ends. It adds nothing; a row that it has to write has
 /// already expired.
-pub(crate) async fn lock(
-    conn: &mut Conn<'_>,
+pub(crate) fn lock(
+    tx: &mut Tx<'_>,
     key: ThrottleKey<'_>,
     now: UnixMillis,
-) -> Result<ThrottleCount, sqlx::Error> {
+) -> Result<ThrottleCount, QueryError> {
     let add_none = query(ADD)
         .bind(key.hash().0.to_vec())
         .bind(0_i64)
@@ -72,22 +64,22 @@ pub(crate) async fn lock(
         .bind(key.throttle().latest_expiry(now).0)
         .bind(i64::MAX)
         .bind(false);
-    add_none.fetch_one(conn).await
+    add_none.fetch_one(tx)
 }
 
 /// Counts one attempt unless the limit is reached. Returns the new count.
-pub(crate) async fn count(
-    conn: &mut Conn<'_>,
+pub(crate) fn count(
+    tx: &mut Tx<'_>,
     key: ThrottleKey<'_>,
     now: UnixMillis,
-) -> Result<ThrottleDecision, sqlx::Error> {
-    match add_one(key, now).fetch_optional(conn).await? {
+) -> Result<ThrottleDecision, QueryError> {
+    match add_one(key, now).fetch_optional(tx)? {
         Some(counted) => Ok(ThrottleDecision::Allowed(counted)),
-        None => Ok(denied(key, find(key, now).fetch_optional(conn).await?, now)),
+        None => Ok(denied(key, find(key, now).fetch_optional(tx)?, now)),
     }
 }
 
-pub(crate) fn refund(key: ThrottleKey<'_>, amount: i64) -> Query<'static> {
+pub(crate) fn refund(key: ThrottleKey<'_>, amount: i64) -> Query {
     query(REFUND).bind(key.hash().0.to_vec()).bind(amount)
 }
 

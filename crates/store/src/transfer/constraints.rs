@@ -1,11 +1,11 @@
 //! Foreign keys and insert triggers of the target. They are disabled while tables are filled one after the other, then
 //! restored and validated in the same transaction, so that no other session sees the database without them.
 
-use super::{map_target_error, schemas_differ};
+use super::{fetch_all, map_target_error, schemas_differ};
+use crate::db::from_row;
 use crate::db::tables::TABLES;
-use crate::db::{FromRow, Row};
 use crate::transfer::TransferError;
-use sqlx::{AssertSqlSafe, PgConnection};
+use tokio_postgres::Client;
 
 /// A foreign key (then `is_foreign_key`), or a trigger.
 struct Constraint {
@@ -17,18 +17,14 @@ struct Constraint {
     state: String,
 }
 
-impl FromRow for Constraint {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            table_name: row.get("table_name")?,
-            constraint_name: row.get("constraint_name")?,
-            definition: row.get("definition")?,
-            is_foreign_key: row.get("is_reference")?,
-            on_insert: row.get("on_insert")?,
-            state: row.get("state")?,
-        })
-    }
-}
+from_row!(Constraint {
+    table_name,
+    constraint_name,
+    definition,
+    is_foreign_key: "is_reference",
+    on_insert,
+    state
+});
 
 /// Only rules of the tables themselves: partitions inherit them.
 const RULES: &str = "SELECT t.relname::text AS table_name, r.conname::text AS constraint_name, \
@@ -47,7 +43,7 @@ const RULES: &str = "SELECT t.relname::text AS table_name, r.conname::text AS co
 pub(super) struct Constraints(Vec<Constraint>);
 
 impl Constraints {
-    pub(super) async fn disable(target: &mut PgConnection) -> Result<Self, TransferError> {
+    pub(super) async fn disable(target: &Client) -> Result<Self, TransferError> {
         let constraints = read(target).await?;
         let statements = constraints.iter().filter(|constraint| constraint.on_insert).map(|constraint| {
             let Constraint { table_name, constraint_name, .. } = constraint;
@@ -62,7 +58,7 @@ impl Constraints {
     }
 
     /// Fails if a row violates a foreign key.
-    pub(super) async fn restore(self, target: &mut PgConnection) -> Result<(), TransferError> {
+    pub(super) async fn restore(self, target: &Client) -> Result<(), TransferError> {
         let statements = self.0.iter().filter(|constraint| constraint.on_insert).map(|constraint| {
             let Constraint { table_name, constraint_name, definition, .. } = constraint;
             let statement = match constraint.is_foreign_key {
@@ -100,20 +96,16 @@ impl Constraint {
     }
 }
 
-async fn read(target: &mut PgConnection) -> Result<Vec<Constraint>, TransferError> {
-    let constraints = sqlx::query(RULES).bind(TABLES).fetch_all(target).await?;
-    Ok(constraints
-        .into_iter()
-        .map(|row| Constraint::from_row(&Row::Postgres(row)))
-        .collect::<Result<_, _>>()?)
+async fn read(target: &Client) -> Result<Vec<Constraint>, TransferError> {
+    fetch_all(target, RULES, &[&TABLES]).await
 }
 
 /// Each statement comes with its table.
-async fn run(target: &mut PgConnection, statements: Vec<(&str, String)>) -> Result<(), TransferError> {
+async fn run(target: &Client, statements: Vec<(&str, String)>) -> Result<(), TransferError> {
     for (table, statement) in statements {
         let table = TABLES.iter().find(|name| **name == table).copied().unwrap_or_default();
-        let run = sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *target).await;
-        run.map_err(|error| map_target_error(table, &error))?;
+        let run = target.batch_execute(&statement).await;
+        run.map_err(|error| map_target_error(table, error))?;
     }
     Ok(())
 }

@@ -4,18 +4,26 @@
 use sha2::{Digest, Sha256};
 
 /// Header of a COPY stream: signature, no flags, no extension.
-pub(super) const COPY_HEADER: &[u8; 19] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
+const COPY_HEADER: &[u8; 19] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 
 /// The trailer, in place of the next row's column count.
-pub(super) const COPY_TRAILER: [u8; 2] = (-1_i16).to_be_bytes();
+const COPY_TRAILER: [u8; 2] = (-1_i16).to_be_bytes();
 
-/// Encodes columns of rows. `None` is NULL.
+/// Encodes a stream.
 #[derive(Default)]
 pub(super) struct Writer {
     bytes: Vec<u8>,
 }
 
 impl Writer {
+    pub(super) fn begin(&mut self) {
+        self.bytes.extend_from_slice(COPY_HEADER);
+    }
+
+    pub(super) fn end(&mut self) {
+        self.bytes.extend_from_slice(&COPY_TRAILER);
+    }
+
     pub(super) fn begin_row(&mut self, columns: i16) {
         self.bytes.extend_from_slice(&columns.to_be_bytes());
     }
@@ -46,12 +54,13 @@ impl Writer {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// What was written since the last `take`.
     pub(super) fn written(&self) -> &[u8] {
         &self.bytes
     }
 
-    pub(super) fn clear(&mut self) {
-        self.bytes.clear();
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
     }
 }
 

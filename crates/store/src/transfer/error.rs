@@ -1,5 +1,6 @@
 //! Errors of a transfer from SQLite to PostgreSQL.
 
+use crate::db::QueryError;
 use crate::{DbError, OpenError};
 
 #[derive(Debug, thiserror::Error)]
@@ -23,8 +24,20 @@ pub enum TransferError {
     Database(#[from] DbError),
 }
 
-impl From<sqlx::Error> for TransferError {
-    fn from(error: sqlx::Error) -> Self {
+impl From<QueryError> for TransferError {
+    fn from(error: QueryError) -> Self {
         Self::Database(error.into())
+    }
+}
+
+impl From<rusqlite::Error> for TransferError {
+    fn from(error: rusqlite::Error) -> Self {
+        QueryError::from(error).into()
+    }
+}
+
+impl From<tokio_postgres::Error> for TransferError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        QueryError::from(error).into()
     }
 }

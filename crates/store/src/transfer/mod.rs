@@ -24,6 +24,9 @@ pub use source::TransferSource;
 pub use target::TransferTarget;
 
 use crate::db::error_codes::{detail, is_row_error, map_db_error};
+use crate::db::{FromRow, QueryError, Row};
+use tokio_postgres::Client;
+use tokio_postgres::types::ToSql;
 
 /// Progress of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +62,21 @@ fn schemas_differ(why: String) -> TransferError {
 }
 
 /// Maps a failure of the target, which may have rejected a row.
-fn map_target_error(table: &'static str, error: &sqlx::Error) -> TransferError {
-    match is_row_error(error) {
-        true => TransferError::TableNotTransferred { table, why: detail(error) },
-        false => map_db_error(error).into(),
+fn map_target_error(table: &'static str, error: tokio_postgres::Error) -> TransferError {
+    let error = QueryError::from(error);
+    if is_row_error(&error) {
+        TransferError::TableNotTransferred { table, why: detail(&error) }
+    } else {
+        map_db_error(&error).into()
     }
+}
+
+/// Reads from the target.
+async fn fetch_all<T: FromRow>(
+    target: &Client,
+    sql: &str,
+    values: &[&(dyn ToSql + Sync)],
+) -> Result<Vec<T>, TransferError> {
+    let rows = target.query(sql, values).await?;
+    Ok(rows.iter().map(|row| T::read(&Row::Postgres(row))).collect::<Result<_, _>>()?)
 }

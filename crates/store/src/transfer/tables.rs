@@ -2,11 +2,11 @@
 //! must be the same. A source table in neither list aborts the transfer. A test fails first, so a migration that adds a
 //! table cannot be overlooked.
 
-use super::schemas_differ;
+use super::{fetch_all, schemas_differ};
 use crate::db::tables::TABLES;
-use crate::db::{Conn, FromRow, Row, Statement, query};
+use crate::db::{Driver, Tx, from_row, query};
 use crate::transfer::TransferError;
-use sqlx::{PgConnection, SqliteConnection};
+use tokio_postgres::Client;
 
 /// Tables that are not transferred, each with the reason.
 pub(super) const NOT_COPIED: &[(&str, &str)] =
@@ -61,12 +61,7 @@ struct StoredColumn {
     kind: String,
 }
 
-impl FromRow for StoredColumn {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let (table_name, column_name) = (row.get("table_name")?, row.get("column_name")?);
-        Ok(Self { table_name, column_name, kind: row.get("kind")? })
-    }
-}
+from_row!(StoredColumn { table_name, column_name, kind });
 
 /// Excludes SQLite's internal tables.
 const SQLITE_COLUMNS: &str = "SELECT t.name AS table_name, c.name AS column_name, c.type AS kind \
@@ -78,18 +73,15 @@ const POSTGRES_COLUMNS: &str = "SELECT t.relname::text AS table_name, c.attname:
     format_type(c.atttypid, NULL) AS kind \
     FROM pg_catalog.pg_class t JOIN pg_catalog.pg_attribute c ON c.attrelid = t.oid \
     WHERE t.relnamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) \
-    AND c.attnum > 0 AND NOT c.attisdropped AND t.relname IN ";
+    AND c.attnum > 0 AND NOT c.attisdropped AND t.relname = ANY($1)";
 
 /// The tables to transfer, after checking that both databases have the same tables and columns.
 pub(super) async fn read_tables(
-    source: &mut SqliteConnection,
-    target: &mut PgConnection,
+    source: &rusqlite::Connection,
+    target: &Client,
 ) -> Result<Vec<Table>, TransferError> {
-    let sqlite_columns: Vec<StoredColumn> = query(SQLITE_COLUMNS).fetch_all(&mut Conn::from(source)).await?;
-    let mut postgres_columns = Statement::new(POSTGRES_COLUMNS);
-    postgres_columns.push_list(TABLES.iter().copied());
-    let postgres_columns: Vec<StoredColumn> =
-        postgres_columns.build().fetch_all(&mut Conn::from(target)).await?;
+    let sqlite_columns = query(SQLITE_COLUMNS).fetch_all(&mut Tx::outside(Driver::Sqlite(source)))?;
+    let postgres_columns = fetch_all(target, POSTGRES_COLUMNS, &[&TABLES]).await?;
     match_tables(&sqlite_columns, &postgres_columns)
 }
 

@@ -1,4 +1,4 @@
-//! Conformance: every decision is in its process's chain, can be found, and can never be removed.
+//! Conformance: every decision is in an audit chain, can be found, and can never be removed.
 
 use crate::databases::{AnyDatabase, SqliteFile, TestDatabase};
 use crate::firm::{
@@ -50,7 +50,10 @@ pub async fn concurrent_decisions_on_two_nodes_form_valid_chains(database: Arc<A
     }
     deciding.join_all().await;
     let chains = verified_audit_chains(&stores[0]).await;
-    assert_eq!(chains.len(), 2);
+    match &*database {
+        AnyDatabase::Sqlite(_) => assert_eq!(chains.len(), 2, "one for each store"),
+        AnyDatabase::Postgres(_) => assert!(chains.len() >= 2, "one for each connection that wrote"),
+    }
     assert_eq!(chains.values().map(Vec::len).sum::<usize>(), DECISIONS + 4, "one created, three joined");
 }
 
@@ -147,13 +150,20 @@ pub async fn chain_stays_whole_after_cancelled_steps(database: Arc<AnyDatabase>)
     verified_audit_chains(&store).await;
 }
 
-pub async fn moved_audit_chain_head_fails_one_step_and_is_read_again(database: Arc<AnyDatabase>) {
+pub async fn moved_audit_chain_head_is_read_again(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
     let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
     database.raw("UPDATE audit_writers SET row_count = row_count + 5").await.unwrap();
-    let error = read(&store, &people.maya, client).await.unwrap_err();
-    assert!(matches!(error, ClientError::Database(DbError::Unavailable(_))), "{error}");
+    let outcome = read(&store, &people.maya, client).await;
+    match &*database {
+        AnyDatabase::Sqlite(_) => {
+            let error = outcome.unwrap_err();
+            assert!(matches!(error, ClientError::Database(DbError::Unavailable(_))), "{error}");
+        }
+        // The step runs again on a new connection. Or another one runs it, which has a chain of its own.
+        AnyDatabase::Postgres(_) => drop(outcome.unwrap().unwrap()),
+    }
     for _ in 0..2 {
         read(&store, &people.maya, client).await.unwrap().unwrap();
     }
@@ -297,7 +307,7 @@ pub async fn team_lists_client_and_session_counts(database: Arc<AnyDatabase>) {
         };
         store.sessions.start_session(new).await.unwrap();
     }
-    store.people.remove_person(manage(after_s(90)), gone.id, &|_| true).await.unwrap();
+    store.people.remove_person(manage(after_s(90)), gone.id, Box::new(|_| true)).await.unwrap();
     let times = SessionTimeouts { idle: Duration::from_secs(1800), max: Duration::from_secs(43_200) };
     let team = POLICY
         .decide::<ReadTeam>(&authz_request(principal(&people.ruth), after_s(100)), FirmResource)

@@ -73,7 +73,7 @@ pub async fn issue(
     on: &str,
 ) -> Result<IssueOutcome, InvoiceError> {
     let permit = permit_at(Principal::Operator, noon_of(on));
-    store.invoices.issue_invoice(permit, &issue_request(account, of), &render).await
+    store.invoices.issue_invoice(permit, &issue_request(account, of), Box::new(render)).await
 }
 
 /// Issues an invoice and panics if it was issued before.
@@ -105,7 +105,10 @@ pub async fn credit_after(
 ) -> Result<InvoiceNumber, InvoiceError> {
     let reason = "It was agreed.".to_owned();
     let issue_request = CreditRequest { invoice, amount, expected_credited, reason, terms: terms() };
-    store.invoices.credit_invoice(permit_at(Principal::Operator, noon_of(on)), &issue_request, &render).await
+    store
+        .invoices
+        .credit_invoice(permit_at(Principal::Operator, noon_of(on)), &issue_request, Box::new(render))
+        .await
 }
 
 pub async fn read_invoice(store: &Store, number: InvoiceNumber) -> InvoiceRecord {

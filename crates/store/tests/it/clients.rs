@@ -60,7 +60,7 @@ pub async fn client_ids_start_at_1001_and_records_round_trip(database: Arc<AnyDa
 pub async fn creating_client_for_removed_owner_is_rejected(database: Arc<AnyDatabase>) {
     let store = database.open().await;
     let people = people(&store).await;
-    store.people.remove_person(manage(NOON), people.tom.id, &|_| true).await.unwrap();
+    store.people.remove_person(manage(NOON), people.tom.id, Box::new(|_| true)).await.unwrap();
     for owner in [people.tom.id, PersonId(777)] {
         let permit: Permit<CreateClient> = ask(principal(&people.ruth), NewClientResource(owner)).unwrap();
         let rejected = store.clients.create_client(permit, new_client("Calder & Sons")).await.unwrap_err();
@@ -485,7 +485,7 @@ pub async fn reassigned_client_is_readable_only_by_new_owner(database: Arc<AnyDa
         assert_eq!(listed(&store, &people.tom, &query).await, (vec![client.0], 1));
         assert_eq!(listed(&store, &people.ruth, &query).await, (vec![client.0], 1));
     }
-    store.people.remove_person(manage(NOON), people.maya.id, &|_| true).await.unwrap();
+    store.people.remove_person(manage(NOON), people.maya.id, Box::new(|_| true)).await.unwrap();
     let rejected =
         store.clients.reassign_client(reassign(people.tom.id), people.maya.id, None).await.unwrap_err();
     assert!(

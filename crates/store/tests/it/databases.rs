@@ -1,7 +1,7 @@
 //! A new database for each test, on SQLite in a temporary folder and on the PostgreSQL server of the test setup.
 
 use chancery_store::{DatabaseUrl, OpenError, Store};
-use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+use chancery_test_support::{RawConnection, raw_sql};
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,7 +22,16 @@ pub trait TestDatabase: Send + Sync + Sized + 'static {
     fn contains(&self, bytes: &[u8]) -> impl Future<Output = bool>;
 
     /// Runs statements directly, without the store.
-    fn raw(&self, sql: &str) -> impl Future<Output = Result<(), sqlx::Error>>;
+    fn raw(&self, sql: &str) -> impl Future<Output = Result<(), String>> {
+        let url = self.url_text();
+        async move { raw_sql(&url, sql).await }
+    }
+
+    /// A connection without the store.
+    fn connect(&self) -> impl Future<Output = RawConnection> {
+        let url = self.url_text();
+        async move { RawConnection::open(&url).await }
+    }
 
     fn open(&self) -> impl Future<Output = Arc<Store>> {
         async { Arc::new(self.try_open().await.unwrap()) }
@@ -85,13 +94,6 @@ impl TestDatabase for AnyDatabase {
             Self::Postgres(database) => database.contains(bytes).await,
         }
     }
-
-    async fn raw(&self, sql: &str) -> Result<(), sqlx::Error> {
-        match self {
-            Self::Sqlite(database) => database.raw(sql).await,
-            Self::Postgres(database) => database.raw(sql).await,
-        }
-    }
 }
 
 pub struct SqliteFile {
@@ -105,10 +107,6 @@ impl SqliteFile {
 
     pub fn path(&self) -> PathBuf {
         self.folder.path().join("chancery.db")
-    }
-
-    pub async fn connect(&self) -> SqliteConnection {
-        SqliteConnection::connect(&format!("sqlite:{}?mode=rwc", self.path().display())).await.unwrap()
     }
 }
 
@@ -129,13 +127,6 @@ impl TestDatabase for SqliteFile {
         let files = std::fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().path());
         let mut copies = files.map(|file| std::fs::read(file).unwrap());
         copies.any(|copy| copy.windows(bytes.len()).any(|window| window == bytes))
-    }
-
-    async fn raw(&self, sql: &str) -> Result<(), sqlx::Error> {
-        let mut connection = self.connect().await;
-        let outcome = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.map(|_| ());
-        connection.close().await?;
-        outcome
     }
 }
 
@@ -162,10 +153,6 @@ impl PostgresDatabase {
     pub fn name(&self) -> &str {
         self.0.name()
     }
-
-    pub async fn connect(&self) -> PgConnection {
-        PgConnection::connect(&self.url_text()).await.unwrap()
-    }
 }
 
 impl TestDatabase for PostgresDatabase {
@@ -183,28 +170,17 @@ impl TestDatabase for PostgresDatabase {
 
     async fn contains(&self, bytes: &[u8]) -> bool {
         let mut connection = self.connect().await;
-        let tables: Vec<String> =
-            sqlx::query_scalar("SELECT tablename::text FROM pg_tables WHERE schemaname = 'public'")
-                .fetch_all(&mut connection)
-                .await
-                .unwrap();
+        let tables =
+            connection.texts("SELECT tablename::text FROM pg_tables WHERE schemaname = 'public'").await;
         // A row as text shows bytes in hexadecimal.
         let hexadecimal: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let text = String::from_utf8_lossy(bytes);
         for table in tables {
-            let rows = AssertSqlSafe(format!("SELECT t::text FROM \"{table}\" t"));
-            let rows: Vec<String> = sqlx::query_scalar(rows).fetch_all(&mut connection).await.unwrap();
+            let rows = connection.texts(&format!("SELECT t::text FROM \"{table}\" t")).await;
             if rows.iter().any(|row| row.contains(&hexadecimal) || row.contains(&*text)) {
                 return true;
             }
         }
         false
-    }
-
-    async fn raw(&self, sql: &str) -> Result<(), sqlx::Error> {
-        let mut connection = self.connect().await;
-        let outcome = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.map(|_| ());
-        connection.close().await?;
-        outcome
     }
 }

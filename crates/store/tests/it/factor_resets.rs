@@ -120,7 +120,11 @@ pub async fn factor_reset_deletes_all_factors_of_one_account(database: Arc<AnyDa
     let code = SecretToken::generate(&OsRandomness).hash();
     store.grants.issue_code(NewAuthorizationCode { code, grant, expires_at, delete_after }).await.unwrap();
     let notice = email_to(&maya.email);
-    store.factor_resets.reset_factors(permit(principal(&ruth)), maya.id, &notice, &|_| true).await.unwrap();
+    store
+        .factor_resets
+        .reset_factors(permit(principal(&ruth)), maya.id, &notice, Box::new(|_| true))
+        .await
+        .unwrap();
     assert_eq!(count(&factors(&store, &maya).await), (0, false, 0));
     assert_eq!(count(&factors(&store, &tom).await), (1, true, 10));
     let claim = SecretToken::generate(&OsRandomness);
@@ -154,7 +158,7 @@ pub async fn factor_reset_ends_sessions_and_is_audited(database: Arc<AnyDatabase
     for by in [principal(&ruth), Principal::Operator] {
         store
             .factor_resets
-            .reset_factors(permit(by), maya.id, &email_to(&maya.email), &|_| true)
+            .reset_factors(permit(by), maya.id, &email_to(&maya.email), Box::new(|_| true))
             .await
             .unwrap();
     }
@@ -178,17 +182,24 @@ pub async fn rejected_factor_reset_changes_nothing(database: Arc<AnyDatabase>) {
         add_factors(&store, person).await;
     }
     let reset = async |by, person| {
-        store.factor_resets.reset_factors(permit(by), person, &email_to(&maya.email), &|_| true).await
+        store
+            .factor_resets
+            .reset_factors(permit(by), person, &email_to(&maya.email), Box::new(|_| true))
+            .await
     };
     let notice = email_to(&maya.email);
-    let all_but_one =
-        store.factor_resets.reset_factors(permit(principal(&ruth)), maya.id, &notice, &|count| count == 11);
+    let all_but_one = store.factor_resets.reset_factors(
+        permit(principal(&ruth)),
+        maya.id,
+        &notice,
+        Box::new(|count| count == 11),
+    );
     assert!(matches!(all_but_one.await, Err(FactorResetError::Unconfirmed(_))));
     assert!(matches!(reset(principal(&ruth), ruth.id).await, Err(FactorResetError::OwnFactors)));
     assert!(matches!(reset(principal(&ruth), tom.id).await, Err(FactorResetError::NoProviderAccount)));
     let unknown = reset(principal(&ruth), PersonId(987)).await;
     assert!(matches!(unknown, Err(FactorResetError::NoSuchPerson(PersonId(987)))));
-    store.people.remove_person(manage(NOON), maya.id, &|_| true).await.unwrap();
+    store.people.remove_person(manage(NOON), maya.id, Box::new(|_| true)).await.unwrap();
     assert!(matches!(reset(principal(&ruth), maya.id).await, Err(FactorResetError::NoSuchPerson(_))));
     assert!(is_signed_in(&store, mayas).await && is_signed_in(&store, ruths).await);
     for person in [&maya, &ruth] {

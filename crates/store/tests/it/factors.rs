@@ -92,25 +92,32 @@ pub async fn first_factor_comes_with_recovery_codes_and_the_last_takes_them(data
     let factors = &store.second_factors;
     let subject = &maya.subject;
     assert!(factors.account_factors(subject).await.unwrap().is_empty());
-    let replaced = factors.replace_recovery_codes(subject, &tokens(10), &|_| true).await.unwrap();
+    let replaced = factors.replace_recovery_codes(subject, &tokens(10), Box::new(|_| true)).await.unwrap();
     assert_eq!(replaced, RemoveFactorOutcome::NotFound, "there is no factor");
     factors.add_totp(&app(&maya, &tokens(10))).await.unwrap();
     let second = factors.add_passkey(&passkey(&maya, b"one", &tokens(10))).await.unwrap();
     assert_eq!(second, AddFactorOutcome::Added { is_first: false });
     let all = factors.account_factors(subject).await.unwrap();
     assert_eq!((all.passkeys.len(), all.totp_created_at, all.recovery_codes), (1, Some(NOON), 10));
-    let replaced = factors.replace_recovery_codes(subject, &tokens(7), &|_| true).await.unwrap();
+    let replaced = factors.replace_recovery_codes(subject, &tokens(7), Box::new(|_| true)).await.unwrap();
     assert_eq!(replaced, RemoveFactorOutcome::Removed);
     assert_eq!(factors.account_factors(subject).await.unwrap().recovery_codes, 7);
     factors.add_totp(&app(&omar, &tokens(10))).await.unwrap();
 
-    assert_eq!(factors.remove_totp(subject, false, &|_| true).await.unwrap(), RemoveFactorOutcome::Removed);
-    assert_eq!(factors.remove_totp(subject, false, &|_| true).await.unwrap(), RemoveFactorOutcome::NotFound);
+    assert_eq!(
+        factors.remove_totp(subject, false, Box::new(|_| true)).await.unwrap(),
+        RemoveFactorOutcome::Removed
+    );
+    assert_eq!(
+        factors.remove_totp(subject, false, Box::new(|_| true)).await.unwrap(),
+        RemoveFactorOutcome::NotFound
+    );
     assert_eq!(factors.account_factors(subject).await.unwrap().recovery_codes, 7, "a factor is left");
-    let unconfirmed = factors.remove_passkey(subject, b"one", false, &|count| count == 1).await.unwrap();
+    let unconfirmed =
+        factors.remove_passkey(subject, b"one", false, Box::new(|count| count == 1)).await.unwrap();
     let left = factors.account_factors(subject).await.unwrap();
     assert_eq!(unconfirmed, RemoveFactorOutcome::Unconfirmed(left), "the codes count with the last factor");
-    let removed = factors.remove_passkey(subject, b"one", false, &|count| count == 8).await.unwrap();
+    let removed = factors.remove_passkey(subject, b"one", false, Box::new(|count| count == 8)).await.unwrap();
     assert_eq!(removed, RemoveFactorOutcome::Removed);
     assert_eq!(factors.account_factors(subject).await.unwrap().recovery_codes, 0);
     assert_eq!(factors.account_factors(&omar.subject).await.unwrap().recovery_codes, 10, "another's stay");
@@ -121,7 +128,7 @@ pub async fn last_factor_is_kept_when_one_is_required(database: Arc<AnyDatabase>
     let maya = account(&store, "maya").await;
     let factors = &store.second_factors;
     factors.add_passkey(&passkey(&maya, b"one", &[])).await.unwrap();
-    let removed = factors.remove_passkey(&maya.subject, b"one", true, &|_| true).await.unwrap();
+    let removed = factors.remove_passkey(&maya.subject, b"one", true, Box::new(|_| true)).await.unwrap();
     assert_eq!(removed, RemoveFactorOutcome::IsLast);
     factors.add_passkey(&passkey(&maya, b"two", &[])).await.unwrap();
     let racing: Vec<_> = [b"one", b"two"]
@@ -129,7 +136,7 @@ pub async fn last_factor_is_kept_when_one_is_required(database: Arc<AnyDatabase>
         .map(|id| {
             let (store, subject) = (Arc::clone(&store), maya.subject.clone());
             tokio::spawn(async move {
-                store.second_factors.remove_passkey(&subject, id, true, &|_| true).await.unwrap()
+                store.second_factors.remove_passkey(&subject, id, true, Box::new(|_| true)).await.unwrap()
             })
         })
         .collect();
@@ -191,7 +198,7 @@ pub async fn passkeys_belong_to_one_account_and_are_bounded(database: Arc<AnyDat
     assert_eq!(taken, AddFactorOutcome::AlreadyExists);
     assert_eq!(factors.account_factors(&omar.subject).await.unwrap(), AccountFactors::default());
     assert!(!factors.rename_passkey(&omar.subject, &[0], "Mine").await.unwrap());
-    let removed = factors.remove_passkey(&omar.subject, &[0], false, &|_| true).await.unwrap();
+    let removed = factors.remove_passkey(&omar.subject, &[0], false, Box::new(|_| true)).await.unwrap();
     assert_eq!(removed, RemoveFactorOutcome::NotFound);
     for number in 1..u8::try_from(MAX_PASSKEYS_PER_ACCOUNT).unwrap() {
         factors.add_passkey(&passkey(&maya, &[number], &[])).await.unwrap();

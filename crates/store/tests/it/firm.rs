@@ -152,15 +152,23 @@ pub async fn verified_audit_chains(store: &Store) -> BTreeMap<WriterId, Vec<Audi
     chains
 }
 
+/// The rows of all audit chains, which are verified, in the order in which they were written.
+async fn audit_rows(store: &Store) -> Vec<AuditRow> {
+    let chains = verified_audit_chains(store).await;
+    let rows = store.all_audit_rows().await.unwrap();
+    assert_eq!(rows.len(), chains.values().map(Vec::len).sum::<usize>());
+    rows
+}
+
 /// All decisions, except those that created the test's accounts and keys. Events are in `events`.
 pub async fn decisions(store: &Store) -> Vec<AuditedDecision> {
-    let rows = verified_audit_chains(store).await.into_values().flatten();
-    let decisions = rows.filter_map(|row| row.as_decision().cloned());
+    let rows = audit_rows(store).await;
+    let decisions = rows.iter().filter_map(|row| row.as_decision().cloned());
     decisions.filter(|decision| decision.access_request.request_id.as_str() != testing::REQUEST_ID).collect()
 }
 
 pub async fn events(store: &Store) -> Vec<AuditedEvent> {
-    let rows = verified_audit_chains(store).await.into_values().flatten();
+    let rows = audit_rows(store).await.into_iter();
     let event = |row| match row {
         AuditRow::Event(event) => Some(event),
         AuditRow::Decision(_) => None,

@@ -293,7 +293,10 @@ async fn issue_on(
     of: &str,
 ) -> Result<IssueOutcome, InvoiceError> {
     let order = IssueRequest { terms: terms.clone(), ..issue_request(account, of) };
-    store.invoices.issue_invoice(permit_at(Principal::Operator, noon_of(TODAY)), &order, &render).await
+    store
+        .invoices
+        .issue_invoice(permit_at(Principal::Operator, noon_of(TODAY)), &order, Box::new(render))
+        .await
 }
 
 async fn apply_scenario(

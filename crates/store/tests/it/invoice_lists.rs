@@ -124,7 +124,7 @@ pub async fn totals_split_billed_outstanding_and_overdue(database: Arc<AnyDataba
     let mut in_euros = issue_request(billed_key.0, "2026-09");
     in_euros.terms.currency = "EUR".parse().unwrap();
     let permit = permit_at(Principal::Operator, noon_of("2026-11-06"));
-    store.invoices.issue_invoice(permit, &in_euros, &render).await.unwrap();
+    store.invoices.issue_invoice(permit, &in_euros, Box::new(render)).await.unwrap();
     let permit = permit_at::<ManageInvoices>(Principal::Operator, noon_of("2026-11-06"));
     store.invoices.record_payment(permit, issued[0], PaymentChange::Paid).await.unwrap();
     credit(&store, issued[1], CreditAmount::Full, "2026-11-06").await.unwrap();

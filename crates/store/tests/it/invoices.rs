@@ -57,18 +57,24 @@ pub async fn issued_invoice_round_trips(database: Arc<AnyDatabase>) {
     terms.seller = seller.clone();
     let order = IssueRequest { account: billed_key.0, month: month("2026-10"), terms: terms.clone() };
     let at = noon_of("2026-11-02");
-    let rendered = Mutex::new(None);
-    let keeping = |invoice: &Invoice| {
-        *rendered.lock().unwrap() = Some(invoice.clone());
-        render(invoice)
+    let rendered = Arc::new(Mutex::new(None));
+    let keeping = {
+        let rendered = Arc::clone(&rendered);
+        move |invoice: &Invoice| {
+            *rendered.lock().unwrap() = Some(invoice.clone());
+            render(invoice)
+        }
     };
-    let issued =
-        store.invoices.issue_invoice(permit_at(principal(&ruth), at), &order, &keeping).await.unwrap();
+    let issued = store
+        .invoices
+        .issue_invoice(permit_at(principal(&ruth), at), &order, Box::new(keeping))
+        .await
+        .unwrap();
     assert_eq!(issued, IssueOutcome::New(number("2026-0001")));
 
     let permit = permit_at::<ReadInvoices>(principal(&ruth), at);
     let record = store.invoices.read_invoice(permit, number("2026-0001")).await.unwrap().unwrap();
-    let invoice = rendered.into_inner().unwrap().unwrap();
+    let invoice = rendered.lock().unwrap().take().unwrap();
     assert_eq!(record.invoice, invoice, "what the document was made of");
     let usage = |prices, requests, input_tokens, output_tokens, cost| ModelUsage {
         model: "smollm2-135m".to_owned(),
@@ -165,15 +171,18 @@ pub async fn month_is_invoiceable_one_hour_after_its_end(database: Arc<AnyDataba
         let permit = permit_at(Principal::Operator, early);
         let error = store
             .invoices
-            .issue_invoice(permit, &issue_request(billed_key.0, "2026-10"), &render)
+            .issue_invoice(permit, &issue_request(billed_key.0, "2026-10"), Box::new(render))
             .await
             .unwrap_err();
         assert!(matches!(error, InvoiceError::MonthStillOpen { month: open } if open == month("2026-10")));
         assert!(error.to_string().contains("2026-11-01T01:00:00"), "{error}");
     }
     let permit = permit_at(Principal::Operator, UnixMillis(end.0 + 3_600_000));
-    let issued =
-        store.invoices.issue_invoice(permit, &issue_request(billed_key.0, "2026-10"), &render).await.unwrap();
+    let issued = store
+        .invoices
+        .issue_invoice(permit, &issue_request(billed_key.0, "2026-10"), Box::new(render))
+        .await
+        .unwrap();
     assert_eq!(issued, IssueOutcome::New(number("2026-0001")));
 }
 
@@ -188,7 +197,7 @@ pub async fn issuing_without_usage_or_account_is_rejected(database: Arc<AnyDatab
     let mut bad = issue_request(billed_key.0, "2026-10");
     bad.terms.seller.letterhead = "a\0b".to_owned();
     let permit = permit_at(Principal::Operator, noon_of("2026-11-02"));
-    let error = store.invoices.issue_invoice(permit, &bad, &render).await.unwrap_err();
+    let error = store.invoices.issue_invoice(permit, &bad, Box::new(render)).await.unwrap_err();
     assert!(matches!(error, InvoiceError::Database(DbError::NulCharacter { .. })), "{error:?}");
     // A closed account is still billed for its usage.
     store.close_account(&"Hale & Ward".parse().unwrap(), noon_of("2026-11-01")).await.unwrap();
@@ -244,7 +253,7 @@ pub async fn invoice_numbers_have_no_gaps_under_race(database: Arc<AnyDatabase>)
                 let permit = permit_at(Principal::Operator, noon_of("2026-11-02"));
                 let error = store
                     .invoices
-                    .issue_invoice(permit, &issue_request(account, "2026-10"), &failing)
+                    .issue_invoice(permit, &issue_request(account, "2026-10"), Box::new(failing))
                     .await
                     .unwrap_err();
                 assert!(
@@ -363,9 +372,9 @@ pub async fn credit_note_cannot_exceed_remaining_amount(database: Arc<AnyDatabas
         CreditRequest { invoice, amount: part(333), expected_credited, reason: reason.clone(), terms };
     let permit = || permit_at::<ManageInvoices>(principal(&ruth), noon_of("2026-11-04"));
     let failing = |_: &Invoice| Err("there is no paper".to_owned());
-    let outcome = store.invoices.credit_invoice(permit(), &order, &failing).await;
+    let outcome = store.invoices.credit_invoice(permit(), &order, Box::new(failing)).await;
     assert!(matches!(outcome, Err(InvoiceError::DocumentFailed { .. })), "{outcome:?}");
-    let note = store.invoices.credit_invoice(permit(), &order, &render).await.unwrap();
+    let note = store.invoices.credit_invoice(permit(), &order, Box::new(render)).await.unwrap();
     assert_eq!(note, number("2026-0002"), "no number was lost");
     let noted = read_invoice(&store, note).await;
     assert_eq!(noted.invoice.kind, InvoiceKind::CreditNote { of: invoice, reason });

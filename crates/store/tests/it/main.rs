@@ -332,7 +332,7 @@ conformance_suite! {
         record_pages_are_bounded_and_complete
         small_record_is_one_page_under_the_permit_that_holds
         records_of_many_clients_come_whole_and_in_order
-        decision_to_read_is_committed_before_the_record_is_read
+        page_is_recorded_and_read_or_neither_and_long_reads_are_recorded_first
         client_reassigned_between_decision_and_page_is_not_shown
         entry_that_changes_between_pages_is_read_once;
     principal_changes:
@@ -368,7 +368,7 @@ conformance_suite! {
         concurrent_decisions_on_two_nodes_form_valid_chains
         chain_stays_whole_after_rejected_steps
         chain_stays_whole_after_cancelled_steps
-        moved_audit_chain_head_fails_one_step_and_is_read_again
+        moved_audit_chain_head_is_read_again
         audit_pages_newest_first_with_filters
         audit_rows_have_client_names_and_what_changed
         raw_sql_cannot_modify_audit_rows

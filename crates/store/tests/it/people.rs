@@ -110,7 +110,7 @@ pub async fn last_partner_is_never_lost_under_race(database: Arc<AnyDatabase>) {
         tokio::spawn(async move {
             match id.0 % 2 {
                 0 => store.people.set_role(manage(NOON), id, Role::Consultant).await.map(|_| ()),
-                _ => store.people.remove_person(manage(NOON), id, &|_| true).await.map(|_| ()),
+                _ => store.people.remove_person(manage(NOON), id, Box::new(|_| true)).await.map(|_| ()),
             }
         })
     });
@@ -133,7 +133,7 @@ pub async fn removed_person_has_no_sessions_and_cannot_sign_in(database: Arc<Any
     let ann = sign_in(&store, "ann", Role::Consultant).await;
     let session = start(&store, &ann, NOON).await;
     assert!(is_open(&store, session, NOON).await);
-    store.people.remove_person(manage(NOON), ann.id, &|_| true).await.unwrap();
+    store.people.remove_person(manage(NOON), ann.id, Box::new(|_| true)).await.unwrap();
     assert!(!is_open(&store, session, NOON).await);
     let (token, ip_address, user_agent) = (token(), String::new(), String::new());
     let new = NewSession {
@@ -162,7 +162,7 @@ pub async fn removed_person_has_no_sessions_and_cannot_sign_in(database: Arc<Any
         Err(PersonError::NoSuchPerson(_))
     ));
     assert!(matches!(
-        store.people.remove_person(manage(NOON), ann.id, &|_| true).await,
+        store.people.remove_person(manage(NOON), ann.id, Box::new(|_| true)).await,
         Err(PersonError::NoSuchPerson(_))
     ));
     assert_eq!(store.sessions.delete_expired_sessions(TIMES, NOON, 100).await.unwrap(), 1);
@@ -177,7 +177,7 @@ pub async fn removal_holds_for_the_mailbox_of_new_identities(database: Arc<AnyDa
     let ann = arrive("ann", "ann@example.com").await.unwrap();
     let twin = arrive("twin", "ann+twin@example.com").await.unwrap();
     let session = start(&store, &twin, NOON).await;
-    let removed = store.people.remove_person(manage(NOON), ann.id, &|_| true).await.unwrap();
+    let removed = store.people.remove_person(manage(NOON), ann.id, Box::new(|_| true)).await.unwrap();
     assert_eq!(removed.iter().map(|person| person.id).collect::<Vec<_>>(), [ann.id, twin.id]);
     assert!(!is_open(&store, session, NOON).await);
     for (subject, email) in
@@ -219,15 +219,15 @@ pub async fn removal_of_a_mailbox_keeps_a_partner(database: Arc<AnyDatabase>) {
     let ann = arrive("ann", "ann@example.com", Role::Consultant).await;
     let twin = arrive("twin", "ann+twin@example.com", Role::Partner).await;
     for person in [&ann, &twin] {
-        let outcome = store.people.remove_person(manage(NOON), person.id, &|_| true).await;
+        let outcome = store.people.remove_person(manage(NOON), person.id, Box::new(|_| true)).await;
         assert!(matches!(outcome, Err(PersonError::LastPartner)), "{outcome:?}");
     }
     assert_eq!(store.people.list_people().await.unwrap().len(), 2, "nobody is removed");
     arrive("ruth", "ruth@example.com", Role::Partner).await;
-    let unconfirmed = store.people.remove_person(manage(NOON), ann.id, &|people| people == 1).await;
+    let unconfirmed = store.people.remove_person(manage(NOON), ann.id, Box::new(|people| people == 1)).await;
     assert!(matches!(unconfirmed, Err(PersonError::Unconfirmed(people)) if people.len() == 2));
     assert_eq!(store.people.list_people().await.unwrap().len(), 3);
-    assert_eq!(store.people.remove_person(manage(NOON), ann.id, &|_| true).await.unwrap().len(), 2);
+    assert_eq!(store.people.remove_person(manage(NOON), ann.id, Box::new(|_| true)).await.unwrap().len(), 2);
     assert_eq!(store.people.list_people().await.unwrap().len(), 1);
 }
 
@@ -248,7 +248,7 @@ pub async fn profile_round_trips_and_is_kept_at_sign_in(database: Arc<AnyDatabas
     let named = NamedPerson { id: ann.id, name: profile.name.clone().unwrap() };
     assert_eq!(store.people.list_names().await.unwrap(), std::slice::from_ref(&named));
     sign_in(&store, "ruth", Role::Partner).await;
-    store.people.remove_person(manage(NOON), ann.id, &|_| true).await.unwrap();
+    store.people.remove_person(manage(NOON), ann.id, Box::new(|_| true)).await.unwrap();
     assert_eq!(store.people.list_names().await.unwrap(), [named], "old records still show the name");
     let outcome = store.people.set_profile(ann.id, &Profile::default()).await;
     assert!(matches!(outcome, Err(PersonError::NoSuchPerson(id)) if id == ann.id));
@@ -266,7 +266,7 @@ pub async fn restored_person_keeps_role_but_no_sessions(database: Arc<AnyDatabas
         matches!(store.people.restore_person(manage(NOON), ann.id).await, Err(PersonError::NoSuchPerson(id)) if id == ann.id)
     );
     assert!(is_open(&store, session, NOON).await, "nobody was removed, and nothing ends");
-    store.people.remove_person(manage(after_s(7)), ann.id, &|_| true).await.unwrap();
+    store.people.remove_person(manage(after_s(7)), ann.id, Box::new(|_| true)).await.unwrap();
     let removed = RemovedPerson { person: ann.clone(), removed_at: after_s(7) };
     assert_eq!(store.people.list_removed_people().await.unwrap(), [removed]);
     assert_eq!(store.people.restore_person(manage(NOON), ann.id).await.unwrap(), ann);
@@ -292,7 +292,7 @@ pub async fn person_changes_are_audited_with_old_and_new_value(database: Arc<Any
     let permit = POLICY.decide(&authz_request(by_ruth, NOON), FirmResource).unwrap();
     store.people.set_role(permit, ann.id, Role::Partner).await.unwrap();
     assert_eq!(store.people.sign_out_person(manage(NOON), ann.id).await.unwrap(), 1);
-    store.people.remove_person(manage(after_s(5)), ann.id, &|_| true).await.unwrap();
+    store.people.remove_person(manage(after_s(5)), ann.id, Box::new(|_| true)).await.unwrap();
     store.people.restore_person(manage(after_s(6)), ann.id).await.unwrap();
 
     let effect = |kind| Some(AuditEvent::new(kind, ann.id));
@@ -320,7 +320,7 @@ pub async fn rejected_person_change_audits_decision_without_effect(database: Arc
     let unknown = PersonId(777);
     let rejected = store.people.set_role(manage(NOON), ruth.id, Role::Consultant).await;
     assert!(matches!(rejected, Err(PersonError::LastPartner)), "{rejected:?}");
-    let rejected = store.people.remove_person(manage(NOON), ruth.id, &|_| true).await;
+    let rejected = store.people.remove_person(manage(NOON), ruth.id, Box::new(|_| true)).await;
     assert!(matches!(rejected, Err(PersonError::LastPartner)), "{rejected:?}");
     let rejected = store.people.restore_person(manage(NOON), ruth.id).await;
     assert!(matches!(rejected, Err(PersonError::NoSuchPerson(id)) if id == ruth.id), "{rejected:?}");

@@ -14,7 +14,7 @@ use chancery_store::{
     LimitsChange, MonthlyUsageQuery, NewClient, OpenError, ReserveOutcome, Settlement, SpendingReservation,
     Store, StoredReply, UsageBy, UsageQuery,
 };
-use sqlx::PgConnection;
+use chancery_test_support::RawConnection;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -49,14 +49,11 @@ async fn terminate_backends(database: &PostgresDatabase) {
 async fn wait_for_blocked_statements(database: &PostgresDatabase, statements: i64) {
     let mut connection = database.connect().await;
     loop {
-        let waiting: i64 = sqlx::query_scalar(
+        let waiting = connection.number(
             "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
              AND application_name = 'chancery' AND wait_event_type = 'Lock'",
-        )
-        .fetch_one(&mut connection)
-        .await
-        .unwrap();
-        if waiting >= statements {
+        );
+        if waiting.await >= statements {
             return;
         }
     }
@@ -64,10 +61,9 @@ async fn wait_for_blocked_statements(database: &PostgresDatabase, statements: i6
 
 async fn rows_by_partition(database: &PostgresDatabase) -> Vec<(String, i64)> {
     let mut connection = database.connect().await;
-    sqlx::query_as("SELECT tableoid::regclass::text, COUNT(*) FROM ledger GROUP BY 1 ORDER BY 1")
-        .fetch_all(&mut connection)
-        .await
-        .unwrap()
+    let query = "SELECT tableoid::regclass::text, COUNT(*) FROM ledger GROUP BY 1 ORDER BY 1";
+    let rows = connection.rows(query).await.into_iter();
+    rows.map(|[partition, rows]| (partition, rows.parse().unwrap())).collect()
 }
 
 /// The URL of a proxy that breaks the connection on which a statement with this text is first sent.
@@ -145,7 +141,7 @@ async fn reservations_waiting_on_a_cap_do_not_block_key_lookup() {
     }
     // Another node holds the lock on the accounts.
     let mut other = database.connect().await;
-    sqlx::raw_sql("BEGIN; SELECT 1 FROM accounts FOR UPDATE").execute(&mut other).await.unwrap();
+    other.run("BEGIN; SELECT 1 FROM accounts FOR UPDATE").await.unwrap();
     let mut reserving = tokio::task::JoinSet::new();
     for number in 0..60 {
         let (store, account) = (Arc::clone(&store), accounts[number % accounts.len()]);
@@ -166,7 +162,7 @@ async fn reservations_waiting_on_a_cap_do_not_block_key_lookup() {
         }
     };
     tokio::time::timeout(Duration::from_secs(2), looked_up).await.unwrap();
-    sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+    other.run("ROLLBACK").await.unwrap();
     let outcomes = reserving.join_all().await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(ReserveOutcome::Reserved))), "{outcomes:?}");
 }
@@ -339,7 +335,7 @@ async fn statement_blocked_by_lock_times_out_with_cause() {
     let store = database.open().await;
     account(&store, "Hale & Ward").await;
     let mut other = database.connect().await;
-    sqlx::raw_sql("BEGIN; LOCK TABLE accounts IN ACCESS EXCLUSIVE MODE").execute(&mut other).await.unwrap();
+    other.run("BEGIN; LOCK TABLE accounts IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let error = store.account_lookup.list_accounts().await.unwrap_err();
     assert!(matches!(&error, DbError::Unavailable(why) if why.contains("took more than 5 s")), "{error}");
     drop(other);
@@ -352,10 +348,7 @@ async fn report_queries_have_longer_timeout() {
     let store = database.open().await;
     store.ledger.settle(row(1, billed_key(&store).await).into()).await.unwrap();
     let mut other = database.connect().await;
-    sqlx::raw_sql("BEGIN; LOCK TABLE accounts, daily_usage, ledger IN ACCESS EXCLUSIVE MODE")
-        .execute(&mut other)
-        .await
-        .unwrap();
+    other.run("BEGIN; LOCK TABLE accounts, daily_usage, ledger IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let sums = tokio::spawn({
         let store = Arc::clone(&store);
         async move { store.ledger.usage(EVERY_DAY).await }
@@ -367,7 +360,7 @@ async fn report_queries_have_longer_timeout() {
     wait_for_blocked_statements(&database, 2).await;
     // This one times out after five seconds, the longest that the reports could wait without their longer timeout.
     store.account_lookup.list_accounts().await.unwrap_err();
-    sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+    other.run("ROLLBACK").await.unwrap();
     assert_eq!(sums.await.unwrap().unwrap().len(), 1);
     assert_eq!(page.await.unwrap().unwrap().len(), 1);
 }
@@ -378,10 +371,7 @@ async fn long_reports_do_not_block_other_reads() {
     let store = database.open().await;
     account(&store, "Hale & Ward").await;
     let mut other = database.connect().await;
-    sqlx::raw_sql("BEGIN; LOCK TABLE daily_usage IN ACCESS EXCLUSIVE MODE")
-        .execute(&mut other)
-        .await
-        .unwrap();
+    other.run("BEGIN; LOCK TABLE daily_usage IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let mut sums = tokio::task::JoinSet::new();
     for _ in 0..40 {
         let store = Arc::clone(&store);
@@ -445,31 +435,22 @@ async fn issue_is_not_blocked_by_vacuum_and_settlements() {
     let billed_key = billed_key(&store).await;
     record_million_tokens(&store, 1, billed_key, "2026-10-15").await;
     let (mut vacuuming, mut settling) = (database.connect().await, database.connect().await);
-    sqlx::raw_sql("BEGIN; LOCK TABLE daily_usage IN SHARE UPDATE EXCLUSIVE MODE")
-        .execute(&mut vacuuming)
-        .await
-        .unwrap();
+    vacuuming.run("BEGIN; LOCK TABLE daily_usage IN SHARE UPDATE EXCLUSIVE MODE").await.unwrap();
     // Another node's slow settlement into the next month.
-    sqlx::raw_sql(
-            "BEGIN; INSERT INTO daily_usage SELECT account_id, day + 31, key_id, model, 1, 1, 1, 1, 1, 0, 1, 2 FROM daily_usage",
-        )
-        .execute(&mut settling)
-        .await
-        .unwrap();
+    let settle = "BEGIN; INSERT INTO daily_usage \
+        SELECT account_id, day + 31, key_id, model, 1, 1, 1, 1, 1, 0, 1, 2 FROM daily_usage";
+    settling.run(settle).await.unwrap();
     issue_new(&store, billed_key.0, "2026-10", "2026-11-02").await;
 }
 
 /// The server publishes the read statistics of a session when it ends.
-async fn wait_for_session_end(connection: &mut PgConnection) {
+async fn wait_for_session_end(connection: &mut RawConnection) {
     let ended = async {
         loop {
-            let sessions: i64 = sqlx::query_scalar(
+            let sessions = connection.number(
                 "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'chancery'",
-            )
-            .fetch_one(&mut *connection)
-            .await
-            .unwrap();
-            if sessions == 0 {
+            );
+            if sessions.await == 0 {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -483,13 +464,11 @@ async fn wait_for_session_end(connection: &mut PgConnection) {
 async fn client_rows_read(database: &PostgresDatabase) -> i64 {
     let mut connection = database.connect().await;
     wait_for_session_end(&mut connection).await;
-    sqlx::query_scalar(
+    let read = connection.number(
         "SELECT CAST((SELECT SUM(seq_tup_read) FROM pg_stat_user_tables WHERE relname = 'clients') \
          + (SELECT SUM(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'clients') AS BIGINT)",
-    )
-    .fetch_one(&mut connection)
-    .await
-    .unwrap()
+    );
+    read.await
 }
 
 #[tokio::test]
@@ -544,15 +523,14 @@ async fn client_list_page_reads_no_full_table() {
 async fn read_stats(database: &PostgresDatabase) -> (i64, i64, i64) {
     let mut connection = database.connect().await;
     wait_for_session_end(&mut connection).await;
-    sqlx::query_as(
+    let stats = connection.rows(
         "SELECT CAST(SUM(seq_scan) FILTER (WHERE relname = 'daily_usage') AS BIGINT), \
          CAST(SUM(idx_tup_fetch) FILTER (WHERE relname = 'daily_usage') AS BIGINT), \
          CAST(SUM(seq_scan + COALESCE(idx_scan, 0)) FILTER (WHERE relname LIKE 'ledger%') AS BIGINT) \
          FROM pg_stat_user_tables",
-    )
-    .fetch_one(&mut connection)
-    .await
-    .unwrap()
+    );
+    let [[scans, fetched, ledger_scans]] = stats.await.try_into().unwrap();
+    (scans.parse().unwrap(), fetched.parse().unwrap(), ledger_scans.parse().unwrap())
 }
 
 #[tokio::test]
@@ -600,14 +578,11 @@ async fn monthly_usage_reads_only_its_index_range() {
 async fn scans_by_partition(database: &PostgresDatabase) -> BTreeMap<String, i64> {
     let mut connection = database.connect().await;
     wait_for_session_end(&mut connection).await;
-    let scans: Vec<(String, i64)> = sqlx::query_as(
+    let scans = connection.rows(
         "SELECT relname::text, seq_scan + COALESCE(idx_scan, 0) FROM pg_stat_user_tables \
          WHERE relid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = 'ledger'::regclass)",
-    )
-    .fetch_all(&mut connection)
-    .await
-    .unwrap();
-    scans.into_iter().collect()
+    );
+    scans.await.into_iter().map(|[partition, scans]| (partition, scans.parse().unwrap())).collect()
 }
 
 #[tokio::test]

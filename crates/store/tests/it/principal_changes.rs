@@ -39,7 +39,9 @@ impl AccessChange {
             Self::Demoted => {
                 drop(store.people.set_role(manage(NOON), person, Role::Consultant).await.unwrap());
             }
-            Self::Removed => drop(store.people.remove_person(manage(NOON), person, &|_| true).await.unwrap()),
+            Self::Removed => {
+                drop(store.people.remove_person(manage(NOON), person, Box::new(|_| true)).await.unwrap());
+            }
         }
     }
 }
@@ -253,7 +255,7 @@ pub async fn changed_partner_manages_nothing(database: Arc<AnyDatabase>) {
         assert_rejected(
             change,
             "remove",
-            store.people.remove_person(removal, people.tom.id, &|_| true).await,
+            store.people.remove_person(removal, people.tom.id, Box::new(|_| true)).await,
         );
         let restored = store.people.restore_person(restoration, partner.id).await;
         assert_rejected(change, "restore themselves", restored);
@@ -265,7 +267,8 @@ pub async fn changed_partner_manages_nothing(database: Arc<AnyDatabase>) {
         assert_rejected(change, "invite", store.invitations.invite_person(invited, &new).await);
         assert_rejected(change, "cancel", store.invitations.cancel_invitation(canceled, &new.email).await);
         let notice = email_to(&people.tom.email);
-        let reset = store.factor_resets.reset_factors(reset, people.tom.id, &notice, &|_| true).await;
+        let reset =
+            store.factor_resets.reset_factors(reset, people.tom.id, &notice, Box::new(|_| true)).await;
         assert_rejected(change, "reset factors", reset);
         let everybody = MonthlyUsageQuery { account: None, month: Month::containing(NOON) };
         assert_rejected(change, "usage", store.usage_reports.read_usage(usage, everybody).await);
@@ -291,7 +294,7 @@ pub async fn partner_can_change_their_own_access(database: Arc<AnyDatabase>) {
     let demoted = store.people.set_role(own(&rita), rita.id, Role::Consultant).await.unwrap();
     assert_eq!(demoted.role, Role::Consultant);
     let rob = sign_in(&store, "rob", Role::Partner).await;
-    let removed = store.people.remove_person(own(&rob), rob.id, &|_| true).await.unwrap();
+    let removed = store.people.remove_person(own(&rob), rob.id, Box::new(|_| true)).await.unwrap();
     assert_eq!(removed.iter().map(|person| person.id).collect::<Vec<_>>(), [rob.id]);
     let left = store.people.list_people().await.unwrap();
     assert!(left.iter().all(|person| (person.role == Role::Partner) == (person.id == people.ruth.id)));
@@ -336,7 +339,7 @@ pub async fn demoted_or_removed_partner_racing_it_never_undoes_it(database: Arc<
             second.people.set_role(by_demoted, demoted.id, Role::Partner),
         );
         let (removal, _) = tokio::join!(
-            first.people.remove_person(manage(NOON), removed.id, &|_| true),
+            first.people.remove_person(manage(NOON), removed.id, Box::new(|_| true)),
             second.people.restore_person(by_removed, removed.id),
         );
         assert!(demotion.is_ok() && removal.is_ok(), "round {round}: {demotion:?} {removal:?}");

@@ -415,7 +415,8 @@ async fn factors(store: &Store, rng: &SeededRng, account: &ProviderAccount) {
         store.second_factors.record_passkey_use(&used, &rng.text(), after_s(5)).await.unwrap();
     }
     let replaced = [rng.token(), rng.token()];
-    let replaced = store.second_factors.replace_recovery_codes(subject, &replaced, &|_| true).await.unwrap();
+    let replaced =
+        store.second_factors.replace_recovery_codes(subject, &replaced, Box::new(|_| true)).await.unwrap();
     assert_eq!(replaced, RemoveFactorOutcome::Removed);
     for (kind, subject) in
         [(CeremonyKind::TotpEnrolment, Some(subject.clone())), (CeremonyKind::PasskeyAuthentication, None)]

@@ -429,7 +429,8 @@ impl Model for Firm {
             }
             Step::Remove { person } => {
                 let (permit, is_valid) = self.take_permit();
-                let outcome = kind(store.people.remove_person(permit, self.id(person), &|_| true).await);
+                let outcome =
+                    kind(store.people.remove_person(permit, self.id(person), Box::new(|_| true)).await);
                 let expected = is_valid.and_then(|()| self.expect_remove(person));
                 assert_eq!(outcome.map(|people| people.iter().map(|it| it.id).collect::<Vec<_>>()), expected);
             }

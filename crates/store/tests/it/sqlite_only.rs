@@ -5,7 +5,6 @@ use crate::databases::{SqliteFile, TestDatabase};
 use crate::firm::{after_s, create_whole, new_client, note, people, permit, read_parts};
 use crate::samples::{NOON, account, all_ledger_rows, billed_key, insert_row, name, new_account, row};
 use chancery_store::{DatabaseUrl, DbError, LedgerError, NewClient, OpenError, Store};
-use sqlx::Connection;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -39,7 +38,7 @@ async fn database_files_are_mode_0600() {
         assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{entry:?}");
         files += 1;
     }
-    assert_eq!(files, 3, "the database, its log and the log's index");
+    assert_eq!(files, 4, "the database, its log, the log's index and the lock file of its writers");
 }
 
 #[tokio::test]
@@ -251,7 +250,7 @@ async fn writes_wait_for_write_lock_of_other_process() {
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     let mut other = database.connect().await;
-    let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    other.run("BEGIN IMMEDIATE").await.unwrap();
     let settling = tokio::spawn({
         let store = Arc::clone(&store);
         async move { store.ledger.settle(row(1, billed_key).into()).await }
@@ -260,7 +259,7 @@ async fn writes_wait_for_write_lock_of_other_process() {
     for _ in 0..20 {
         assert!(all_ledger_rows(&store).await.is_empty());
     }
-    lock.rollback().await.unwrap();
+    other.run("ROLLBACK").await.unwrap();
     settling.await.unwrap().unwrap();
     assert_eq!(all_ledger_rows(&store).await.len(), 1);
 }
@@ -278,11 +277,11 @@ async fn pages_of_a_record_are_read_without_the_writer() {
     let exports = vec![permit(&people.maya, client, people.maya.id)];
     let mut export = store.clients.open_records(exports).await.unwrap();
     let mut other = database.connect().await;
-    let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    other.run("BEGIN IMMEDIATE").await.unwrap();
     for parts in [read_parts(&mut record).await, read_parts(&mut export).await] {
         assert_eq!(parts.iter().map(|part| part.entries.len()).sum::<usize>(), 300);
     }
-    drop(lock);
+    drop(other);
 }
 
 #[tokio::test]
@@ -290,14 +289,14 @@ async fn open_waits_for_concurrent_setup() {
     let database = SqliteFile::create();
     let mut other = database.connect().await;
     // On a file that is not in WAL mode yet, SQLite returns "locked" here without waiting.
-    let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    other.run("BEGIN IMMEDIATE").await.unwrap();
     let mut opening = tokio::spawn({
         let file = database.path();
         async move { Store::open_file(&file).await }
     });
     let early = tokio::time::timeout(Duration::from_millis(200), &mut opening).await;
     assert!(early.is_err(), "it neither failed nor went ahead");
-    lock.rollback().await.unwrap();
+    other.run("ROLLBACK").await.unwrap();
     account(&opening.await.unwrap().unwrap(), "Hale & Ward").await;
 }
 
@@ -307,13 +306,13 @@ async fn held_write_lock_times_out_without_writing() {
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     let mut other = database.connect().await;
-    let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    other.run("BEGIN IMMEDIATE").await.unwrap();
     let error = store.ledger.settle(row(1, billed_key).into()).await.unwrap_err();
     assert!(
         matches!(&error, LedgerError::Database(DbError::Unavailable(why)) if why.contains("another process")),
         "{error:?}"
     );
-    lock.rollback().await.unwrap();
+    other.run("ROLLBACK").await.unwrap();
     assert!(all_ledger_rows(&store).await.is_empty());
     store.ledger.settle(row(1, billed_key).into()).await.unwrap();
 }
@@ -324,7 +323,7 @@ async fn commands_wait_longer_than_settlements_for_write_lock() {
     let store = database.open().await;
     let billed_key = billed_key(&store).await;
     let mut other = database.connect().await;
-    let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    other.run("BEGIN IMMEDIATE").await.unwrap();
     let command = tokio::spawn({
         let store = Arc::clone(&store);
         async move { store.create_account(new_account("Late")).await }
@@ -334,7 +333,7 @@ async fn commands_wait_longer_than_settlements_for_write_lock() {
         store.ledger.settle(row(1, billed_key).into()).await.unwrap_err();
         assert!(!command.is_finished(), "the command waits on");
     }
-    lock.rollback().await.unwrap();
+    other.run("ROLLBACK").await.unwrap();
     command.await.unwrap().unwrap();
 }
 

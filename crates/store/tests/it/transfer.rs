@@ -10,7 +10,6 @@ use chancery_store::{
     LimitStorage, OpenError, ServingLock, Store, TransferError, TransferProgress, TransferSource,
     TransferTarget, TransferredTable, UsageBy, UsageQuery,
 };
-use sqlx::{AssertSqlSafe, Row};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -46,8 +45,7 @@ async fn contents_of_sqlite(file: &SqliteFile) -> Contents {
             })
             .collect();
         let sql = format!("SELECT {} FROM {table}", columns.join(" || '|' || "));
-        let mut rows: Vec<String> =
-            sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&mut connection).await.unwrap();
+        let mut rows = connection.texts(&sql).await;
         rows.sort();
         contents.insert(table, rows);
     }
@@ -58,15 +56,11 @@ async fn contents_of_postgres(database: &PostgresDatabase, like: &SqliteFile) ->
     let mut connection = database.connect().await;
     let mut contents = Contents::new();
     for (table, columns) in columns_of_sqlite(like).await {
-        let kinds: Vec<(String, String)> = sqlx::query_as(
-            "SELECT column_name::text, data_type::text FROM information_schema.columns WHERE table_name = $1",
-        )
-        .bind(&table)
-        .fetch_all(&mut connection)
-        .await
-        .unwrap();
+        let query =
+            "SELECT column_name::text, data_type::text FROM information_schema.columns WHERE table_name";
+        let kinds = connection.rows(&format!("{query} = '{table}'")).await;
         let column = |column: &String| {
-            let (_, kind) = kinds.iter().find(|(name, _)| name == column).unwrap();
+            let [_, kind] = kinds.iter().find(|[name, _]| name == column).unwrap();
             let value = match kind.as_str() {
                 "bigint" => format!("{column}::text"),
                 "boolean" => format!("{column}::int::text"),
@@ -78,8 +72,7 @@ async fn contents_of_postgres(database: &PostgresDatabase, like: &SqliteFile) ->
         };
         let columns: Vec<String> = columns.iter().map(column).collect();
         let sql = format!("SELECT {} FROM {table}", columns.join(" || '|' || "));
-        let mut rows: Vec<String> =
-            sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&mut connection).await.unwrap();
+        let mut rows = connection.texts(&sql).await;
         rows.sort();
         contents.insert(table, rows);
     }
@@ -88,16 +81,14 @@ async fn contents_of_postgres(database: &PostgresDatabase, like: &SqliteFile) ->
 
 /// Without `schema_migrations`.
 async fn columns_of_sqlite(file: &SqliteFile) -> BTreeMap<String, Vec<String>> {
-    let rows = sqlx::query(
+    let mut connection = file.connect().await;
+    let rows = connection.rows(
         "SELECT t.name, c.name FROM sqlite_schema t JOIN pragma_table_info(t.name) c WHERE t.type = 'table' \
          AND t.name NOT IN ('schema_migrations', 'sqlite_sequence') ORDER BY t.name, c.cid",
-    )
-    .fetch_all(&mut file.connect().await)
-    .await
-    .unwrap();
+    );
     let mut columns: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for row in rows {
-        columns.entry(row.get(0)).or_default().push(row.get(1));
+    for [table, column] in rows.await {
+        columns.entry(table).or_default().push(column);
     }
     columns
 }
@@ -114,7 +105,7 @@ async fn schema(database: &PostgresDatabase) -> Vec<String> {
         UNION ALL SELECT 'index ' || indexdef FROM pg_indexes WHERE schemaname = 'public' \
         UNION ALL SELECT 'internal triggers ' || tgrelid::regclass || ' ' || tgenabled::text || ' ' || count(*) \
             FROM pg_trigger WHERE tgisinternal GROUP BY tgrelid, tgenabled";
-    let lines: Vec<String> = sqlx::query_scalar(sql).fetch_all(&mut database.connect().await).await.unwrap();
+    let lines = database.connect().await.texts(sql).await;
     let of_a_partition = |line: &String| {
         line.contains("ledger_2")
             || line.starts_with("internal triggers accounts")
@@ -126,12 +117,8 @@ async fn schema(database: &PostgresDatabase) -> Vec<String> {
 }
 
 async fn tables(database: &PostgresDatabase) -> BTreeSet<String> {
-    let tables: Vec<String> =
-        sqlx::query_scalar("SELECT tablename::text FROM pg_tables WHERE schemaname = 'public'")
-            .fetch_all(&mut database.connect().await)
-            .await
-            .unwrap();
-    tables.into_iter().collect()
+    let query = "SELECT tablename::text FROM pg_tables WHERE schemaname = 'public'";
+    database.connect().await.texts(query).await.into_iter().collect()
 }
 
 /// A source file and a target database.
@@ -271,10 +258,7 @@ async fn assert_continues(file: &SqliteFile, database: &PostgresDatabase, sample
     there.close().await;
 
     // Every month has its partition, and triggers and constraints apply again.
-    let orphan: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM ledger_default")
-        .fetch_one(&mut database.connect().await)
-        .await
-        .unwrap();
+    let orphan = database.connect().await.number("SELECT COUNT(*) FROM ledger_default").await;
     assert_eq!(orphan, 0, "every row has the partition of its month");
     for (table, statement) in [
         ("ledger", "DELETE FROM ledger"),
@@ -428,8 +412,8 @@ async fn transfer_excludes_servers_and_source_writers() {
     assert!(ServingLock::take(&database.url(), LimitStorage::Shared).await.is_err());
     assert_eq!(source.store().account_lookup.list_accounts().await.unwrap().len(), 1, "it can be read");
     let mut other = file.connect().await;
-    sqlx::query("PRAGMA busy_timeout = 10").execute(&mut other).await.unwrap();
-    let rejected = sqlx::query("DELETE FROM idempotency_keys").execute(&mut other).await.unwrap_err();
+    other.run("PRAGMA busy_timeout = 10").await.unwrap();
+    let rejected = other.run("DELETE FROM idempotency_keys").await.unwrap_err();
     assert!(rejected.to_string().contains("locked"), "{rejected}");
 
     let mut steps = Vec::new();
@@ -442,7 +426,7 @@ async fn transfer_excludes_servers_and_source_writers() {
     target.close().await;
     ServingLock::take(&file.url(), LimitStorage::InMemory).await.unwrap().release().await;
     ServingLock::take(&database.url(), LimitStorage::InMemory).await.unwrap().release().await;
-    sqlx::query("DELETE FROM idempotency_keys").execute(&mut other).await.unwrap();
+    other.run("DELETE FROM idempotency_keys").await.unwrap();
 }
 
 #[tokio::test]

@@ -100,7 +100,7 @@ pub async fn ended_session_replaces_text_of_its_own_form_only(database: Arc<AnyD
     clients.open_form(permit, NEW_NOTE, SESSION).await.unwrap();
     assert!(clients.save_text_of_ended_session(maya, client, late, too_late).await.unwrap());
 
-    store.people.remove_person(manage(NOON), people.maya.id, &|_| true).await.unwrap();
+    store.people.remove_person(manage(NOON), people.maya.id, Box::new(|_| true)).await.unwrap();
     assert!(!clients.save_text_of_ended_session(maya, client, late, too_late).await.unwrap());
     store.people.restore_person(manage(NOON), people.maya.id).await.unwrap();
     assert_eq!(clients.open_form(edit(), NEW_NOTE, SESSION).await.unwrap(), None, "deleted with the person");

@@ -312,7 +312,15 @@ fn every_write_is_audited_or_listed_as_system_write() {
         let body: String = body.split_whitespace().collect();
         let is_listed = |names: &[&str]| names.contains(&name.as_str());
         let is_audited = body.contains("self.audited");
-        let writes = [".execute(", ".run(", ".run_long(", ".write_returning("];
+        let writes = [
+            ".execute(",
+            ".run(",
+            ".run_long(",
+            ".write(",
+            ".write_soon(",
+            ".write_long(",
+            ".write_returning(",
+        ];
         if *takes_permit || is_listed(EVENTS) {
             assert!(!is_listed(&system) && !is_listed(READS), "{name} takes a permit");
             assert!(is_audited || is_listed(CONTINUATIONS), "{name} writes no row of the audit: {body}");

@@ -1,8 +1,7 @@
 //! A separate database per test, of either kind, and a way to change it that bypasses triggers.
 
 use chancery_store::DatabaseUrl;
-use chancery_test_support::PostgresDatabase;
-use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
+use chancery_test_support::{PostgresDatabase, raw_sql};
 
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
@@ -44,7 +43,6 @@ impl Database {
         match self {
             Self::Sqlite(folder) => {
                 let url = format!("sqlite:{}", folder.path().join("chancery.db").display());
-                let mut connection = SqliteConnection::connect(&url).await.unwrap();
                 let triggers = [
                     "ledger_no_update",
                     "ledger_no_delete",
@@ -61,11 +59,7 @@ impl Database {
                 let guards: String =
                     triggers.iter().map(|trigger| format!("DROP TRIGGER IF EXISTS {trigger}; ")).collect();
                 let guards = format!("PRAGMA foreign_keys = OFF; {guards}");
-                sqlx::raw_sql(AssertSqlSafe(format!("{guards}{sql}")))
-                    .execute(&mut connection)
-                    .await
-                    .unwrap();
-                connection.close().await.unwrap();
+                raw_sql(&url, &format!("{guards}{sql}")).await.unwrap();
             }
             Self::Postgres(database) => {
                 database.query(&format!("SET session_replication_role = replica; {sql}"));

@@ -175,9 +175,10 @@ pub(super) async fn remove(
     };
     let account = &session.signed_in.account;
     let must_keep_one = provider.settings.requires_second_factor();
-    let is_confirmed = |count| confirmed.is(count);
+    let agreed = confirmed.clone();
+    let is_confirmed = Box::new(move |count| agreed.is(count));
     let factors = &provider.store.second_factors;
-    let removed = factors.remove_totp(&account.subject, must_keep_one, &is_confirmed).await;
+    let removed = factors.remove_totp(&account.subject, must_keep_one, is_confirmed).await;
     match removed.map_err(store_error_page)? {
         RemoveFactorOutcome::Removed => {
             notify(&provider, &account.email, FactorChange::AuthenticatorRemoved);

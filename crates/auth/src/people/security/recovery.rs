@@ -48,9 +48,10 @@ pub(super) async fn replace(
     let codes = NewRecoveryCodes::generate(provider.randomness.as_ref());
     let hashes = codes.hashes(&account.subject);
     // Nothing is lost if none are left.
-    let is_confirmed = |count| count == 0 || confirmed.is(count);
+    let agreed = confirmed.clone();
+    let is_confirmed = Box::new(move |count| count == 0 || agreed.is(count));
     let factors = &provider.store.second_factors;
-    let replaced = factors.replace_recovery_codes(&account.subject, &hashes, &is_confirmed).await;
+    let replaced = factors.replace_recovery_codes(&account.subject, &hashes, is_confirmed).await;
     match replaced.map_err(store_error_page)? {
         RemoveFactorOutcome::Removed => {
             notify(&provider, &account.email, FactorChange::RecoveryCodesReplaced);

@@ -4,10 +4,10 @@ use crate::cli::CreditInvoice as Options;
 use crate::operator::Operator;
 use crate::output::{outln, print_json};
 use anyhow::bail;
-use chancery_domain::{CreditAmount, Currency, Invoice, InvoiceState, InvoiceTerms, MinorUnits, Nanos};
+use chancery_domain::{CreditAmount, Currency, InvoiceState, InvoiceTerms, MinorUnits, Nanos};
 use chancery_invoicing::{PdfFonts, printable_pdf};
 use chancery_policy::{FirmResource, ManageInvoices, ReadInvoices};
-use chancery_store::{AdminStore, CreditRequest, InvoiceError};
+use chancery_store::{AdminStore, CreditRequest, InvoiceError, RenderInvoice};
 use serde_json::json;
 
 pub async fn run(
@@ -29,8 +29,8 @@ pub async fn run(
     let permit = operator.authorize::<ManageInvoices>(store, FirmResource).await?;
     let request =
         CreditRequest { invoice: number, amount, expected_credited, reason: options.reason.clone(), terms };
-    let render = |invoice: &Invoice| printable_pdf(invoice, &fonts);
-    let note = store.invoices.credit_invoice(permit, &request, &render).await?;
+    let render: RenderInvoice = Box::new(move |invoice| printable_pdf(invoice, &fonts));
+    let note = store.invoices.credit_invoice(permit, &request, render).await?;
     if options.json {
         return print_json(&json!({ "number": note, "credit_of": number }));
     }

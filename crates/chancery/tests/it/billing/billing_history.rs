@@ -289,7 +289,7 @@ impl Past {
         match self
             .store
             .invoices
-            .issue_invoice(self.permit(at), &order, &chancery_invoicing::pdf)
+            .issue_invoice(self.permit(at), &order, Box::new(chancery_invoicing::pdf))
             .await
             .unwrap()
         {
@@ -313,6 +313,10 @@ impl Past {
         // Each invoice is credited once.
         let expected_credited = Credited::default();
         let order = CreditRequest { invoice, amount, expected_credited, reason, terms };
-        self.store.invoices.credit_invoice(self.permit(at), &order, &chancery_invoicing::pdf).await.unwrap()
+        self.store
+            .invoices
+            .credit_invoice(self.permit(at), &order, Box::new(chancery_invoicing::pdf))
+            .await
+            .unwrap()
     }
 }

@@ -17,8 +17,7 @@ use chancery_engine::{
 use chancery_store::{
     CapChange, DatabaseUrl, LimitsChange, NewAccount, NewKey, ReserveOutcome, SpendingReservation, Store,
 };
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{Connection, SqliteConnection};
+use chancery_test_support::RawConnection;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -434,16 +433,16 @@ impl Fixture {
     }
 
     /// Locks the database exclusively, as another process could.
-    pub(super) async fn lock_database(&self) -> SqliteConnection {
-        let options = SqliteConnectOptions::new().filename(self.folder.path().join(DATABASE));
-        let mut other = SqliteConnection::connect_with(&options).await.unwrap();
-        sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
+    pub(super) async fn lock_database(&self) -> RawConnection {
+        let file = self.folder.path().join(DATABASE);
+        let mut other = RawConnection::open(&format!("sqlite:{}", file.display())).await;
+        other.run("BEGIN EXCLUSIVE").await.unwrap();
         other
     }
 }
 
-pub(super) async fn unlock(mut database: SqliteConnection) {
-    sqlx::query("ROLLBACK").execute(&mut database).await.unwrap();
+pub(super) async fn unlock(mut database: RawConnection) {
+    database.run("ROLLBACK").await.unwrap();
 }
 
 /// Lets the work wait `waits` times, then drops it at its next wait. Returns its output if it has ended before.

@@ -201,7 +201,7 @@ async fn removed_owner_is_still_shown_as_owner() {
         .portal
         .store
         .people
-        .remove_person(manage(&firm.portal.portal), PersonId(ann), &|_| true)
+        .remove_person(manage(&firm.portal.portal), PersonId(ann), Box::new(|_| true))
         .await;
     removed.unwrap();
 

@@ -95,7 +95,7 @@ impl Fresh {
             .portal
             .store
             .people
-            .remove_person(manage(&firm.portal.portal), removed, &|_| true)
+            .remove_person(manage(&firm.portal.portal), removed, Box::new(|_| true))
             .await
             .unwrap();
         let created = firm.client(firm.ann.id, "Calder & Sons").await;
@@ -192,15 +192,15 @@ async fn routes_follow_their_cases_and_denials_are_audited_no_ops() {
     for cases in CASES.chunks(ROUTES_PER_FIRM) {
         let mut firm = Firm::open().await;
         firm.client(firm.ben.id, "Ben's own").await;
-        let database = Database::of(&firm.portal).await;
+        let mut database = Database::of(&firm.portal).await;
         for case in cases {
-            follow(&mut firm, &database, case, &mut wrong).await;
+            follow(&mut firm, &mut database, case, &mut wrong).await;
         }
     }
     assert!(wrong.is_empty(), "{} cases:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-async fn follow(firm: &mut Firm, database: &Database, case: &Case, wrong: &mut Vec<String>) {
+async fn follow(firm: &mut Firm, database: &mut Database, case: &Case, wrong: &mut Vec<String>) {
     let mut unchanged = None;
     for principal in Caller::ALL {
         let Some(expected) = case.expected(principal) else { continue };
