@@ -304,7 +304,10 @@ impl ClientImports {
         let mut parts = Some(parts);
         let import = self.audited.run_long_in_parts(IMPORT_TIMEOUT, move |tx, appended| {
             // Parts come once. A step that runs again has lost those that it took.
-            let mut parts = parts.take().ok_or(ClientError::ImportIncomplete)?;
+            let Some(mut parts) = parts.take() else {
+                let why = "the import was interrupted; nothing was imported; import it again";
+                return Err(DbError::Unavailable(why.to_owned()).into());
+            };
             enlarge_page_cache(tx)?;
             let written = write_parts(tx, appended, &mut parts, &sender);
             let restored = restore_page_cache(tx);

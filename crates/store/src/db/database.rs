@@ -2,7 +2,7 @@
 //!
 //! A step is plain, synchronous Rust on a transaction: `db.write(move |tx| …)`. It owns what it needs, does no other I/O, and may
 //! run several times: when PostgreSQL reports a conflict, or when another step lost their common transaction on SQLite. `Ok` keeps
-//! its changes, `Err` undoes them. Once it has begun it runs to its end, whether its caller waits or not.
+//! its changes, `Err` undoes them. A step that nobody waits for any more does not begin.
 
 use super::error_codes::{
     LONG_RESPONSE_TIMEOUT, LONG_STATEMENT_TIMEOUT, QueryError, RESPONSE_TIMEOUT, STATEMENT_TIMEOUT,
@@ -113,7 +113,7 @@ struct Terms {
     is_report: bool,
     /// How long it waits for SQLite's write lock.
     lock_limit: Duration,
-    /// How long each of its statements may run on SQLite.
+    /// How long it may run on SQLite.
     limit: Duration,
     /// How long the caller waits.
     response_limit: Duration,
@@ -322,9 +322,7 @@ impl Db {
     /// Runs the writes that wait, and rejects later ones.
     pub(crate) async fn close_writes(&self) {
         let Threading::Sqlite(database) = &*self.0 else { return };
-        if let Some(ended) = database.writer.close().await
-            && timeout(RESPONSE_TIMEOUT, ended).await.is_err()
-        {
+        if timeout(RESPONSE_TIMEOUT, database.writer.close()).await.is_err() {
             tracing::error!("the database's writer did not end in time");
         }
     }

@@ -41,6 +41,7 @@ mod sqlite_code {
 /// PostgreSQL's SQLSTATEs: a statement timeout, a server that has no connection left, creating a table that exists, and
 /// violated constraints.
 const QUERY_CANCELED: &str = "57014";
+const COMPLETION_UNKNOWN: &str = "40003";
 const TOO_MANY_CONNECTIONS: &str = "53300";
 const DUPLICATE_TABLE: &str = "42P07";
 const FOREIGN_KEY_VIOLATION: &str = "23503";
@@ -204,9 +205,9 @@ pub(crate) fn is_retryable(error: &QueryError) -> bool {
     is_transaction_rollback(error) || is_connection_lost(error)
 }
 
-/// Whether PostgreSQL rolled the transaction back because of a conflict (class 40).
+/// Whether PostgreSQL rolled the transaction back because of a conflict (class 40, without "completion unknown").
 pub(crate) fn is_transaction_rollback(error: &QueryError) -> bool {
-    error.state().is_some_and(|state| state.starts_with("40"))
+    error.state().is_some_and(|state| state.starts_with("40") && state != COMPLETION_UNKNOWN)
 }
 
 pub(crate) fn is_unique_violation(error: &QueryError) -> bool {

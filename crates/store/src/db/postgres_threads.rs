@@ -66,6 +66,10 @@ impl PostgresThread<'_> {
             let (error, may_retry) = match failed {
                 Failed::Before(error) => (error, true),
                 Failed::AtCommit(error) => {
+                    if is_connection_lost(&error) {
+                        // The server may still be committing rows of the chain. Another one need not wait for them.
+                        self.chain = AuditChain::new(WriterId::random(&OsRandomness));
+                    }
                     let is_rolled_back = is_transaction_rollback(&error);
                     (error, is_rolled_back)
                 }
@@ -103,8 +107,12 @@ impl PostgresThread<'_> {
         let mut tx = Tx::new(Driver::Postgres(session), self.chain, waiting.limit);
         let is_kept = waiting.job.run(&mut tx);
         if let Some(failure) = tx.failure().cloned() {
-            let is_retryable = is_connection_lost(&failure) || is_transaction_rollback(&failure);
-            self.end_transaction("ROLLBACK");
+            let is_lost = is_connection_lost(&failure);
+            let is_retryable = is_lost || is_transaction_rollback(&failure);
+            // The caller closes a connection that is lost.
+            if !is_lost {
+                self.end_transaction("ROLLBACK");
+            }
             // Other failures are the step's result, unless it overlooked them.
             return if is_kept || is_retryable { Err(Failed::Before(failure)) } else { Ok(()) };
         }
@@ -115,7 +123,10 @@ impl PostgresThread<'_> {
             self.end_transaction("ROLLBACK");
             return Ok(());
         }
-        tx.save_chain_head().map_err(Failed::Before)?;
+        if let Err(error) = tx.save_chain_head() {
+            self.end_transaction("ROLLBACK");
+            return Err(Failed::Before(error));
+        }
         let chain = tx.chain;
         session.batch("COMMIT").map_err(Failed::AtCommit)?;
         self.chain = chain;

@@ -108,10 +108,12 @@ impl WriterQueue {
         self.is_blocked.load(Ordering::Relaxed)
     }
 
-    /// Rejects later steps, and returns what completes when those that wait have run.
-    pub(super) async fn close(&self) -> Option<oneshot::Receiver<()>> {
+    /// Rejects later steps, and returns when those that wait have run.
+    pub(super) async fn close(&self) {
         let _ = self.items.send(Item::Close).await;
-        self.ended.lock().await.take()
+        if let Some(ended) = self.ended.lock().await.take() {
+            let _ = ended.await;
+        }
     }
 }
 
@@ -132,7 +134,7 @@ struct SqliteWriter {
 #[derive(Default)]
 struct Group {
     waiting: VecDeque<WaitingJob>,
-    /// Those that have run, and why one must not be committed although it is content.
+    /// Those that have run, and why one must not be committed although it returned `Ok`.
     has_run: Vec<(WaitingJob, Option<QueryError>)>,
     /// Whether more steps may join.
     is_open: bool,
@@ -143,7 +145,7 @@ impl Group {
     /// Answers the callers of all steps: after the commit, or with the reason why there is none.
     fn answer(self, failure: Option<&QueryError>) {
         for (job, own_failure) in self.has_run {
-            job.answer(own_failure.or_else(|| failure.cloned()));
+            job.answer(failure.cloned().or(own_failure));
         }
         for job in self.waiting {
             job.answer(failure.cloned());
@@ -258,7 +260,7 @@ impl SqliteWriter {
             let error = match begin_immediate(connection) {
                 Ok(()) => {
                     if is_blocked {
-                        self.turns.taken();
+                        self.turns.stop_waiting();
                         self.is_blocked.store(false, Ordering::Relaxed);
                     }
                     return true;
@@ -266,7 +268,7 @@ impl SqliteWriter {
                 Err(error) if is_busy(&error) => error,
                 Err(error) => {
                     if is_blocked {
-                        self.turns.taken();
+                        self.turns.stop_waiting();
                     }
                     self.answer_all(std::mem::take(group), Some(&error));
                     return false;
@@ -276,8 +278,8 @@ impl SqliteWriter {
             if !is_blocked {
                 is_blocked = true;
                 self.is_blocked.store(true, Ordering::Relaxed);
-                self.turns.wait();
             }
+            self.turns.wait();
             for job in std::mem::take(&mut group.waiting) {
                 if now.saturating_duration_since(job.since) >= job.lock_limit {
                     job.answer(Some(error.clone()));
@@ -291,7 +293,7 @@ impl SqliteWriter {
                 (has_end, end_since) = (false, None);
             }
             if group.waiting.is_empty() && !has_end {
-                self.turns.taken();
+                self.turns.stop_waiting();
                 return false;
             }
             thread::sleep(BUSY_POLL);
@@ -364,9 +366,10 @@ impl SqliteWriter {
         let (failure, chain) = (tx.failure().cloned(), tx.chain);
         timer.stop();
         // A step must not be committed if it overlooked a failure.
+        let overlooked = failure.clone().filter(|_| is_kept);
         let is_kept = is_kept && failure.is_none();
         let ended = match (connection.is_autocommit(), is_kept) {
-            (true, _) => Err(failure.clone().unwrap_or(QueryError::Panicked)),
+            (true, _) => Err(failure.unwrap_or(QueryError::Panicked)),
             (false, true) => run(connection, "RELEASE step"),
             (false, false) => {
                 run(connection, "ROLLBACK TO step").and_then(|()| run(connection, "RELEASE step"))
@@ -379,7 +382,7 @@ impl SqliteWriter {
             self.chain = chain;
             group.has_changes = true;
         }
-        group.has_run.push((waiting, failure));
+        group.has_run.push((waiting, overlooked));
         Ok(())
     }
 

@@ -39,7 +39,7 @@ pub(super) struct WaitingJob {
     pub(super) since: Instant,
     /// How long it waits for SQLite's write lock.
     pub(super) lock_limit: Duration,
-    /// How long each of its statements may run.
+    /// How long it may run on SQLite.
     pub(super) limit: Duration,
 }
 
@@ -75,7 +75,6 @@ where
 
     fn answer(self: Box<Self>, failure: Option<QueryError>) {
         let outcome = match (self.outcome, failure) {
-            (Some(Err(error)), _) => Err(error),
             (_, Some(failure)) => Err(failure.into()),
             (Some(done), None) => done,
             (None, None) => Err(QueryError::Panicked.into()),
@@ -95,7 +94,6 @@ const MAX_WAITING: usize = 16_384;
 /// What a thread runs: it takes jobs until there are no more.
 pub(super) type Work = Arc<dyn Fn(&Queue) + Send + Sync>;
 
-#[derive(Clone)]
 pub(super) struct Threads {
     queue: Arc<Queue>,
     name: &'static str,
@@ -135,6 +133,13 @@ impl Queue {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The threads of a store that nobody closed end too.
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

@@ -84,12 +84,12 @@ impl<'tx> Tx<'tx> {
         outcome.map_err(|error| {
             let error =
                 if is_interrupted(&error) { QueryError::TimedOut { limit: self.limit } } else { error };
-            self.failure = Some(error.clone());
+            self.failure.get_or_insert_with(|| error.clone());
             error
         })
     }
 
-    /// The last failure of a statement.
+    /// The first failure of a statement.
     pub(super) fn failure(&self) -> Option<&QueryError> {
         self.failure.as_ref()
     }

@@ -1,7 +1,7 @@
 //! Turns between processes that write to one SQLite file. SQLite does not queue writers: a server that commits all the time would
 //! leave a command beside it only the moments between two commits. A process that waits for the write lock says so with a shared
 //! lock on a file beside the database. Whoever writes looks there before each commit and stays out for a moment. It costs
-//! nothing while nobody waits.
+//! two calls of the system while nobody waits.
 
 use super::sqlite::sidecar_file;
 use chancery_domain::{Clock, SystemClock};
@@ -21,20 +21,22 @@ pub(super) struct WriteTurns {
 
 impl WriteTurns {
     pub(super) fn of(database: &Path) -> Self {
-        Self { file: sidecar_file(database, "-write.lock").ok() }
+        let file = sidecar_file(database, "-write.lock");
+        if let Err(error) = &file {
+            tracing::warn!(%error, "other processes may wait long for their turn to write");
+        }
+        Self { file: file.ok() }
     }
 
-    /// Says that this process waits, until `taken`.
+    /// Says that this process waits, until `stop_waiting`. Call it at each poll: it does nothing while another process holds the file.
     pub(super) fn wait(&self) {
-        if let Some(file) = &self.file
-            && let Err(error) = file.lock_shared()
-        {
-            tracing::debug!(%error, "waiting for the write lock cannot be announced");
+        if let Some(file) = &self.file {
+            let _ = file.try_lock_shared();
         }
     }
 
     /// This process waits no longer.
-    pub(super) fn taken(&self) {
+    pub(super) fn stop_waiting(&self) {
         if let Some(file) = &self.file
             && let Err(error) = file.unlock()
         {
@@ -48,7 +50,7 @@ impl WriteTurns {
         let mut until = None;
         loop {
             match file.try_lock() {
-                Ok(()) => return self.taken(),
+                Ok(()) => return self.stop_waiting(),
                 Err(TryLockError::Error(_)) => return,
                 Err(TryLockError::WouldBlock) => {}
             }
