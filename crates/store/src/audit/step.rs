@@ -39,7 +39,7 @@ impl AuditedSteps {
         self.db.write(move |tx| with_decisions(tx, &decisions, &mut step)).await
     }
 
-    /// Like `run`, for a step that may take minutes, up to `limit`.
+    /// Appends the decisions and runs a step that may take minutes, up to `limit`, or does neither.
     pub(crate) async fn run_long<T, E>(
         &self,
         limit: Duration,
@@ -53,8 +53,8 @@ impl AuditedSteps {
         self.db.write_long(limit, move |tx| with_decisions(tx, &decisions, &mut step)).await
     }
 
-    /// Like `run`, for an event: nothing was permitted, and the step returns its rows with its result. They are appended
-    /// after it, in the same transaction.
+    /// Runs a step that nobody needs a permit for, such as signing in. It returns the rows of its events with its result; they are
+    /// appended after it, in the same transaction.
     pub(crate) async fn run_then_record<T, E>(
         &self,
         step: impl FnMut(&mut Tx<'_>) -> Result<(T, Vec<AuditRow>), E> + Send + 'static,
@@ -66,8 +66,7 @@ impl AuditedSteps {
         self.run_as(Vec::new(), step).await
     }
 
-    /// Like `run`, for a step that returns its decisions with its result. They are appended after it, in the same
-    /// transaction. The principals are checked before it, and after it again, because it may have waited for locks. A step
+    /// Runs a step that returns its decisions with its result. They are appended after it, in the same transaction. The principals are checked before it, and after it again, because it may have waited for locks. A step
     /// that changes its own principal must lock that person and check them itself, before the change.
     pub(crate) async fn run_as<T, E>(
         &self,
@@ -90,7 +89,8 @@ impl AuditedSteps {
             .await
     }
 
-    /// Like `run_long`, for a step that appends its decisions part by part, so that they are never all in memory.
+    /// Runs a step that may take minutes, up to `limit`, and appends its decisions part by part, so that they are never all in
+    /// memory.
     pub(crate) async fn run_long_in_parts<T, E>(
         &self,
         limit: Duration,

@@ -315,10 +315,10 @@ pub(crate) fn change_entry(
         dispute: change.dispute.map_or(current.dispute, |dispute| of_kind(current.kind, dispute)),
         ..current.clone()
     };
-    match changed == current {
-        true => Ok(SaveOutcome::Saved(current)),
-        false => Ok(save_entry(tx, access_request, &current, changed)?),
+    if changed == current {
+        return Ok(SaveOutcome::Saved(current));
     }
+    Ok(save_entry(tx, access_request, &current, changed)?)
 }
 
 pub(crate) fn archive_entry(

@@ -51,7 +51,7 @@ pub(crate) fn lock_for_change<A: AuthzAction>(
     lock_permitted(tx, permit, LockMode::Changing)
 }
 
-/// Like `lock_for_change`, to read the client.
+/// Locks the client of the permit against changes, with the same result as `lock_for_change`.
 pub(crate) fn lock_for_reading<A: AuthzAction>(
     tx: &mut Tx<'_>,
     permit: &Permit<A>,

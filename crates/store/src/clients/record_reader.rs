@@ -75,7 +75,7 @@ struct PendingRecord {
 /// What a step needs to read the next page.
 struct PageRequest {
     contents: RecordEntries,
-    /// Of all records that are left.
+    /// Everybody to whom the remaining records were permitted.
     principals: Vec<Principal>,
     /// The next records, as many as may be in the page.
     records: Vec<PendingRecord>,

@@ -41,9 +41,9 @@ const POSTGRES_REPORT_THREADS: usize = 4;
 const END_POLL: Duration = Duration::from_millis(2);
 
 #[derive(Clone)]
-pub(crate) struct Db(Arc<Threading>);
+pub(crate) struct Db(Arc<Backend>);
 
-enum Threading {
+enum Backend {
     Sqlite(SqliteDatabase),
     Postgres(PostgresDatabase),
 }
@@ -95,13 +95,13 @@ impl PostgresDatabase {
 
 impl From<SqliteDatabase> for Db {
     fn from(database: SqliteDatabase) -> Self {
-        Self(Arc::new(Threading::Sqlite(database)))
+        Self(Arc::new(Backend::Sqlite(database)))
     }
 }
 
 impl From<PostgresDatabase> for Db {
     fn from(database: PostgresDatabase) -> Self {
-        Self(Arc::new(Threading::Postgres(database)))
+        Self(Arc::new(Backend::Postgres(database)))
     }
 }
 
@@ -135,8 +135,8 @@ const WRITE: Terms = Terms { access: Access::Write, lock_limit: COMMAND_RETRY_LI
 impl Db {
     pub(crate) fn dialect(&self) -> Dialect {
         match &*self.0 {
-            Threading::Sqlite(_) => Dialect::Sqlite,
-            Threading::Postgres(_) => Dialect::Postgres,
+            Backend::Sqlite(_) => Dialect::Sqlite,
+            Backend::Postgres(_) => Dialect::Postgres,
         }
     }
 
@@ -152,7 +152,7 @@ impl Db {
         self.run(READ, step).await
     }
 
-    /// Like `read`, for queries over the whole ledger. They do not delay other reads.
+    /// A step that reads the whole ledger, from one snapshot. It may take minutes, and does not delay other reads.
     pub(crate) async fn read_report<T, E>(
         &self,
         step: impl FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
@@ -176,7 +176,7 @@ impl Db {
         self.run(WRITE, step).await
     }
 
-    /// Like `write`, but waits at most `STATEMENT_TIMEOUT` for another process.
+    /// A step that writes, and waits at most `STATEMENT_TIMEOUT` while another process has SQLite's write lock.
     pub(crate) async fn write_soon<T, E>(
         &self,
         step: impl FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
@@ -188,7 +188,7 @@ impl Db {
         self.run(Terms { lock_limit: STATEMENT_TIMEOUT, ..WRITE }, step).await
     }
 
-    /// Like `write`, for a step that may take minutes, up to `limit`. On SQLite it has a commit of its own, and all other writes wait.
+    /// A step that writes and may take minutes, up to `limit`. On SQLite it has a commit of its own, and all other writes wait.
     pub(crate) async fn write_long<T, E>(
         &self,
         limit: Duration,
@@ -219,7 +219,7 @@ impl Db {
         self.fetch_optional(query).await?.ok_or(QueryError::NotFound)
     }
 
-    /// For a query over the whole ledger.
+    /// A query over the whole ledger.
     pub(crate) async fn fetch_report<T: FromRow + Send + 'static>(
         &self,
         query: Query,
@@ -232,7 +232,7 @@ impl Db {
         self.run(Terms { lock_limit: wait, ..WRITE }, move |tx| query.execute(tx)).await
     }
 
-    /// Like `execute`, for a statement with `RETURNING`.
+    /// A step of one statement with `RETURNING`. Returns its rows.
     pub(crate) async fn write_returning<T: FromRow + Send + 'static>(
         &self,
         query: Query,
@@ -243,7 +243,7 @@ impl Db {
 
     /// Has SQLite's writer run the end of a group soon.
     pub(crate) fn wake_writer(&self) {
-        if let Threading::Sqlite(database) = &*self.0 {
+        if let Backend::Sqlite(database) = &*self.0 {
             database.writer.wake();
         }
     }
@@ -275,18 +275,16 @@ impl Db {
         waiting: WaitingJob,
         mut response: oneshot::Receiver<Result<T, E>>,
     ) -> Result<T, E> {
-        let writer = match (&*self.0, terms.access, terms.is_report) {
-            (Threading::Sqlite(database), Access::Write, _) => Some(&database.writer),
-            (Threading::Sqlite(database), _, is_report) => {
-                if is_report { &database.report_readers } else { &database.readers }.push(waiting);
-                return wait_for(terms.response_limit, &mut response).await;
+        let (threads, report_threads, writer) = match &*self.0 {
+            Backend::Sqlite(database) => {
+                (&database.readers, &database.report_readers, Some(&database.writer))
             }
-            (Threading::Postgres(database), _, is_report) => {
-                if is_report { &database.report_threads } else { &database.threads }.push(waiting);
-                return wait_for(terms.response_limit, &mut response).await;
-            }
+            Backend::Postgres(database) => (&database.threads, &database.report_threads, None),
         };
-        let Some(writer) = writer else { return Err(QueryError::Closed.into()) };
+        let Some(writer) = writer.filter(|_| terms.access == Access::Write) else {
+            if terms.is_report { report_threads } else { threads }.push(waiting);
+            return wait_for(terms.response_limit, &mut response).await;
+        };
         if timeout(terms.response_limit, writer.push(waiting)).await.is_err() {
             return Err(QueryError::Overloaded.into());
         }
@@ -303,8 +301,8 @@ impl Db {
     /// Rejects later reads. A report that takes minutes has nothing to lose, so it does not delay shutdown.
     pub(crate) async fn close_reads(&self) {
         let (threads, report_threads) = match &*self.0 {
-            Threading::Sqlite(database) => (&database.readers, &database.report_readers),
-            Threading::Postgres(database) => (&database.threads, &database.report_threads),
+            Backend::Sqlite(database) => (&database.readers, &database.report_readers),
+            Backend::Postgres(database) => (&database.threads, &database.report_threads),
         };
         for (threads, limit) in [(threads, RESPONSE_TIMEOUT), (report_threads, STATEMENT_TIMEOUT)] {
             let threads = threads.close();
@@ -321,7 +319,7 @@ impl Db {
 
     /// Runs the writes that wait, and rejects later ones.
     pub(crate) async fn close_writes(&self) {
-        let Threading::Sqlite(database) = &*self.0 else { return };
+        let Backend::Sqlite(database) = &*self.0 else { return };
         if timeout(RESPONSE_TIMEOUT, database.writer.close()).await.is_err() {
             tracing::error!("the database's writer did not end in time");
         }

@@ -15,7 +15,7 @@ pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a statement may run or wait for a lock.
 pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The same two limits for queries over the whole ledger, which grows for years.
+/// How long a caller waits for a query over the whole ledger, which grows for years, and how long one may run.
 pub(crate) const LONG_RESPONSE_TIMEOUT: Duration = Duration::from_secs(125);
 pub(crate) const LONG_STATEMENT_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -297,14 +297,14 @@ pub(crate) fn map_db_error(error: &QueryError) -> DbError {
                 "the connection failed ({why}); check that it is running and that `database.url` is correct"
             ))
         }
-        QueryError::TimedOut { limit } => DbError::Unavailable(match *limit >= LONG_STATEMENT_TIMEOUT {
-            true => {
-                format!("it took longer than {} s; use a shorter period, or check the database's load", limit.as_secs())
-            }
-            false => {
-                format!("it took longer than {} s; check that it is running, and check its load", limit.as_secs())
-            }
-        }),
+        QueryError::TimedOut { limit } => {
+            let fix = if *limit >= LONG_STATEMENT_TIMEOUT {
+                "use a shorter period, or check the database's load"
+            } else {
+                "check that it is running, and check its load"
+            };
+            DbError::Unavailable(format!("it took longer than {} s; {fix}", limit.as_secs()))
+        }
         QueryError::Overloaded => DbError::Unavailable(
             "no connection became available in time: the database is down, unreachable, or all connections are busy"
                 .to_owned(),

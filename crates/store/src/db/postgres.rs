@@ -331,9 +331,10 @@ pub async fn probe(url: &DatabaseUrl) -> Result<(), ProbeError> {
         other => other.to_string(),
     };
     let location = location(options);
-    Err(match is_unreachable(&error) {
-        true => ProbeError::Unreachable { location, why },
-        false => ProbeError::Rejected { location, why },
+    Err(if is_unreachable(&error) {
+        ProbeError::Unreachable { location, why }
+    } else {
+        ProbeError::Rejected { location, why }
     })
 }
 

@@ -1,6 +1,6 @@
 //! A connection to PostgreSQL for one thread, which waits for each answer. It keeps its prepared statements.
 
-use super::error_codes::{QueryError, is_statement_timeout};
+use super::error_codes::{LONG_STATEMENT_TIMEOUT, QueryError, is_statement_timeout};
 use super::postgres::{PostgresOptions, begin_session, bounded, connect, with_location};
 use super::value::Value;
 use crate::OpenError;
@@ -72,13 +72,13 @@ impl PostgresSession {
         Ok(Self { client, prepared: HashMap::new(), posted: Vec::new(), limit, runtime })
     }
 
-    /// Sends a command without waiting for its answer, which the next statement checks.
+    /// Queues a command in front of the next statement, which sends both and checks both answers.
     pub(super) fn post(&mut self, command: &'static str) {
         let client = Arc::clone(&self.client);
         let mut sent: Pin<Box<dyn Future<Output = _> + Send>> =
             Box::pin(async move { client.batch_execute(command).await });
         let _inside = self.runtime.0.enter();
-        // The first poll sends it. The answer cannot be there yet, as nothing has run the connection.
+        // The first poll queues it. It is ready at once only if the connection is closed, and then the next statement fails too.
         let poll = sent.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         if poll.is_pending() {
             self.posted.push(sent);
@@ -169,10 +169,12 @@ impl PostgresSession {
         });
         match answered {
             Ok(outcome) => outcome.map_err(|error| {
-                let error = QueryError::from(error);
-                match is_statement_timeout(&error) && limit > super::error_codes::LONG_STATEMENT_TIMEOUT {
-                    true => QueryError::TimedOut { limit: super::error_codes::LONG_STATEMENT_TIMEOUT },
-                    false => error,
+                let (error, limit) = (QueryError::from(error), limit - RESPONSE_MARGIN);
+                // The message of a report's time-out suggests a shorter period.
+                if is_statement_timeout(&error) && limit >= LONG_STATEMENT_TIMEOUT {
+                    QueryError::TimedOut { limit }
+                } else {
+                    error
                 }
             }),
             Err(_) => Err(QueryError::TimedOut { limit }),
@@ -180,7 +182,7 @@ impl PostgresSession {
     }
 }
 
-/// Like `connect_first`, for a thread that may run long statements.
+/// A session for migrations and transfers, whose statements may run for hours. Its errors name the server.
 pub(crate) fn open_session(options: &PostgresOptions) -> Result<PostgresSession, OpenError> {
     PostgresSession::connect(options, UNLIMITED).map_err(|error| with_location(options, &error).into())
 }

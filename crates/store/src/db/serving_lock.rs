@@ -135,10 +135,7 @@ async fn lock_at_start(options: &PostgresOptions, limits: LimitStorage) -> Resul
 async fn relock(options: &PostgresOptions, limits: LimitStorage) -> Result<Client, OpenError> {
     let session = connect(options).await?;
     bounded(begin_session(&session, STATEMENT_TIMEOUT)).await?;
-    match try_lock(&session, limits).await? {
-        true => Ok(session),
-        false => Err(already_serving(limits)),
-    }
+    if try_lock(&session, limits).await? { Ok(session) } else { Err(already_serving(limits)) }
 }
 
 async fn try_lock(session: &Client, limits: LimitStorage) -> Result<bool, QueryError> {

@@ -47,7 +47,7 @@ chancery_domain::closed_enum! {
     /// libpq's `sslmode`, from the weakest to the strongest.
     pub(super) enum TlsMode {
         Disable = "disable",
-        /// Like `Disable`. libpq would use TLS if the server rejects clear text.
+        /// Clear text. libpq would use TLS if the server rejects it.
         Allow = "allow",
         Prefer = "prefer",
         Require = "require",
@@ -225,10 +225,8 @@ impl PostgresOptions {
 
     /// `HOST:PORT`, for messages.
     pub(super) fn address(&self) -> String {
-        match self.host.contains(':') {
-            true => format!("[{}]:{}", self.host, self.port),
-            false => format!("{}:{}", self.host, self.port),
-        }
+        let Self { host, port, .. } = self;
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
     /// The password in the file that `PGPASSFILE` names, or in `~/.pgpass`.
@@ -267,10 +265,7 @@ const UNKNOWN_TLS_MODE: &str =
 
 impl From<String> for Pem {
     fn from(text: String) -> Self {
-        match text.trim_start().starts_with("-----BEGIN") {
-            true => Self::Text(text),
-            false => Self::File(text.into()),
-        }
+        if text.trim_start().starts_with("-----BEGIN") { Self::Text(text) } else { Self::File(text.into()) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Turns between processes that write to one SQLite file. SQLite does not queue writers: a server that commits all the time would
 //! leave a command beside it only the moments between two commits. A process that waits for the write lock says so with a shared
 //! lock on a file beside the database. Whoever writes looks there before each commit and stays out for a moment. It costs
-//! two calls of the system while nobody waits.
+//! two system calls while nobody waits.
 
 use super::sqlite::sidecar_file;
 use chancery_domain::{Clock, SystemClock};

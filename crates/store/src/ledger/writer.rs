@@ -102,7 +102,7 @@ impl LedgerWriter {
         Ok(writer)
     }
 
-    /// Also returns the queue's other end, and what says that the writer has ended.
+    /// Returns the writer, the other end of its queue, and the channel on which the thread says that it has ended.
     pub(super) fn new() -> (Self, BatchQueue, oneshot::Sender<()>) {
         let (queue, receiver) = mpsc::channel(MAX_QUEUE);
         let (ending, ended) = oneshot::channel();
